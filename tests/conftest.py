@@ -1,0 +1,232 @@
+"""Fixtures shared by every test: a toy corpus, and fairseq's commands run inside this process.
+
+Data, built once a session by fairseq-preprocess from generated sentences
+    toy_data        a ToyData: `.bin` (the folder fairseq reads), `.raw` (train.src, train.tgt, ...),
+                    `.sizes` ({"train": 203, "valid": 21, "test": 13}). The target is the source with
+                    every word in capitals and the order reversed: a tiny model can learn it.
+    make_toy_data   make_toy_data(folder, sizes, joined=False, seed=1) -> ToyData: other sizes, or one
+                    dictionary for both sides.
+
+Commands: the real `cli_main` of fairseq, in this process, so that a test takes seconds
+    run_train(*args), and run_generate, run_validate, run_interactive, run_score, run_preprocess.
+                    Arguments are the words of the command line (str, Path or number). Every command
+                    but run_score gets `--user-dir fairseq_plugins` unless it is given.
+                    Returns a CliResult: `.output` is all that was printed or logged. What the command
+                    raises comes through; the output so far is the exception's `cli_output`.
+                    `stdin="one line\\n"` is the standard input.
+    run_process     run_process([word, ...], env=None, timeout=120): a real process started in the
+                    checkout with one thread; a subprocess.CompletedProcess, output in `.stdout`.
+    tiny_args       words that make fairseq's `transformer` tiny.
+    train_args      tiny_args with optimizer, criterion and batch size: run_train(data, *train_args).
+
+Checkpoint
+    tiny_checkpoint Path of checkpoint_last.pt: a tiny `transformer` after 6 updates on toy_data.
+"""
+
+import contextlib
+import importlib
+import io
+import logging
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional
+from unittest import mock
+
+os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).resolve().parent.parent
+USER_DIR = ROOT / "fairseq_plugins"
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+VOCABULARY = ["{}{}".format(a, b) for a in "bdgklmnprst" for b in "aeiou"][:40]
+SIZES = {"train": 203, "valid": 21, "test": 13}
+
+
+class ToyData(NamedTuple):
+    """A parallel corpus: `bin` binarised, `raw` as text, `sizes` sentences in each split."""
+
+    bin: Path
+    raw: Path
+    sizes: Dict[str, int]
+
+
+class CliResult(NamedTuple):
+    """What a command printed and logged, and the words it was called with."""
+
+    output: str
+    argv: List[str]
+
+
+def run_cli(command: str, *args: Any, stdin: Optional[str] = None) -> CliResult:
+    """Run `fairseq_cli.<command>` as if from the shell, in this process; see above."""
+    from fairseq import checkpoint_utils
+
+    argv = ["fairseq-" + command] + [str(arg) for arg in args]
+    if command != "score" and "--user-dir" not in argv:
+        argv += ["--user-dir", str(USER_DIR)]
+
+    output = io.StringIO()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(sys, "argv", argv))
+        stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO(stdin or "")))
+        stack.enter_context(contextlib.redirect_stdout(output))
+        stack.enter_context(contextlib.redirect_stderr(output))
+        module = importlib.import_module("fairseq_cli." + command)
+        root.handlers[:] = [logging.StreamHandler(output)]
+        root.setLevel(logging.INFO)
+        own_handlers = module.logger.handlers[:] if hasattr(module, "logger") else None
+        # fairseq keeps the best score so far on its functions; a process of its own would start without
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)
+        if command == "train":
+            for name in ("best", "num_runs"):
+                vars(module.should_stop_early).pop(name, None)
+        try:
+            module.cli_main()
+        except BaseException as error:
+            error.cli_output = output.getvalue()  # type: ignore[attr-defined]
+            raise
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+            if own_handlers is not None:
+                for handler in set(module.logger.handlers) - set(own_handlers):
+                    handler.close()
+                module.logger.handlers[:] = own_handlers
+    return CliResult(output.getvalue(), argv)
+
+
+def _command(name: str):
+    def run(*args: Any, **kwargs: Any) -> CliResult:
+        return run_cli(name, *args, **kwargs)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_train():
+    return _command("train")
+
+
+@pytest.fixture(scope="session")
+def run_generate():
+    return _command("generate")
+
+
+@pytest.fixture(scope="session")
+def run_validate():
+    return _command("validate")
+
+
+@pytest.fixture(scope="session")
+def run_interactive():
+    return _command("interactive")
+
+
+@pytest.fixture(scope="session")
+def run_score():
+    return _command("score")
+
+
+@pytest.fixture(scope="session")
+def run_preprocess():
+    return _command("preprocess")
+
+
+@pytest.fixture(scope="session")
+def run_process():
+    def run(cmd, env: Optional[Dict[str, str]] = None, timeout: float = 120, **kwargs: Any):
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(ROOT)] + [p for p in [os.environ.get("PYTHONPATH")] if p]
+        )
+        environment.update(env or {})
+        return subprocess.run(
+            [str(word) for word in cmd],
+            cwd=str(kwargs.pop("cwd", ROOT)),
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            universal_newlines=True,
+            timeout=timeout,
+            **kwargs,
+        )
+
+    return run
+
+
+def write_toy_text(folder: Path, sizes: Dict[str, int], seed: int = 1) -> None:
+    """Write `split.src` and `split.tgt`: random words, and the same translated in reverse order."""
+    generator = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, size in sizes.items():
+        sources, targets = [], []
+        for _ in range(size):
+            words = [generator.choice(VOCABULARY) for _ in range(generator.randint(1, 12))]
+            sources.append(" ".join(words))
+            targets.append(" ".join(word.upper() for word in reversed(words)))
+        for language, lines in (("src", sources), ("tgt", targets)):
+            (folder / "{}.{}".format(split, language)).write_text(
+                "\n".join(lines) + "\n", encoding="utf-8"
+            )
+
+
+@pytest.fixture(scope="session")
+def make_toy_data(run_preprocess):
+    def make(folder: Path, sizes: Dict[str, int], joined: bool = False, seed: int = 1) -> ToyData:
+        folder = Path(folder)
+        raw, binary = folder / "raw", folder / "bin"
+        write_toy_text(raw, sizes, seed)
+        words = ["--source-lang", "src", "--target-lang", "tgt", "--destdir", binary]
+        for split in sizes:
+            words += ["--{}pref".format(split), raw / split]
+        if joined:
+            words += ["--joined-dictionary"]
+        run_preprocess(*words, "--workers", 1)
+        return ToyData(binary, raw, dict(sizes))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def toy_data(tmp_path_factory, make_toy_data) -> ToyData:
+    return make_toy_data(tmp_path_factory.mktemp("toy"), SIZES)
+
+
+TINY_TRANSFORMER = (
+    "--arch transformer --encoder-layers 2 --decoder-layers 1 --dropout 0.1"
+    " --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
+    " --decoder-embed-dim 16 --decoder-ffn-embed-dim 32 --decoder-attention-heads 2"
+).split()
+
+OPTIMIZATION = (
+    "--optimizer adam --lr 0.003 --criterion label_smoothed_cross_entropy --label-smoothing 0.1"
+    " --max-tokens 400 --seed 1 --no-progress-bar --log-interval 1"
+).split()
+
+
+@pytest.fixture(scope="session")
+def tiny_args() -> List[str]:
+    return list(TINY_TRANSFORMER)
+
+
+@pytest.fixture(scope="session")
+def train_args() -> List[str]:
+    return TINY_TRANSFORMER + OPTIMIZATION
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory, toy_data, run_train, train_args) -> Path:
+    save_dir = tmp_path_factory.mktemp("tiny")
+    run_train(toy_data.bin, *train_args, "--save-dir", save_dir, "--max-update", 6)
+    return save_dir / "checkpoint_last.pt"
