@@ -1,23 +1,24 @@
 """Fixtures shared by every test: a toy corpus, and fairseq's commands run inside this process.
 
 Data, built once a session by fairseq-preprocess from generated sentences
-    toy_data        a ToyData: `.bin` (the folder fairseq reads), `.raw` (train.src, train.tgt, ...),
-                    `.sizes` ({"train": 203, "valid": 21, "test": 13}). The target is the source with
-                    every word in capitals and the order reversed: a tiny model can learn it.
-    make_toy_data   make_toy_data(folder, sizes, joined=False, seed=1) -> ToyData: other sizes, or one
-                    dictionary for both sides.
+    toy_data        a ToyData: `.bin` (the folder fairseq reads), `.raw` (train.src, ...), `.sizes`
+                    ({"train": 203, "valid": 21, "test": 13}). The target is the source with every
+                    word in capitals and the order reversed: a tiny model can learn it.
+    make_toy_data   make_toy_data(folder, sizes, joined=False, seed=1) -> ToyData: other sizes, or
+                    one dictionary for both sides.
 
 Commands: the real `cli_main` of fairseq, in this process, so that a test takes seconds
     run_train(*args), and run_generate, run_validate, run_interactive, run_score, run_preprocess.
                     Arguments are the words of the command line (str, Path or number). Every command
-                    but run_score gets `--user-dir fairseq_plugins` unless it is given.
-                    Returns a CliResult: `.output` is all that was printed or logged. What the command
-                    raises comes through; the output so far is the exception's `cli_output`.
+                    but run_score gets `--user-dir fairseq_plugins` unless it is given. Returns a
+                    CliResult: `.output` is all that was printed or logged. What the command raises
+                    comes through; the output so far is the exception's `cli_output`.
                     `stdin="one line\\n"` is the standard input.
     run_process     run_process([word, ...], env=None, timeout=120): a real process started in the
                     checkout with one thread; a subprocess.CompletedProcess, output in `.stdout`.
     tiny_args       words that make fairseq's `transformer` tiny.
-    train_args      tiny_args with optimizer, criterion and batch size: run_train(data, *train_args).
+    train_args      tiny_args with optimizer, criterion and batch size:
+                    run_train(toy_data.bin, *train_args, "--save-dir", ...).
 
 Checkpoint
     tiny_checkpoint Path of checkpoint_last.pt: a tiny `transformer` after 6 updates on toy_data.
@@ -86,7 +87,7 @@ def run_cli(command: str, *args: Any, stdin: Optional[str] = None) -> CliResult:
         root.handlers[:] = [logging.StreamHandler(output)]
         root.setLevel(logging.INFO)
         own_handlers = module.logger.handlers[:] if hasattr(module, "logger") else None
-        # fairseq keeps the best score so far on its functions; a process of its own would start without
+        # fairseq keeps the best score on its functions: forget it, as a new process would
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
         if command == "train":
             for name in ("best", "num_runs"):
