@@ -1,0 +1,111 @@
+"""Batches made of sentences and taken apart again, and the comparison with the ground truth."""
+
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+SIDES = ("left", "right")
+
+
+def make_sentences(lengths: Sequence[int], channels: int, seed: int = 0) -> List[Tensor]:
+    """Random `T x C` sentences in float64 that collect gradients."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(length, channels, generator=generator, dtype=torch.float64).requires_grad_()
+        for length in lengths
+    ]
+
+
+def padding_mask(
+    lengths: Sequence[int], side: str = "right", width: Optional[int] = None
+) -> Tensor:
+    """`B x T`, True at padding; T is the longest length unless given."""
+    width = max(lengths) if width is None else width
+    mask = torch.zeros(len(lengths), width, dtype=torch.bool)
+    for row, length in zip(mask, lengths):
+        padding = width - length
+        if side == "left":
+            row[:padding] = True
+        else:
+            row[length:] = True
+    return mask
+
+
+def pad(sentences: Sequence[Tensor], mask: Tensor, fill: float = 0.0) -> Tensor:
+    """`T x B x C` with the sentences at the real positions of mask and `fill` at the others."""
+    columns = []
+    for sentence, row in zip(sentences, mask):
+        rows = iter(sentence)
+        garbage = sentence.new_full(sentence.shape[1:], fill)
+        columns.append(torch.stack([garbage if padded else next(rows) for padded in row]))
+    return torch.stack(columns, dim=1)
+
+
+def unpad(x: Tensor, mask: Tensor) -> List[Tensor]:
+    """The real rows of each sentence of `T x B x C`."""
+    return [x[~row, b] for b, row in enumerate(mask)]
+
+
+def assert_close(actual: Tensor, expected: Tensor, what: str = "", tolerance: float = 1e-10) -> None:
+    """Equal up to rounding, relative to the largest entry; NaN and inf are never equal."""
+    assert actual.shape == expected.shape, "{}: {} is not {}".format(
+        what, tuple(actual.shape), tuple(expected.shape)
+    )
+    assert torch.isfinite(expected).all(), "{}: the expected value is not finite".format(what)
+    scale = max(1.0, expected.abs().max().item()) if expected.numel() else 1.0
+    worst = (actual - expected).abs().max().item() if expected.numel() else 0.0
+    assert worst <= tolerance * scale, "{}: off by {:.3g} of {:.3g}".format(what, worst, scale)
+
+
+def value_and_gradients(
+    compute: Callable[[], List[Tensor]], leaves: Dict[str, Tensor], seed: int = 9
+) -> Tuple[List[Tensor], Dict[str, Tensor]]:
+    """Outputs, and the gradient of a random weighting of them with respect to every leaf."""
+    outputs = compute()
+    generator = torch.Generator().manual_seed(seed)
+    loss = sum(
+        (output * torch.randn(output.shape, generator=generator, dtype=torch.float64)).sum()
+        for output in outputs
+    )
+    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    gradients = {
+        name: torch.zeros_like(leaf) if gradient is None else gradient
+        for (name, leaf), gradient in zip(leaves.items(), found)
+    }
+    return outputs, gradients
+
+
+def assert_same_function(
+    actual: Callable[[], List[Tensor]],
+    expected: Callable[[], List[Tensor]],
+    leaves: Dict[str, Tensor],
+    tolerance: float = 1e-10,
+) -> None:
+    """Same outputs, and the same gradient for every leaf."""
+    outputs, gradients = value_and_gradients(actual, leaves)
+    true_outputs, true_gradients = value_and_gradients(expected, leaves)
+    assert len(outputs) == len(true_outputs)
+    for number, (output, true_output) in enumerate(zip(outputs, true_outputs)):
+        assert_close(output, true_output, "output {}".format(number), tolerance)
+    for name, gradient in gradients.items():
+        assert_close(gradient, true_gradients[name], "gradient of " + name, tolerance)
+
+
+def leaves_of(module: torch.nn.Module, **sentences: List[Tensor]) -> Dict[str, Tensor]:
+    """All that a gradient is due for: the parameters of a module and its input sentences."""
+    leaves = dict(module.named_parameters())
+    for name, group in sentences.items():
+        leaves.update({"{}[{}]".format(name, i): tensor for i, tensor in enumerate(group)})
+    return leaves
+
+
+def randomize(module: torch.nn.Module, seed: int = 5) -> torch.nn.Module:
+    """Float64, evaluation mode, and no parameter left at zero or one, where a mistake would hide."""
+    generator = torch.Generator().manual_seed(seed)
+    module.double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_(0.3 * noise)
+    return module
