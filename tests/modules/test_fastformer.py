@@ -1,0 +1,329 @@
+"""Additive attention: both of its forms against the equations."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+
+from fairseq_plugins.modules.token_mixers import FASTFORMER_INTERACTIONS, Fastformer
+from tests.batches import (
+    SIDES,
+    assert_close,
+    assert_same_function,
+    leaves_of,
+    make_sentences,
+    pad,
+    padding_mask,
+    randomize,
+    unpad,
+    value_and_gradients,
+)
+from tests.reference.fastformer import fastformer as truth
+
+LENGTHS = tuple(range(1, 10))
+DIM, HEADS = 15, 3
+
+
+def make_fastformer(**options):
+    return randomize(Fastformer(DIM, HEADS, **options))
+
+
+def true_rows(mixer, x, memory):
+    """What the equations say of one sentence, with the parameters of `mixer`."""
+    values = mixer.q_proj if mixer.v_proj is None else mixer.v_proj
+    return truth(
+        x,
+        memory,
+        HEADS,
+        mixer.q_proj.weight,
+        mixer.q_proj.bias,
+        mixer.k_proj.weight,
+        mixer.k_proj.bias,
+        values.weight,
+        values.bias,
+        mixer.query_score.expand(HEADS, -1),
+        mixer.key_score.expand(HEADS, -1),
+        mixer.out_proj.weight,
+        mixer.out_proj.bias,
+        interaction=mixer.interaction,
+        head_sharing=mixer.share_heads,
+    )
+
+
+def check(mixer, lengths, memory_lengths=None, memory_dim=DIM, side="right", fill=0.0):
+    """Batch computation equals the equations for each sentence: values and all gradients."""
+    x = make_sentences(lengths, DIM)
+    mask = padding_mask(lengths, side)
+    if memory_lengths is None:
+        memory, memory_mask = x, mask
+    else:
+        memory = make_sentences(memory_lengths, memory_dim, seed=1)
+        memory_mask = padding_mask(memory_lengths, side)
+
+    def in_a_batch():
+        padded = pad(x, mask, fill)
+        padded_memory = padded if memory is x else pad(memory, memory_mask, fill)
+        out = mixer(padded, padded_memory, mask, memory_mask)
+        assert out.shape == padded.shape
+        return unpad(out, mask)
+
+    assert_same_function(
+        in_a_batch,
+        lambda: [true_rows(mixer, *pair) for pair in zip(x, memory)],
+        leaves_of(mixer, x=x, **({} if memory is x else {"memory": memory})),
+    )
+
+
+@pytest.mark.parametrize("share_heads", [False, True])
+@pytest.mark.parametrize("share_query_value", [False, True])
+@pytest.mark.parametrize("interaction", FASTFORMER_INTERACTIONS)
+@pytest.mark.parametrize("memory_dim", [None, DIM, 21])
+def test_plain_form_equals_the_reference(interaction, share_query_value, share_heads, memory_dim):
+    mixer = make_fastformer(
+        interaction=interaction,
+        share_query_value=share_query_value,
+        share_heads=share_heads,
+        memory_dim=memory_dim,
+    )
+    mixer.reassociate = False
+    memory_lengths = None if memory_dim is None else (7, 2, 11)
+    check(mixer, (4, 1, 6), memory_lengths, memory_dim or DIM)
+
+
+@pytest.mark.parametrize("memory_dim", [None, DIM, 21])
+def test_reassociated_form_equals_the_reference(memory_dim):
+    mixer = make_fastformer(memory_dim=memory_dim)
+    assert mixer.can_reassociate
+    mixer.reassociate = True
+    memory_lengths = None if memory_dim is None else (7, 2, 11)
+    check(mixer, (4, 1, 6), memory_lengths, memory_dim or DIM)
+
+
+@pytest.mark.parametrize("fill", [0.0, 1e9, float("nan")])
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("reassociate", [False, True])
+def test_padding_changes_nothing(reassociate, side, fill):
+    mixer = make_fastformer()
+    mixer.reassociate = reassociate
+    check(mixer, LENGTHS, side=side, fill=fill)
+    check(mixer, LENGTHS, LENGTHS[::-1], side=side, fill=fill)
+
+
+@pytest.mark.parametrize("fill", [1e9, float("nan")])
+@pytest.mark.parametrize("interaction", FASTFORMER_INTERACTIONS)
+def test_padding_changes_nothing_in_any_interaction(interaction, fill):
+    mixer = make_fastformer(interaction=interaction, share_query_value=False)
+    check(mixer, (4, 1, 6), (7, 2, 11), fill=fill)
+
+
+def test_the_form_is_chosen_by_length(monkeypatch):
+    mixer = make_fastformer()
+    calls = []
+    for name in ("_forward_plain", "_forward_reassociated"):
+        original = getattr(mixer, name)
+        monkeypatch.setattr(
+            mixer, name, lambda *args, n=name, f=original: calls.append(n) or f(*args)
+        )
+    short, long = torch.randn(2, 1, DIM).double(), torch.randn(40 * DIM, 1, DIM).double()
+    mixer(short, short)
+    mixer(long, long)
+    assert calls == ["_forward_plain", "_forward_reassociated"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"share_query_value": False}, {"share_heads": True}, {"interaction": "add"}, {"q_noise": 0.1}],
+)
+def test_what_cannot_be_reassociated_is_not(options):
+    mixer = make_fastformer(**dict({"qn_block_size": 1}, **options))
+    mixer.reassociate = True
+    x = torch.randn(40 * DIM, 1, DIM).double()
+    plain = copy.deepcopy(mixer)
+    plain.reassociate = False
+    assert torch.equal(mixer(x, x), plain(x, x))
+
+
+@pytest.mark.parametrize("lengths", [(5, 3), (9, 1), (40, 33)])
+def test_both_forms_are_equal_in_training(lengths):
+    """The same seed drops the same weights, so the forms must agree with dropout as well."""
+    mixer = make_fastformer(dropout=0.4, memory_dim=21).train()
+    x, memory = make_sentences(lengths, DIM), make_sentences(lengths[::-1], 21, seed=1)
+    mask, memory_mask = padding_mask(lengths), padding_mask(lengths[::-1])
+    leaves = leaves_of(mixer, x=x, memory=memory)
+
+    def outputs(reassociate):
+        torch.manual_seed(3)
+        mixer.reassociate = reassociate
+        out = mixer(pad(x, mask), pad(memory, memory_mask), mask, memory_mask)
+        return unpad(out, mask)
+
+    assert_same_function(lambda: outputs(True), lambda: outputs(False), leaves)
+    mixer.eval()
+    dropped, kept = outputs(False), None
+    mixer.train()
+    kept = outputs(False)
+    assert any((a - b).abs().max() > 1e-3 for a, b in zip(dropped, kept))
+
+
+def test_dropout_acts_on_the_weights_of_both_summaries():
+    """With both kinds of weight dropped, both summaries vanish and W [k * v] + b + q is b + q."""
+    mixer = make_fastformer(dropout=0.999999).train()
+    x = torch.randn(7, 2, DIM, dtype=torch.float64)
+    for mixer.reassociate in (False, True):
+        torch.manual_seed(0)
+        assert_close(mixer(x, x), mixer.out_proj.bias + mixer.q_proj(x))
+
+
+def test_sharing_means_fewer_parameters():
+    def count(**options):
+        mixer = Fastformer(24, 4, **options)
+        return sum(p.numel() for p in mixer.parameters())
+
+    separate = count(share_query_value=False)
+    assert separate == 4 * (24 * 24 + 24) + 2 * 24
+    assert count() == separate - (24 * 24 + 24)
+    assert count(share_query_value=False, share_heads=True) == 3 * (36 + 6) + (576 + 24) + 2 * 6
+    assert count(interaction="concat") == 2 * (576 + 24) + (3 * 576 + 24) + 24 + 2 * 24
+
+
+@pytest.mark.parametrize("reassociate", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rows_of_padding_alone_are_finite(dtype, reassociate):
+    lengths = (0, 5, 0)
+    mask = padding_mask(lengths)
+    mixer = Fastformer(DIM, HEADS).to(dtype)
+    mixer.reassociate = reassociate
+    x = torch.randn(5, 3, DIM).to(dtype).requires_grad_()
+    out = run_or_skip(lambda: mixer(x, x, mask, mask))
+    assert out.dtype == dtype and torch.isfinite(out).all()
+    out.float().pow(2).sum().backward()
+    for tensor in [x] + list(mixer.parameters()):
+        assert torch.isfinite(tensor.grad).all()
+
+
+def run_or_skip(compute):
+    """Older releases of torch lack half precision products on the CPU."""
+    try:
+        return compute()
+    except RuntimeError as error:
+        if "not implemented for" in str(error):
+            pytest.skip(str(error))
+        raise
+
+
+@pytest.mark.parametrize("reassociate", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 200.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_long_input_is_finite_in_reduced_precision(dtype, scale, reassociate):
+    """Large scores and 2,048 positions: neither the softmax nor the sums overflow."""
+    torch.manual_seed(0)
+    mixer = Fastformer(32, 4).to(dtype)
+    with torch.no_grad():
+        mixer.query_score.mul_(scale)
+        mixer.key_score.mul_(scale)
+    mixer.reassociate = reassociate
+    x = torch.randn(2048, 2, 32).to(dtype).requires_grad_()
+    mask = padding_mask((2048, 3))
+    out = run_or_skip(lambda: mixer(x, x, mask, mask))
+    assert torch.isfinite(out).all()
+    out.float().mean().backward()
+    for tensor in [x] + list(mixer.parameters()):
+        assert torch.isfinite(tensor.grad).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("length, dim, heads", [(70, 64, 4), (257, 64, 2), (130, 96, 16)])
+def test_reduced_precision_is_as_good_as_the_plain_form(dtype, length, dim, heads):
+    """max |re-associated - exact| <= 2 max |plain - exact|, output and input gradient."""
+    worst = {}
+    for seed in range(3):
+        torch.manual_seed(seed)
+        mixer = Fastformer(dim, heads).to(dtype)
+        x = torch.randn(length, 3, dim).to(dtype)
+        exact_mixer = copy.deepcopy(mixer).double()
+
+        def compute(model, x):
+            leaf = x.clone().requires_grad_()
+            out = model(leaf, leaf)
+            gradient = torch.autograd.grad(out.double().pow(2).mean(), leaf)[0]
+            return out.detach().double(), gradient.double() / gradient.double().abs().max()
+
+        exact_mixer.reassociate = False
+        exact = compute(exact_mixer, x.double())
+        for mixer.reassociate in (False, True):
+            found = run_or_skip(lambda m=mixer, x=x: compute(m, x))
+            for what, value, true in zip(("output", "gradient"), found, exact):
+                key = (what, mixer.reassociate)
+                worst[key] = max(worst.get(key, 0.0), (value - true).abs().max().item())
+    for what in ("output", "gradient"):
+        assert worst[what, True] <= 2 * worst[what, False], worst
+
+
+def test_layer_sharing_adds_up_gradients():
+    """Two layers with one mixer: its gradient is the sum over both uses."""
+    mixer = make_fastformer()
+    twin = copy.deepcopy(mixer)
+    x = make_sentences((5,), DIM)
+    parameters = dict(mixer.named_parameters())
+    twins = dict(twin.named_parameters())
+
+    def twice(first, second):
+        y = first(x[0].unsqueeze(1), x[0].unsqueeze(1))
+        return [second(y, y).squeeze(1)]
+
+    _, shared = value_and_gradients(lambda: twice(mixer, mixer), parameters)
+    _, first = value_and_gradients(lambda: twice(mixer, twin), parameters)
+    _, second = value_and_gradients(lambda: twice(mixer, twin), twins)
+    for name in parameters:
+        assert_close(shared[name], first[name] + second[name], name)
+
+
+def test_order_of_positions_does_not_matter():
+    """Additive attention sees a set: permuting the input permutes the output."""
+    mixer = make_fastformer()
+    x = torch.randn(9, 2, DIM, dtype=torch.float64)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(0))
+    for mixer.reassociate in (False, True):
+        assert_close(mixer(x[order], x[order]), mixer(x, x)[order])
+
+
+@pytest.mark.parametrize("reassociate", [False, True])
+def test_input_in_any_memory_layout(reassociate):
+    mixer = make_fastformer()
+    mixer.reassociate = reassociate
+    x = torch.randn(4, 7, DIM, dtype=torch.float64).transpose(0, 1)  # batch first underneath
+    assert not x.is_contiguous()
+    assert_close(mixer(x, x), mixer(x.contiguous(), x.contiguous()), tolerance=1e-14)
+
+
+@pytest.mark.parametrize("reassociate", [None, False, True])
+def test_scripted_equals_eager(reassociate):
+    for interaction, share_query_value, share_heads in itertools.product(
+        FASTFORMER_INTERACTIONS, (False, True), (False, True)
+    ):
+        mixer = make_fastformer(
+            interaction=interaction, share_query_value=share_query_value, share_heads=share_heads
+        )
+        mixer.reassociate = reassociate
+        scripted = torch.jit.script(mixer)
+        mask = padding_mask((6, 2), "left")
+        x = torch.randn(6, 2, DIM, dtype=torch.float64)
+        for given in (None, mask):
+            assert torch.equal(scripted(x, x, given, given), mixer(x, x, given, given))
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: Fastformer(12, 3, interaction="sum"), ["sum", "product", "add", "concat"]),
+        (lambda: Fastformer(12, 5), ["5", "12"]),
+        (lambda: Fastformer(12, 3, memory_dim=16), ["3", "16"]),
+    ],
+)
+def test_mistakes_are_named(make, words):
+    with pytest.raises(ValueError) as error:
+        make()
+    assert "\n" not in str(error.value)
+    for word in words:
+        assert word in str(error.value)
