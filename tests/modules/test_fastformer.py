@@ -16,6 +16,7 @@ from tests.batches import (
     pad,
     padding_mask,
     randomize,
+    run_or_skip,
     unpad,
     value_and_gradients,
 )
@@ -200,16 +201,6 @@ def test_rows_of_padding_alone_are_finite(dtype, reassociate):
     out.float().pow(2).sum().backward()
     for tensor in [x] + list(mixer.parameters()):
         assert torch.isfinite(tensor.grad).all()
-
-
-def run_or_skip(compute):
-    """Older releases of torch lack half precision products on the CPU."""
-    try:
-        return compute()
-    except RuntimeError as error:
-        if "not implemented for" in str(error):
-            pytest.skip(str(error))
-        raise
 
 
 @pytest.mark.parametrize("reassociate", [False, True])

@@ -1,0 +1,70 @@
+"""Softmax attention behind the interface of a token mixer."""
+
+import pytest
+import torch
+
+from fairseq_plugins.modules.token_mixers import SoftmaxAttention
+from tests.batches import (
+    SIDES,
+    assert_same_function,
+    leaves_of,
+    make_sentences,
+    pad,
+    padding_mask,
+    randomize,
+    unpad,
+)
+from tests.reference.attention import softmax_attention as truth
+
+LENGTHS = tuple(range(1, 10))
+DIM, HEADS = 15, 3
+
+
+def true_rows(mixer, x, memory):
+    attention = mixer.attention
+    projections = [attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj]
+    parameters = [p for layer in projections for p in (layer.weight, layer.bias)]
+    return truth(x, memory, HEADS, *parameters)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("fill", [0.0, 1e9])
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("memory_dim", [None, DIM, 21])
+def test_equals_the_reference(memory_dim, side, fill, training):
+    mixer = SoftmaxAttention(
+        DIM, HEADS, memory_dim=memory_dim, self_attention=memory_dim is None, dropout=0.0
+    )
+    randomize(mixer).train(training)  # fairseq takes other ways in training and evaluation
+    x = make_sentences(LENGTHS, DIM)
+    mask = padding_mask(LENGTHS, side)
+    if memory_dim is None:
+        memory, memory_mask = x, mask
+    else:
+        memory = make_sentences(LENGTHS[::-1], memory_dim, seed=1)
+        memory_mask = padding_mask(LENGTHS[::-1], side, width=11)
+
+    def in_a_batch():
+        padded = pad(x, mask, fill)
+        padded_memory = padded if memory is x else pad(memory, memory_mask, fill)
+        return unpad(mixer(padded, padded_memory, mask, memory_mask), mask)
+
+    assert_same_function(
+        in_a_batch,
+        lambda: [true_rows(mixer, *pair) for pair in zip(x, memory)],
+        leaves_of(mixer, x=x, **({} if memory is x else {"memory": memory})),
+    )
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rows_of_padding_alone_are_finite(dtype, training):
+    lengths = (0, 5, 0)
+    mask = padding_mask(lengths)
+    mixer = SoftmaxAttention(DIM, HEADS).to(dtype).train(training)
+    x = torch.randn(5, 3, DIM).to(dtype).requires_grad_()
+    out = mixer(x, x, mask, mask)
+    assert out.dtype == dtype and torch.isfinite(out).all()
+    out.float().pow(2).sum().backward()
+    for tensor in [x] + list(mixer.parameters()):
+        assert torch.isfinite(tensor.grad).all()
