@@ -167,13 +167,23 @@ def test_both_forms_are_equal_in_training(lengths):
     assert any((a - b).abs().max() > 1e-3 for a, b in zip(dropped, kept))
 
 
-def test_dropout_acts_on_the_weights_of_both_summaries():
-    """With both kinds of weight dropped, both summaries vanish and W [k * v] + b + q is b + q."""
-    mixer = make_fastformer(dropout=0.999999).train()
+@pytest.mark.parametrize("interaction", FASTFORMER_INTERACTIONS)
+def test_dropout_acts_on_the_weights_of_both_summaries(interaction):
+    """With all weights dropped the global query and the global key are zero, in every interaction."""
+    mixer = make_fastformer(interaction=interaction, dropout=0.999999).train()
     x = torch.randn(7, 2, DIM, dtype=torch.float64)
+    q = mixer.q_proj(x)
+    weight, bias = mixer.out_proj.weight, mixer.out_proj.bias
+    if interaction == "product":
+        expected = q + bias
+    elif interaction == "add":
+        expected = q + bias + q @ weight.t()
+    else:  # the last third of each head's columns meets the values
+        weight = weight.view(DIM, HEADS, 3, DIM // HEADS)[:, :, 2].reshape(DIM, DIM)
+        expected = q + bias + q @ weight.t()
     for mixer.reassociate in (False, True):
         torch.manual_seed(0)
-        assert_close(mixer(x, x), mixer.out_proj.bias + mixer.q_proj(x))
+        assert_close(mixer(x, x), expected)
 
 
 def test_sharing_means_fewer_parameters():
