@@ -167,10 +167,23 @@ def test_both_forms_are_equal_in_training(lengths):
     assert any((a - b).abs().max() > 1e-3 for a, b in zip(dropped, kept))
 
 
+class DropSecond(torch.nn.Module):
+    """Drops nothing of alpha, and all of beta."""
+
+    calls = 0
+
+    def forward(self, weights):
+        self.calls += 1
+        return weights * (self.calls % 2)
+
+
+@pytest.mark.parametrize("dropped", ["both", "second"])
 @pytest.mark.parametrize("interaction", FASTFORMER_INTERACTIONS)
-def test_dropout_acts_on_the_weights_of_both_summaries(interaction):
-    """With all weights dropped the global query and the global key are zero, in every interaction."""
+def test_dropout_acts_on_the_weights_of_the_summaries(interaction, dropped):
+    """With all of beta dropped the global key is zero, in every interaction."""
     mixer = make_fastformer(interaction=interaction, dropout=0.999999).train()
+    if dropped == "second":
+        mixer.dropout_module = DropSecond()
     x = torch.randn(7, 2, DIM, dtype=torch.float64)
     q = mixer.q_proj(x)
     weight, bias = mixer.out_proj.weight, mixer.out_proj.bias
