@@ -1,0 +1,97 @@
+"""Named presets of the model: each sets defaults, which options on the command line or YAML override."""
+
+from typing import Any
+
+from fairseq.models import register_model_architecture
+from fairseq.models.transformer import base_architecture
+
+from .config import fill_defaults, set_default
+from .efficient_transformer import MODEL_NAME
+
+
+def _finish(args: Any) -> None:
+    fill_defaults(args)
+    base_architecture(args)
+
+
+def _iwslt_de_en_sizes(args: Any) -> None:
+    """Those of fairseq's transformer_iwslt_de_en, as in TransformerFTC, section 3.3."""
+    for side in ("encoder", "decoder"):
+        set_default(args, f"{side}_embed_dim", 512)
+        set_default(args, f"{side}_ffn_embed_dim", 1024)
+        set_default(args, f"{side}_attention_heads", 4)
+    set_default(args, "decoder_layers", 6)
+
+
+@register_model_architecture(MODEL_NAME, "transformer_ftc")
+def transformer_ftc(args: Any) -> None:
+    """TransformerFTC, 2 blocks x 3 layers, windows of 2 over time and features."""
+    set_default(args, "encoder_blocks", "3,3")
+    set_default(args, "time_window", 2)
+    set_default(args, "feature_window", 2)
+    _finish(args)
+
+
+@register_model_architecture(MODEL_NAME, "fastformer_encoder")
+def fastformer_encoder(args: Any) -> None:
+    """Fastformer's additive attention in the encoder, softmax attention in the decoder."""
+    set_default(args, "encoder_token_mixer", "fastformer")
+    _finish(args)
+
+
+@register_model_architecture(MODEL_NAME, "mscffn_transformer")
+def mscffn_transformer(args: Any) -> None:
+    """The Transformer with MSCFFN for every feed-forward network."""
+    set_default(args, "encoder_ffn", "mscffn")
+    set_default(args, "decoder_ffn", "mscffn")
+    _finish(args)
+
+
+@register_model_architecture(MODEL_NAME, "transformer_ftc_iwslt_de_en")
+def transformer_ftc_iwslt_de_en(args: Any) -> None:
+    """Feature+Time 2 x 3 of TransformerFTC's table 1."""
+    _iwslt_de_en_sizes(args)
+    transformer_ftc(args)
+
+
+@register_model_architecture(MODEL_NAME, "transformer_fc_iwslt_de_en")
+def transformer_fc_iwslt_de_en(args: Any) -> None:
+    """Feature 2 x 3 of TransformerFTC's table 1."""
+    set_default(args, "time_window", 1)
+    transformer_ftc_iwslt_de_en(args)
+
+
+@register_model_architecture(MODEL_NAME, "transformer_tc_iwslt_de_en")
+def transformer_tc_iwslt_de_en(args: Any) -> None:
+    """Time 2 x 3 of TransformerFTC's table 1."""
+    set_default(args, "feature_window", 1)
+    transformer_ftc_iwslt_de_en(args)
+
+
+@register_model_architecture(MODEL_NAME, "fastformer_encoder_iwslt_de_en")
+def fastformer_encoder_iwslt_de_en(args: Any) -> None:
+    _iwslt_de_en_sizes(args)
+    fastformer_encoder(args)
+
+
+@register_model_architecture(MODEL_NAME, "mscffn_transformer_iwslt_de_en")
+def mscffn_transformer_iwslt_de_en(args: Any) -> None:
+    """512 has no 12 subspaces; 8 are the nearest number that fits (2.6 d^2 multiply-adds)."""
+    _iwslt_de_en_sizes(args)
+    mscffn_transformer(args)
+
+
+@register_model_architecture(MODEL_NAME, "fastformer_encoder_cnn_dm")
+def fastformer_encoder_cnn_dm(args: Any) -> None:
+    """Fastformer's table 9, CNN/DailyMail: 4 + 4 layers, 256 features, 16 heads, dropout 0.2.
+
+    The paper does not give the inner dimension of the feed-forward; 4 x 256 is used here.
+    """
+    for side in ("encoder", "decoder"):
+        set_default(args, f"{side}_embed_dim", 256)
+        set_default(args, f"{side}_ffn_embed_dim", 1024)
+        set_default(args, f"{side}_attention_heads", 16)
+        set_default(args, f"{side}_layers", 4)
+    set_default(args, "dropout", 0.2)
+    set_default(args, "max_source_positions", 2048)
+    fastformer_encoder(args)

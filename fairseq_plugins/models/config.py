@@ -1,0 +1,352 @@
+"""Every option of the models, and the plan of a model that follows from them.
+
+Options are added to fairseq's own Transformer options. `fill_defaults` completes what an architecture
+and the user left open, `plan_model` checks the whole and works out the sizes; nothing else reads or
+checks these options.
+"""
+
+import difflib
+from dataclasses import dataclass, field
+from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+from fairseq_plugins.errors import ConfigurationError, nearest
+from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.feed_forward.mscffn import valid_subspaces
+from fairseq_plugins.modules.token_mixers import (
+    FASTFORMER_INTERACTIONS,
+    FASTFORMER_SHARING,
+    TOKEN_MIXERS,
+)
+
+MSCFFN_SUBSPACES = 12  # the paper's n, where the dimensions allow it
+
+
+@dataclass
+class EfficientTransformerOptions(FairseqDataclass):
+    """What the models add to fairseq's Transformer. The same in every architecture."""
+
+    encoder_blocks: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "layers of each encoder block, such as 3,3: the first keeps the full size, each "
+            "later one is pooled by the windows. Default: 3,3 in transformer_ftc*, transformer_fc* "
+            "and transformer_tc*; one block of --encoder-layers layers in fastformer_encoder* and "
+            "mscffn_transformer*"
+        },
+    )
+    time_window: int = field(
+        default=1,
+        metadata={
+            "help": "positions pooled into one where a later block begins; 1 is off. Default: 2 in "
+            "transformer_ftc* and transformer_tc*, 1 elsewhere"
+        },
+    )
+    feature_window: int = field(
+        default=1,
+        metadata={
+            "help": "features pooled into one where a later block begins; 1 is off. Default: 2 in "
+            "transformer_ftc* and transformer_fc*, 1 elsewhere"
+        },
+    )
+    time_pooling: ChoiceEnum(list(TIME_POOLINGS)) = field(
+        default="mean", metadata={"help": "pooling over time (default: mean)"}
+    )
+    feature_pooling: ChoiceEnum(list(FEATURE_POOLINGS)) = field(
+        default="mean", metadata={"help": "pooling over features (default: mean)"}
+    )
+    encoder_token_mixer: ChoiceEnum(list(TOKEN_MIXERS)) = field(
+        default="softmax",
+        metadata={
+            "help": "how the encoder's positions see each other. Default: fastformer in "
+            "fastformer_encoder*, softmax elsewhere"
+        },
+    )
+    decoder_token_mixer: str = field(
+        default="softmax",
+        metadata={"help": "softmax is the only one that a left-to-right decoder can use"},
+    )
+    fastformer_interaction: ChoiceEnum(list(FASTFORMER_INTERACTIONS)) = field(
+        default="product",
+        metadata={"help": "how Fastformer's summaries meet keys and values (default: product)"},
+    )
+    fastformer_sharing: str = field(
+        default="query-value,layer",
+        metadata={
+            "help": "what Fastformer shares parameters over: any of query-value, head, layer, "
+            "separated by commas, or none (default: query-value,layer)"
+        },
+    )
+    encoder_ffn: ChoiceEnum(list(FEED_FORWARDS)) = field(
+        default="standard",
+        metadata={
+            "help": "feed-forward network of the encoder. Default: mscffn in mscffn_transformer*, "
+            "standard elsewhere"
+        },
+    )
+    decoder_ffn: ChoiceEnum(list(FEED_FORWARDS)) = field(
+        default="standard",
+        metadata={
+            "help": "feed-forward network of the decoder. Default: mscffn in mscffn_transformer*, "
+            "standard elsewhere"
+        },
+    )
+    mscffn_subspaces: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "n, the subspaces of an MSCFFN: even, a divisor of every dimension that has one. "
+            "Default: 12, or where that does not fit the nearest number that does (8 for 512)"
+        },
+    )
+    mscffn_expansion: int = field(
+        default=6, metadata={"help": "m, how much wider an MSCFFN's inner layer is (default: 6)"}
+    )
+
+
+class LayerPlan(NamedTuple):
+    """One encoder layer: its sizes, and the windows where it begins a later block."""
+
+    embed_dim: int
+    ffn_embed_dim: int
+    memory_dim: int  # size of its input; differs from embed_dim where features are pooled
+    starts_block: bool
+
+
+class ModelPlan(NamedTuple):
+    """A checked configuration, as numbers."""
+
+    layers: Tuple[LayerPlan, ...]
+    time_window: int
+    feature_window: int
+    time_pooling: str
+    feature_pooling: str
+    later_blocks: int
+    encoder_token_mixer: str
+    fastformer_interaction: str
+    fastformer_sharing: Tuple[str, ...]
+    encoder_ffn: str
+    decoder_ffn: str
+    mscffn_subspaces: int
+    mscffn_expansion: int
+
+
+def fill_defaults(args: Any) -> None:
+    """Complete the options that neither the user nor the architecture has set.
+
+    `--encoder-layers` follows from `--encoder-blocks` where blocks are given, and the blocks from the
+    layers where they are not.
+
+    Raises:
+        ConfigurationError: both are given and disagree, or the blocks cannot be read.
+    """
+    for name, option in EfficientTransformerOptions.__dataclass_fields__.items():
+        if not name.startswith("_"):
+            set_default(args, name, option.default)
+    if args.encoder_blocks is None:
+        set_default(args, "encoder_layers", 6)
+        args.encoder_blocks = str(args.encoder_layers)
+        return
+    blocks = parse_blocks(args.encoder_blocks)
+    args.encoder_blocks = ",".join(str(layers) for layers in blocks)
+    set_default(args, "encoder_layers", sum(blocks))
+    if args.encoder_layers != sum(blocks):
+        raise ConfigurationError(
+            f"--encoder-layers {args.encoder_layers} does not match --encoder-blocks "
+            f"{args.encoder_blocks}, which has {sum(blocks)}: leave --encoder-layers out, or give "
+            f"blocks that add up to it, such as --encoder-blocks {_split_evenly(args.encoder_layers)}"
+        )
+
+
+def set_default(args: Any, name: str, value: Any) -> None:
+    """Set an option of a Namespace or DictConfig unless it is there."""
+    if getattr(args, name, None) is None:
+        setattr(args, name, value)
+
+
+def parse_blocks(value: Any) -> List[int]:
+    """"3,3", [3, 3] or 6 to the layers of each block."""
+    words = str(value).strip("[]() ").split(",")
+    try:
+        blocks = [int(word) for word in words]
+    except ValueError:
+        blocks = []
+    if not blocks or min(blocks) < 1:
+        raise ConfigurationError(
+            f"--encoder-blocks {value} cannot be read: give the number of layers of each block, at "
+            "least 1, separated by commas, such as 3,3"
+        )
+    return blocks
+
+
+def plan_model(args: Any) -> ModelPlan:
+    """Check all options of a model and work out its sizes.
+
+    Args:
+        args: options after `fill_defaults` and fairseq's own defaults.
+
+    Raises:
+        ConfigurationError: an option that cannot work; nothing is built before all are checked.
+    """
+    for name, option in EfficientTransformerOptions.__dataclass_fields__.items():
+        if isinstance(option.type, type) and hasattr(option.type, "__members__"):
+            _check_choice(name, getattr(args, name), [choice.value for choice in option.type])
+    if args.decoder_token_mixer != "softmax":
+        raise ConfigurationError(
+            f"--decoder-token-mixer {args.decoder_token_mixer} cannot work: its summaries are taken "
+            "over the whole sentence, and a left-to-right decoder must not see what it has still to "
+            "write; use softmax there, and --encoder-token-mixer for the encoder"
+            if args.decoder_token_mixer in TOKEN_MIXERS
+            else f"--decoder-token-mixer {args.decoder_token_mixer} is unknown: use softmax"
+        )
+    blocks = parse_blocks(args.encoder_blocks)
+    if args.encoder_layers_to_keep:
+        if len(blocks) > 1:
+            raise ConfigurationError(
+                f"--encoder-layers-to-keep {args.encoder_layers_to_keep} prunes encoders of one block, "
+                f"and --encoder-blocks {args.encoder_blocks} has {len(blocks)}: leave it out"
+            )
+        blocks = [args.encoder_layers]
+    _check_heads("encoder", args.encoder_embed_dim, args.encoder_attention_heads)
+    _check_heads("decoder", args.decoder_embed_dim, args.decoder_attention_heads)
+    _check_windows(args, blocks)
+
+    layers: List[LayerPlan] = []
+    for block, count in enumerate(blocks):
+        shrink = args.feature_window**block
+        dim, ffn_dim = args.encoder_embed_dim // shrink, args.encoder_ffn_embed_dim // shrink
+        for layer in range(count):
+            starts_block = block > 0 and layer == 0
+            memory_dim = dim * args.feature_window if starts_block else dim
+            layers.append(LayerPlan(dim, ffn_dim, memory_dim, starts_block))
+
+    if args.encoder_token_mixer != "softmax" and getattr(args, "encoder_xformers_att_config", None):
+        raise ConfigurationError(
+            f"--encoder-xformers-att-config needs softmax attention, not --encoder-token-mixer "
+            f"{args.encoder_token_mixer}: leave one of them out"
+        )
+    return ModelPlan(
+        layers=tuple(layers),
+        time_window=args.time_window,
+        feature_window=args.feature_window,
+        time_pooling=str(args.time_pooling),
+        feature_pooling=str(args.feature_pooling),
+        later_blocks=len(blocks) - 1,
+        encoder_token_mixer=str(args.encoder_token_mixer),
+        fastformer_interaction=str(args.fastformer_interaction),
+        fastformer_sharing=_parse_sharing(args.fastformer_sharing),
+        encoder_ffn=str(args.encoder_ffn),
+        decoder_ffn=str(args.decoder_ffn),
+        mscffn_subspaces=_choose_subspaces(args, layers),
+        mscffn_expansion=args.mscffn_expansion,
+    )
+
+
+def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse options that nothing reads. A command line does so by itself; a YAML file does not."""
+    known = sorted(known)
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {close[0]}?" if close else "see --help for the options"
+            raise ConfigurationError(f"model.{name} is no option of this model: {advice}")
+
+
+def _check_choice(name: str, value: Any, choices: List[str]) -> None:
+    if str(value) not in choices:
+        raise ConfigurationError(
+            f"--{name.replace('_', '-')} {value} is unknown: choose one of {', '.join(choices)}"
+        )
+
+
+def _check_heads(side: str, dim: int, heads: int) -> None:
+    if heads < 1 or dim % heads != 0:
+        allowed = [n for n in range(1, dim + 1) if dim % n == 0]
+        raise ConfigurationError(
+            f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {dim}: nearest "
+            f"that work: {nearest(heads, allowed)}"
+        )
+
+
+def _check_windows(args: Any, blocks: List[int]) -> None:
+    later = len(blocks) - 1
+    for name in ("time_window", "feature_window"):
+        window, option = getattr(args, name), "--" + name.replace("_", "-")
+        if window < 1:
+            raise ConfigurationError(f"{option} {window} is below 1; 1 switches it off")
+        if window > 1 and later == 0:
+            raise ConfigurationError(
+                f"{option} {window} pools where a later block begins, and --encoder-blocks "
+                f"{args.encoder_blocks} has one block: give several, such as --encoder-blocks "
+                f"{_split_evenly(sum(blocks))}, or {option} 1"
+            )
+    if args.time_window**later > args.max_source_positions:
+        largest = max(w for w in range(1, args.time_window) if w**later <= args.max_source_positions)
+        raise ConfigurationError(
+            f"--time-window {args.time_window} pools {args.time_window**later} positions into one by "
+            f"the last block, more than --max-source-positions {args.max_source_positions}: at most "
+            f"{largest} works with --encoder-blocks {args.encoder_blocks}"
+        )
+    dim, ffn, heads = (
+        args.encoder_embed_dim,
+        args.encoder_ffn_embed_dim,
+        args.encoder_attention_heads,
+    )
+
+    def fits(window: int) -> bool:
+        shrink = window**later
+        ffn_fits = args.encoder_ffn == "mscffn" or ffn % shrink == 0
+        return dim % shrink == 0 and (dim // shrink) % heads == 0 and ffn_fits
+
+    if not fits(args.feature_window):
+        allowed = [window for window in range(1, dim + 1) if fits(window)]
+        raise ConfigurationError(
+            f"--feature-window {args.feature_window} over {later} later block(s) does not fit "
+            f"--encoder-embed-dim {dim}, --encoder-ffn-embed-dim {ffn} and "
+            f"--encoder-attention-heads {heads}: each block's sizes must be whole and divisible by "
+            f"the heads; nearest that work: {nearest(args.feature_window, allowed)}"
+        )
+
+
+def _parse_sharing(value: str) -> Tuple[str, ...]:
+    words = [word.strip() for word in str(value).split(",") if word.strip()]
+    if words == ["none"]:
+        return ()
+    unknown = [word for word in words if word not in FASTFORMER_SHARING]
+    if unknown or not words:
+        raise ConfigurationError(
+            f"--fastformer-sharing {value} cannot be read: give any of "
+            f"{', '.join(FASTFORMER_SHARING)}, separated by commas, or none alone"
+        )
+    return tuple(words)
+
+
+def _choose_subspaces(args: Any, layers: List[LayerPlan]) -> int:
+    dims = [layer.embed_dim for layer in layers] if args.encoder_ffn == "mscffn" else []
+    if args.decoder_ffn == "mscffn":
+        dims.append(args.decoder_embed_dim)
+    if not dims:
+        return args.mscffn_subspaces or MSCFFN_SUBSPACES
+    allowed = valid_subspaces(dims)
+    names = ", ".join(str(dim) for dim in sorted(set(dims), reverse=True))
+    if not allowed:
+        raise ConfigurationError(
+            f"MSCFFN needs an even number of subspaces, and the dimensions {names} have no even "
+            "divisor in common: choose even dimensions, or --encoder-ffn/--decoder-ffn standard"
+        )
+    if args.mscffn_expansion < 1:
+        raise ConfigurationError(f"--mscffn-expansion {args.mscffn_expansion} is below 1")
+    if args.mscffn_subspaces is None:
+        return min(allowed, key=lambda n: abs(n - MSCFFN_SUBSPACES))
+    if args.mscffn_subspaces not in allowed:
+        raise ConfigurationError(
+            f"--mscffn-subspaces {args.mscffn_subspaces} must be even and divide the dimensions "
+            f"{names} of the layers that have an MSCFFN: nearest that work: "
+            f"{nearest(args.mscffn_subspaces, allowed)}"
+        )
+    return args.mscffn_subspaces
+
+
+def _split_evenly(layers: int) -> str:
+    return f"{layers - layers // 2},{layers // 2}" if layers > 1 else "1,1"

@@ -1,0 +1,317 @@
+"""The one model: fairseq's Transformer with a choice of mixers, feed-forwards and compression."""
+
+from argparse import ArgumentParser, Namespace
+from contextlib import ExitStack
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+import torch
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.distributed import fsdp_wrap
+from fairseq.models import register_model
+from fairseq.models.transformer import (
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+    TransformerModel,
+    TransformerModelBase,
+    base_architecture,
+)
+from fairseq.models.transformer.transformer_config import (
+    DEFAULT_MAX_SOURCE_POSITIONS,
+    DEFAULT_MAX_TARGET_POSITIONS,
+)
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from omegaconf import OmegaConf, open_dict
+from torch import Tensor, nn
+
+from fairseq_plugins.modules.compression import (
+    FeaturePooling,
+    TimePooling,
+    align_to_start,
+    pool_padding_mask,
+    restore_alignment,
+    upsample,
+)
+from fairseq_plugins.modules.decoder_layer import DecoderLayer
+from fairseq_plugins.modules.encoder_layer import EncoderLayer
+from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward
+from fairseq_plugins.modules.layer_drop import BlockLayerDropModuleList
+from fairseq_plugins.modules.token_mixers import Fastformer, SoftmaxAttention
+
+from .config import (
+    EfficientTransformerOptions,
+    LayerPlan,
+    ModelPlan,
+    check_names,
+    fill_defaults,
+    plan_model,
+    set_default,
+)
+
+MODEL_NAME = "efficient_transformer"
+
+
+@register_model(MODEL_NAME)
+class EfficientTransformerModel(TransformerModel):
+    """An encoder-decoder Transformer assembled from independent choices.
+
+    `--encoder-blocks`, windows and poolings compress the encoder (TransformerFTC),
+    `--encoder-token-mixer` chooses its attention (Fastformer), `--encoder-ffn` and `--decoder-ffn`
+    the feed-forward networks (MSCFFN). With every choice at the Transformer's the function is
+    that of fairseq's `transformer`, bit for bit, and its checkpoints load.
+
+    The named architectures are in `architectures.py`, the options in `config.py`.
+    """
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        TransformerModel.add_args(parser)
+        gen_parser_from_dataclass(parser, EfficientTransformerOptions(), delete_default=True)
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "EfficientTransformerModel":
+        """Check the options, then build.
+
+        Args:
+            args: a Namespace (command line) or a DictConfig (YAML), with the architecture applied;
+                both are completed in place, so that a checkpoint holds what was built.
+            task: gives the dictionaries and the longest lengths.
+
+        Raises:
+            ConfigurationError: an option that is unknown or cannot work.
+        """
+        from_yaml = OmegaConf.is_config(args)
+        if from_yaml:
+            check_names(args.keys(), cls._option_names())
+        with open_dict(args) if from_yaml else ExitStack():
+            fill_defaults(args)
+            base_architecture(args)
+            for name, default in (
+                ("max_source_positions", DEFAULT_MAX_SOURCE_POSITIONS),
+                ("max_target_positions", DEFAULT_MAX_TARGET_POSITIONS),
+            ):
+                # on a command line task and model share these; a YAML file sets the task's
+                set_default(args, name, getattr(getattr(task, "cfg", None), name, default))
+            if args.encoder_layers_to_keep:
+                args.encoder_layers = len(str(args.encoder_layers_to_keep).split(","))
+            plan = plan_model(args)
+            args.mscffn_subspaces = plan.mscffn_subspaces
+        if from_yaml:
+            args = Namespace(**OmegaConf.to_container(args, resolve=True))
+        args.plan = plan
+        try:
+            return super().build_model(args, task)
+        finally:
+            del args.plan  # checkpoints keep the options, and the plan follows from them
+
+    @classmethod
+    def _option_names(cls) -> Set[str]:
+        parser = ArgumentParser(allow_abbrev=False)
+        cls.add_args(parser)
+        names = {action.dest for action in parser._actions}
+        implied = Namespace()
+        base_architecture(implied)
+        return names | set(vars(implied)) | {"_name", "arch"}
+
+    @classmethod
+    def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> "Encoder":
+        return Encoder(cfg, src_dict, embed_tokens, cfg.plan)
+
+    @classmethod
+    def build_decoder(
+        cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding
+    ) -> TransformerDecoderBase:
+        if cfg.plan.decoder_ffn == "standard":
+            return TransformerModelBase.build_decoder(cfg, tgt_dict, embed_tokens)
+        return Decoder(cfg, tgt_dict, embed_tokens, cfg.plan)
+
+
+class Encoder(TransformerEncoderBase):
+    """Blocks of layers, the later ones on a pooled sequence, brought back to full size and summed.
+
+    ``out = upsample(last block) + first block`` when there are several blocks (TransformerFTC,
+    section 3.2.1), else the last layer's output; with pre-norm the final LayerNorm comes after the
+    sum. Embedding, positions and the form of the result are fairseq's.
+
+    Args:
+        cfg: fairseq's TransformerConfig.
+        dictionary, embed_tokens: of the source.
+        plan: the checked sizes and choices.
+    """
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
+        # set before the parent's constructor, which asks for one layer after the other
+        self.plan = plan
+        self._plans_left = iter(plan.layers)
+        self._shared_mixers: Dict[Tuple[int, int], nn.Module] = {}
+        super().__init__(cfg, dictionary, embed_tokens)
+        del self.plan, self._plans_left, self._shared_mixers
+        self.time_window = plan.time_window
+        self.upsample_time = plan.time_window**plan.later_blocks
+        self.upsample_features = plan.feature_window**plan.later_blocks
+        if self.encoder_layerdrop > 0:
+            self.layers = BlockLayerDropModuleList(
+                self.encoder_layerdrop, self.layers._modules.values()
+            )
+
+    def build_encoder_layer(self, cfg: Any) -> nn.Module:
+        plan, layer = self.plan, next(self._plans_left)
+        time_pooling: Optional[TimePooling] = None
+        feature_pooling: Optional[FeaturePooling] = None
+        if layer.starts_block:
+            time_pooling = TimePooling(plan.time_window, plan.time_pooling)
+            feature_pooling = FeaturePooling(
+                layer.memory_dim, plan.feature_window, plan.feature_pooling
+            )
+        return wrap_layer(
+            EncoderLayer(
+                self._build_mixer(cfg, layer),
+                build_feed_forward(cfg, plan, "encoder", layer.embed_dim, layer.ffn_embed_dim),
+                layer.embed_dim,
+                time_pooling,
+                feature_pooling,
+                layer.memory_dim,
+                dropout=cfg.dropout,
+                normalize_before=cfg.encoder.normalize_before,
+                export=cfg.export,
+            ),
+            cfg,
+        )
+
+    def _build_mixer(self, cfg: Any, layer: LayerPlan) -> nn.Module:
+        plan = self.plan
+        common: Dict[str, Any] = {
+            "embed_dim": layer.embed_dim,
+            "num_heads": cfg.encoder.attention_heads,
+            "memory_dim": layer.memory_dim,
+            "dropout": cfg.attention_dropout,
+            "q_noise": cfg.quant_noise.pq,
+            "qn_block_size": cfg.quant_noise.pq_block_size,
+        }
+        if plan.encoder_token_mixer == "softmax":
+            return SoftmaxAttention(
+                self_attention=not layer.starts_block,
+                xformers_att_config=getattr(cfg.encoder, "xformers_att_config", None),
+                **common,
+            )
+
+        def build() -> nn.Module:
+            return Fastformer(
+                interaction=plan.fastformer_interaction,
+                share_query_value="query-value" in plan.fastformer_sharing,
+                share_heads="head" in plan.fastformer_sharing,
+                **common,
+            )
+
+        if "layer" not in plan.fastformer_sharing:
+            return build()
+        size = (layer.embed_dim, layer.memory_dim)  # only layers of one size can share
+        if size not in self._shared_mixers:
+            self._shared_mixers[size] = build()
+        return self._shared_mixers[size]
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Optional[Tensor] = None,
+    ) -> Dict[str, List[Tensor]]:
+        """As fairseq's encoder: tokens are B x T, "encoder_out" holds T x B x d.
+
+        "encoder_states" holds each layer's output at that layer's size. Sentences that are padding
+        from end to end (dummy batches have them) read their zeros, so that all stays finite.
+        """
+        encoder_padding_mask = src_tokens.eq(self.padding_idx)
+        x, encoder_embedding = self.forward_embedding(src_tokens, token_embeddings)
+
+        padding_mask: Optional[Tensor] = None
+        if bool(encoder_padding_mask.any()):
+            x = x.masked_fill(encoder_padding_mask.unsqueeze(-1), 0.0)
+            empty = encoder_padding_mask.all(dim=1, keepdim=True)
+            encoder_padding_mask = encoder_padding_mask & ~empty
+            padding_mask = encoder_padding_mask
+
+        # B x T x C -> T x B x C
+        x = x.transpose(0, 1)
+        rank: Optional[Tensor] = None
+        if padding_mask is not None and self.upsample_time > 1:
+            x, padding_mask, rank = align_to_start(x, padding_mask)
+
+        encoder_states: List[Tensor] = []
+        if return_all_hiddens:
+            encoder_states.append(x)
+        first_block: Optional[Tensor] = None
+        for layer in self.layers:
+            if layer.starts_block:
+                if first_block is None:
+                    first_block = x
+                pooled_mask = padding_mask
+                if padding_mask is not None:
+                    pooled_mask = pool_padding_mask(padding_mask, self.time_window)
+                x = layer(x, padding_mask, pooled_mask)
+                padding_mask = pooled_mask
+            else:
+                x = layer(x, padding_mask, padding_mask)
+            if return_all_hiddens:
+                encoder_states.append(x)
+
+        if first_block is not None:
+            x = first_block + upsample(
+                x, self.upsample_time, self.upsample_features, first_block.size(0)
+            )
+        if rank is not None:
+            x = restore_alignment(x, rank)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+
+        lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32)
+        return {
+            "encoder_out": [x],  # T x B x C
+            "encoder_padding_mask": [encoder_padding_mask],  # B x T
+            "encoder_embedding": [encoder_embedding],  # B x T x C
+            "encoder_states": encoder_states,  # List[T x B x C]
+            "src_tokens": [],
+            "src_lengths": [lengths.reshape(-1, 1).contiguous()],  # B x 1
+        }
+
+
+class Decoder(TransformerDecoderBase):
+    """fairseq's decoder with another feed-forward network in each layer.
+
+    Args:
+        cfg: fairseq's TransformerConfig.
+        dictionary, embed_tokens: of the target.
+        plan: the checked sizes and choices.
+    """
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
+        self.plan = plan  # the parent's constructor asks for the layers
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+        del self.plan
+
+    def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
+        build_ffn: Callable[[], nn.Module] = lambda: build_feed_forward(  # noqa: E731
+            cfg, self.plan, "decoder", cfg.decoder.embed_dim, cfg.decoder.ffn_embed_dim
+        )
+        return wrap_layer(DecoderLayer(cfg, build_ffn, no_encoder_attn), cfg)
+
+
+def build_feed_forward(
+    cfg: Any, plan: ModelPlan, side: str, embed_dim: int, ffn_embed_dim: int
+) -> nn.Module:
+    """The feed-forward network that the plan has for a layer of the "encoder" or "decoder"."""
+    dropout = cfg.activation_dropout or cfg.relu_dropout or 0.0
+    noise = {"q_noise": cfg.quant_noise.pq, "qn_block_size": cfg.quant_noise.pq_block_size}
+    kind = plan.encoder_ffn if side == "encoder" else plan.decoder_ffn
+    if kind == "mscffn":
+        return MSCFFN(embed_dim, plan.mscffn_subspaces, plan.mscffn_expansion, dropout, **noise)
+    return StandardFeedForward(embed_dim, ffn_embed_dim, str(cfg.activation_fn), dropout, **noise)
+
+
+def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
+    """fairseq's activation checkpointing and sharding, as its own layers get them."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        # sharding must then wrap each layer, whatever its size
+        return fsdp_wrap(layer, min_num_params=0)
+    return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)

@@ -1,0 +1,185 @@
+"""Pooling between encoder blocks, and its inverse (TransformerFTC, sections 3.2.1).
+
+Sequences are T x B x C as everywhere in fairseq; padding masks are B x T, True at padding, or None.
+Windows over time are counted from the first *real* token of each sentence. Batches padded on the left
+are therefore aligned first (`align_to_start`) and put back at the end (`restore_alignment`); otherwise
+the neighbours of a sentence in its batch would decide which of its tokens are pooled together.
+"""
+
+from typing import Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+TIME_POOLINGS = ("mean", "max", "min")
+FEATURE_POOLINGS = ("mean", "linear", "max", "min")
+
+
+def align_to_start(x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """Move the real tokens of each sentence to the start of the time axis, order kept.
+
+    Args:
+        x: T x B x C.
+        padding_mask: B x T, True at padding (on any side).
+
+    Returns:
+        the aligned sequence (T x B x C, padding zeroed), its padding mask (B x T), and the
+        rank of each original position among the real tokens of its sentence (B x T), which
+        `restore_alignment` takes.
+    """
+    real = ~padding_mask
+    order = torch.sort(padding_mask.to(torch.int32), dim=1, stable=True)[1]  # B x T
+    lengths = real.sum(dim=1, keepdim=True)  # B x 1
+    aligned_mask = torch.arange(x.size(0), device=x.device).unsqueeze(0) >= lengths  # B x T
+    aligned = _take_rows(x, order).masked_fill(aligned_mask.t().unsqueeze(-1), 0.0)
+    rank = (real.to(torch.int64).cumsum(dim=1) - 1).clamp(min=0)
+    return aligned, aligned_mask, rank
+
+
+def restore_alignment(x: Tensor, rank: Tensor) -> Tensor:
+    """Undo `align_to_start`: position t of the result is row ``rank[b, t]`` of sentence b.
+
+    Rows at padding hold a copy of some real row; every consumer masks them.
+    """
+    return _take_rows(x, rank)
+
+
+def _take_rows(x: Tensor, index: Tensor) -> Tensor:
+    """Row ``index[b, t]`` of each sentence b: T x B x C indexed by B x T'."""
+    bsz, channels = x.size(1), x.size(2)
+    rows = index * bsz + torch.arange(bsz, device=x.device).unsqueeze(1)  # B x T'
+    flat = x.reshape(-1, channels).index_select(0, rows.t().reshape(-1))
+    return flat.view(-1, bsz, channels)
+
+
+def pool_padding_mask(padding_mask: Tensor, window: int) -> Tensor:
+    """B x T -> B x ceil(T / window): a pooled position is padding when its whole window is."""
+    extra = -padding_mask.size(1) % window
+    padded = F.pad(padding_mask, (0, extra), value=True)
+    return padded.view(padded.size(0), -1, window).all(dim=2)
+
+
+class TimePooling(nn.Module):
+    """Pool each window of neighbouring positions into one, over real tokens only.
+
+    ``y_j = pool(x_{jw}, ..., x_{jw+w-1})``, the pool being the mean, maximum or minimum over those
+    positions that exist and are not padding: the last window may be part full and still counts. A
+    window that is all padding gives 0. Equal maxima (minima) share the gradient.
+
+    Args:
+        window: positions to a window, at least 1 (1 changes nothing).
+        kind: "mean", "max" or "min".
+
+    Shape:
+        x: T x B x C with the real tokens of each sentence at the start (see `align_to_start`);
+        padding_mask: B x T or None; result: ceil(T / window) x B x C, in x's dtype.
+
+    Raises:
+        ValueError: unknown kind, or a window below 1.
+    """
+
+    def __init__(self, window: int, kind: str = "mean"):
+        super().__init__()
+        _check_pooling(window, kind, TIME_POOLINGS, "time")
+        self.window = window
+        self.kind = kind
+
+    def forward(self, x: Tensor, padding_mask: Optional[Tensor] = None) -> Tensor:
+        if self.window == 1:
+            return x
+        length, bsz, channels = x.size(0), x.size(1), x.size(2)
+        extra = -length % self.window
+        if padding_mask is None and extra == 0:
+            windows = x.view(-1, self.window, bsz, channels)
+            if self.kind == "mean":
+                return windows.mean(dim=1)
+            return windows.amax(dim=1) if self.kind == "max" else windows.amin(dim=1)
+
+        if padding_mask is None:
+            padding_mask = torch.zeros(1, length, dtype=torch.bool, device=x.device)
+        absent = F.pad(padding_mask, (0, extra), value=True).t().unsqueeze(-1)  # T' x B x 1
+        x = F.pad(x, (0, 0, 0, 0, 0, extra))
+        absent_windows = absent.view(-1, self.window, absent.size(1), 1)
+        if self.kind == "mean":
+            # fill rather than multiply: padding may hold anything, NaN included
+            windows = x.masked_fill(absent, 0.0).view(-1, self.window, bsz, channels)
+            count = (~absent_windows).sum(dim=1).clamp(min=1)
+            return windows.sum(dim=1) / count.to(x.dtype)
+        if self.kind == "max":
+            windows = x.masked_fill(absent, float("-inf")).view(-1, self.window, bsz, channels)
+            pooled = windows.amax(dim=1)
+        else:
+            windows = x.masked_fill(absent, float("inf")).view(-1, self.window, bsz, channels)
+            pooled = windows.amin(dim=1)
+        return pooled.masked_fill(absent_windows.all(dim=1), 0.0)
+
+    def extra_repr(self) -> str:
+        return f"window={self.window}, kind={self.kind}"
+
+
+class FeaturePooling(nn.Module):
+    """Pool each window of neighbouring features into one; "linear" learns the map instead.
+
+    ``y_c = pool(x_{cw}, ..., x_{cw+w-1})`` with mean, maximum or minimum, or ``y = A x + b`` with a
+    learned A of C/w x C (TransformerFTC, section 3.2.1 and table 2). Equal maxima (minima) share
+    the gradient.
+
+    Args:
+        embed_dim: C, a multiple of the window.
+        window: features to a window, at least 1 (1 changes nothing).
+        kind: "mean", "linear", "max" or "min".
+
+    Shape: T x B x C -> T x B x C / window, in x's dtype.
+
+    Raises:
+        ValueError: unknown kind, a window below 1, or one that does not divide `embed_dim`.
+    """
+
+    def __init__(self, embed_dim: int, window: int, kind: str = "mean"):
+        super().__init__()
+        _check_pooling(window, kind, FEATURE_POOLINGS, "feature")
+        if embed_dim % window != 0:
+            raise ValueError(f"feature window {window} does not divide the dimension {embed_dim}")
+        self.window = window
+        self.kind = kind
+        self.linear: Optional[nn.Linear] = None
+        if kind == "linear" and window > 1:
+            self.linear = nn.Linear(embed_dim, embed_dim // window)
+            nn.init.xavier_uniform_(self.linear.weight)
+            nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.window == 1:
+            return x
+        if self.linear is not None:
+            return self.linear(x)
+        windows = x.reshape(x.size(0), x.size(1), -1, self.window)
+        if self.kind == "mean":
+            return windows.mean(dim=3)
+        return windows.amax(dim=3) if self.kind == "max" else windows.amin(dim=3)
+
+    def extra_repr(self) -> str:
+        return f"window={self.window}, kind={self.kind}"
+
+
+def upsample(x: Tensor, time_window: int, feature_window: int, length: int) -> Tensor:
+    """Repeat every feature `feature_window` times and every position `time_window` times.
+
+    The windows are the products over all poolings that happened.
+    Shape: T' x B x C' -> length x B x (C' * feature_window), cut at `length` <= T' * time_window.
+    """
+    steps, bsz, channels = x.size(0), x.size(1), x.size(2)
+    if feature_window > 1:
+        x = x.unsqueeze(3).expand(steps, bsz, channels, feature_window).reshape(steps, bsz, -1)
+    if time_window > 1:
+        x = x.unsqueeze(1).expand(steps, time_window, bsz, x.size(2))
+        x = x.reshape(steps * time_window, bsz, -1)[:length]
+    return x
+
+
+def _check_pooling(window: int, kind: str, kinds: Tuple[str, ...], axis: str) -> None:
+    if kind not in kinds:
+        raise ValueError(f"unknown {axis} pooling {kind!r}: choose one of {', '.join(kinds)}")
+    if window < 1:
+        raise ValueError(f"{axis} window {window} is below 1 (1 means no pooling)")

@@ -1,0 +1,105 @@
+"""An encoder layer: a token mixer and a feed-forward network, with pooling where a block begins."""
+
+from typing import Dict, Optional
+
+from fairseq.modules import LayerNorm
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+
+from .compression import FeaturePooling, TimePooling
+
+
+class EncoderLayer(nn.Module):
+    """Mixer and feed-forward, each with dropout, residual and LayerNorm.
+
+    Without pooling this is the Transformer's layer (TransformerFTC, equations 1 and 2). As the first
+    layer of a later block it pools its input x over time and features, P(x), and reads the
+    un-pooled input through the mixer's memory (section 3.2.1)::
+
+        post-norm:  y = LN(P(x) + mixer(P(x), memory=x))
+        pre-norm:   y = P(x) + mixer(P(LN(x)), memory=LN(x)),  this LN at the un-pooled size
+
+    Args:
+        mixer: a token mixer (see `token_mixers`).
+        ffn: a feed-forward network of the pooled dimension (see `feed_forward`).
+        embed_dim: d, size of the result.
+        time_pooling, feature_pooling: both given where a block begins, else both None.
+        memory_dim: size of the input where a block begins (default d).
+        dropout: after mixer and feed-forward.
+        normalize_before: pre-norm instead of post-norm.
+        export: as fairseq's LayerNorm takes it.
+
+    Shape:
+        x: T x B x memory_dim; padding_mask: B x T or None; pooled_padding_mask: B x T' or None, the
+        mask of the result (the same as `padding_mask` in an ordinary layer); result: T' x B x d.
+    """
+
+    def __init__(
+        self,
+        mixer: nn.Module,
+        ffn: nn.Module,
+        embed_dim: int,
+        time_pooling: Optional[TimePooling] = None,
+        feature_pooling: Optional[FeaturePooling] = None,
+        memory_dim: Optional[int] = None,
+        dropout: float = 0.0,
+        normalize_before: bool = False,
+        export: bool = False,
+    ):
+        super().__init__()
+        self.starts_block = time_pooling is not None
+        self.time_pooling = time_pooling
+        self.feature_pooling = feature_pooling
+        self.mixer = mixer
+        self.ffn = ffn
+        mixer_norm_dim = memory_dim if normalize_before and memory_dim is not None else embed_dim
+        self.self_attn_layer_norm = LayerNorm(mixer_norm_dim, export=export)
+        self.final_layer_norm = LayerNorm(embed_dim, export=export)
+        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
+        self.normalize_before = normalize_before
+
+    def forward(
+        self,
+        x: Tensor,
+        padding_mask: Optional[Tensor],
+        pooled_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        memory = self.self_attn_layer_norm(x) if self.normalize_before else x
+        residual = self._pool(x, padding_mask)
+        query = self._pool(memory, padding_mask) if self.normalize_before else residual
+        x = self.mixer(query, memory, pooled_padding_mask, padding_mask)
+        x = residual + self.dropout_module(x)
+        if not self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+
+        residual = x
+        if self.normalize_before:
+            x = self.final_layer_norm(x)
+        x = residual + self.dropout_module(self.ffn(x))
+        if not self.normalize_before:
+            x = self.final_layer_norm(x)
+        return x
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
+        """Rename the entries of fairseq's own encoder layer, so that its checkpoints load here."""
+        prefix = name + "."
+        for key in [key for key in state_dict if key.startswith(prefix)]:
+            entry = key[len(prefix) :]
+            if entry in _FAIRSEQ_COPIES:
+                del state_dict[key]
+            for theirs, ours in _FAIRSEQ_NAMES:
+                if entry.startswith(theirs):
+                    state_dict[prefix + ours + entry[len(theirs) :]] = state_dict.pop(key)
+
+    def _pool(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+        if self.time_pooling is not None and self.feature_pooling is not None:
+            x = self.feature_pooling(self.time_pooling(x, padding_mask))
+        return x
+
+
+# where fairseq's TransformerEncoderLayer keeps the same weights
+_FAIRSEQ_NAMES = (("self_attn.", "mixer.attention."), ("fc1.", "ffn.fc1."), ("fc2.", "ffn.fc2."))
+# fairseq 0.12.2 writes weights a second time, for its inference-only fast path
+_FAIRSEQ_COPIES = tuple(
+    f"{name}_{kind}" for name in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")
+)

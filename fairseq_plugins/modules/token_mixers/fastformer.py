@@ -1,0 +1,238 @@
+"""Additive attention of Fastformer, linear in length (Wu et al., arXiv 2108.09084)."""
+
+from typing import Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.modules.quant_noise import quant_noise
+from torch import Tensor, nn
+
+FASTFORMER_INTERACTIONS = ("product", "add", "concat")
+FASTFORMER_SHARING = ("query-value", "head", "layer")
+
+# The re-associated form trades 2 T d^2 multiply-adds for d^3 + 2 T d h a sentence. Measured on a
+# CPU, forward and backward, it is the faster one from about this multiple of d in length.
+REASSOCIATE_FROM = 1.0
+
+
+class Fastformer(nn.Module):
+    """Additive attention with global query and key summaries.
+
+    Per head of size s, with ``a o b`` the interaction (element-wise product in the paper)::
+
+        alpha_i = softmax_i(w_q . q_i / sqrt(s))    (eq. 3)    q = sum_i alpha_i q_i    (eq. 4)
+        p_i = q o k_i
+        beta_i = softmax_i(w_k . p_i / sqrt(s))     (eq. 5)    k = sum_i beta_i p_i     (eq. 6)
+        u_i = k o v_i
+        out_i = W [u_i of all heads] + b + q_i      (section 3.1)
+
+    With a separate `memory` (the first layer of a later block, see `encoder_layer.py`) q_i and v_i
+    come from `x`, as every output row belongs to one of each, and k_i from `memory`.
+
+    Interactions (section 4.4): "product"; "add"; "concat", where p_i = [q; k_i] has 2 s features,
+    u_i = [k; v_i] has 3 s, and w_k and W are as much wider.
+
+    Two exact forms of the same function. The plain one follows the equations, but never builds p_i.
+    The re-associated one needs v = q and the product: then ``alpha``, ``beta`` and both summaries
+    come from x through d x h matrices, and out = x (W_Q' diag(k) W' + W_Q') + const with one d x d
+    matrix a sentence. It is the cheaper one for sequences that are long against d, and is chosen
+    by length; set `reassociate` to True or False to force one.
+
+    Args:
+        embed_dim: d, size of `x` and of the result.
+        num_heads: h, a divisor of d and of `memory_dim`.
+        memory_dim: size of `memory` (default d).
+        interaction: "product", "add" or "concat".
+        share_query_value: use W_Q for the values too (the paper's choice, section 4.5).
+        share_heads: one s x s matrix for each of query, key, value, and one w_q and w_k, serve all
+            heads, each head reading its own slice of the features (section 4.5; were each head to
+            read all features, shared heads would be copies of each other).
+        dropout: on alpha and beta.
+        q_noise, qn_block_size: fairseq's quantisation noise on the projections.
+
+    Shape:
+        x: T x B x d; memory: T' x B x memory_dim; padding_mask: B x T and memory_padding_mask:
+        B x T', True at padding, or None; result: T x B x d in x's dtype (weights of the summaries
+        are normalised in float32).
+
+    Raises:
+        ValueError: unknown interaction, or num_heads not a divisor.
+    """
+
+    reassociate: Optional[bool]  # in the class body, where TorchScript looks
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        memory_dim: Optional[int] = None,
+        interaction: str = "product",
+        share_query_value: bool = True,
+        share_heads: bool = False,
+        dropout: float = 0.0,
+        q_noise: float = 0.0,
+        qn_block_size: int = 8,
+    ):
+        super().__init__()
+        if interaction not in FASTFORMER_INTERACTIONS:
+            raise ValueError(
+                f"unknown Fastformer interaction {interaction!r}: "
+                f"choose one of {', '.join(FASTFORMER_INTERACTIONS)}"
+            )
+        memory_dim = embed_dim if memory_dim is None else memory_dim
+        for dim in (embed_dim, memory_dim):
+            if dim % num_heads != 0:
+                raise ValueError(f"{num_heads} heads do not divide the dimension {dim}")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.interaction = interaction
+        self.share_heads = share_heads
+        self.scaling = self.head_dim**-0.5
+        self.reassociate = None
+        self.reassociate_from = REASSOCIATE_FROM * embed_dim
+        self.can_reassociate = (
+            share_query_value and interaction == "product" and not share_heads and q_noise == 0
+        )
+
+        groups = num_heads if share_heads else 1
+        size = embed_dim // groups
+        self.q_proj = quant_noise(nn.Linear(size, size), q_noise, qn_block_size)
+        self.k_proj = quant_noise(nn.Linear(memory_dim // groups, size), q_noise, qn_block_size)
+        self.v_proj: Optional[nn.Module] = None
+        if not share_query_value:
+            self.v_proj = quant_noise(nn.Linear(size, size), q_noise, qn_block_size)
+        score_heads = 1 if share_heads else num_heads
+        key_width = 2 if interaction == "concat" else 1
+        value_width = 3 if interaction == "concat" else 1
+        self.query_score = nn.Parameter(torch.empty(score_heads, self.head_dim))  # w_q
+        self.key_score = nn.Parameter(torch.empty(score_heads, key_width * self.head_dim))  # w_k
+        self.out_proj = quant_noise(
+            nn.Linear(value_width * embed_dim, embed_dim), q_noise, qn_block_size
+        )
+        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Projections as in fairseq's attention; score vectors as one row of a linear map."""
+        gain = 2**-0.5
+        nn.init.xavier_uniform_(self.q_proj.weight, gain=gain)
+        nn.init.xavier_uniform_(self.k_proj.weight, gain=gain)
+        if self.v_proj is not None:
+            nn.init.xavier_uniform_(self.v_proj.weight, gain=gain)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+        nn.init.normal_(self.query_score, std=self.head_dim**-0.5)
+        nn.init.normal_(self.key_score, std=self.head_dim**-0.5)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Optional[Tensor] = None,
+        memory_padding_mask: Optional[Tensor] = None,
+    ) -> Tensor:
+        # padding must not reach the sums even as 0 * NaN
+        if padding_mask is not None:
+            x = x.masked_fill(padding_mask.t().unsqueeze(-1), 0.0)
+        if memory_padding_mask is not None:
+            memory = memory.masked_fill(memory_padding_mask.t().unsqueeze(-1), 0.0)
+
+        reassociate = self.reassociate
+        if reassociate is None:
+            reassociate = x.size(0) >= self.reassociate_from
+        if self.can_reassociate and reassociate:
+            return self._forward_reassociated(x, memory, padding_mask, memory_padding_mask)
+        return self._forward_plain(x, memory, padding_mask, memory_padding_mask)
+
+    def _forward_plain(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Optional[Tensor],
+        memory_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        bsz, heads, size = x.size(1), self.num_heads, self.head_dim
+        groups = heads if self.share_heads else 1
+        q = self.q_proj(x.view(-1, bsz, groups, x.size(2) // groups)).view(-1, bsz, heads, size)
+        k = self.k_proj(memory.view(-1, bsz, groups, memory.size(2) // groups))
+        k = k.view(-1, bsz, heads, size)  # T' x B x h x s
+        v = q
+        if self.v_proj is not None:
+            v = self.v_proj(x.view(-1, bsz, groups, x.size(2) // groups))
+            v = v.view(-1, bsz, heads, size)
+
+        alpha = self._weights((q * self.query_score).sum(dim=-1), padding_mask)
+        query = (alpha.unsqueeze(-1) * q).sum(dim=0)  # B x h x s
+        if self.interaction == "product":
+            beta = self._weights((k * (query * self.key_score)).sum(dim=-1), memory_padding_mask)
+            key = query * (beta.unsqueeze(-1) * k).sum(dim=0)  # B x h x s
+            u = key * v
+        elif self.interaction == "add":
+            scores = ((query + k) * self.key_score).sum(dim=-1)
+            beta = self._weights(scores, memory_padding_mask).unsqueeze(-1)
+            key = (beta * (query + k)).sum(dim=0)
+            u = key + v
+        else:
+            score_query, score_key = self.key_score[:, :size], self.key_score[:, size:]
+            scores = (query * score_query).sum(dim=-1) + (k * score_key).sum(dim=-1)
+            beta = self._weights(scores, memory_padding_mask).unsqueeze(-1)
+            key = torch.cat([query * beta.sum(dim=0), (beta * k).sum(dim=0)], dim=-1)
+            u = torch.cat([key.expand(v.size(0), bsz, heads, 2 * size), v], dim=-1)
+        return self.out_proj(u.reshape(u.size(0), bsz, -1)) + q.reshape(-1, bsz, self.embed_dim)
+
+    def _forward_reassociated(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Optional[Tensor],
+        memory_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        heads, size, dim = self.num_heads, self.head_dim, self.embed_dim
+        w_q, b_q = self.q_proj.weight, self.q_proj.bias.view(heads, size)
+        w_q_heads = w_q.view(heads, size, dim)
+        w_k_heads = self.k_proj.weight.view(heads, size, -1)
+        b_k = self.k_proj.bias.view(heads, size)
+        out_w, out_b = self.out_proj.weight, self.out_proj.bias
+
+        # a bias adds the same to all scores of a head, so softmax does not see it
+        to_alpha = torch.bmm(self.query_score.unsqueeze(1), w_q_heads).squeeze(1)  # h x d
+        alpha = self._weights(F.linear(x, to_alpha), padding_mask)  # T x B x h
+        x_mean, alpha_sum = _weighted_sum(alpha, x)  # B x h x d, B x h x 1
+        query = _per_head(x_mean, w_q_heads) + alpha_sum * b_q  # B x h x s
+
+        to_beta = torch.bmm((query * self.key_score).transpose(0, 1), w_k_heads).transpose(0, 1)
+        scores = torch.bmm(memory.transpose(0, 1), to_beta.transpose(1, 2))  # B x T' x h
+        beta = self._weights(scores.transpose(0, 1), memory_padding_mask)
+        memory_mean, beta_sum = _weighted_sum(beta, memory)
+        key = query * (_per_head(memory_mean, w_k_heads) + beta_sum * b_k)  # B x h x s
+
+        gated = out_w * key.reshape(-1, 1, dim)  # B x d x d: W diag(k)
+        matrix = torch.matmul(gated, w_q) + w_q  # B x d x d
+        const = torch.matmul(gated, self.q_proj.bias) + self.q_proj.bias + out_b  # B x d
+        out = torch.baddbmm(const.unsqueeze(1), x.transpose(0, 1), matrix.transpose(1, 2))
+        return out.transpose(0, 1)
+
+    def _weights(self, scores: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+        """Softmax over time of T x B x h scores; all-padding rows come out finite."""
+        weights = scores if scores.dtype == torch.float64 else scores.float()
+        weights = weights * self.scaling
+        if padding_mask is not None:
+            # not -inf, which would make NaN of a row that is all padding
+            weights = weights.masked_fill(padding_mask.t().unsqueeze(-1), -3e38)
+        return self.dropout_module(torch.softmax(weights, dim=0).type_as(scores))
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, interaction={self.interaction}"
+
+
+def _weighted_sum(weights: Tensor, x: Tensor) -> Tuple[Tensor, Tensor]:
+    """Sum over time of T x B x d rows under T x B x h weights, and the sums of the weights."""
+    summed = torch.bmm(weights.permute(1, 2, 0), x.transpose(0, 1))  # B x h x d
+    return summed, weights.sum(dim=0).unsqueeze(-1)
+
+
+def _per_head(x: Tensor, weight: Tensor) -> Tensor:
+    """``weight[h] x[b, h]``: B x h x d with h x s x d gives B x h x s."""
+    return torch.bmm(x.transpose(0, 1), weight.transpose(1, 2)).transpose(0, 1)
