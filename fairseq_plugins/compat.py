@@ -65,8 +65,8 @@ def allow_types_of_fairseq_checkpoints() -> None:
     """torch >= 2.6 refuses to unpickle any type it was not told of, and so fairseq's checkpoints.
 
     That default keeps a checkpoint from running code, so it stays, and exactly the types that
-    fairseq writes are allowed. `Namespace` holds the command line's options; numpy's types come with
-    meters and scores; the rest is what rank 0 sends to the other processes on resuming.
+    fairseq writes are allowed. `Namespace` holds the options of the command line; numpy's types
+    come with meters and scores; the rest is what rank 0 sends to the other processes on resuming.
     """
     if not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):  # before torch 2.6
         return
@@ -173,7 +173,7 @@ def keep_the_last_batch() -> None:
     """ff throws the last batch away unless its size is a multiple of 8 (not in 0.12.2).
 
     100 sentences give 96 translations and a score printed as if they were all; fewer than 8 give
-    an error. What the original leaves out is the end of `indices`, one batch that is within all limits.
+    an error. What the original leaves out is the end of `indices`: one batch, within all limits.
     """
 
     def make(original: Callable) -> Callable:

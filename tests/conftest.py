@@ -10,9 +10,10 @@ Data, built once a session by fairseq-preprocess from generated sentences
 Commands: the real `cli_main` of fairseq, in this process, so that a test takes seconds
     run_train(*args), and run_generate, run_validate, run_interactive, run_score, run_preprocess.
                     Arguments are the words of the command line (str, Path or number). Every command
-                    but run_score gets `--user-dir fairseq_plugins` unless it is given. Returns a
-                    CliResult: `.output` is all that was printed or logged. What the command raises
-                    comes through; the output so far is the exception's `cli_output`.
+                    but run_score gets `--user-dir fairseq_plugins` unless it is given, and all but
+                    run_preprocess `--num-workers 0`. Returns a CliResult: `.output` is all that was
+                    printed or logged. What the command raises comes through; the output so far is
+                    the exception's `cli_output`.
                     `stdin="one line\\n"` is the standard input.
     run_process     run_process([word, ...], env=None, timeout=120): a real process started in the
                     checkout with one thread; a subprocess.CompletedProcess, output in `.stdout`.
@@ -74,6 +75,9 @@ def run_cli(command: str, *args: Any, stdin: Optional[str] = None) -> CliResult:
     argv = ["fairseq-" + command] + [str(arg) for arg in args]
     if command != "score" and "--user-dir" not in argv:
         argv += ["--user-dir", str(USER_DIR)]
+    if command not in ("score", "preprocess") and "--num-workers" not in argv:
+        # a data loader's process may outlive its run here, and torch waits 5 seconds for it
+        argv += ["--num-workers", "0"]
 
     output = io.StringIO()
     root = logging.getLogger()
@@ -84,7 +88,9 @@ def run_cli(command: str, *args: Any, stdin: Optional[str] = None) -> CliResult:
         stack.enter_context(contextlib.redirect_stdout(output))
         stack.enter_context(contextlib.redirect_stderr(output))
         module = importlib.import_module("fairseq_cli." + command)
-        root.handlers[:] = [logging.StreamHandler(output)]
+        handler = logging.StreamHandler(output)
+        handler.setFormatter(logging.Formatter("%(levelname)s | %(name)s | %(message)s"))
+        root.handlers[:] = [handler]
         root.setLevel(logging.INFO)
         own_handlers = module.logger.handlers[:] if hasattr(module, "logger") else None
         # fairseq keeps the best score on its functions: forget it, as a new process would
