@@ -1,4 +1,4 @@
-"""The model, its options and its named architectures. Importing this registers them with fairseq."""
+"""The model, its options, its named architectures: importing this makes fairseq know them."""
 
 from . import architectures
 from .efficient_transformer import EfficientTransformerModel

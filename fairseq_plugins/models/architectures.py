@@ -1,4 +1,4 @@
-"""Named presets of the model: each sets defaults, which options on the command line or YAML override."""
+"""Named presets of the model: defaults, which options on a command line or in YAML override."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Every option of the models, and the plan of a model that follows from them.
 
-Options are added to fairseq's own Transformer options. `fill_defaults` completes what an architecture
-and the user left open, `plan_model` checks the whole and works out the sizes; nothing else reads or
-checks these options.
+Options are added to fairseq's own Transformer options. `fill_defaults` completes what an
+architecture and the user left open, `plan_model` checks the whole and works out the sizes; nothing
+else reads or checks these options.
 """
 
 import difflib
@@ -31,10 +31,10 @@ class EfficientTransformerOptions(FairseqDataclass):
     encoder_blocks: Optional[str] = field(
         default=None,
         metadata={
-            "help": "layers of each encoder block, such as 3,3: the first keeps the full size, each "
-            "later one is pooled by the windows. Default: 3,3 in transformer_ftc*, transformer_fc* "
-            "and transformer_tc*; one block of --encoder-layers layers in fastformer_encoder* and "
-            "mscffn_transformer*"
+            "help": "layers of each encoder block, such as 3,3: the first keeps the full size, "
+            "each later one is pooled by the windows. Default: 3,3 in transformer_ftc*, "
+            "transformer_fc* and transformer_tc*; one block of --encoder-layers layers in "
+            "fastformer_encoder* and mscffn_transformer*"
         },
     )
     time_window: int = field(
@@ -51,13 +51,13 @@ class EfficientTransformerOptions(FairseqDataclass):
             "transformer_ftc* and transformer_fc*, 1 elsewhere"
         },
     )
-    time_pooling: ChoiceEnum(list(TIME_POOLINGS)) = field(
+    time_pooling: ChoiceEnum(list(TIME_POOLINGS)) = field(  # type: ignore[valid-type]
         default="mean", metadata={"help": "pooling over time (default: mean)"}
     )
-    feature_pooling: ChoiceEnum(list(FEATURE_POOLINGS)) = field(
+    feature_pooling: ChoiceEnum(list(FEATURE_POOLINGS)) = field(  # type: ignore[valid-type]
         default="mean", metadata={"help": "pooling over features (default: mean)"}
     )
-    encoder_token_mixer: ChoiceEnum(list(TOKEN_MIXERS)) = field(
+    encoder_token_mixer: ChoiceEnum(list(TOKEN_MIXERS)) = field(  # type: ignore[valid-type]
         default="softmax",
         metadata={
             "help": "how the encoder's positions see each other. Default: fastformer in "
@@ -68,7 +68,7 @@ class EfficientTransformerOptions(FairseqDataclass):
         default="softmax",
         metadata={"help": "softmax is the only one that a left-to-right decoder can use"},
     )
-    fastformer_interaction: ChoiceEnum(list(FASTFORMER_INTERACTIONS)) = field(
+    fastformer_interaction: ChoiceEnum(list(FASTFORMER_INTERACTIONS)) = field(  # type: ignore[valid-type]
         default="product",
         metadata={"help": "how Fastformer's summaries meet keys and values (default: product)"},
     )
@@ -79,14 +79,14 @@ class EfficientTransformerOptions(FairseqDataclass):
             "separated by commas, or none (default: query-value,layer)"
         },
     )
-    encoder_ffn: ChoiceEnum(list(FEED_FORWARDS)) = field(
+    encoder_ffn: ChoiceEnum(list(FEED_FORWARDS)) = field(  # type: ignore[valid-type]
         default="standard",
         metadata={
             "help": "feed-forward network of the encoder. Default: mscffn in mscffn_transformer*, "
             "standard elsewhere"
         },
     )
-    decoder_ffn: ChoiceEnum(list(FEED_FORWARDS)) = field(
+    decoder_ffn: ChoiceEnum(list(FEED_FORWARDS)) = field(  # type: ignore[valid-type]
         default="standard",
         metadata={
             "help": "feed-forward network of the decoder. Default: mscffn in mscffn_transformer*, "
@@ -96,7 +96,7 @@ class EfficientTransformerOptions(FairseqDataclass):
     mscffn_subspaces: Optional[int] = field(
         default=None,
         metadata={
-            "help": "n, the subspaces of an MSCFFN: even, a divisor of every dimension that has one. "
+            "help": "n, the subspaces of an MSCFFN: even, a divisor of each dimension it has. "
             "Default: 12, or where that does not fit the nearest number that does (8 for 512)"
         },
     )
@@ -135,8 +135,8 @@ class ModelPlan(NamedTuple):
 def fill_defaults(args: Any) -> None:
     """Complete the options that neither the user nor the architecture has set.
 
-    `--encoder-layers` follows from `--encoder-blocks` where blocks are given, and the blocks from the
-    layers where they are not.
+    `--encoder-layers` follows from `--encoder-blocks` where blocks are given, and the blocks from
+    the layers where they are not.
 
     Raises:
         ConfigurationError: both are given and disagree, or the blocks cannot be read.
@@ -155,7 +155,8 @@ def fill_defaults(args: Any) -> None:
         raise ConfigurationError(
             f"--encoder-layers {args.encoder_layers} does not match --encoder-blocks "
             f"{args.encoder_blocks}, which has {sum(blocks)}: leave --encoder-layers out, or give "
-            f"blocks that add up to it, such as --encoder-blocks {_split_evenly(args.encoder_layers)}"
+            "blocks that add up to it, such as --encoder-blocks "
+            f"{_split_evenly(args.encoder_layers)}"
         )
 
 
@@ -166,7 +167,7 @@ def set_default(args: Any, name: str, value: Any) -> None:
 
 
 def parse_blocks(value: Any) -> List[int]:
-    """"3,3", [3, 3] or 6 to the layers of each block."""
+    """The layers of each block, from "3,3", [3, 3] or 6."""
     words = str(value).strip("[]() ").split(",")
     try:
         blocks = [int(word) for word in words]
@@ -190,13 +191,14 @@ def plan_model(args: Any) -> ModelPlan:
         ConfigurationError: an option that cannot work; nothing is built before all are checked.
     """
     for name, option in EfficientTransformerOptions.__dataclass_fields__.items():
-        if isinstance(option.type, type) and hasattr(option.type, "__members__"):
-            _check_choice(name, getattr(args, name), [choice.value for choice in option.type])
+        choices = getattr(option.type, "__members__", {}).values()
+        if choices:
+            _check_choice(name, getattr(args, name), [choice.value for choice in choices])
     if args.decoder_token_mixer != "softmax":
         raise ConfigurationError(
-            f"--decoder-token-mixer {args.decoder_token_mixer} cannot work: its summaries are taken "
-            "over the whole sentence, and a left-to-right decoder must not see what it has still to "
-            "write; use softmax there, and --encoder-token-mixer for the encoder"
+            f"--decoder-token-mixer {args.decoder_token_mixer} cannot work: its summaries are "
+            "taken over the whole sentence, and a left-to-right decoder must not see what it has "
+            "still to write; use softmax there, and --encoder-token-mixer for the encoder"
             if args.decoder_token_mixer in TOKEN_MIXERS
             else f"--decoder-token-mixer {args.decoder_token_mixer} is unknown: use softmax"
         )
@@ -204,8 +206,8 @@ def plan_model(args: Any) -> ModelPlan:
     if args.encoder_layers_to_keep:
         if len(blocks) > 1:
             raise ConfigurationError(
-                f"--encoder-layers-to-keep {args.encoder_layers_to_keep} prunes encoders of one block, "
-                f"and --encoder-blocks {args.encoder_blocks} has {len(blocks)}: leave it out"
+                f"--encoder-layers-to-keep {args.encoder_layers_to_keep} prunes encoders of one "
+                f"block, and --encoder-blocks {args.encoder_blocks} has {len(blocks)}: leave it out"
             )
         blocks = [args.encoder_layers]
     _check_heads("encoder", args.encoder_embed_dim, args.encoder_attention_heads)
@@ -281,12 +283,13 @@ def _check_windows(args: Any, blocks: List[int]) -> None:
                 f"{args.encoder_blocks} has one block: give several, such as --encoder-blocks "
                 f"{_split_evenly(sum(blocks))}, or {option} 1"
             )
-    if args.time_window**later > args.max_source_positions:
-        largest = max(w for w in range(1, args.time_window) if w**later <= args.max_source_positions)
+    pooled, longest = args.time_window**later, args.max_source_positions
+    if pooled > longest:
+        largest = max(window for window in range(1, args.time_window) if window**later <= longest)
         raise ConfigurationError(
-            f"--time-window {args.time_window} pools {args.time_window**later} positions into one by "
-            f"the last block, more than --max-source-positions {args.max_source_positions}: at most "
-            f"{largest} works with --encoder-blocks {args.encoder_blocks}"
+            f"--time-window {args.time_window} pools {pooled} positions into one by the last "
+            f"block, more than --max-source-positions {longest}: at most {largest} works with "
+            f"--encoder-blocks {args.encoder_blocks}"
         )
     dim, ffn, heads = (
         args.encoder_embed_dim,

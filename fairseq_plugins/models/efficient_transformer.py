@@ -96,7 +96,8 @@ class EfficientTransformerModel(TransformerModel):
             plan = plan_model(args)
             args.mscffn_subspaces = plan.mscffn_subspaces
         if from_yaml:
-            args = Namespace(**OmegaConf.to_container(args, resolve=True))
+            options: Any = OmegaConf.to_container(args, resolve=True)
+            args = Namespace(**options)
         args.plan = plan
         try:
             return super().build_model(args, task)
@@ -149,9 +150,8 @@ class Encoder(TransformerEncoderBase):
         self.upsample_time = plan.time_window**plan.later_blocks
         self.upsample_features = plan.feature_window**plan.later_blocks
         if self.encoder_layerdrop > 0:
-            self.layers = BlockLayerDropModuleList(
-                self.encoder_layerdrop, self.layers._modules.values()
-            )
+            built = self.get_submodule("layers")
+            self.layers = BlockLayerDropModuleList(self.encoder_layerdrop, built.children())
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         plan, layer = self.plan, next(self._plans_left)

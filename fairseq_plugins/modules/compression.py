@@ -1,9 +1,10 @@
 """Pooling between encoder blocks, and its inverse (TransformerFTC, sections 3.2.1).
 
-Sequences are T x B x C as everywhere in fairseq; padding masks are B x T, True at padding, or None.
-Windows over time are counted from the first *real* token of each sentence. Batches padded on the left
-are therefore aligned first (`align_to_start`) and put back at the end (`restore_alignment`); otherwise
-the neighbours of a sentence in its batch would decide which of its tokens are pooled together.
+Sequences are T x B x C as everywhere in fairseq; padding masks are B x T, True at padding, or
+None. Windows over time are counted from the first *real* token of each sentence. Batches padded on
+the left are therefore aligned first (`align_to_start`) and put back at the end
+(`restore_alignment`); otherwise a sentence's neighbours in its batch would decide which of its
+tokens are pooled together.
 """
 
 from typing import Optional, Tuple

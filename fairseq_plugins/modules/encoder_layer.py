@@ -12,8 +12,8 @@ from .compression import FeaturePooling, TimePooling
 class EncoderLayer(nn.Module):
     """Mixer and feed-forward, each with dropout, residual and LayerNorm.
 
-    Without pooling this is the Transformer's layer (TransformerFTC, equations 1 and 2). As the first
-    layer of a later block it pools its input x over time and features, P(x), and reads the
+    Without pooling this is the Transformer's layer (TransformerFTC, equations 1 and 2). As the
+    first layer of a later block it pools its input x over time and features, P(x), and reads the
     un-pooled input through the mixer's memory (section 3.2.1)::
 
         post-norm:  y = LN(P(x) + mixer(P(x), memory=x))
@@ -85,8 +85,6 @@ class EncoderLayer(nn.Module):
         prefix = name + "."
         for key in [key for key in state_dict if key.startswith(prefix)]:
             entry = key[len(prefix) :]
-            if entry in _FAIRSEQ_COPIES:
-                del state_dict[key]
             for theirs, ours in _FAIRSEQ_NAMES:
                 if entry.startswith(theirs):
                     state_dict[prefix + ours + entry[len(theirs) :]] = state_dict.pop(key)
@@ -99,7 +97,3 @@ class EncoderLayer(nn.Module):
 
 # where fairseq's TransformerEncoderLayer keeps the same weights
 _FAIRSEQ_NAMES = (("self_attn.", "mixer.attention."), ("fc1.", "ffn.fc1."), ("fc2.", "ffn.fc2."))
-# fairseq 0.12.2 writes weights a second time, for its inference-only fast path
-_FAIRSEQ_COPIES = tuple(
-    f"{name}_{kind}" for name in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")
-)

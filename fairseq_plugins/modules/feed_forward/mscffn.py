@@ -1,4 +1,4 @@
-"""MSCFFN: a feed-forward network of small subspaces that are crossed by products (Tang & Yang 2023)."""
+"""MSCFFN: small subspaces crossed by products (Tang & Yang, Findings of EMNLP 2023)."""
 
 import math
 from typing import List
@@ -45,7 +45,8 @@ class MSCFFN(nn.Module):
     Shape: T x B x d -> T x B x d (any number of leading dimensions).
 
     Raises:
-        ConfigurationError (a ValueError): n is odd or does not divide d; the message names the nearest that work.
+        ConfigurationError (a ValueError): n is odd or does not divide d; the message names the
+            nearest that work.
     """
 
     def __init__(
@@ -61,8 +62,8 @@ class MSCFFN(nn.Module):
         allowed = valid_subspaces([embed_dim])
         if subspaces not in allowed:
             raise ConfigurationError(
-                f"{subspaces} MSCFFN subspaces do not fit the dimension {embed_dim}: the number must "
-                f"be even and divide it; nearest that work: {nearest(subspaces, allowed)}"
+                f"{subspaces} MSCFFN subspaces do not fit the dimension {embed_dim}: the number "
+                f"must be even and divide it; nearest that work: {nearest(subspaces, allowed)}"
             )
         if expansion < 1:
             raise ConfigurationError(f"MSCFFN expansion {expansion} is below 1")

@@ -100,7 +100,7 @@ class Fastformer(nn.Module):
         size = embed_dim // groups
         self.q_proj = quant_noise(nn.Linear(size, size), q_noise, qn_block_size)
         self.k_proj = quant_noise(nn.Linear(memory_dim // groups, size), q_noise, qn_block_size)
-        self.v_proj: Optional[nn.Module] = None
+        self.v_proj: Optional[nn.Linear] = None
         if not share_query_value:
             self.v_proj = quant_noise(nn.Linear(size, size), q_noise, qn_block_size)
         score_heads = 1 if share_heads else num_heads
@@ -117,10 +117,9 @@ class Fastformer(nn.Module):
     def reset_parameters(self) -> None:
         """Projections as in fairseq's attention; score vectors as one row of a linear map."""
         gain = 2**-0.5
-        nn.init.xavier_uniform_(self.q_proj.weight, gain=gain)
-        nn.init.xavier_uniform_(self.k_proj.weight, gain=gain)
-        if self.v_proj is not None:
-            nn.init.xavier_uniform_(self.v_proj.weight, gain=gain)
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            if projection is not None:
+                nn.init.xavier_uniform_(projection.weight, gain=gain)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
         nn.init.normal_(self.query_score, std=self.head_dim**-0.5)
