@@ -91,7 +91,9 @@ def fastformer_encoder_cnn_dm(args: Any) -> None:
         set_default(args, f"{side}_embed_dim", 256)
         set_default(args, f"{side}_ffn_embed_dim", 1024)
         set_default(args, f"{side}_attention_heads", 16)
-        set_default(args, f"{side}_layers", 4)
+    if getattr(args, "encoder_blocks", None) is None:  # else the layers follow from the blocks
+        set_default(args, "encoder_layers", 4)
+    set_default(args, "decoder_layers", 4)
     set_default(args, "dropout", 0.2)
     set_default(args, "max_source_positions", 2048)
     fastformer_encoder(args)

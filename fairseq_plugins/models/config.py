@@ -128,7 +128,7 @@ class ModelPlan(NamedTuple):
     fastformer_sharing: Tuple[str, ...]
     encoder_ffn: str
     decoder_ffn: str
-    mscffn_subspaces: int
+    mscffn_subspaces: Optional[int]  # None where no layer has an MSCFFN
     mscffn_expansion: int
 
 
@@ -325,12 +325,12 @@ def _parse_sharing(value: str) -> Tuple[str, ...]:
     return tuple(words)
 
 
-def _choose_subspaces(args: Any, layers: List[LayerPlan]) -> int:
+def _choose_subspaces(args: Any, layers: List[LayerPlan]) -> Optional[int]:
     dims = [layer.embed_dim for layer in layers] if args.encoder_ffn == "mscffn" else []
     if args.decoder_ffn == "mscffn":
         dims.append(args.decoder_embed_dim)
     if not dims:
-        return args.mscffn_subspaces or MSCFFN_SUBSPACES
+        return args.mscffn_subspaces
     allowed = valid_subspaces(dims)
     names = ", ".join(str(dim) for dim in sorted(set(dims), reverse=True))
     if not allowed:

@@ -303,7 +303,7 @@ def build_feed_forward(
     dropout = cfg.activation_dropout or cfg.relu_dropout or 0.0
     noise = {"q_noise": cfg.quant_noise.pq, "qn_block_size": cfg.quant_noise.pq_block_size}
     kind = plan.encoder_ffn if side == "encoder" else plan.decoder_ffn
-    if kind == "mscffn":
+    if kind == "mscffn" and plan.mscffn_subspaces is not None:
         return MSCFFN(embed_dim, plan.mscffn_subspaces, plan.mscffn_expansion, dropout, **noise)
     return StandardFeedForward(embed_dim, ffn_embed_dim, str(cfg.activation_fn), dropout, **noise)
 

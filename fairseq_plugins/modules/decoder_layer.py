@@ -1,6 +1,6 @@
 """fairseq's decoder layer with another feed-forward network."""
 
-from typing import Callable
+from typing import Any, Callable
 
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
     """
 
     def __init__(
-        self, cfg, build_ffn: Callable[[], nn.Module], no_encoder_attn: bool = False
+        self, cfg: Any, build_ffn: Callable[[], nn.Module], no_encoder_attn: bool = False
     ) -> None:
         self._build_ffn = build_ffn
         super().__init__(cfg, no_encoder_attn)
@@ -28,10 +28,10 @@ class DecoderLayer(TransformerDecoderLayerBase):
         self.activation_fn = identity
         self.activation_dropout_module = nn.Identity()
 
-    def build_fc1(self, input_dim, output_dim, q_noise, qn_block_size) -> nn.Module:
+    def build_fc1(self, *sizes: Any) -> nn.Module:
         return self._build_ffn()
 
-    def build_fc2(self, input_dim, output_dim, q_noise, qn_block_size) -> nn.Module:
+    def build_fc2(self, *sizes: Any) -> nn.Module:
         return nn.Identity()
 
 
