@@ -1,7 +1,7 @@
 """Models and tools for fairseq, known to it once this package is given as `--user-dir`.
 
 Importing the package mends what newer releases of torch and Python broke in fairseq (`compat`) and
-registers the architectures (`models`). It prints nothing.
+registers the architectures (`models`) and criterions. It prints nothing.
 """
 
 from fairseq_plugins import compat
@@ -10,6 +10,6 @@ from fairseq_plugins.errors import show_configuration_errors_in_one_line
 compat.apply()
 show_configuration_errors_in_one_line()
 
-from fairseq_plugins import models  # noqa: E402  (fairseq must be mended before it is used)
+from fairseq_plugins import criterions, models  # noqa: E402  (fairseq must be mended first)
 
-__all__ = ["compat", "models"]
+__all__ = ["compat", "criterions", "models"]

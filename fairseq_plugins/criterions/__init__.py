@@ -1,0 +1,5 @@
+"""Training criterions that fairseq lacks. Importing this registers them."""
+
+from .label_smoothed_cross_entropy_rdrop import LabelSmoothedCrossEntropyRDrop
+
+__all__ = ["LabelSmoothedCrossEntropyRDrop"]
