@@ -35,10 +35,9 @@ class LabelSmoothedCrossEntropyRDrop(LabelSmoothedCrossEntropyCriterion):
         loss = (CE_1 + CE_2) / 2 + alpha / 2 * (KL(p_1 || p_2) + KL(p_2 || p_1)) / 2
 
     summed over real target tokens. That is half the paper's loss, which adds the two cross
-    entropies, so that alpha = 0 is the plain criterion and losses compare. Each sentence stands in the
-    batch twice, so that dropout differs between its copies; a batch takes twice the memory and
-    `--max-tokens` may want halving. Without dropout (validation) there is one pass and no
-    divergence.
+    entropies, so that alpha = 0 is the plain criterion and losses compare. Each sentence stands in
+    the batch twice, so that dropout differs between its copies; a batch takes twice the memory, and
+    `--max-tokens` may want halving. In validation there is one pass and no divergence.
 
     Logged beside fairseq's "loss" and "nll_loss": "kl", bits a token of the last term without its
     weight, in training.
