@@ -228,6 +228,7 @@ def plan_model(args: Any) -> ModelPlan:
             f"--encoder-xformers-att-config needs softmax attention, not --encoder-token-mixer "
             f"{args.encoder_token_mixer}: leave one of them out"
         )
+    _check_quant_noise(args, layers)
     return ModelPlan(
         layers=tuple(layers),
         time_window=args.time_window,
@@ -349,6 +350,31 @@ def _choose_subspaces(args: Any, layers: List[LayerPlan]) -> Optional[int]:
             f"{nearest(args.mscffn_subspaces, allowed)}"
         )
     return args.mscffn_subspaces
+
+
+def _check_quant_noise(args: Any, layers: List[LayerPlan]) -> None:
+    """Quantisation noise cuts the input features of every matrix into blocks of one size."""
+    block = args.quant_noise_pq_block_size
+    if not args.quant_noise_pq:
+        return
+    sizes = {args.encoder_embed_dim, args.decoder_embed_dim}
+    for layer in layers:
+        sizes |= {layer.embed_dim, layer.memory_dim}
+        sizes.add(layer.ffn_embed_dim if args.encoder_ffn == "standard" else layer.embed_dim // 2)
+        if "head" in _parse_sharing(args.fastformer_sharing) and (
+            args.encoder_token_mixer == "fastformer"
+        ):
+            heads = args.encoder_attention_heads
+            sizes |= {layer.embed_dim // heads, layer.memory_dim // heads}
+    decoder_dim = args.decoder_embed_dim
+    sizes.add(args.decoder_ffn_embed_dim if args.decoder_ffn == "standard" else decoder_dim // 2)
+    allowed = [n for n in range(1, min(sizes) + 1) if all(size % n == 0 for size in sizes)]
+    if block not in allowed:
+        names = ", ".join(str(size) for size in sorted(sizes, reverse=True))
+        raise ConfigurationError(
+            f"--quant-noise-pq-block-size {block} must divide the sizes of all layers ({names}): "
+            f"nearest that work: {nearest(block, allowed)}"
+        )
 
 
 def _split_evenly(layers: int) -> str:

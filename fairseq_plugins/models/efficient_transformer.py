@@ -195,12 +195,17 @@ class Encoder(TransformerEncoderBase):
             )
 
         def build() -> nn.Module:
-            return Fastformer(
+            mixer = Fastformer(
                 interaction=plan.fastformer_interaction,
                 share_query_value="query-value" in plan.fastformer_sharing,
                 share_heads="head" in plan.fastformer_sharing,
                 **common,
             )
+            if cfg.quant_noise.scalar > 0:
+                # fairseq puts that noise into the projections' forward, and the other form of the
+                # mixer reads their weights past it
+                mixer.can_reassociate = False
+            return mixer
 
         if "layer" not in plan.fastformer_sharing:
             return build()
