@@ -48,7 +48,9 @@ def unpad(x: Tensor, mask: Tensor) -> List[Tensor]:
     return [x[~row, b] for b, row in enumerate(mask)]
 
 
-def assert_close(actual: Tensor, expected: Tensor, what: str = "", tolerance: float = 1e-10) -> None:
+def assert_close(
+    actual: Tensor, expected: Tensor, what: str = "", tolerance: float = 1e-10
+) -> None:
     """Equal up to rounding, relative to the largest entry; NaN and inf are never equal."""
     assert actual.shape == expected.shape, "{}: {} is not {}".format(
         what, tuple(actual.shape), tuple(expected.shape)
@@ -102,7 +104,7 @@ def leaves_of(module: torch.nn.Module, **sentences: List[Tensor]) -> Dict[str, T
 
 
 def randomize(module: torch.nn.Module, seed: int = 5) -> torch.nn.Module:
-    """Float64, evaluation mode, and no parameter left at zero or one, where a mistake would hide."""
+    """Float64, in evaluation, with no parameter at zero or one, where a mistake would hide."""
     generator = torch.Generator().manual_seed(seed)
     module.double().eval()
     with torch.no_grad():

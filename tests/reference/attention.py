@@ -1,4 +1,4 @@
-"""Multi-head softmax attention, equation (1) and (2) of Vaswani et al. as the papers restate them."""
+"""Multi-head softmax attention (Vaswani et al.; Fastformer's equations 1 and 2)."""
 
 import math
 from typing import List

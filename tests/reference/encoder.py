@@ -1,4 +1,4 @@
-"""An encoder of blocks, for one sentence: TransformerFTC's section 3.2.1 around any mixer and FFN."""
+"""An encoder of blocks for one sentence (TransformerFTC, 3.2.1), around any mixer and FFN."""
 
 from typing import Callable, List, NamedTuple
 

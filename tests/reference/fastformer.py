@@ -53,7 +53,7 @@ def fastformer(
 
     query_score: `heads x s` (w_q); key_score: `heads x s`, or `heads x 2 s` for "concat" (w_k).
     out_weight: `d x d`, or `d x 3 d` for "concat", whose columns go head by head.
-    Sharing of query and value, of heads' score vectors and of layers is passing the same tensor twice.
+    Sharing between query and value, heads' score vectors or layers: pass the same tensor twice.
     """
     queries = [project(row, query_weight, query_bias, heads, head_sharing) for row in x]
     values = [project(row, value_weight, value_bias, heads, head_sharing) for row in x]

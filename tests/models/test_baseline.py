@@ -1,0 +1,153 @@
+"""With every choice at the Transformer's, the model is fairseq's `transformer`, bit for bit."""
+
+import pytest
+import torch
+
+from tests.models.conftest import TINY, drop_mscffn
+
+CHOICES = (
+    "--time-window 1 --feature-window 1 --encoder-token-mixer softmax --encoder-ffn standard"
+    " --decoder-ffn standard"
+).split()
+DROPOUTS = "--dropout 0.3 --attention-dropout 0.2 --activation-dropout 0.1".split()
+OPTIONS = {
+    "post-norm": [],
+    "pre-norm": ["--encoder-normalize-before", "--decoder-normalize-before"],
+    "gelu": ["--activation-fn", "gelu"],
+    "learned positions": ["--encoder-learned-pos", "--decoder-learned-pos"],
+    "old name of a dropout": "--activation-dropout 0 --relu-dropout 0.2".split(),
+    "layerdrop": "--encoder-layerdrop 0.4 --decoder-layerdrop 0.4".split(),
+    "embedding norm": ["--layernorm-embedding", "--no-scale-embedding"],
+    "shared embeddings": ["--share-decoder-input-output-embed"],
+    "quant noise": "--quant-noise-pq 0.3 --quant-noise-pq-block-size 4".split(),
+    "decoder alone": ["--no-cross-attention"],
+    "cross self-attention": ["--cross-self-attention"],
+    "all embeddings shared": ["--merge-src-tgt-embed"],
+    "adaptive input": ["--adaptive-input"],
+    "checkpointed": ["--checkpoint-activations"],
+}
+
+
+@pytest.fixture(scope="module")
+def pairs(parse):
+    """Baseline and model with the same weights, in float32 as fairseq builds them."""
+    cache = {}
+
+    def make(name, arch="transformer_ftc", layers=3):
+        key = (name, arch, layers)
+        if key not in cache:
+            words = DROPOUTS + OPTIONS[name]
+            baseline = parse(
+                *["--arch", "transformer", *drop_mscffn(TINY), *words, "--encoder-layers", layers]
+            )
+            expected = baseline.build_model()
+            setup = parse("--arch", arch, *TINY, *words, *CHOICES, "--encoder-blocks", layers)
+            model = setup.build_model(seed=2)
+            # as fairseq loads a checkpoint: it upgrades the state in place
+            state = {name: tensor.clone() for name, tensor in expected.state_dict().items()}
+            model.load_state_dict(state, strict=True, model_cfg=setup.args)
+            cache[key] = expected, model
+        return cache[key]
+
+    return make
+
+
+def loss_of(model, sample):
+    logits, _ = model(**sample["net_input"])
+    return logits, model.get_normalized_probs((logits, None), log_probs=True)
+
+
+def gradients_of(model):
+    """By value: names of the same weight differ between the two models."""
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+# the architectures are one model: the options are tried on one of them
+CASES = [(name, "transformer_ftc") for name in sorted(OPTIONS)]
+CASES += [("post-norm", "fastformer_encoder"), ("pre-norm", "mscffn_transformer")]
+
+
+@pytest.mark.parametrize("name, arch", CASES)
+def test_forward_and_gradients_are_equal_bit_for_bit(pairs, make_sample, name, arch):
+    expected, model = pairs(name, arch)
+    sample = make_sample((5, 1, 7))
+    for training, seed in ((True, 17), (True, 18), (True, 19), (False, 17)):
+        found = []
+        for candidate in (expected, model):
+            candidate.train(training)
+            candidate.zero_grad()
+            torch.manual_seed(seed)
+            logits, log_probs = loss_of(candidate, sample)
+            if training:
+                log_probs[..., 7].sum().backward()
+            found.append((logits, torch.get_rng_state()))
+        assert torch.equal(found[0][0], found[1][0])
+        assert torch.equal(found[0][1], found[1][1]), "a different number of random draws"
+        if training:
+            true, actual = gradients_of(expected), gradients_of(model)
+            assert len(true) == len(actual) > 0
+            renamed = dict(expected.state_dict(), **true)  # as a checkpoint has them
+            model.upgrade_state_dict_named(renamed, "")
+            for key, gradient in actual.items():
+                assert torch.equal(gradient, renamed[key]), key
+
+
+def test_no_parameter_more_or_less(pairs):
+    expected, model = pairs("post-norm")
+    sizes = [sorted(tuple(p.shape) for p in m.parameters()) for m in (expected, model)]
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("name", ["post-norm", "pre-norm"])
+def test_beam_search_is_equal(pairs, make_sample, parse, name):
+    from fairseq.sequence_generator import SequenceGenerator
+
+    expected, model = pairs(name)
+    dictionary = parse("--arch", "transformer").task.target_dictionary
+    sample = make_sample((5, 1, 7, 3))
+    hypotheses = []
+    for candidate in (expected, model):
+        candidate.eval()
+        generator = SequenceGenerator([candidate], dictionary, beam_size=4, max_len_b=12)
+        hypotheses.append(generator.generate([candidate], sample))
+    for true, found in zip(*hypotheses):
+        assert len(true) == len(found) == 4
+        for a, b in zip(true, found):
+            assert torch.equal(a["tokens"], b["tokens"])
+            assert torch.equal(a["score"], b["score"])
+            assert torch.equal(a["positional_scores"], b["positional_scores"])
+
+
+def test_a_checkpoint_of_the_transformer_is_loaded(
+    toy_data, tiny_checkpoint, tiny_args, run_train, run_generate, tmp_path
+):
+    """fairseq's own commands: fine-tune from it, and the first loss is the baseline's."""
+    from fairseq import checkpoint_utils
+
+    sizes = list(tiny_args)
+    del sizes[sizes.index("--arch") : sizes.index("--arch") + 2]
+    del sizes[sizes.index("--encoder-layers") : sizes.index("--encoder-layers") + 2]
+    common = "--optimizer sgd --lr 0 --criterion cross_entropy --max-tokens 400 --seed 1".split()
+    common += ["--max-update", "1", "--no-progress-bar", "--log-interval", "1"]
+    losses = []
+    for arch in (
+        ["--arch", "transformer", "--encoder-layers", "2"],
+        ["--arch", "transformer_ftc", "--encoder-blocks", "2", *CHOICES],
+    ):
+        folder = tmp_path / arch[1]
+        result = run_train(
+            *[toy_data.bin, *arch, *sizes, *common, "--save-dir", folder],
+            *["--finetune-from-model", tiny_checkpoint],
+        )
+        lines = [line for line in result.output.splitlines() if "valid on 'valid' subset" in line]
+        assert lines, result.output
+        losses.append(lines[-1].split("| loss ")[1].split(" |")[0])
+    assert losses[0] == losses[1]
+
+    models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
+        [str(tmp_path / "transformer_ftc" / "checkpoint_last.pt")]
+    )
+    true, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(tiny_checkpoint)])
+    assert type(models[0]) is not type(true[0])
+    for a, b in zip(models[0].decoder.parameters(), true[0].decoder.parameters()):
+        assert torch.equal(a, b)

@@ -1,0 +1,165 @@
+"""Every combination of the independent choices trains."""
+
+import itertools
+
+import pytest
+import torch
+
+COMPRESSIONS = {
+    "none": "--encoder-blocks 2 --time-window 1 --feature-window 1",
+    "time": "--encoder-blocks 1,1 --time-window 2 --feature-window 1",
+    "feature": "--encoder-blocks 1,1 --time-window 1 --feature-window 2",
+    "both": "--encoder-blocks 1,1 --time-window 2 --feature-window 2",
+}
+PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
+
+
+def make_criterion(setup):
+    from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+
+    return LabelSmoothedCrossEntropyCriterion(setup.task, False, 0.1)
+
+
+def one_step(setup, sample):
+    """A step of Adam with fairseq's criterion; the model and its gradients are checked."""
+    model = setup.build_model()
+    criterion = make_criterion(setup)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    model.train()
+    loss, size, _ = criterion(model, sample)
+    assert torch.isfinite(loss) and loss > 0 and size == sample["ntokens"]
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:  # fairseq keeps a dimension for bookkeeping
+            continue
+        assert parameter.grad is not None, "{} gets no gradient".format(name)
+        assert torch.isfinite(parameter.grad).all(), name
+        # W_K's bias moves every score of a query alike, and the softmax does not see it
+        if "k_proj.bias" not in name:
+            assert parameter.grad.abs().max() > 0, "the gradient of {} is zero".format(name)
+    optimizer.step()
+    return model, before
+
+
+@pytest.mark.parametrize("norm", ["", PRE_NORM])
+@pytest.mark.parametrize(
+    "mixer, encoder_ffn, decoder_ffn, compression",
+    itertools.product(
+        ["softmax", "fastformer"],
+        ["standard", "mscffn"],
+        ["standard", "mscffn"],
+        sorted(COMPRESSIONS),
+    ),
+)
+def test_one_step(
+    parse, tiny_words, make_sample, mixer, encoder_ffn, decoder_ffn, compression, norm
+):
+    words = COMPRESSIONS[compression].split() + norm.split()
+    words += ["--encoder-token-mixer", mixer, "--encoder-ffn", encoder_ffn]
+    words += ["--decoder-ffn", decoder_ffn, "--dropout", "0.1", "--activation-dropout", "0.1"]
+    setup = parse("--arch", "transformer_ftc", *tiny_words, *words)
+    model, before = one_step(setup, make_sample((5, 1, 7, 3)))
+    changed = [n for n, p in model.named_parameters() if not torch.equal(p, before[n])]
+    still = [n for n, p in model.named_parameters() if p.requires_grad and n not in changed]
+    assert all("k_proj.bias" in name for name in still), still
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--encoder-token-mixer fastformer --fastformer-interaction add",
+        "--encoder-token-mixer fastformer --fastformer-interaction concat",
+        "--encoder-token-mixer fastformer --fastformer-sharing none",
+        "--encoder-token-mixer fastformer --fastformer-sharing head,query-value,layer",
+        "--time-pooling max --feature-pooling linear",
+        "--time-pooling min --feature-pooling max",
+        "--feature-pooling min",
+        "--encoder-layerdrop 0.5 --decoder-layerdrop 0.5",
+        "--checkpoint-activations",
+        "--share-decoder-input-output-embed --activation-fn gelu --layernorm-embedding",
+        "--quant-noise-pq 0.1 --quant-noise-pq-block-size 3",
+        pytest.param(
+            "--quant-noise-scalar 0.1",
+            marks=pytest.mark.skipif(
+                not torch.cuda.is_available(), reason="fairseq's scalar noise needs a GPU"
+            ),
+        ),
+        "--encoder-token-mixer fastformer --quant-noise-pq 0.1 --quant-noise-pq-block-size 3",
+        "--encoder-ffn mscffn --quant-noise-pq 0.1 --quant-noise-pq-block-size 3",
+        "--encoder-learned-pos --decoder-learned-pos",
+        "--no-token-positional-embeddings",
+        "--adaptive-softmax-cutoff 10,20",
+    ],
+)
+def test_fairseq_options_work_with_compression(parse, tiny_words, make_sample, words):
+    compression = "--encoder-blocks 2,2 --time-window 2 --feature-window 2".split()
+    words = words.split()
+    setup = parse("--arch", "transformer_ftc", *tiny_words, *compression, *words)
+    model = setup.build_model().train()
+    sample = make_sample((5, 1, 7, 3))
+    if "--adaptive-softmax-cutoff" in words:
+        output = model(**sample["net_input"])
+        logits, _ = model.decoder.adaptive_softmax(output[0], sample["target"])
+        loss = sum(logit.float().pow(2).sum() for logit in logits if logit is not None)
+    else:
+        criterion = make_criterion(setup)
+        loss = criterion(model, sample)[0]
+    assert torch.isfinite(loss)
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None:
+            assert "layerdrop" in " ".join(words) or not parameter.requires_grad, name
+        else:
+            assert torch.isfinite(parameter.grad).all(), name
+
+
+def test_activations_in_checkpoints_change_nothing(parse, tiny_words, make_sample):
+    words = "--encoder-blocks 2,1 --time-window 2 --feature-window 2 --dropout 0.2".split()
+    sample = make_sample((5, 1, 7))
+    losses, gradients = [], []
+    for extra in ([], ["--checkpoint-activations"]):
+        setup = parse("--arch", "transformer_ftc", *tiny_words, *words, *extra)
+        model = setup.build_model().train()
+        criterion = make_criterion(setup)
+        torch.manual_seed(2)
+        loss = criterion(model, sample)[0]
+        loss.backward()
+        losses.append(loss)
+        gradients.append({n: p.grad for n, p in model.named_parameters() if p.requires_grad})
+    assert torch.equal(losses[0], losses[1])
+    assert sorted(gradients[0]) == sorted(gradients[1])
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], atol=1e-6), name
+
+
+def test_layerdrop_may_drop_where_a_block_begins(parse, tiny_words, make_sample):
+    """Sizes change there: whatever is dropped, the encoder's output has its shape."""
+    words = "--encoder-blocks 1,1,1 --time-window 2 --feature-window 2 --encoder-layerdrop 0.7"
+    setup = parse("--arch", "transformer_ftc", *tiny_words, *words.split())
+    model = setup.build_model().train()
+    tokens = make_sample((5, 1, 7))["net_input"]["src_tokens"]
+    outputs = [model.encoder(tokens)["encoder_out"][0] for _ in range(30)]
+    assert all(out.shape == (7, 3, 24) and torch.isfinite(out).all() for out in outputs)
+    assert any(not torch.equal(outputs[0], out) for out in outputs), "nothing was ever dropped"
+
+
+def test_scalar_noise_reaches_the_weights_of_every_form(parse, tiny_words):
+    """The re-associated form reads the weights themselves, and would pass the noise by."""
+    words = "--encoder-blocks 1,1 --encoder-token-mixer fastformer --quant-noise-scalar 0.1".split()
+    model = parse("--arch", "transformer_ftc", *tiny_words, *words).build_model()
+    assert not any(layer.mixer.can_reassociate for layer in model.encoder.layers)
+
+
+def test_pruned_to_some_of_its_layers(parse, tiny_words, make_sample):
+    """`--model-overrides "{'encoder_layers_to_keep': '0,2', ...}"` at generation, as in fairseq."""
+    words = "--encoder-blocks 3 --time-window 1 --feature-window 1".split()
+    whole = parse("--arch", "transformer_ftc", *tiny_words, *words).build_model().eval()
+    setup = parse("--arch", "transformer_ftc", *tiny_words, *words)
+    setup.args.encoder_layers_to_keep, setup.args.decoder_layers_to_keep = "0,2", "0"
+    pruned = setup.build_model(seed=2).eval()
+    state = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
+    pruned.load_state_dict(state, strict=True, args=setup.args)
+    del whole.encoder.layers[1]
+    net_input = make_sample((5, 1, 7))["net_input"]
+    assert torch.equal(pruned(**net_input)[0], whole(**net_input)[0])

@@ -1,0 +1,267 @@
+"""The whole encoder against the equations, and what padding and neighbours must not change."""
+
+import itertools
+from functools import partial
+
+import pytest
+import torch
+
+from tests.batches import (
+    SIDES,
+    assert_close,
+    assert_same_function,
+    run_or_skip,
+    unpad,
+    value_and_gradients,
+)
+from tests.models.truth import true_encoder_rows
+
+LENGTHS = (4, 1, 9, 2, 7, 3, 8, 5, 6)
+
+CONFIGURATIONS = {
+    "one block": "--encoder-blocks 2 --time-window 1 --feature-window 1",
+    "sum without compression": "--encoder-blocks 2,1 --time-window 1 --feature-window 1",
+    "time": "--encoder-blocks 2,1,1 --time-window 2 --feature-window 1",
+    "feature": "--encoder-blocks 2,1,1 --time-window 1 --feature-window 2",
+    "both": "--encoder-blocks 2,1,1 --time-window 2 --feature-window 2",
+    "windows that differ": "--encoder-blocks 1,2 --time-window 3 --feature-window 4",
+    "wide time window": "--encoder-blocks 1,1 --time-window 4 --feature-window 3"
+    " --mscffn-subspaces 4",
+    "max, then linear": "--encoder-blocks 1,2,1 --time-window 2 --feature-window 2"
+    " --time-pooling max --feature-pooling linear",
+    "min, then mean": "--encoder-blocks 1,2 --time-window 2 --feature-window 2"
+    " --time-pooling min --feature-pooling mean",
+    "mean, then max": "--encoder-blocks 1,2 --time-window 2 --feature-window 2"
+    " --feature-pooling max",
+    "max, then min": "--encoder-blocks 1,2 --time-window 2 --feature-window 2"
+    " --time-pooling max --feature-pooling min",
+}
+MIXERS = {
+    "softmax": "--encoder-token-mixer softmax",
+    "fastformer": "--encoder-token-mixer fastformer",
+}
+FEED_FORWARDS = {"standard": "--encoder-ffn standard", "mscffn": "--encoder-ffn mscffn"}
+COMPRESSIONS = {
+    "none": "--encoder-blocks 2 --time-window 1 --feature-window 1",
+    "time": "--encoder-blocks 1,1 --time-window 2 --feature-window 1",
+    "feature": "--encoder-blocks 1,1 --time-window 1 --feature-window 2",
+    "both": "--encoder-blocks 1,1,1 --time-window 2 --feature-window 2",
+}
+
+
+def encoder_leaves(model):
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if name.startswith("encoder.") and parameter.requires_grad
+    }
+
+
+def encode(model, tokens):
+    """The real rows of each sentence, out of a batch."""
+    encoder = model.encoder
+    mask = tokens.eq(encoder.padding_idx)
+    out = encoder(tokens, src_lengths=(~mask).sum(dim=1))
+    rows = out["encoder_out"][0]
+    assert rows.shape == (tokens.size(1), tokens.size(0), 24)
+    # a sentence without a token has nothing to attend to: its padding counts as real
+    assert torch.equal(out["encoder_padding_mask"][0], mask & ~mask.all(dim=1, keepdim=True))
+    assert torch.isfinite(rows).all()
+    return unpad(rows, mask)
+
+
+def sentences_of(tokens, padding):
+    return [row[row.ne(padding)] for row in tokens]
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("pre_norm", [False, True])
+@pytest.mark.parametrize("configuration", sorted(CONFIGURATIONS))
+def test_encoder_equals_the_reference(build, make_tokens, configuration, pre_norm, side):
+    words = CONFIGURATIONS[configuration].split()
+    # the two mixers and feed-forward networks in turn, each with each
+    number = sorted(CONFIGURATIONS).index(configuration) + 2 * pre_norm
+    words += [MIXERS["softmax"], MIXERS["fastformer"]][number % 2].split()
+    words += [FEED_FORWARDS["standard"], FEED_FORWARDS["mscffn"]][number // 2 % 2].split()
+    words += ["--encoder-normalize-before"] if pre_norm else []
+    model = build(*words)
+    tokens = make_tokens((4, 1, 7, 2), side)
+    assert_same_function(
+        lambda: encode(model, tokens),
+        lambda: [true_encoder_rows(model.encoder, words, s) for s in sentences_of(tokens, 1)],
+        encoder_leaves(model),
+        tolerance=1e-9,
+    )
+
+
+@pytest.mark.parametrize("interaction", ["product", "add", "concat"])
+@pytest.mark.parametrize("sharing", ["none", "query-value,layer", "query-value", "head", "layer"])
+def test_fastformer_options_reach_the_encoder(build, make_tokens, interaction, sharing):
+    words = "--encoder-blocks 2,2 --time-window 2 --feature-window 2".split()
+    words += "--encoder-token-mixer fastformer".split()
+    words += ["--fastformer-interaction", interaction, "--fastformer-sharing", sharing]
+    model = build(*words)
+    tokens = make_tokens((4, 1, 7, 2))
+    assert_same_function(
+        lambda: encode(model, tokens),
+        lambda: [true_encoder_rows(model.encoder, words, s) for s in sentences_of(tokens, 1)],
+        encoder_leaves(model),
+        tolerance=1e-9,
+    )
+
+
+COMBINATIONS = list(itertools.product(sorted(MIXERS), sorted(FEED_FORWARDS), sorted(COMPRESSIONS)))
+
+
+def build_combination(build, mixer, feed_forward, compression, pre_norm=False):
+    words = [MIXERS[mixer], FEED_FORWARDS[feed_forward], COMPRESSIONS[compression]]
+    if pre_norm:
+        words.append("--encoder-normalize-before")
+    return build(*" ".join(words).split())
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+@pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)
+def test_padding_and_neighbours_change_nothing(
+    build, make_tokens, mixer, feed_forward, compression, pre_norm
+):
+    """Alone, in a batch, padded left or right, a little or a lot: one output, one gradient."""
+    model = build_combination(build, mixer, feed_forward, compression, pre_norm)
+    leaves = encoder_leaves(model)
+    tokens = make_tokens(LENGTHS)
+    sentences = sentences_of(tokens, 1)
+
+    def alone():
+        return [encode(model, sentence.unsqueeze(0))[0] for sentence in sentences]
+
+    outputs, gradients = value_and_gradients(alone, leaves)
+    for side in SIDES:
+        for width in (9, 10, 16):
+            batch = make_tokens(LENGTHS, side, width)
+            assert [s.tolist() for s in sentences_of(batch, 1)] == [s.tolist() for s in sentences]
+            found, found_gradients = value_and_gradients(partial(encode, model, batch), leaves)
+            for length, a, b in zip(LENGTHS, found, outputs):
+                assert_close(a, b, "length {}, {}, {}".format(length, side, width), 1e-11)
+            for name in leaves:
+                assert_close(found_gradients[name], gradients[name], name, 1e-9)
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+@pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)
+@pytest.mark.parametrize("side", SIDES)
+def test_garbage_in_the_padding_of_any_layer_changes_nothing(
+    build, make_tokens, mixer, feed_forward, compression, pre_norm, side
+):
+    """1e9 in every padded position of the input of every layer."""
+    model = build_combination(build, mixer, feed_forward, compression, pre_norm)
+    leaves = encoder_leaves(model)
+    tokens = make_tokens(LENGTHS, side, 11)
+    clean = value_and_gradients(lambda: encode(model, tokens), leaves)
+    poisoned_rows = []
+
+    def poison(layer, args):
+        x, mask = args[:2]
+        assert mask.shape == (x.size(1), x.size(0))
+        poisoned_rows.append(int(mask.sum()))
+        return (x.masked_fill(mask.t().unsqueeze(-1), 1e9), *args[1:])
+
+    hooks = [layer.register_forward_pre_hook(poison) for layer in model.encoder.layers]
+    try:
+        poisoned = value_and_gradients(lambda: encode(model, tokens), leaves)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert len(poisoned_rows) == len(hooks) and min(poisoned_rows) > 0
+    for a, b in zip(poisoned[0], clean[0]):
+        assert_close(a, b, tolerance=1e-11)
+    for name in leaves:
+        assert_close(poisoned[1][name], clean[1][name], name, 1e-9)
+
+
+@pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)
+def test_a_sentence_of_padding_alone_leaves_the_others_alone(
+    build, make_tokens, mixer, feed_forward, compression
+):
+    model = build_combination(build, mixer, feed_forward, compression)
+    leaves = encoder_leaves(model)
+    some = make_tokens((5, 3))
+    with_empty = torch.cat([some, torch.ones(1, 5, dtype=torch.long)])
+
+    outputs, gradients = value_and_gradients(lambda: encode(model, some), leaves)
+    found, found_gradients = value_and_gradients(lambda: encode(model, with_empty)[:2], leaves)
+    for a, b in zip(found, outputs):
+        assert_close(a, b, tolerance=1e-11)
+    for name in leaves:
+        assert_close(found_gradients[name], gradients[name], name, 1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)
+def test_reduced_precision_is_finite(build, make_tokens, mixer, feed_forward, compression, dtype):
+    """2,048 tokens, a fully padded row, and one token, in one batch."""
+    model = build(
+        *MIXERS[mixer].split(),
+        *FEED_FORWARDS[feed_forward].split(),
+        *COMPRESSIONS[compression].split(),
+        *"--max-source-positions 2048".split(),
+        plain=True,
+    ).to(dtype)
+    lengths = (0, 1, 700) if mixer == "softmax" else (0, 1, 2048)
+    tokens = make_tokens(lengths)
+    rows = run_or_skip(lambda: encode(model, tokens))
+    assert all(row.dtype == dtype for row in rows)
+    sum(row.float().pow(2).mean() for row in rows[1:]).backward()
+    for name, parameter in encoder_leaves(model).items():
+        assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+
+
+def test_hidden_states_are_returned_on_request(build, make_tokens):
+    model = build(*"--encoder-blocks 2,1 --time-window 2 --feature-window 2".split())
+    out = model.encoder(make_tokens((4, 2)), return_all_hiddens=True)
+    sizes = [tuple(state.shape) for state in out["encoder_states"]]
+    assert sizes == [(4, 2, 24)] * 3 + [(2, 2, 12)]
+
+
+def test_feed_forward_size_follows_the_block(build):
+    model = build(*"--encoder-blocks 1,1,1 --time-window 1 --feature-window 2".split())
+    sizes = [(p.shape[0], p.shape[1]) for n, p in model.encoder.named_parameters() if "fc1.w" in n]
+    assert sizes == [(36, 24), (18, 12), (9, 6)]
+
+
+def test_order_of_padding_and_width_of_the_batch_do_not_move_windows(build, make_tokens):
+    """The first window starts at the first token: only it sees a change of the first two tokens."""
+    model = build(
+        *"--encoder-blocks 1,1 --time-window 2 --feature-window 1".split(),
+        *"--no-token-positional-embeddings".split(),
+    )
+    pooled = []
+    layer = model.encoder.layers[1]
+    hook = layer.register_forward_hook(lambda m, a, out: pooled.append(out))
+    try:
+        for width in (5, 6, 7, 8):
+            encode(model, make_tokens((5,), "left", width))
+            assert pooled[-1].size(0) >= 3
+        for rows in pooled[1:]:
+            assert_close(rows[:3], pooled[0][:3])
+    finally:
+        hook.remove()
+
+
+@pytest.mark.parametrize(
+    "words, distinct",
+    [
+        ("--encoder-blocks 4 --time-window 1 --feature-window 1", 1),
+        ("--encoder-blocks 2,2 --time-window 1 --feature-window 1", 1),
+        ("--encoder-blocks 2,2 --time-window 2 --feature-window 1", 1),
+        ("--encoder-blocks 2,2 --feature-window 2", 3),  # d; d to d / 2; d / 2
+        ("--encoder-blocks 1,3,2 --feature-window 2", 5),
+    ],
+)
+def test_layers_of_one_size_share_their_mixer(build, words, distinct):
+    words = words.split() + ["--encoder-token-mixer", "fastformer"]
+    for sharing, expected in (("layer", distinct), ("query-value", None), ("none", None)):
+        layers = build(*words, "--fastformer-sharing", sharing).encoder.layers
+        assert len({id(layer.mixer) for layer in layers}) == (expected or len(layers))
+        # the rest of a layer is its own
+        assert len({id(layer.ffn) for layer in layers}) == len(layers)
+        assert len({id(layer.self_attn_layer_norm) for layer in layers}) == len(layers)

@@ -1,0 +1,419 @@
+"""Every option and preset arrives, by command line and by YAML; mistakes get one clear line."""
+
+import ast
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from tests.models.conftest import TINY
+
+FASTFORMER = ["--encoder-token-mixer", "fastformer"]
+MSCFFN = ["--encoder-ffn", "mscffn", "--decoder-ffn", "mscffn"]
+OPTIONS = [  # words that make the option matter, option, value that is not the default
+    ([], "encoder-blocks", "1,2"),
+    ([], "encoder-blocks", "2,2,1"),
+    ([], "time-window", 4),
+    ([], "time-window", 1),
+    ([], "feature-window", 4),
+    ([], "feature-window", 1),
+    ([], "time-pooling", "max"),
+    ([], "time-pooling", "min"),
+    ([], "feature-pooling", "linear"),
+    ([], "feature-pooling", "max"),
+    ([], "feature-pooling", "min"),
+    ([], "encoder-token-mixer", "fastformer"),
+    (FASTFORMER, "fastformer-interaction", "add"),
+    (FASTFORMER, "fastformer-interaction", "concat"),
+    (FASTFORMER, "fastformer-sharing", "none"),
+    (FASTFORMER, "fastformer-sharing", "query-value"),
+    (FASTFORMER, "fastformer-sharing", "layer"),
+    (FASTFORMER, "fastformer-sharing", "head,layer"),
+    ([], "encoder-ffn", "mscffn"),
+    ([], "decoder-ffn", "mscffn"),
+    (MSCFFN, "mscffn-subspaces", 2),
+    (MSCFFN, "mscffn-expansion", 3),
+    # fairseq's own: FAIRSEQ's registries are known to lose some of these in silence
+    ([], "encoder-embed-dim", 48),
+    ([], "encoder-ffn-embed-dim", 40),
+    ([], "encoder-attention-heads", 3),
+    ([], "decoder-layers", 3),
+    ([], "decoder-ffn-embed-dim", 50),
+    ([], "decoder-attention-heads", 4),
+    ([], "dropout", 0.5),
+    ([], "attention-dropout", 0.5),
+    ([], "activation-dropout", 0.5),
+    (MSCFFN, "activation-dropout", 0.5),
+    (FASTFORMER, "attention-dropout", 0.5),
+    ([], "activation-fn", "gelu"),
+    ([], "encoder-layerdrop", 0.9),
+    ([], "decoder-layerdrop", 0.9),
+    ([], "max-source-positions", 30),
+    (["--quant-noise-pq-block-size", "3"], "quant-noise-pq", 0.9),
+    ([], "encoder-normalize-before", True),
+    ([], "decoder-normalize-before", True),
+    ([], "encoder-learned-pos", True),
+    ([], "no-token-positional-embeddings", True),
+    ([], "no-scale-embedding", True),
+    ([], "layernorm-embedding", True),
+    ([], "share-decoder-input-output-embed", True),
+    ([], "no-cross-attention", True),
+]
+NAMES = sorted({"{}={}".format(option, value) for _, option, value in OPTIONS})
+
+
+def yaml_of(words):
+    """`--an-option 3` as `an_option: 3`, with YAML's types."""
+    options = {}
+    following = list(words[1:]) + ["--"]
+    for word, value in zip(words, following):
+        if str(word).startswith("--"):
+            if str(value).startswith("--"):
+                value = True
+            try:
+                value = ast.literal_eval(str(value))
+            except (ValueError, SyntaxError):
+                pass
+            if isinstance(value, tuple):
+                value = ",".join(str(part) for part in value)
+            options[word[2:].replace("-", "_")] = value
+    return options
+
+
+def from_words(parse, words, seed=1):
+    return parse(*words).build_model(seed)
+
+
+def from_yaml(parse, words, seed=1):
+    """As fairseq-hydra-train builds a model: from the model node of its configuration."""
+    options = yaml_of(words)
+    options["_name"] = options.pop("arch")
+    task = parse("--arch", "transformer").task
+    config = OmegaConf.create({"model": options})
+    OmegaConf.set_struct(config, True)
+    torch.manual_seed(seed)
+    return task.build_model(config.model)
+
+
+def fingerprint(model, sample):
+    """Sizes of all parameters, what training computes, and the limits."""
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    torch.manual_seed(3)
+    with torch.no_grad():
+        logits, _ = model.train()(**sample["net_input"])
+    return shapes, [round(x, 5) for x in logits.flatten().tolist()], model.max_positions()
+
+
+@pytest.fixture(scope="module")
+def base_fingerprints(parse, make_sample):
+    cache = {}
+
+    def get(words):
+        key = tuple(words)
+        if key not in cache:
+            model = from_words(parse, ["--arch", "transformer_ftc", *TINY, *words])
+            cache[key] = fingerprint(model, make_sample((5, 1, 9)))
+        return cache[key]
+
+    return get
+
+
+@pytest.mark.parametrize(
+    "base, option, value", OPTIONS, ids=["{}={}".format(o, v) for _, o, v in OPTIONS]
+)
+def test_every_option_arrives_both_ways(parse, make_sample, base_fingerprints, base, option, value):
+    words = ["--arch", "transformer_ftc", *TINY, *base, "--" + option]
+    words += [] if value is True else [str(value)]
+    sample = make_sample((5, 1, 9))
+    found = [fingerprint(make(parse, words), sample) for make in (from_words, from_yaml)]
+    assert found[0] == found[1], "the command line and YAML differ"
+    assert found[0] != base_fingerprints(base), "the option changes nothing"
+
+
+def test_every_option_of_the_plugin_is_tried_here():
+    from fairseq_plugins.models.config import EfficientTransformerOptions
+
+    options = {
+        name.replace("_", "-")
+        for name in EfficientTransformerOptions.__dataclass_fields__
+        if not name.startswith("_")
+    }
+    # decoder-token-mixer has one value that works; the others are mistakes, below
+    assert options - {option for _, option, _ in OPTIONS} <= {"decoder-token-mixer"}
+
+
+IWSLT = {"dim": 512, "ffn": 1024, "heads": 4, "decoder_layers": 6}
+FTC, FC, TC = ({"blocks": [3, 3], "time": t, "feature": f} for t, f in ((2, 2), (1, 2), (2, 1)))
+FASTFORMER_6 = {"blocks": [6], "mixer": "Fastformer"}
+MSCFFN_6 = {"blocks": [6], "ffn_class": "MSCFFN"}
+CNN_DM = {"dim": 256, "heads": 16, "blocks": [4], "decoder_layers": 4, "source": 2048, "ffn": 1024}
+PRESETS = {
+    "transformer_ftc": FTC,
+    "fastformer_encoder": FASTFORMER_6,
+    "mscffn_transformer": MSCFFN_6,
+    "transformer_ftc_iwslt_de_en": {**IWSLT, **FTC},
+    "transformer_fc_iwslt_de_en": {**IWSLT, **FC},
+    "transformer_tc_iwslt_de_en": {**IWSLT, **TC},
+    "fastformer_encoder_iwslt_de_en": {**IWSLT, **FASTFORMER_6},
+    "mscffn_transformer_iwslt_de_en": {**IWSLT, **MSCFFN_6},
+    "fastformer_encoder_cnn_dm": {**FASTFORMER_6, **CNN_DM},
+}
+FAIRSEQ_DEFAULTS = {
+    "dim": 512,
+    "ffn": 2048,
+    "heads": 8,
+    "decoder_layers": 6,
+    "source": 1024,
+    "time": 1,
+    "feature": 1,
+    "mixer": "SoftmaxAttention",
+    "ffn_class": None,
+}
+
+
+def test_every_preset_is_tried_here(parse):
+    from fairseq.models import ARCH_MODEL_INV_REGISTRY
+
+    parse("--arch", "transformer_ftc")
+    from fairseq_plugins.models.efficient_transformer import MODEL_NAME
+
+    assert set(ARCH_MODEL_INV_REGISTRY[MODEL_NAME]) - {MODEL_NAME} == set(PRESETS)
+
+
+@pytest.mark.parametrize("make", [from_words, from_yaml])
+@pytest.mark.parametrize("arch", sorted(PRESETS))
+def test_presets_arrive_both_ways(parse, make_tokens, arch, make):
+    expected = {**FAIRSEQ_DEFAULTS, **PRESETS[arch]}
+    model = make(parse, ["--arch", arch])
+    layers = list(model.encoder.layers)
+    blocks = []
+    for layer in layers:
+        if not blocks or layer.starts_block:
+            blocks.append(0)
+        blocks[-1] += 1
+    assert blocks == expected["blocks"]
+    assert len(model.decoder.layers) == expected["decoder_layers"]
+    assert model.max_positions()[0] == expected["source"]
+    with torch.no_grad():
+        states = model.eval().encoder(make_tokens((7, 4)), return_all_hiddens=True)
+    assert states["encoder_states"][1].shape == (7, 2, expected["dim"])
+    shrunk_time = -(-7 // expected["time"])
+    assert states["encoder_states"][-1].shape == (
+        (shrunk_time, 2, expected["dim"] // expected["feature"])
+        if len(blocks) > 1
+        else (7, 2, expected["dim"])
+    )
+    mixer = layers[0].mixer
+    assert type(mixer).__name__ == expected["mixer"]
+    attention = model.decoder.layers[0].self_attn
+    assert attention.num_heads == expected["heads"]
+    assert getattr(mixer, "attention", mixer).num_heads == expected["heads"]
+    for network in (layers[0].ffn, model.decoder.layers[0].fc1):
+        if expected["ffn_class"]:
+            assert type(network).__name__ == expected["ffn_class"]
+            assert network.expansion == 6
+        else:
+            linear = getattr(network, "fc1", network)
+            assert linear.out_features == expected["ffn"]
+    if (
+        expected["mixer"] == "Fastformer"
+    ):  # the paper's choices: layers share, queries and values share
+        assert len({id(layer.mixer) for layer in layers}) == 1
+        assert mixer.v_proj is None and mixer.interaction == "product" and not mixer.share_heads
+
+
+def test_the_task_reads_as_many_tokens_as_the_preset(parse):
+    setup = parse("--arch", "fastformer_encoder_cnn_dm")
+    assert setup.task.max_positions() == (2048, 1024)
+
+
+@pytest.mark.parametrize("make", [from_words, from_yaml])
+@pytest.mark.parametrize("arch", sorted(PRESETS))
+def test_the_user_wins_over_the_preset(parse, arch, make):
+    words = "--encoder-blocks 1,2 --time-window 1 --feature-window 3 --encoder-embed-dim 24"
+    words += " --encoder-ffn-embed-dim 36 --encoder-attention-heads 2 --decoder-embed-dim 24"
+    words += " --decoder-ffn-embed-dim 36 --decoder-attention-heads 2 --decoder-layers 1"
+    words += " --encoder-token-mixer softmax --encoder-ffn standard --decoder-ffn standard"
+    model = make(parse, ["--arch", arch, *words.split()])
+    reference = from_words(parse, ["--arch", "transformer_ftc", *words.split()])
+    assert [(n, p.shape) for n, p in model.named_parameters()] == [
+        (n, p.shape) for n, p in reference.named_parameters()
+    ]
+    assert [layer.starts_block for layer in model.encoder.layers] == [False, True, False]
+
+
+@pytest.mark.parametrize("blocks", ["2,1", [2, 1]])
+def test_yaml_may_give_blocks_as_a_list(parse, blocks):
+    options = dict(yaml_of(TINY), _name="transformer_ftc", encoder_blocks=blocks)
+    model = parse("--arch", "transformer").task.build_model(OmegaConf.create(options))
+    assert [layer.starts_block for layer in model.encoder.layers] == [False, False, True]
+
+
+def test_encoder_layers_is_enough_without_compression(parse):
+    words = ["--arch", "fastformer_encoder", *TINY, "--encoder-layers", "3"]
+    for make in (from_words, from_yaml):
+        assert len(make(parse, words).encoder.layers) == 3
+
+
+MISTAKES = [  # words, what the message must hold
+    ("--encoder-blocks 3,x", ["--encoder-blocks", "3,x"]),
+    ("--encoder-blocks 3,0", ["--encoder-blocks", "3,0", "1"]),
+    (
+        "--encoder-blocks 3,3 --encoder-layers 5",
+        ["--encoder-blocks", "3,3", "--encoder-layers", "5"],
+    ),
+    ("--encoder-blocks 4", ["--encoder-blocks", "4", "2,2"]),  # the preset's windows have no effect
+    ("--time-window 0", ["--time-window", "0", "1"]),
+    ("--feature-window -2", ["--feature-window", "-2", "1"]),
+    ("--time-window 65", ["--time-window", "65", "64"]),
+    ("--encoder-blocks 1,1,1 --time-window 9", ["--time-window", "9", "8"]),
+    ("--feature-window 5", ["--feature-window", "5", "24", "4"]),
+    ("--feature-window 24", ["--feature-window", "24", "12"]),
+    ("--encoder-attention-heads 7", ["--encoder-attention-heads", "7", "24", "6", "8"]),
+    ("--decoder-attention-heads 5", ["--decoder-attention-heads", "5", "24", "4", "6"]),
+    ("--encoder-ffn mscffn --mscffn-subspaces 5", ["--mscffn-subspaces", "5", "4", "6"]),
+    ("--decoder-ffn mscffn --mscffn-subspaces 7", ["--mscffn-subspaces", "7", "6", "8"]),
+    ("--encoder-ffn mscffn --mscffn-subspaces 24", ["--mscffn-subspaces", "24", "12"]),
+    ("--encoder-ffn mscffn --mscffn-expansion 0", ["--mscffn-expansion", "0"]),
+    ("--decoder-token-mixer fastformer", ["--decoder-token-mixer", "fastformer", "softmax"]),
+    ("--decoder-token-mixer lstm", ["--decoder-token-mixer", "lstm", "softmax"]),
+    ("--fastformer-sharing tail", ["--fastformer-sharing", "tail", "query-value", "head", "layer"]),
+    # 24, 36 and, where features are pooled, 12 and 18
+    (
+        "--quant-noise-pq 0.1 --quant-noise-pq-block-size 5",
+        ["--quant-noise-pq-block-size", "5", "3", "6"],
+    ),
+    (
+        "--quant-noise-pq 0.1 --quant-noise-pq-block-size 4",
+        ["--quant-noise-pq-block-size", "4", "3", "6"],
+    ),
+    ("--fastformer-sharing none,head", ["--fastformer-sharing", "none,head", "none"]),
+]
+CHOICES = [
+    ("--time-pooling", "median", ["mean", "max", "min"]),
+    ("--feature-pooling", "median", ["mean", "linear", "max", "min"]),
+    ("--encoder-token-mixer", "lstm", ["softmax", "fastformer"]),
+    ("--fastformer-interaction", "power", ["product", "add", "concat"]),
+    ("--encoder-ffn", "big", ["standard", "mscffn"]),
+    ("--decoder-ffn", "big", ["standard", "mscffn"]),
+]
+
+
+def assert_one_clear_line(message, parts):
+    assert "\n" not in message.strip() and len(message) < 400
+    for part in parts:
+        assert part in message, message
+
+
+@pytest.mark.parametrize("make", [from_words, from_yaml])
+@pytest.mark.parametrize("words, parts", MISTAKES, ids=[words for words, _ in MISTAKES])
+def test_mistakes_are_told_in_one_line(parse, words, parts, make):
+    with pytest.raises(ValueError) as error:
+        make(parse, ["--arch", "transformer_ftc", *TINY, *words.split()])
+    assert_one_clear_line(str(error.value), parts)
+
+
+@pytest.mark.parametrize("option, value, allowed", CHOICES)
+def test_unknown_choices_are_told_with_those_that_work(parse, capsys, option, value, allowed):
+    words = ["--arch", "transformer_ftc", *TINY, option, value]
+    with pytest.raises(ValueError) as error:
+        from_yaml(parse, words)
+    assert_one_clear_line(str(error.value), [option, value, *allowed])
+    with pytest.raises(SystemExit) as exit:
+        from_words(parse, words)
+    assert exit.value.code == 2
+    assert_one_clear_line(capsys.readouterr().err.splitlines()[-1], [option, value, *allowed])
+
+
+def test_a_misspelt_option_in_yaml_is_not_ignored(parse):
+    with pytest.raises(ValueError) as error:
+        from_yaml(parse, ["--arch", "transformer_ftc", *TINY, "--time-windov", "4"])
+    assert_one_clear_line(str(error.value), ["time_windov", "time_window"])
+
+
+def test_the_command_ends_with_the_line_and_no_traceback(run_process, toy_data):
+    import sys
+
+    words = [
+        sys.executable,
+        "-m",
+        "fairseq_cli.train",
+        toy_data.bin,
+        "--user-dir",
+        "fairseq_plugins",
+    ]
+    words += ["--optimizer", "sgd", "--lr", "0.1", "--max-tokens", "400", "--no-save"]
+    words += ["--arch", "transformer_ftc", "--feature-window", "5"]
+    result = run_process(words)
+    assert result.returncode != 0
+    assert "Traceback" not in result.stdout
+    last = result.stdout.strip().splitlines()[-1]
+    assert_one_clear_line(last, ["error:", "--feature-window", "5", "512", "4"])
+
+
+def test_help_states_the_default_of_every_option(parse):
+    from argparse import ArgumentParser
+
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    parse("--arch", "transformer_ftc")
+    parser = ArgumentParser()
+    ARCH_MODEL_REGISTRY["transformer_ftc"].add_args(parser)
+    helps = {action.option_strings[0]: action.help for action in parser._actions}
+    # what the plugin adds is at the start of the list above; all else is fairseq's
+    own = {
+        option for _, option, _ in OPTIONS[: [o for _, o, _ in OPTIONS].index("encoder-embed-dim")]
+    }
+    assert len(own) == 12
+    for option in own:
+        assert "efault" in helps["--" + option], option
+
+
+YAML = """
+# @package _group_
+common: {{user_dir: {user_dir}, seed: 1, no_progress_bar: true, log_format: simple}}
+task: {{_name: translation, data: {data}, source_lang: src, target_lang: tgt}}
+dataset: {{max_tokens: 400, num_workers: 0}}
+optimization: {{max_update: 3, lr: [0.003]}}
+optimizer: {{_name: adam}}
+lr_scheduler: {{_name: fixed}}
+criterion: {{_name: label_smoothed_cross_entropy, label_smoothing: 0.1}}
+checkpoint: {{save_dir: {save_dir}}}
+model: {model}
+"""
+
+
+def test_hydra_train_trains_the_same_model(run_process, run_train, toy_data, tmp_path):
+    """fairseq-hydra-train with a YAML file and fairseq-train with flags: the same weights."""
+    import json
+    import sys
+
+    from tests.conftest import USER_DIR
+
+    words = ["--arch", "transformer_ftc", *TINY, "--encoder-blocks", "2,1", "--time-window", "3"]
+    words += ["--encoder-token-mixer", "fastformer", "--dropout", "0.2", "--decoder-ffn", "mscffn"]
+    options = yaml_of(words)
+    options["_name"] = options.pop("arch")
+    positions = {key: options.pop(key) for key in list(options) if key.startswith("max_")}
+    text = YAML.format(
+        user_dir=USER_DIR, data=toy_data.bin, save_dir=tmp_path / "yaml", model=json.dumps(options)
+    )
+    text = text.replace("target_lang: tgt", "target_lang: tgt, " + json.dumps(positions)[1:-1])
+    (tmp_path / "toy.yaml").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "fairseq_cli.hydra_train", "--config-dir", tmp_path]
+    result = run_process([*command, "--config-name", "toy", "hydra.run.dir={}".format(tmp_path)])
+    assert result.returncode == 0, result.stdout[-3000:]
+
+    optimization = "--optimizer adam --lr 0.003 --lr-scheduler fixed --max-tokens 400 --seed 1"
+    optimization += " --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-update 3"
+    run_train(
+        *[toy_data.bin, *words, *optimization.split(), "--no-progress-bar"],
+        *["--save-dir", tmp_path / "flags"],
+    )
+    states = [
+        torch.load(str(tmp_path / way / "checkpoint_last.pt"), weights_only=True)["model"]
+        for way in ("yaml", "flags")
+    ]
+    assert list(states[0]) == list(states[1])
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
