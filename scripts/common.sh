@@ -1,0 +1,68 @@
+# What install.sh and wheelhouse.sh share; sourced by them.
+# shellcheck shell=bash
+
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+say() { printf '%s\n' "$*"; }
+
+# The version of an interpreter, "3.11"; nothing if it does not run.
+python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
+
+supported() {
+    case $1 in
+        3.8 | 3.9 | 3.10 | 3.11 | 3.12) return 0 ;;
+        *) return 1 ;;
+    esac
+}
+
+# The version of an installed package, nothing if there is none: package_version PY NAME
+package_version() {
+    "$1" - "$2" <<'EOF'
+import importlib.metadata as metadata
+import sys
+
+try:
+    print(metadata.version(sys.argv[1]))
+except metadata.PackageNotFoundError:
+    pass
+EOF
+}
+
+# The fairseq that setup.py asks for on a Python, and whether it must be compiled there.
+fairseq_package() {
+    case $1 in
+        3.8 | 3.9 | 3.10) say fairseq ;;
+        *) say fairseq-fixed ;;
+    esac
+}
+
+compiles_fairseq() {
+    case $1 in
+        3.9 | 3.10 | 3.11) return 0 ;;
+        *) return 1 ;; # there are wheels
+    esac
+}
+
+# The default torch for a Python: the newest that its fairseq was seen to work with.
+default_torch() {
+    case $1 in
+        3.8 | 3.9 | 3.10) say torch==1.12.1 ;;
+        *) say torch==2.13.0 ;;
+    esac
+}
+
+# Constraints for pip: torch stays as it is, and the rest fits it.
+write_constraints() {
+    local torch=$1 major minor patch
+    IFS=.+ read -r major minor patch _ <<<"$torch"
+    say "torch==$torch"
+    case $major.$minor.$patch in
+        *[!0-9.]*) ;; # a vendor's own build: no torchaudio was made for it
+        1.*) say "torchaudio==0.$minor.*" ;;
+        2.[0-8].*) say "torchaudio==2.$minor.*" ;; # later ones fit any torch
+    esac
+    if [ "$major" -eq 1 ] || [ "$minor" -lt 3 ]; then say "numpy<2"; fi
+}

