@@ -1,0 +1,213 @@
+#!/usr/bin/env bash
+# Sets everything up, then trains a model to translate and shows what it learnt. See -h.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+source "$root/scripts/common.sh"
+
+usage() {
+    cat <<'EOT'
+Usage: bash examples/quickstart.sh [options] [-- more options for fairseq-train]
+
+Installs what is needed, trains a small transformer_ftc from German to English, and prints BLEU,
+sample translations and how to translate a sentence of your own. Without --data the text is a
+corpus of 10,000 sentence pairs written from a grammar, and no network is used after the
+installation. Run it again after an interruption: finished steps are kept, and training goes on
+from its last checkpoint.
+
+  --data DIR         raw parallel text: train.de train.en valid.de valid.en test.de test.en
+  --source-lang de   --target-lang en    other languages
+  --arch ARCH        transformer_ftc (default), fastformer_encoder, mscffn_transformer, fairseq's
+                     transformer, ... all at the same small size
+  --max-update N     length of training (default: 1200, with --data 2500)
+  --vocab-size N     SentencePiece pieces (default: 1000, with --data 4000)
+  --seed N           seed of training (default: 1)
+  --threads N        processor threads (default: all)
+  --out DIR          where to work (default: runs/quickstart in the checkout)
+  --no-install       the environment is ready: use its python, skip scripts/install.sh
+EOT
+}
+
+data='' src=de tgt=en arch=transformer_ftc updates='' vocab='' seed=1 threads=$(nproc)
+out="$root/runs/quickstart" install=yes
+while [ $# -gt 0 ]; do
+    case $1 in
+        -h | --help) usage && exit 0 ;;
+        --no-install) install=no && shift && continue ;;
+        --) shift && break ;;
+        --data | --source-lang | --target-lang | --arch | --max-update | --vocab-size | --seed | --threads | --out)
+            [ $# -gt 1 ] || die "$1 needs a value; see -h" ;;
+        *) die "unknown option $1; see -h" ;;
+    esac
+    case $1 in
+        --data) data=$2 ;;
+        --source-lang) src=$2 ;;
+        --target-lang) tgt=$2 ;;
+        --arch) arch=$2 ;;
+        --max-update) updates=$2 ;;
+        --vocab-size) vocab=$2 ;;
+        --seed) seed=$2 ;;
+        --threads) threads=$2 ;;
+        --out) out=$2 ;;
+    esac
+    shift 2
+done
+extra=("$@")
+for number in "${updates:-1}" "${vocab:-1}" "$seed" "$threads"; do
+    case $number in '' | *[!0-9]*) die "'$number' is no whole number; see -h" ;; esac
+done
+[ -z "$data" ] || [ -d "$data" ] || die "--data $data: no such folder"
+
+started=$SECONDS
+heading() { printf '\n== %s (after %d s)\n' "$*" $((SECONDS - started)); }
+
+# --- set-up ---------------------------------------------------------------------------------------
+
+if [ "$install" = yes ]; then
+    heading "1/6 installing"
+    bash "$root/scripts/install.sh"
+    python=$(bash "$root/scripts/install.sh" --print-python)
+else
+    python=$(command -v python || command -v python3) || die "no python here; leave --no-install out"
+fi
+export OMP_NUM_THREADS=$threads PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+plugin="$root/fairseq_plugins"
+device=$("$python" -c 'import torch; print("gpu" if torch.cuda.is_available() else "cpu")') ||
+    die "torch does not work in $python; run without --no-install"
+
+mkdir -p "$out"
+out=$(cd "$out" && pwd -P)
+# a training that outlived its script must not be joined by a second one in the same folder
+exec 9>"$out/lock"
+flock -n 9 || die "another run is at work in $out: wait for it, or stop it"
+
+# in_one_step FOLDER COMMAND...: COMMAND fills FOLDER.part, which becomes FOLDER when it succeeds.
+# Each folder is named after all that went into it, so that one that exists is up to date.
+in_one_step() {
+    local folder=$1
+    shift
+    if [ -d "$folder" ]; then say "kept: $folder" && return; fi
+    rm -rf "$folder.part"
+    "$@" "$folder.part"
+    mv "$folder.part" "$folder"
+}
+fingerprint() { sha256sum | cut -c 1-10; }
+
+# --- text -----------------------------------------------------------------------------------------
+
+heading "2/6 raw text"
+write_grammar_corpus() { "$python" "$root/scripts/make_grammar_corpus.py" "$1"; }
+goal=()
+if [ -n "$data" ]; then
+    raw=$(cd "$data" && pwd -P)
+    : "${updates:=2500}" "${vocab:=4000}"
+else
+    raw="$out/grammar-$(fingerprint <"$root/scripts/make_grammar_corpus.py")"
+    in_one_step "$raw" write_grammar_corpus
+    : "${updates:=1200}" "${vocab:=1000}"
+    # the grammar is small: less than this means that something is broken
+    [ "$updates" -lt 1200 ] || [ "$arch" != transformer_ftc ] || goal=(--at-least 60)
+fi
+"$python" "$root/scripts/check_parallel.py" "$raw/train" "$raw/valid" "$raw/test" --langs "$src" "$tgt"
+
+heading "3/6 SentencePiece"
+encode() {
+    "$python" "$root/scripts/sentencepiece_corpus.py" "$raw" "$1" --langs "$src" "$tgt" \
+        --vocab-size "$vocab"
+}
+text_key=$({
+    echo "$src" "$tgt" "$vocab"
+    cat "$root/scripts/sentencepiece_corpus.py"
+    for split in train valid test; do cat "$raw/$split.$src" "$raw/$split.$tgt"; done
+} | fingerprint)
+pieces="$out/pieces-$text_key"
+in_one_step "$pieces" encode
+
+heading "4/6 fairseq-preprocess"
+binarise() {
+    "$python" -m fairseq_cli.preprocess --user-dir "$plugin" -s "$src" -t "$tgt" \
+        --trainpref "$pieces/train" --validpref "$pieces/valid" --testpref "$pieces/test" \
+        --joined-dictionary --destdir "$1" 2>&1 | grep -E 'sents|Error|error' | sed 's/.*| //'
+}
+bin="$out/bin-$text_key"
+in_one_step "$bin" binarise
+
+# --- training -------------------------------------------------------------------------------------
+
+settings=(
+    --task translation -s "$src" -t "$tgt" --arch "$arch"
+    --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 --encoder-attention-heads 4
+    --decoder-embed-dim 128 --decoder-ffn-embed-dim 256 --decoder-attention-heads 4
+    --decoder-layers 3 --share-all-embeddings --dropout 0.1
+    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
+    --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 400
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --max-tokens 2048 --max-update "$updates" --seed "$seed"
+    ${extra[@]+"${extra[@]}"}
+)
+run="$out/$arch-$(echo "$text_key $device ${settings[*]}" | fingerprint)"
+mkdir -p "$run"
+on_device=()
+[ "$device" = gpu ] || on_device=(--cpu)
+
+# a line for each fairseq log line with numbers, and how long it may still take
+progress() {
+    awk -v goal="$updates" '
+        # by hand, as not every awk can take a match apart
+        function value(name,    start) {
+            start = index($0, " " name "=")
+            if (!start) return ""
+            $0 = substr($0, start + length(name) + 2); sub(/[, ].*/, ""); return $0
+        }
+        /train_inner/ {
+            line = $0; n = value("num_updates"); $0 = line; loss = value("nll_loss")
+            if (!begun) { begun = systime(); first = n }
+            left = n > first ? (systime() - begun) / (n - first) * (goal - n) : 0
+            printf "  update %d/%d  train nll %.2f%s\n", n, goal, loss, left ? sprintf("  about %d s left", left) : ""
+        }
+        / valid on / { match($0, /nll_loss [0-9.]+/); printf "  valid %s\n", substr($0, RSTART, RLENGTH) }
+        /Loaded checkpoint/ { match($0, /@ [0-9]+ updates/); printf "  going on from update %s\n", substr($0, RSTART + 2, RLENGTH - 10) }
+        { fflush() }'
+}
+
+heading "5/6 training $arch on the $device, $threads thread(s), $updates updates"
+if [ -f "$run/finished" ]; then
+    say "kept: $run"
+else
+    TIMEFORMAT='trained in %0R s, %0U s of processor time'
+    if ! time "$python" -m fairseq_cli.train "$bin" --user-dir "$plugin" "${settings[@]}" \
+        ${on_device[@]+"${on_device[@]}"} --save-dir "$run" --no-epoch-checkpoints \
+        --save-interval-updates 200 --keep-interval-updates 1 \
+        --num-workers 0 --log-format simple --log-interval 50 2>&1 | tee -a "$run/train.log" | progress; then
+        grep -vE 'Warning|^ |INFO' "$run/train.log" | tail -n 3 >&2
+        die "training failed; its log is $run/train.log"
+    fi
+    touch "$run/finished"
+fi
+
+# --- test -----------------------------------------------------------------------------------------
+
+heading "6/6 translating the test set, beam 5"
+"$python" -m fairseq_cli.generate "$bin" --user-dir "$plugin" --path "$run/checkpoint_best.pt" \
+    ${on_device[@]+"${on_device[@]}"} --beam 5 --remove-bpe sentencepiece --max-tokens 4096 \
+    --num-workers 0 --log-format simple --log-interval 10 >"$run/generate.log.part" 2>"$run/generate.err" || {
+    tail -n 3 "$run/generate.err" >&2
+    die "fairseq-generate failed; its log is $run/generate.err"
+}
+mv "$run/generate.log.part" "$run/generate.log"
+status=0
+"$python" "$root/scripts/score_generation.py" "$run/generate.log" --source "$raw/test.$src" \
+    --reference "$raw/test.$tgt" --json "$run/scores.json" ${goal[@]+"${goal[@]}"} || status=$?
+
+cat <<EOT
+
+Translate a sentence of your own:
+
+    echo 'Morgen kommt meine Schwester mit dem Zug.' | PYTHONPATH=$root $python -m fairseq_cli.interactive \\
+        $bin --user-dir $plugin --path $run/checkpoint_best.pt --beam 5 \\
+        --bpe sentencepiece --sentencepiece-model $pieces/sentencepiece.bpe.model 2>/dev/null |
+        grep ^D | cut -f 3
+
+All of it took $((SECONDS - started)) s.
+EOT
+exit "$status"
