@@ -1,0 +1,29 @@
+"""One way to show how far a step is: a bar on a terminal, a line now and then in a log."""
+
+import sys
+from typing import Any, Iterable, Optional
+
+from tqdm import tqdm
+
+SECONDS_BETWEEN_LINES = 30.0  # in a log, where each state of the bar stays
+
+
+def progress_bar(
+    items: Optional[Iterable[Any]] = None,
+    *,
+    description: str,
+    total: Optional[int] = None,
+    **how: Any,
+) -> Any:
+    """A tqdm bar on stderr, over `items` or advanced by hand.
+
+    Args:
+        items: what to go through; None for a bar that the caller updates.
+        description: the words before the bar.
+        total: how many there are, where `items` cannot tell.
+        how: further arguments of tqdm, such as `unit`.
+    """
+    if not sys.stderr.isatty():
+        how.setdefault("mininterval", SECONDS_BETWEEN_LINES)
+        how.setdefault("ascii", True)
+    return tqdm(items, desc=description, total=total, file=sys.stderr, dynamic_ncols=True, **how)

@@ -1,0 +1,195 @@
+"""Downloads from a server on this machine that breaks off, refuses or sends something else."""
+
+import hashlib
+import http.server
+import threading
+
+import pytest
+
+from fairseq_plugins.preparation.download import DownloadError, check, fetch
+
+CONTENT = bytes(range(256)) * 3000
+MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
+SHA256 = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Sends `content`; each item of `plan` is the fate of one request, then all go well.
+
+    A number from 400 to 599 is the status it is answered with, any other is how many bytes are sent
+    before the connection is closed.
+    """
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.content = CONTENT
+        self.ranges = True
+        self.plan = []
+        self.requests = []  # the Range of each
+
+    @property
+    def url(self):
+        return "http://127.0.0.1:{}/corpus.tgz".format(self.server_address[1])
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        server = self.server
+        asked = self.headers.get("Range")
+        server.requests.append(asked)
+        fate = server.plan.pop(0) if server.plan else None
+        if fate is not None and 400 <= fate < 600:
+            self.send_error(fate)
+            return
+        content, start = server.content, 0
+        if asked and server.ranges:
+            start = int(asked[len("bytes=") : -1])
+            if start >= len(content):
+                self.send_response(416)
+                self.send_header("Content-Range", "bytes */{}".format(len(content)))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            self.send_response(206)
+            self.send_header(
+                "Content-Range", "bytes {}-{}/{}".format(start, len(content) - 1, len(content))
+            )
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        rest = content[start:]
+        self.wfile.write(rest if fate is None else rest[:fate])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_file_arrives_whole_and_is_not_fetched_twice(server, tmp_path):
+    target = tmp_path / "new" / "corpus.tgz"
+    assert fetch(server.url, target, len(CONTENT), MD5) == target
+    assert target.read_bytes() == CONTENT
+    assert [path.name for path in target.parent.iterdir()] == ["corpus.tgz"]
+    fetch(server.url, target, len(CONTENT), SHA256)
+    assert server.requests == [None]
+
+
+def test_a_broken_transfer_goes_on_where_it_stopped(server, tmp_path, capsys):
+    server.plan = [1000, 2000, 503]
+    fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5, pause=0.01)
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert server.requests == [None, "bytes=1000-", "bytes=3000-", "bytes=3000-"]
+    said = capsys.readouterr().err
+    assert "connection lost after 1,000 bytes: trying again" in said
+    assert "503" in said
+
+
+def test_the_next_run_goes_on_too(server, tmp_path):
+    server.plan = [1000]
+    with pytest.raises(DownloadError, match="1,000 bytes are kept: run the same command again"):
+        fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5, attempts=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.tgz.part"]
+    fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5)
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert server.requests == [None, "bytes=1000-"]
+
+
+def test_without_a_checksum_nothing_of_an_earlier_run_is_used(server, tmp_path):
+    (tmp_path / "corpus.tgz.part").write_bytes(b"of another file")
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert server.requests == [None]
+
+
+def test_a_server_without_ranges_starts_again(server, tmp_path):
+    server.ranges = False
+    server.plan = [1000]
+    fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5, pause=0.01)
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("length", [1000, len(CONTENT), len(CONTENT) + 1])
+def test_a_wrong_beginning_is_thrown_away(server, tmp_path, length):
+    (tmp_path / "corpus.tgz.part").write_bytes(b"x" * length)
+    fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5, pause=0.01)
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+
+
+def test_a_finished_part_is_checked_and_named(server, tmp_path):
+    (tmp_path / "corpus.tgz.part").write_bytes(CONTENT)
+    fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5)
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    "expected", [{"checksum": MD5}, {"size": len(CONTENT)}, {"size": len(CONTENT), "checksum": MD5}]
+)
+def test_another_file_than_expected_is_never_left(server, tmp_path, expected):
+    server.content = CONTENT[:-1] if "size" in expected else CONTENT[:-1] + b"x"
+    with pytest.raises(DownloadError, match=r"(?s)not the file expected.*give the checksum"):
+        fetch(server.url, tmp_path / "corpus.tgz", **expected)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_kept(server, tmp_path):
+    (tmp_path / "corpus.tgz").write_bytes(b"mine")
+    with pytest.raises(DownloadError, match="remove it to download it again"):
+        fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5)
+    assert (tmp_path / "corpus.tgz").read_bytes() == b"mine"
+    assert server.requests == []
+
+
+def test_a_refusal_is_not_tried_again(server, tmp_path):
+    server.plan = [404]
+    with pytest.raises(DownloadError, match=r"corpus.tgz cannot be downloaded: .* 404"):
+        fetch(server.url, tmp_path / "corpus.tgz")
+    assert len(server.requests) == 1
+
+
+def test_attempts_end(server, tmp_path):
+    server.plan = [503] * 9
+    with pytest.raises(DownloadError, match="503 .*3 attempts"):
+        fetch(server.url, tmp_path / "corpus.tgz", attempts=3, pause=0.01)
+    assert len(server.requests) == 3
+
+
+def test_no_server_and_no_url(server, tmp_path):
+    server.server_close()
+    with pytest.raises(DownloadError, match="no connection"):
+        fetch(server.url, tmp_path / "corpus.tgz", attempts=2, pause=0.01)
+    with pytest.raises(DownloadError, match="'corpus.tgz' is not a URL"):
+        fetch("corpus.tgz", tmp_path / "corpus.tgz")
+    with pytest.raises(DownloadError, match="absent.tgz"):
+        fetch((tmp_path / "absent.tgz").as_uri(), tmp_path / "corpus.tgz")
+
+
+@pytest.mark.parametrize("checksum", ["", MD5[:-1], "md4000:" + "0" * 32, MD5[4:]])
+def test_a_checksum_that_is_none_is_refused_at_once(tmp_path, checksum):
+    with pytest.raises(DownloadError, match="md5:<32 hexadecimal digits>"):
+        fetch("http://127.0.0.1:9/", tmp_path / "corpus.tgz", checksum=checksum)
+
+
+def test_check_names_the_file_and_both_values(tmp_path):
+    path = tmp_path / "corpus.tgz"
+    with pytest.raises(DownloadError, match="corpus.tgz does not exist"):
+        check(path, None, None)
+    path.write_bytes(CONTENT)
+    check(path, len(CONTENT), SHA256.upper().replace("SHA", "sha"))
+    with pytest.raises(DownloadError, match="768,000 bytes instead of 1"):
+        check(path, 1, None)
+    with pytest.raises(DownloadError, match="{} instead of {}".format(MD5[4:], "0" * 32)):
+        check(path, None, "md5:" + "0" * 32)
