@@ -59,7 +59,8 @@ OPTIONS = [  # words that make the option matter, option, value that is not the 
     ([], "share-decoder-input-output-embed", True),
     ([], "no-cross-attention", True),
 ]
-NAMES = sorted({"{}={}".format(option, value) for _, option, value in OPTIONS})
+BOTH_SIDES = ["dropout", "attention-dropout", "activation-dropout", "activation-fn"]
+BOTH_SIDES += ["quant-noise-pq", "layernorm-embedding", "no-token-positional-embeddings"]
 
 
 def yaml_of(words):
@@ -96,12 +97,22 @@ def from_yaml(parse, words, seed=1):
 
 
 def fingerprint(model, sample):
-    """Sizes of all parameters, what training computes, and the limits."""
+    """Sizes of all parameters, the limits, and what encoder and decoder compute in training."""
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
-    torch.manual_seed(3)
+    net_input = sample["net_input"]
+    model.train()
     with torch.no_grad():
-        logits, _ = model.train()(**sample["net_input"])
-    return shapes, [round(x, 5) for x in logits.flatten().tolist()], model.max_positions()
+        torch.manual_seed(3)
+        encoded = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
+        # of the same numbers, whatever the encoder does
+        given = dict(encoded, encoder_out=[torch.ones_like(encoded["encoder_out"][0])])
+        torch.manual_seed(3)
+        logits, _ = model.decoder(net_input["prev_output_tokens"], given)
+    return {
+        "sizes": (shapes, model.max_positions()),
+        "encoder": [round(x, 5) for x in encoded["encoder_out"][0].flatten().tolist()],
+        "decoder": [round(x, 5) for x in logits.flatten().tolist()],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +138,11 @@ def test_every_option_arrives_both_ways(parse, make_sample, base_fingerprints, b
     sample = make_sample((5, 1, 9))
     found = [fingerprint(make(parse, words), sample) for make in (from_words, from_yaml)]
     assert found[0] == found[1], "the command line and YAML differ"
-    assert found[0] != base_fingerprints(base), "the option changes nothing"
+    default = base_fingerprints(base)
+    assert found[0] != default, "the option changes nothing"
+    if option in BOTH_SIDES:
+        assert found[0]["encoder"] != default["encoder"], "the encoder does not know"
+        assert found[0]["decoder"] != default["decoder"], "the decoder does not know"
 
 
 def test_every_option_of_the_plugin_is_tried_here():

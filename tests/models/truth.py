@@ -39,11 +39,14 @@ def weights(*layers: nn.Module) -> Sequence[Tensor]:
     return [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
 
 
+def attention_of(a: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    parameters = weights(a.q_proj, a.k_proj, a.v_proj, a.out_proj)
+    return lambda x, memory: softmax_attention(x, memory, HEADS, *parameters)
+
+
 def mixer_of(module: nn.Module, choices: Dict[str, str]) -> Callable[[Tensor, Tensor], Tensor]:
     if choices["encoder-token-mixer"] == "softmax":
-        a = module.attention
-        parameters = weights(a.q_proj, a.k_proj, a.v_proj, a.out_proj)
-        return lambda x, memory: softmax_attention(x, memory, HEADS, *parameters)
+        return attention_of(module.attention)
     sharing = choices["fastformer-sharing"].split(",")
     shared_values = "query-value" in sharing
     assert (module.v_proj is None) == shared_values
@@ -60,9 +63,11 @@ def mixer_of(module: nn.Module, choices: Dict[str, str]) -> Callable[[Tensor, Te
     )
 
 
-def feed_forward_of(module: nn.Module, choices: Dict[str, str]) -> Callable[[Tensor], Tensor]:
-    if choices["encoder-ffn"] == "standard":
-        return lambda x: feed_forward.standard(x, *weights(module.fc1, module.fc2))
+def standard_of(fc1: nn.Module, fc2: nn.Module) -> Callable[[Tensor], Tensor]:
+    return lambda x: feed_forward.standard(x, *weights(fc1, fc2))
+
+
+def mscffn_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
     return lambda x: feed_forward.mscffn(
         x,
         *weights(module.in_proj),
@@ -112,7 +117,9 @@ def true_encoder_rows(encoder: nn.Module, words: Sequence[str], sentence: Tensor
                     Layer(
                         mixer_of(layer.mixer, choices),
                         norm_of(layer.self_attn_layer_norm),
-                        feed_forward_of(layer.ffn, choices),
+                        mscffn_of(layer.ffn)
+                        if choices["encoder-ffn"] == "mscffn"
+                        else standard_of(layer.ffn.fc1, layer.ffn.fc2),
                         norm_of(layer.final_layer_norm),
                     )
                     for layer in block

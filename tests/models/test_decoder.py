@@ -1,0 +1,62 @@
+"""The decoder's layers against the equations: fairseq's attention, either feed-forward network."""
+
+import pytest
+
+from tests.batches import assert_same_function, make_sentences, pad, padding_mask, unpad
+from tests.models.truth import attention_of, mscffn_of, norm_of, standard_of
+from tests.reference.decoder import DecoderLayer, run_decoder_layer
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("pre_norm", [False, True])
+# the gate of MSCFFN is relu, whatever the model's activation function
+@pytest.mark.parametrize(
+    "ffn, activation", [("standard", "relu"), ("mscffn", "relu"), ("mscffn", "tanh")]
+)
+def test_layer_equals_the_reference(build, ffn, activation, pre_norm, training):
+    words = ["--encoder-blocks", "1,1", "--decoder-ffn", ffn, "--activation-fn", activation]
+    model = build(*words, *(["--decoder-normalize-before"] if pre_norm else []))
+    layer = model.decoder.layers[0].train(training)
+    network = standard_of(layer.fc1, layer.fc2) if ffn == "standard" else mscffn_of(layer.fc1)
+    true_layer = DecoderLayer(
+        attention_of(layer.self_attn),
+        norm_of(layer.self_attn_layer_norm),
+        attention_of(layer.encoder_attn),
+        norm_of(layer.encoder_attn_layer_norm),
+        network,
+        norm_of(layer.final_layer_norm),
+    )
+    x = make_sentences((4, 1, 3), 24)
+    memory = make_sentences((2, 5, 3), 24, seed=1)
+    mask, memory_mask = padding_mask((4, 1, 3)), padding_mask((2, 5, 3), "left")
+
+    def in_a_batch():
+        padded = pad(x, mask)
+        out = layer(
+            padded,
+            pad(memory, memory_mask),
+            memory_mask,
+            self_attn_mask=model.decoder.buffered_future_mask(padded),
+            self_attn_padding_mask=mask,
+        )
+        return unpad(out[0], mask)
+
+    leaves = {name: p for name, p in layer.named_parameters() if p.requires_grad}
+    leaves.update(("x[{}]".format(i), sentence) for i, sentence in enumerate(x + memory))
+    assert_same_function(
+        in_a_batch,
+        lambda: [run_decoder_layer(true_layer, *pair, pre_norm) for pair in zip(x, memory)],
+        leaves,
+        tolerance=1e-5,  # fairseq's cross-attention normalises in float32
+    )
+
+
+def test_every_layer_has_the_network_that_was_asked_for(build):
+    words = ["--encoder-blocks", "1,1", "--decoder-layers", "3"]
+    kinds = {
+        ffn: {
+            type(layer.fc1).__name__ for layer in build(*words, "--decoder-ffn", ffn).decoder.layers
+        }
+        for ffn in ("standard", "mscffn")
+    }
+    assert kinds == {"standard": {"Linear"}, "mscffn": {"MSCFFN"}}
