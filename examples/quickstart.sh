@@ -150,26 +150,6 @@ mkdir -p "$run"
 on_device=()
 [ "$device" = gpu ] || on_device=(--cpu)
 
-# a line for each fairseq log line with numbers, and how long it may still take
-progress() {
-    awk -v goal="$updates" '
-        # by hand, as not every awk can take a match apart
-        function value(name,    start) {
-            start = index($0, " " name "=")
-            if (!start) return ""
-            $0 = substr($0, start + length(name) + 2); sub(/[, ].*/, ""); return $0
-        }
-        /train_inner/ {
-            line = $0; n = value("num_updates"); $0 = line; loss = value("nll_loss")
-            if (!begun) { begun = systime(); first = n }
-            left = n > first ? (systime() - begun) / (n - first) * (goal - n) : 0
-            printf "  update %d/%d  train nll %.2f%s\n", n, goal, loss, left ? sprintf("  about %d s left", left) : ""
-        }
-        / valid on / { match($0, /nll_loss [0-9.]+/); printf "  valid %s\n", substr($0, RSTART, RLENGTH) }
-        /Loaded checkpoint/ { match($0, /@ [0-9]+ updates/); printf "  going on from update %s\n", substr($0, RSTART + 2, RLENGTH - 10) }
-        { fflush() }'
-}
-
 heading "5/6 training $arch on the $device, $threads thread(s), $updates updates"
 if [ -f "$run/finished" ]; then
     say "kept: $run"
@@ -178,7 +158,8 @@ else
     if ! time "$python" -m fairseq_cli.train "$bin" --user-dir "$plugin" "${settings[@]}" \
         ${on_device[@]+"${on_device[@]}"} --save-dir "$run" --no-epoch-checkpoints \
         --save-interval-updates 200 --keep-interval-updates 1 \
-        --num-workers 0 --log-format simple --log-interval 50 2>&1 | tee -a "$run/train.log" | progress; then
+        --num-workers 0 --log-format simple --log-interval 50 2>&1 | tee -a "$run/train.log" |
+        "$python" "$root/scripts/training_progress.py" --updates "$updates"; then
         grep -vE 'Warning|^ |INFO' "$run/train.log" | tail -n 3 >&2
         die "training failed; its log is $run/train.log"
     fi

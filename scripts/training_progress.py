@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Turn fairseq's log (--log-format simple), read from standard input, into a short line a step.
+
+    fairseq-train ... --log-format simple 2>&1 | python scripts/training_progress.py --updates 1200
+"""
+
+import argparse
+import re
+import sys
+import time
+from typing import Iterable, Iterator, Optional, Sequence
+
+
+def summarise(log: Iterable[str], updates: int) -> Iterator[str]:
+    """A line for every training report, validation and resumed checkpoint in the log."""
+    first: Optional[int] = None
+    begun = 0.0
+    for line in log:
+        report = re.search(r"train_inner .* nll_loss=([\d.]+).* num_updates=(\d+)", line)
+        if report:
+            done, now = int(report.group(2)), time.monotonic()
+            if first is None or done <= first:
+                first, begun = done, now
+            left = ""
+            if done > first:
+                seconds = (now - begun) / (done - first) * max(0, updates - done)
+                left = "  about {:.0f} s left".format(seconds)
+            yield "  update {}/{}  train nll {}{}".format(done, updates, report.group(1), left)
+        valid = re.search(r"valid on .* nll_loss ([\d.]+) .*num_updates (\d+)", line)
+        if valid:
+            yield "  update {}/{}  valid nll {}".format(valid.group(2), updates, valid.group(1))
+        resumed = re.search(r"Loaded checkpoint .* @ (\d+) updates", line)
+        if resumed:
+            yield "  going on from update {}".format(resumed.group(1))
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--updates", type=int, required=True, help="where training will end")
+    args = parser.parse_args(argv)
+    for line in summarise(sys.stdin, args.updates):
+        print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
