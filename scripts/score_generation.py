@@ -60,8 +60,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             f"score_generation: {len(translations)} translations of {len(reference)} sentences in "
             f"{args.reference}: all must be there, in the same order"
         )
-    step = max(1, len(reference) // max(1, args.examples))
-    for number in range(0, step * args.examples, step):
+    shown = min(args.examples, len(reference))
+    for number in (len(reference) * i // shown for i in range(shown)):
         print(f"  source      {source[number]}")
         print(f"  reference   {reference[number]}")
         print(f"  translation {translations[number]}\n")
