@@ -1,8 +1,16 @@
 """The decoder's layers against the equations: fairseq's attention, either feed-forward network."""
 
 import pytest
+import torch
 
-from tests.batches import assert_same_function, make_sentences, pad, padding_mask, unpad
+from tests.batches import (
+    assert_close,
+    assert_same_function,
+    make_sentences,
+    pad,
+    padding_mask,
+    unpad,
+)
 from tests.models.truth import attention_of, mscffn_of, norm_of, standard_of
 from tests.reference.decoder import DecoderLayer, run_decoder_layer
 
@@ -60,3 +68,22 @@ def test_every_layer_has_the_network_that_was_asked_for(build):
         for ffn in ("standard", "mscffn")
     }
     assert kinds == {"standard": {"Linear"}, "mscffn": {"MSCFFN"}}
+
+
+def test_dropout_is_inside_the_network_alone(build):
+    """All of MSCFFN's products dropped: what is left is a constant, which is not dropped again."""
+    words = "--encoder-blocks 1,1 --decoder-ffn mscffn --activation-dropout 0.999999".split()
+    layer = build(*words).decoder.layers[0].train()
+    ffn = layer.fc1
+    constant = ffn.out_proj(ffn.contract_bias.flatten())
+    x = torch.randn(5, 2, 24, dtype=torch.float64)
+    seen = []
+    hook = layer.final_layer_norm.register_forward_pre_hook(lambda m, args: seen.append(args[0]))
+    out = layer.encoder_attn_layer_norm.register_forward_hook(lambda m, a, y: seen.append(y))
+    try:
+        layer(x, x, None)
+    finally:
+        hook.remove()
+        out.remove()
+    before, after = seen  # post-norm: the last residual is what the cross-attention's norm gave
+    assert_close(after - before, constant.expand_as(before))
