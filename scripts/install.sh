@@ -42,12 +42,12 @@ step() {
     say "[$step_number/$steps] $*"
 }
 
-# logged COMMAND...: into the log, with a sign of life every 15 seconds.
+# logged COMMAND...: into the log, with a sign of life now and then.
 logged() {
     local started=$SECONDS heart status=0
     printf '\n== %s\n' "$*" >>"$log"
     {
-        while sleep 15 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+        while sleep $((SECONDS - started < 60 ? 15 : 30)) >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
             printf '      %3d s  %s\n' $((SECONDS - started)) "$(tail -n 1 "$log" | tr -d '\r' | cut -c 1-90)"
         done
     } 9>&- &

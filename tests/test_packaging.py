@@ -1,0 +1,242 @@
+"""What is shipped, and the scripts that set it up: choices and refusals, no whole installation."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from fairseq_plugins.version import __version__
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = sorted((ROOT / "scripts").glob("*.sh")) + sorted((ROOT / "examples").glob("**/*.sh"))
+PYTHONS = ["3.8", "3.9", "3.10", "3.11", "3.12"]
+
+
+def bash(*words, cwd=ROOT, **environment):
+    """Runs a script with its errors apart, as a user without any GPU would."""
+    return subprocess.run(
+        ["bash", *map(str, words)],
+        cwd=str(cwd),
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        timeout=120,
+    )
+
+
+def common(command):
+    """The output of a shell command that may use the functions in scripts/common.sh."""
+    result = bash("-euc", "source scripts/common.sh; " + command)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split()
+
+
+def executable(path, text):
+    path.write_text("#!/bin/sh\n" + text + "\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what the installer reads, in a folder whose name has a space."""
+    folder = tmp_path / "a checkout"
+    shutil.copytree(
+        str(ROOT / "fairseq_plugins"),
+        str(folder / "fairseq_plugins"),
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    shutil.copytree(str(ROOT / "scripts"), str(folder / "scripts"))
+    for name in ["setup.py", "pyproject.toml", "README.md", "LICENSE"]:
+        shutil.copy(str(ROOT / name), str(folder))
+    return folder
+
+
+def install(checkout, *words, **environment):
+    """The installer's exit status and lines of error, called from elsewhere."""
+    result = bash(
+        checkout / "scripts" / "install.sh", *words, cwd=checkout.parent.parent, **environment
+    )
+    return result.returncode, result.stderr.splitlines()
+
+
+# --- the package ----------------------------------------------------------------------------------
+
+
+def test_the_wheel_holds_every_file_and_asks_for_the_fairseq_that_fits(checkout, tmp_path):
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
+    subprocess.run(command + ["--wheel-dir", str(tmp_path), str(checkout)], check=True)
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(str(path)) as wheel:
+        packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        fields = Parser().parsestr(wheel.read(metadata).decode("utf-8"))
+    files = (checkout / "fairseq_plugins").rglob("*")
+    assert packed == {str(f.relative_to(checkout)) for f in files if f.is_file()}
+    assert fields["Version"] == __version__
+
+    needs = [Requirement(text) for text in fields.get_all("Requires-Dist")]
+    for python in PYTHONS:
+        needed = {
+            need.name: str(need.specifier)
+            for need in needs
+            if need.marker is None or need.marker.evaluate({"python_version": python, "extra": ""})
+        }
+        old = python in ("3.8", "3.9", "3.10")
+        assert needed.get("fairseq") == ("==0.12.2" if old else None)
+        assert needed.get("fairseq-fixed") == (None if old else "==0.12.3.1")
+        assert common("fairseq_package " + python) == ["fairseq" if old else "fairseq-fixed"]
+        assert "torch" in needed and "==" not in needed["torch"]
+
+
+def test_the_package_prints_its_folder_and_nothing_else(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-m", "fairseq_plugins"],
+        cwd=str(tmp_path),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        timeout=120,
+    )
+    assert (result.stdout, result.stderr) == (str(ROOT / "fairseq_plugins") + "\n", "")
+
+
+# --- the scripts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_every_script_is_sound_bash(script):
+    assert bash("-n", script).stderr == ""
+    shellcheck = shutil.which("shellcheck", path=os.path.dirname(sys.executable))
+    shellcheck = shellcheck or shutil.which("shellcheck")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed (scripts/install.sh --extras test)")
+    found = subprocess.run(
+        [shellcheck, "-x", str(script)],
+        cwd=str(ROOT),
+        stdout=subprocess.PIPE,
+        universal_newlines=True,
+    )
+    assert found.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["install.sh", "wheelhouse.sh", "test.sh"])
+def test_help_is_shown_from_anywhere_and_does_nothing(checkout, name):
+    before = sorted(checkout.rglob("*"))
+    result = bash(checkout / "scripts" / name, "-h", cwd="/")
+    assert result.returncode == 0 and result.stderr == ""
+    assert result.stdout.startswith("Usage: bash scripts/" + name)
+    assert sorted(checkout.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--bogus"], "unknown option --bogus"),
+        (["--python"], "--python needs a value"),
+        (["--python", "/nowhere/python"], "Python /nowhere/python: there is no such command"),
+        (["--device", "tpu"], "--device tpu: choose auto, cpu or gpu"),
+        (["--extras", "all"], "--extras all: the only one is test"),
+        (["--offline", "/nowhere"], "--offline /nowhere: there is no such folder"),
+        (["--offline", "."], "--offline .: it holds no wheels"),
+        (["--print-python"], "nothing is set up yet"),
+    ],
+)
+def test_the_installer_refuses_in_one_line(checkout, words, message):
+    status, errors = install(checkout, *words)
+    assert status == 1 and len(errors) == 1
+    assert errors[0].startswith("install.sh: " + message)
+    assert not (checkout / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    "behaviour, message",
+    [
+        ("echo 3.7", "Python 3.7 .* is not supported: fairseq runs on 3.8 to 3.12"),
+        ("echo 3.13", "Python 3.13 .* is not supported: fairseq runs on 3.8 to 3.12"),
+        ("exit 127", "Python .* does not run; give another interpreter"),
+        # Debian's Python without its venv package: whatever imports ensurepip fails
+        (
+            'case "$*" in *ensurepip*) exit 1 ;; *version_info*) echo 3.11 ;; esac',
+            "Python 3.11 .* cannot make virtual environments: install python3.11-venv",
+        ),
+    ],
+)
+def test_an_unfit_python_gets_one_line(checkout, behaviour, message):
+    python = executable(checkout / "python", behaviour)
+    status, errors = install(checkout, "--python", python)
+    assert status == 1 and len(errors) == 1
+    assert re.match("install.sh: " + message, errors[0])
+    assert not (checkout / ".venv").exists()
+
+
+def test_without_a_gpu_the_cuda_build_is_refused(checkout, tmp_path):
+    """The only torch that this package index has asks for CUDA libraries, and uv finds no other."""
+    index = tmp_path / "index"
+    index.mkdir()
+    with zipfile.ZipFile(str(index / "torch-2.13.0-py3-none-any.whl"), "w") as wheel:
+        info = "torch-2.13.0.dist-info/"
+        metadata = "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n"
+        wheel.writestr(info + "METADATA", metadata + "Requires-Dist: nvidia-cublas\n")
+        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(info + "RECORD", "")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    executable(tools / "nvidia-smi", "exit 9")
+    executable(tools / "uv", 'echo "$@" >"{}/asked"; exit 2'.format(tmp_path))
+
+    status, errors = install(
+        checkout,
+        *["--python", sys.executable, "--torch", "2.13.0"],
+        PATH=str(tools) + os.pathsep + os.environ["PATH"],
+        PIP_CONFIG_FILE=os.devnull,
+        PIP_NO_INDEX="1",
+        PIP_FIND_LINKS=str(index),
+    )
+    assert status == 1 and len(errors) == 1
+    assert "no CPU build of torch==2.13.0 was found" in errors[0]
+    assert "--device gpu" in errors[0] and "--torch-index" in errors[0]
+    assert "--torch-backend=cpu" in (tmp_path / "asked").read_text(encoding="utf-8")
+    assert not list((checkout / ".venv").glob("lib/*/site-packages/torch*"))
+
+
+@pytest.mark.parametrize(
+    "torch, constraints",
+    [
+        ("2.13.0+cpu", ["torch==2.13.0+cpu"]),
+        ("2.6.0", ["torch==2.6.0", "torchaudio==2.6.*"]),
+        ("2.6.0a0+vendor", ["torch==2.6.0a0+vendor"]),
+        ("2.2.2", ["torch==2.2.2", "torchaudio==2.2.*", "numpy<2"]),
+        ("1.12.1+cu116", ["torch==1.12.1+cu116", "torchaudio==0.12.*", "numpy<2"]),
+    ],
+)
+def test_an_installed_torch_is_held(torch, constraints):
+    assert common("write_constraints " + torch) == constraints
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ([], "name the folder to fill"),
+        (["a", "b"], "one folder only, not a and b"),
+        (["a", "--python", "3.7"], "--python 3.7: choose 3.8, 3.9, 3.10, 3.11 or 3.12"),
+        (["a", "--python", "3.9"], "fairseq has no ready build for Python 3.9"),
+        (["a", "--extras", "all"], "--extras all: the only one is test"),
+    ],
+)
+def test_the_collector_refuses_in_one_line(checkout, words, message):
+    result = bash(checkout / "scripts" / "wheelhouse.sh", *words, cwd=checkout)
+    errors = result.stderr.splitlines()
+    assert result.returncode == 1 and len(errors) == 1
+    assert errors[0].startswith("wheelhouse.sh: " + message)
+    assert not (checkout / "a").exists()
