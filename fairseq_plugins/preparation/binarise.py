@@ -1,0 +1,48 @@
+"""fairseq-preprocess, run in this process."""
+
+from pathlib import Path
+from typing import List, Sequence, Set
+
+from fairseq_plugins.preparation.files import read_lines
+
+
+def binarise(
+    text: Path,
+    splits: Sequence[str],
+    languages: Sequence[str],
+    destination: Path,
+    joined_dictionary: bool = False,
+    workers: int = 1,
+) -> None:
+    """Write the dictionaries and binary data of `text/{split}.{language}` into `destination`.
+
+    Dictionaries hold every token of the train split. Files of an unfinished attempt are replaced.
+    """
+    from fairseq import options
+    from fairseq_cli import preprocess
+
+    destination = Path(destination)
+    for language in languages:  # fairseq refuses to replace a dictionary
+        dictionary = destination / "dict.{}.txt".format(language)
+        if dictionary.exists():
+            dictionary.unlink()
+    source, target = languages
+    words: List[str] = ["--source-lang", source, "--target-lang", target]
+    for split in splits:
+        words += ["--{}pref".format(split), str(text / split)]
+    words += ["--destdir", str(destination), "--workers", str(workers)]
+    if joined_dictionary:
+        words.append("--joined-dictionary")
+    handlers = preprocess.logger.handlers[:]
+    try:
+        preprocess.main(options.get_preprocessing_parser().parse_args(words))
+    finally:  # the log file, or the next run in this process would write to it
+        for handler in set(preprocess.logger.handlers) - set(handlers):
+            handler.close()
+            preprocess.logger.removeHandler(handler)
+
+
+def read_types(folder: Path, language: str) -> Set[str]:
+    """The tokens in `dict.{language}.txt`; fairseq adds four special symbols to them."""
+    tokens = (line.rpartition(" ")[0] for line in read_lines(folder / f"dict.{language}.txt"))
+    return {token for token in tokens if not token.startswith("madeupword")}

@@ -1,0 +1,29 @@
+"""Which sentence pairs are fit to train on: the rules of Moses' clean-corpus-n."""
+
+from typing import NamedTuple, Optional
+
+LONGEST_WORD = 1000  # characters; Moses leaves out pairs with a longer word
+
+
+class Limits(NamedTuple):
+    """What a pair must keep to, in words separated by spaces."""
+
+    min_words: int = 1
+    max_words: int = 175
+    max_ratio: float = 1.5
+
+    def reason_against(self, source: str, target: str) -> Optional[str]:
+        """Why the pair is left out, or None if it is kept."""
+        words = source.split(), target.split()
+        lengths = [len(side) for side in words]
+        if min(lengths) == 0:
+            return "empty side"
+        if max(lengths) > self.max_words:
+            return "more than {} words".format(self.max_words)
+        if min(lengths) < self.min_words:
+            return "fewer than {} words".format(self.min_words)
+        if max(lengths) / min(lengths) > self.max_ratio:
+            return "one side more than {:g} times as long".format(self.max_ratio)
+        if any(len(word) > LONGEST_WORD for side in words for word in side):
+            return "a word of more than {} characters".format(LONGEST_WORD)
+        return None

@@ -1,0 +1,98 @@
+"""The IWSLT'14 German-English archive, taken apart as fairseq's prepare-iwslt14.sh does."""
+
+import re
+import tarfile
+from pathlib import Path
+from typing import Dict, Iterator, List
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.files import decode_lines, write_lines
+
+URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
+SIZE = 19982877
+CHECKSUM = "md5:10936dfdf616504ddbd844e91b94ef4a"
+PAIRS = {"train": 160239, "valid": 7283, "test": 6750}
+LANGUAGES = ("de", "en")
+TEST_FILES = (
+    "IWSLT14.TED.dev2010",
+    "IWSLT14.TEDX.dev2012",
+    "IWSLT14.TED.tst2010",
+    "IWSLT14.TED.tst2011",
+    "IWSLT14.TED.tst2012",
+)
+
+_LEFT_OUT = ("<url>", "<talkid>", "<keywords>", "<speaker>")
+_STRIPPED = re.compile(r"</?(?:title|description)>")
+_SEGMENT_BEGIN = re.compile(r'<seg id="[0-9]*">\s*')
+_SEGMENT_END = re.compile(r"\s*</seg>\s*")
+
+
+def train_lines(lines: Iterator[str]) -> Iterator[str]:
+    """The text in `train.tags.de-en.*`: no metadata, titles and descriptions without their tags."""
+    for line in lines:
+        if not any(tag in line for tag in _LEFT_OUT):
+            yield _STRIPPED.sub("", line).strip()
+
+
+def segments(lines: Iterator[str]) -> Iterator[str]:
+    """The text of the `<seg>` lines of an xml file.
+
+    Read line by line and not as xml: the files have `&` that is not escaped, and what is escaped
+    stays so in the original data set too.
+    """
+    for line in lines:
+        if "<seg id" in line:
+            text = _SEGMENT_END.sub("", _SEGMENT_BEGIN.sub("", line))
+            yield text.replace("\u2019", "'").strip()
+
+
+def extract(archive: Path, folder: Path) -> Dict[str, int]:
+    """Write `train.{de,en}` and `test.{de,en}`, raw text, into `folder`.
+
+    Returns:
+        How many pairs each has.
+
+    Raises:
+        ConfigurationError: the archive cannot be read, lacks a file, or its sides differ in length.
+    """
+    counts: Dict[str, int] = {}
+    try:
+        with tarfile.open(str(archive)) as tar:
+            names = {Path(member.name).name: member for member in tar if member.isfile()}
+            for language in LANGUAGES:
+                files = ["train.tags.de-en.{}".format(language)]
+                lines = train_lines(_lines(tar, names, files[0], archive))
+                _count(counts, "train", write_lines(folder / ("train." + language), lines), files)
+                tests: List[str] = []
+                for name in TEST_FILES:
+                    file = "{}.de-en.{}.xml".format(name, language)
+                    found = list(segments(_lines(tar, names, file, archive)))
+                    _count(counts, name, len(found), [file])
+                    tests += found
+                counts["test"] = write_lines(folder / ("test." + language), tests)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise ConfigurationError("{} cannot be unpacked: {}".format(archive, error)) from None
+    return {split: counts[split] for split in ("train", "test")}
+
+
+def _lines(
+    tar: tarfile.TarFile, names: Dict[str, tarfile.TarInfo], name: str, archive: Path
+) -> Iterator[str]:
+    if name not in names:
+        raise ConfigurationError(
+            "{} has no file {}: is it the IWSLT'14 archive de-en.tgz?".format(archive, name)
+        )
+    file = tar.extractfile(names[name])
+    assert file is not None
+    with file:
+        yield from decode_lines(file, "{} in {}".format(name, archive))
+
+
+def _count(counts: Dict[str, int], name: str, count: int, files: List[str]) -> None:
+    before = counts.setdefault(name, count)
+    if before != count:
+        raise ConfigurationError(
+            "{} has {:,} lines of text and the German side has {:,}: they must be aligned".format(
+                files[0], count, before
+            )
+        )

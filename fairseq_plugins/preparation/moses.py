@@ -1,0 +1,50 @@
+"""Moses' tokenizer and detokenizer, by sacremoses, with the one rule that sacremoses lacks."""
+
+import re
+from typing import Any
+
+from sacremoses import MosesDetokenizer, MosesTokenizer
+
+_LAST_PERIOD = re.compile(r"(?<=\S)\.$")
+
+
+class _Tokenizer(MosesTokenizer):
+    def handles_nonbreaking_prefixes(self, text: str) -> str:
+        """Moses cuts the period off the last word of a line whatever the word: ``in the U.S .``
+
+        sacremoses leaves it on where the word is an abbreviation, one letter or a number.
+        """
+        return _LAST_PERIOD.sub(" .", super().handles_nonbreaking_prefixes(text))
+
+
+class Moses:
+    """Tokenises and detokenises one language as the Moses scripts do.
+
+    Args:
+        language: two letters; decides abbreviations and apostrophes.
+    """
+
+    def __init__(self, language: str):
+        self.language = language
+        self._tokenizer: Any = _Tokenizer(language)
+        self._detokenizer: Any = MosesDetokenizer(language)
+
+    def tokenise(self, line: str) -> str:
+        """Words and punctuation separated by single spaces; ``& | < > ' " [ ]`` are escaped."""
+        return self._tokenizer.tokenize(line, return_str=True)
+
+    def detokenise(self, line: str) -> str:
+        """Plain text from tokens separated by spaces."""
+        return self._detokenizer.detokenize(line.split(), return_str=True, unescape=True)
+
+
+class Whitespace:
+    """For text that is tokenised already, or left to the subword model: only spaces are tidied."""
+
+    def tokenise(self, line: str) -> str:
+        """The words, separated by single spaces."""
+        return " ".join(line.split())
+
+    def detokenise(self, line: str) -> str:
+        """`line` itself."""
+        return line

@@ -1,0 +1,88 @@
+"""What was done to a language pair's text, so that new text is treated the same and undone."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, NamedTuple
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.moses import Moses, Whitespace
+from fairseq_plugins.preparation.subwords import KINDS
+
+FILE = "preparation.json"
+TOKENIZERS = ("moses", "none")
+
+
+class Processing(NamedTuple):
+    """The settings that new text needs; a part of `preparation.json` beside the data."""
+
+    source_lang: str
+    target_lang: str
+    tokenizer: str
+    lowercase: bool
+    subword: str
+
+    @classmethod
+    def load(cls, folder: Path) -> "Processing":
+        """Read the settings of a prepared folder.
+
+        Raises:
+            ConfigurationError: the folder was not prepared by this package.
+        """
+        path = Path(folder) / FILE
+        try:
+            stored: Dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
+            return cls(*(stored[name] for name in cls._fields))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                "{} cannot be used ({}): it is written by scripts/prepare_iwslt14.py and "
+                "scripts/prepare_translation.py and tells how text is tokenised; name the folder "
+                "they prepared with --data".format(path, error)
+            ) from None
+
+    def tokenise(self, language: str) -> "Tokenisation":
+        """From raw text of `language` to tokens."""
+        return Tokenisation(language, self.tokenizer, self.lowercase)
+
+
+class Tokenisation:
+    """Raw text of one language to tokens and back; lower-casing is not undone."""
+
+    def __init__(self, language: str, tokenizer: str, lowercase: bool):
+        self.lowercase = lowercase
+        self.tokenizer: Any = Moses(language) if tokenizer == "moses" else Whitespace()
+
+    def __call__(self, line: str) -> str:
+        tokens = self.tokenizer.tokenise(line)
+        return tokens.lower() if self.lowercase else tokens
+
+    def undo(self, line: str) -> str:
+        """Plain text from tokens."""
+        return self.tokenizer.detokenise(line)
+
+
+class Processor:
+    """Raw source text to subwords, and subwords of the target to raw text.
+
+    Args:
+        folder: a prepared folder, with the settings and the subword model.
+    """
+
+    def __init__(self, folder: Path):
+        self.settings = Processing.load(folder)
+        kind = KINDS[self.settings.subword]
+        model = Path(folder) / kind.file_name
+        if not model.is_file():
+            raise ConfigurationError(
+                "{} is missing: copy it from the folder that was prepared".format(model)
+            )
+        self.subwords = kind(model)
+        self._source = self.settings.tokenise(self.settings.source_lang)
+        self._target = self.settings.tokenise(self.settings.target_lang)
+
+    def encode(self, line: str) -> str:
+        """Subwords of a raw source line, separated by spaces."""
+        return self.subwords.cut(self._source(line))
+
+    def decode(self, pieces: str) -> str:
+        """Raw target text from subwords separated by spaces."""
+        return self._target.undo(self.subwords.join(pieces))

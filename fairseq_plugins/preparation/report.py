@@ -1,0 +1,86 @@
+"""What preparation did, in numbers, for people."""
+
+from typing import Any, Dict, List, Sequence
+
+NAME = "report.txt"
+
+
+def table(rows: Sequence[Sequence[str]]) -> List[str]:
+    """Columns wide enough for their cells; the first is aligned to the left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str:
+    """A page about a prepared language pair.
+
+    Args:
+        settings: what was asked for.
+        results: `cleaned`, `subwords` and `splits`, as fairseq_plugins.preparation.translation has
+            them.
+    """
+    languages = settings["source_lang"], settings["target_lang"]
+    lines = ["{} to {}".format(*languages), ""]
+    head = ["", "pairs"]
+    for what in ("words", "subwords", "longest", "empty"):
+        head += ["{} {}".format(language, what) for language in languages]
+    rows = [head]
+    for split, numbers in results["splits"].items():
+        row = [split, "{:,}".format(numbers["pairs"])]
+        for what in ("words", "subwords", "longest", "empty"):
+            row += ["{:,}".format(numbers[language][what]) for language in languages]
+        rows.append(row)
+    lines += table(rows)
+    lines += [
+        "",
+        "Words are {}; longest is in subwords; empty sides are kept in valid and test.".format(
+            "Moses tokens" if settings["tokenizer"] == "moses" else "what spaces separate"
+        ),
+    ]
+
+    cleaned = results["cleaned"]
+    dropped = sum(cleaned["dropped"].values())
+    lines += [
+        "",
+        "Training text: {:,} pairs read, {:,} kept, {:,} left out{}".format(
+            cleaned["read"], cleaned["read"] - dropped, dropped, ":" if dropped else ""
+        ),
+    ]
+    reasons = sorted(cleaned["dropped"].items(), key=lambda item: -item[1])
+    lines += ["  {:>9,}  {}".format(number, reason) for reason, number in reasons]
+    if settings["valid_every"]:
+        lines += [
+            "valid is every {}th of the pairs kept, and not in train".format(
+                settings["valid_every"]
+            )
+        ]
+
+    subwords = results["subwords"]
+    what = "BPE merges" if settings["subword"] == "bpe" else "SentencePiece pieces"
+    lines += [
+        "",
+        "Subwords: {:,} {} of {:,} asked for, on both sides together".format(
+            subwords["learnt"], what, settings["vocab_size"]
+        ),
+    ]
+    sizes = subwords["types"]
+    if settings["joined_dictionary"]:
+        lines += ["Vocabulary: {:,} types for both sides".format(sizes[languages[0]])]
+    else:
+        each = ["{} {:,} types".format(side, sizes[side]) for side in languages]
+        lines += ["Vocabulary: " + ", ".join(each)]
+    for split, numbers in results["splits"].items():
+        unknown = [numbers[language]["unknown"] for language in languages]
+        if any(unknown):
+            lines += [
+                "Unknown subwords in {}: {}".format(
+                    split, ", ".join("{} {:,}".format(*each) for each in zip(languages, unknown))
+                )
+            ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,110 @@
+"""Subword models, learnt on both sides of the training text: byte-pair encoding, SentencePiece."""
+
+import io
+import itertools
+import os
+from pathlib import Path
+from typing import Any, Dict, Sequence, Type
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.files import count_lines, read_lines
+from fairseq_plugins.preparation.progress import progress_bar
+
+
+class BytePairEncoding:
+    """subword-nmt: words are cut into pieces, all but the last of a word marked with ``@@``."""
+
+    file_name = "bpe.codes"
+    fairseq_name = "subword_nmt"  # for --remove-bpe and --post-process
+
+    def __init__(self, model: Path):
+        from subword_nmt.apply_bpe import BPE
+
+        with open(model, encoding="utf-8", newline="\n") as codes:
+            self._bpe: Any = BPE(codes)
+
+    @staticmethod
+    def learn(files: Sequence[Path], model: Path, size: int) -> int:
+        """Learn at most `size` merges on the text of `files`; returns how many were found."""
+        from subword_nmt import learn_bpe
+
+        lines = itertools.chain.from_iterable(map(read_lines, files))
+        total = sum(map(count_lines, files))
+        lines = progress_bar(lines, description="words counted", total=total, unit=" lines")
+        previous, learn_bpe.tqdm = (
+            getattr(learn_bpe, "tqdm", None),
+            lambda merges: progress_bar(merges, description="merges learnt"),
+        )
+        codes = io.StringIO()
+        try:
+            learn_bpe.learn_bpe(lines, codes, size)
+        except ValueError:
+            raise ConfigurationError("no text in {} to learn merges on".format(files[0])) from None
+        finally:
+            learn_bpe.tqdm = previous
+        _write(model, codes.getvalue().encode("utf-8"))
+        return codes.getvalue().count("\n") - 1  # the first line is the version
+
+    def cut(self, line: str) -> str:
+        """Pieces separated by spaces."""
+        return self._bpe.segment(line)
+
+    def join(self, line: str) -> str:
+        """Words from pieces."""
+        return (line + " ").replace("@@ ", "").rstrip()
+
+
+class SentencePiece:
+    """A unigram model; the beginning of a word is marked with ``▁``."""
+
+    file_name = "sentencepiece.model"
+    fairseq_name = "sentencepiece"
+
+    def __init__(self, model: Path):
+        import sentencepiece
+
+        self._processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(model))
+
+    @staticmethod
+    def learn(files: Sequence[Path], model: Path, size: int) -> int:
+        """Learn `size` pieces on the text of `files`; returns how many there are."""
+        import sentencepiece
+
+        trained = io.BytesIO()
+        lines = itertools.chain.from_iterable(map(read_lines, files))
+        total = sum(map(count_lines, files))
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(
+                    progress_bar(lines, description="sentences read", total=total, unit=" lines")
+                ),
+                model_writer=trained,
+                vocab_size=size,
+                character_coverage=1.0,
+                minloglevel=1,
+            )
+        except RuntimeError as error:
+            raise ConfigurationError(
+                "--vocab-size {} does not fit this text: {}".format(
+                    size, str(error).splitlines()[-1]
+                )
+            ) from None
+        _write(model, trained.getvalue())
+        return SentencePiece(model)._processor.get_piece_size()
+
+    def cut(self, line: str) -> str:
+        """Pieces separated by spaces."""
+        return " ".join(self._processor.encode(line, out_type=str))
+
+    def join(self, line: str) -> str:
+        """Text from pieces."""
+        return line.replace(" ", "").replace("\u2581", " ").strip()
+
+
+KINDS: Dict[str, Type[Any]] = {"bpe": BytePairEncoding, "sentencepiece": SentencePiece}
+
+
+def _write(path: Path, content: bytes) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(content)
+    os.replace(part, path)

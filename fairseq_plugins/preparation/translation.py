@@ -1,0 +1,262 @@
+"""A parallel corpus from raw text to fairseq's data, for any language pair."""
+
+import argparse
+import collections
+import contextlib
+from pathlib import Path
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.binarise import binarise, read_types
+from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.files import (
+    count_lines,
+    read_lines,
+    read_pairs,
+    write_lines,
+    written_whole,
+)
+from fairseq_plugins.preparation.processing import Processing
+from fairseq_plugins.preparation.report import NAME as REPORT
+from fairseq_plugins.preparation.report import translation_report
+from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.preparation.subwords import KINDS
+from fairseq_plugins.preparation.workers import default_workers, map_lines
+
+# in the folder that is prepared
+RAW = "text/raw"
+TOKENISED = "text/tokenised"
+SUBWORDS = "text/subwords"
+# and only while it is
+ALL_RAW = "work/raw"
+ALL_TOKENISED = "work/tokenised"
+
+
+def prepare(
+    preparation: Preparation, workers: int, expected_pairs: Optional[Dict[str, int]] = None
+) -> str:
+    """Tokenise, clean, hold out, cut into subwords, binarise, report.
+
+    Raw text must stand in the folder's `ALL_RAW`: train, test and valid, the last only if it is not
+    drawn from train.
+
+    Args:
+        preparation: its settings are those of `Processing` and `Limits`, and `vocab_size`,
+            `joined_dictionary`, and `valid_every` (every how many pairs one is held out, or None).
+        workers: processes.
+        expected_pairs: for each split, how many pairs there must be in the end.
+
+    Returns:
+        The report, which also stands in the folder, whose name is `preparation.destination` now.
+
+    Raises:
+        ConfigurationError: the text cannot be used, or other numbers of pairs came out.
+    """
+    folder, settings = preparation.folder, preparation.settings
+    languages = [settings["source_lang"], settings["target_lang"]]
+    processing = Processing(*(settings[name] for name in Processing._fields))
+
+    for split in ("train", "valid", "test"):
+        for language in languages:
+            if not (folder / ALL_RAW / "{}.{}".format(split, language)).exists():
+                continue
+            preparation.step(
+                "tokenise {}.{}".format(split, language),
+                tokenise,
+                folder,
+                split,
+                language,
+                processing,
+                workers,
+            )
+    cleaned = preparation.step("clean and split", clean, folder, languages, settings)
+    if expected_pairs is not None:
+        check_pairs(cleaned["pairs"], expected_pairs)
+
+    kind = KINDS[settings["subword"]]
+    splits = [split for split in ("train", "valid", "test") if split in cleaned["pairs"]]
+    train = [folder / TOKENISED / "train.{}".format(language) for language in languages]
+    learnt = preparation.step(
+        "learn subwords", kind.learn, train, folder / kind.file_name, settings["vocab_size"]
+    )
+    for split in splits:
+        for language in languages:
+            preparation.step(
+                "cut {}.{}".format(split, language), cut, folder, split, language, kind, workers
+            )
+    preparation.step(
+        "binarise",
+        binarise,
+        folder / SUBWORDS,
+        splits,
+        languages,
+        folder,
+        settings["joined_dictionary"],
+        workers,
+    )
+    types = {language: len(read_types(folder, language)) for language in languages}
+    numbers = preparation.step("count", count, folder, splits, languages)
+    summary = {
+        "cleaned": cleaned,
+        "subwords": {"learnt": learnt, "types": types},
+        "splits": numbers,
+    }
+    report = translation_report(settings, summary)
+    with written_whole(folder / REPORT) as file:
+        file.write(report)
+    preparation.finish(leave_out=["work"])
+    return report
+
+
+def tokenise(folder: Path, split: str, language: str, processing: Processing, workers: int) -> None:
+    """Raw text to tokens, in the case the settings ask for."""
+    name = "{}.{}".format(split, language)
+    raw = folder / ALL_RAW / name
+    tokens = map_lines(
+        processing.tokenise(language), read_lines(raw), workers, name, count_lines(raw)
+    )
+    write_lines(folder / ALL_TOKENISED / name, tokens)
+
+
+def clean(folder: Path, languages: Sequence[str], settings: Dict[str, Any]) -> Dict[str, Any]:
+    """Leave out unfit training pairs and draw the valid split; valid and test files stay whole."""
+    limits = Limits(settings["min_words"], settings["max_words"], settings["max_ratio"])
+    every = settings["valid_every"]
+    dropped: Dict[str, int] = collections.Counter()
+    pairs: Dict[str, int] = {}
+    drawn = ("train", "valid") if every else ("train",)
+    read = 0
+    with contextlib.ExitStack() as stack:
+        # side by side: raw source, raw target, tokenised source, tokenised target
+        out = {
+            split: [
+                stack.enter_context(written_whole(folder / form / "{}.{}".format(split, language)))
+                for form in (RAW, TOKENISED)
+                for language in languages
+            ]
+            for split in drawn
+        }
+        pairs = dict.fromkeys(drawn, 0)
+        for raw, tokenised in zip(
+            _pairs(folder / ALL_RAW, "train", languages),
+            _pairs(folder / ALL_TOKENISED, "train", languages),
+        ):
+            read += 1
+            reason = limits.reason_against(*tokenised)
+            if reason is not None:
+                dropped[reason] += 1
+                continue
+            kept = sum(pairs.values()) + 1
+            split = "valid" if every and kept % every == 0 else "train"
+            pairs[split] += 1
+            for file, line in zip(out[split], raw + tokenised):
+                file.write(line + "\n")
+    if pairs["train"] == 0:
+        raise ConfigurationError(
+            "none of {:,} training pairs is fit to train on: {}".format(
+                read, ", ".join("{:,} {}".format(n, why) for why, n in dropped.items()) or "no text"
+            )
+        )
+    for split in ("valid", "test"):
+        if (folder / ALL_RAW / "{}.{}".format(split, languages[0])).exists():
+            pairs[split] = sum(1 for _ in _pairs(folder / ALL_RAW, split, languages))
+            for form, everything in ((RAW, ALL_RAW), (TOKENISED, ALL_TOKENISED)):
+                for language in languages:
+                    name = "{}.{}".format(split, language)
+                    write_lines(folder / form / name, read_lines(folder / everything / name))
+    return {"read": read, "dropped": dropped, "pairs": pairs}
+
+
+def check_pairs(pairs: Dict[str, int], expected: Dict[str, int]) -> None:
+    """Raise a ConfigurationError unless each split has the number of pairs that it should have."""
+    if pairs != expected:
+        raise ConfigurationError(
+            "{} pairs came out instead of {} (train / valid / test): the archive is another one "
+            "than the papers used, or was tokenised differently. To go on with it, pass "
+            "--expect-pairs any, and do not compare the results with the papers'".format(
+                *(
+                    " / ".join("{:,}".format(n.get(s, 0)) for s in ("train", "valid", "test"))
+                    for n in (pairs, expected)
+                )
+            )
+        )
+
+
+def cut(folder: Path, split: str, language: str, kind: Any, workers: int) -> None:
+    """Tokens to subwords."""
+    name = "{}.{}".format(split, language)
+    tokens = folder / TOKENISED / name
+    model = kind(folder / kind.file_name)
+    pieces = map_lines(model.cut, read_lines(tokens), workers, name, count_lines(tokens))
+    write_lines(folder / SUBWORDS / name, pieces)
+
+
+def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict[str, Any]:
+    """For each split its pairs, and for each language of it words, subwords and what is odd."""
+    numbers: Dict[str, Any] = {}
+    for language in languages:
+        types = read_types(folder, language)
+        for split in splits:
+            name = "{}.{}".format(split, language)
+            lines = [line.split() for line in read_lines(folder / SUBWORDS / name)]
+            found = numbers.setdefault(split, {"pairs": len(lines)})
+            found[language] = {
+                "words": sum(len(line.split()) for line in read_lines(folder / TOKENISED / name)),
+                "subwords": sum(map(len, lines)),
+                "longest": max(map(len, lines), default=0),
+                "empty": sum(1 for line in lines if not line),
+                "unknown": sum(1 for line in lines for piece in line if piece not in types),
+            }
+    return numbers
+
+
+def _pairs(folder: Path, split: str, languages: Sequence[str]) -> Iterator[Tuple[str, str]]:
+    return read_pairs(*(folder / "{}.{}".format(split, language) for language in languages))
+
+
+def add_subword_options(parser: argparse.ArgumentParser) -> None:
+    """The options that every preparation of a language pair has."""
+    parser.add_argument(
+        "--subword",
+        choices=sorted(KINDS),
+        default="bpe",
+        help="byte-pair encoding by subword-nmt, or SentencePiece (%(default)s)",
+    )
+    parser.add_argument(
+        "--vocab-size",
+        type=int,
+        default=10000,
+        metavar="N",
+        help="BPE merges or SentencePiece pieces, learnt on both sides of train (%(default)s)",
+    )
+    parser.add_argument(
+        "--joined-dictionary",
+        action="store_true",
+        help="one dictionary for both sides, as --share-all-embeddings needs it",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=default_workers(),
+        metavar="N",
+        help="processes (%(default)s)",
+    )
+
+
+def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
+    """What these options add to the settings of a preparation."""
+    if args.vocab_size < 1:
+        raise ConfigurationError("--vocab-size {}: must be at least 1".format(args.vocab_size))
+    return {
+        "subword": args.subword,
+        "vocab_size": args.vocab_size,
+        "joined_dictionary": args.joined_dictionary,
+    }
+
+
+def show(folder: Path) -> None:
+    """Print the report of a prepared folder, and how to go on."""
+    processing = Processing.load(folder)
+    print((folder / REPORT).read_text(encoding="utf-8"))
+    print("{} is ready for fairseq-train; this report is {}".format(folder, folder / REPORT))
+    print("fairseq-generate takes --remove-bpe {}".format(KINDS[processing.subword].fairseq_name))

@@ -1,0 +1,140 @@
+"""Scripts run inside this process, and an IWSLT'14 archive in the original layout."""
+
+import importlib.util
+import io
+import tarfile
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
+
+
+@pytest.fixture(scope="session")
+def script():
+    """script("prepare_iwslt14") is that script as a module."""
+
+    def load(name: str) -> Any:
+        spec = importlib.util.spec_from_file_location(name, str(SCRIPTS / (name + ".py")))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+class Archive(NamedTuple):
+    """A small de-en.tgz and what must come of it."""
+
+    path: Path
+    kept: List[Tuple[str, str]]  # training pairs, tokenised, in order, valid among them
+    dropped: Dict[str, int]
+    test: List[Tuple[str, str]]  # tokenised
+
+    @property
+    def pairs(self) -> str:
+        """As --expect-pairs has them."""
+        valid = len(self.kept) // 23
+        return "{},{},{}".format(len(self.kept) - valid, valid, len(self.test))
+
+
+def words(count: int, word: str = "wort") -> str:
+    return " ".join([word] * count)
+
+
+# raw pair, tokenised pair
+TRAIN = [
+    ("Ein Haus.", "A house.", "ein haus .", "a house ."),
+    ("Das ist's: „Ja“ & 100%!", 'It\'s: "Yes" & 100%!', None, None),
+    ("<title>Vom Wetter</title>", "<title>On weather</title>", "vom wetter", "on weather"),
+    (
+        "<description>Mehr vom Wetter.</description>",
+        "<description>More on weather.</description>",
+        "mehr vom wetter .",
+        "more on weather .",
+    ),
+    (words(175), words(175), words(175), words(175)),
+    (words(10), words(15), words(10), words(15)),
+]
+TRAIN[1] = TRAIN[1][:2] + (
+    "das ist &apos; s : „ ja “ &amp; 100 % !",
+    "it &apos;s : &quot; yes &quot; &amp; 100 % !",
+)
+METADATA = [
+    "<url>http://www.ted.com/talks/1</url>",
+    "<speaker>A. Person</speaker>",
+    "<talkid>1</talkid>",
+    "<keywords>talks, weather</keywords>",
+]
+DROPPED = [
+    ("", "Nothing on the other side.", "empty side"),
+    ("Nichts gegenüber.", "  ", "empty side"),
+    (words(176), words(170), "more than 175 words"),
+    (words(170), words(176), "more than 175 words"),
+    (words(16), words(10), "one side more than 1.5 times as long"),
+    (words(10), words(16), "one side more than 1.5 times as long"),
+    ("x" * 1001, "y", "a word of more than 1000 characters"),
+]
+TEST = [  # one file each
+    ("Gut & schön.", "Good & fine.", "gut &amp; schön .", "good &amp; fine ."),
+    ("Es geht’s.", "It’s fine.", "es geht &apos; s .", "it &apos;s fine ."),
+    ("A &amp; B", "A &amp; B", "a &amp; amp ; b", "a &amp; amp ; b"),
+    ("Eins.", "One.", "eins .", "one ."),
+    ("", "", "", ""),
+]
+TEST_NAMES = ["TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"]
+
+
+def write_archive(path: Path, ordinary: int = 100, without: str = "") -> Archive:
+    """`ordinary` simple pairs and the odd ones above; `without` is a file to leave out."""
+    train = list(TRAIN)
+    for number in range(ordinary):
+        german = "Satz {} von {}".format(number, number % 7)
+        english = "Sentence {} of {}".format(number, number % 7)
+        train.append((german, english, german.lower(), english.lower()))
+    files = {}
+    for side, language in enumerate(("de", "en")):
+        lines = METADATA + [pair[side] for pair in train[:4]]
+        lines += [pair[side] for pair in DROPPED] + METADATA + [pair[side] for pair in train[4:]]
+        files["train.tags.de-en." + language] = "".join(line + "\n" for line in lines)
+        for name, pair in zip(TEST_NAMES, TEST):
+            files["IWSLT14.{}.de-en.{}.xml".format(name, language)] = (
+                '<?xml version="1.0" encoding="UTF-8"?>\n<mteval>\n<srcset setid="x">\n'
+                '<doc docid="1">\n<title>Not & this</title>\n'
+                '<seg id="1"> {} </seg>\n</doc>\n</srcset>\n</mteval>\n'.format(pair[side])
+            )
+        # other files that the original has, not to be read
+        files["IWSLT14.TED.tst2013.de-en.{}.xml".format(language)] = '<seg id="1"> no </seg>\n'
+    with tarfile.open(str(path), "w:gz") as tar:
+        for name, text in files.items():
+            if name != without:
+                content = text.encode("utf-8")
+                member = tarfile.TarInfo("de-en/" + name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    dropped: Dict[str, int] = {}
+    for _, _, reason in DROPPED:
+        dropped[reason] = dropped.get(reason, 0) + 1
+    return Archive(path, [pair[2:] for pair in train], dropped, [pair[2:] for pair in TEST])
+
+
+@pytest.fixture(scope="session")
+def make_archive():
+    return write_archive
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory) -> Archive:
+    return write_archive(tmp_path_factory.mktemp("archive") / "de-en.tgz")
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory, archive, script) -> Path:
+    """A folder that scripts/prepare_iwslt14.py made of `archive`, with 60 merges."""
+    folder = tmp_path_factory.mktemp("prepared") / "iwslt14"
+    script("prepare_iwslt14").main(
+        [str(folder), "--archive", str(archive.path), "--checksum", "none", "--workers", "2"]
+        + ["--expect-pairs", archive.pairs, "--vocab-size", "60"]
+    )
+    return folder

@@ -1,0 +1,269 @@
+"""scripts/prepare_iwslt14.py on a small archive in the original layout."""
+
+import hashlib
+import json
+import shutil
+import sys
+
+import pytest
+from fairseq.data import Dictionary, data_utils
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation import iwslt14, translation
+
+
+def read(path):
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def sides(folder, split):
+    return list(zip(*(read(folder / "{}.{}".format(split, side)) for side in ("de", "en"))))
+
+
+@pytest.fixture
+def run(script, archive):
+    main = script("prepare_iwslt14").main
+
+    def run(folder, *words, **options):
+        given = {"--archive": archive.path, "--checksum": "none", "--vocab-size": 60}
+        given.update({"--expect-pairs": archive.pairs, "--workers": 1})
+        given.update({"--" + name.replace("_", "-"): value for name, value in options.items()})
+        argv = [str(folder)] + list(words)
+        for name, value in given.items():
+            argv += [name, str(value)] if value is not None else []
+        return main(argv)
+
+    return run
+
+
+def test_every_pair_is_where_it_belongs(prepared, archive):
+    tokenised = prepared / "text" / "tokenised"
+    numbered = list(enumerate(archive.kept, 1))
+    assert sides(tokenised, "train") == [pair for n, pair in numbered if n % 23]
+    assert sides(tokenised, "valid") == [pair for n, pair in numbered if n % 23 == 0]
+    assert sides(tokenised, "test") == archive.test
+
+
+def test_raw_text_stands_beside_it(prepared):
+    raw = prepared / "text" / "raw"
+    assert sides(raw, "train")[0] == ("Ein Haus.", "A house.")
+    assert sides(raw, "train")[2] == ("Vom Wetter", "On weather")
+    assert sides(raw, "test")[1] == ("Es geht's.", "It's fine.")
+    for split in ("train", "valid", "test"):
+        assert len(sides(raw, split)) == len(sides(prepared / "text" / "tokenised", split))
+
+
+def test_fairseq_reads_what_was_binarised(prepared):
+    for split in ("train", "valid", "test"):
+        for side in ("de", "en"):
+            dictionary = Dictionary.load(str(prepared / "dict.{}.txt".format(side)))
+            prefix = prepared / "{}.de-en.{}".format(split, side)
+            data = data_utils.load_indexed_dataset(str(prefix), dictionary)
+            lines = [dictionary.string(line) for line in data]
+            cut = read(prepared / "text" / "subwords" / "{}.{}".format(split, side))
+            known = [
+                " ".join(
+                    piece if piece in dictionary.indices else "<unk>" for piece in line.split()
+                )
+                for line in cut
+            ]
+            assert lines == known
+            joined = [(line + " ").replace("@@ ", "").rstrip() for line in cut]
+            assert joined == read(prepared / "text" / "tokenised" / "{}.{}".format(split, side))
+
+
+def test_nothing_else_is_left(prepared):
+    names = {path.name for path in prepared.iterdir()}
+    names = {name for name in names if not name.endswith((".bin", ".idx"))}
+    assert names == {
+        *("preparation.json", "report.txt", "bpe.codes", "dict.de.txt", "dict.en.txt", "text"),
+        "preprocess.log",
+    }
+    assert not list(prepared.parent.glob("**/*.part"))
+
+
+def test_the_report_counts_everything(prepared, archive):
+    report = (prepared / "report.txt").read_text(encoding="utf-8")
+    dropped = sum(archive.dropped.values())
+    assert (
+        "{} pairs read, {} kept, {} left out:".format(
+            len(archive.kept) + dropped, len(archive.kept), dropped
+        )
+        in report
+    )
+    for reason, number in archive.dropped.items():
+        assert "{}  {}\n".format(number, reason) in report
+    splits = json.loads((prepared / "preparation.json").read_text())["results"]["count"]
+    for split in ("train", "valid", "test"):
+        row = next(line for line in report.split("\n") if line.startswith(split)).split()
+        cut = prepared / "text" / "subwords"
+        for side, language in enumerate(("de", "en")):
+            lines = [line.split() for line in read(cut / "{}.{}".format(split, language))]
+            text = [pair[side] for pair in sides(prepared / "text" / "tokenised", split)]
+            expected = [sum(len(line.split()) for line in text), sum(map(len, lines))]
+            expected += [max(map(len, lines)), sum(1 for line in lines if not line)]
+            assert [int(cell.replace(",", "")) for cell in row[2 + side :: 2]] == expected
+            assert splits[split]["pairs"] == len(lines)
+    for side in ("de", "en"):
+        lines = read(prepared / "text" / "subwords" / "train.{}".format(side))
+        types = {piece for line in lines for piece in line.split()}
+        assert "{} {} types".format(side, len(types)) in report
+    assert "60 BPE merges of 60 asked for" in report
+
+
+def test_merges_are_learnt_on_train_alone_and_on_both_sides(prepared):
+    from subword_nmt.learn_bpe import learn_bpe
+
+    lines = [
+        line
+        for side in ("de", "en")
+        for line in read(prepared / "text" / "tokenised" / "train.{}".format(side))
+    ]
+    with open(str(prepared / "bpe.codes.expected"), "w+", encoding="utf-8") as out:
+        learn_bpe(lines, out, 60)
+        out.seek(0)
+        expected = out.read()
+    (prepared / "bpe.codes.expected").unlink()
+    assert (prepared / "bpe.codes").read_text(encoding="utf-8") == expected
+
+
+def test_a_second_run_does_nothing(prepared, archive, run, capsys):
+    before = {path: path.stat().st_mtime_ns for path in prepared.glob("**/*")}
+    run(prepared)
+    assert {path: path.stat().st_mtime_ns for path in prepared.glob("**/*")} == before
+    assert "pairs read" in capsys.readouterr().out
+
+
+def test_another_setting_does_not_replace_a_finished_folder(prepared, run):
+    with pytest.raises(ConfigurationError, match="vocab size was 60, not 61"):
+        run(prepared, vocab_size=61)
+
+
+def test_a_folder_of_something_else_is_kept(tmp_path, run):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(ConfigurationError, match="not made by this script"):
+        run(tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+STEPS = ["tokenise", "clean", "cut", "count", "binarise"]
+
+
+@pytest.mark.parametrize("broken", STEPS)
+def test_a_killed_run_goes_on(prepared, tmp_path, run, monkeypatch, broken):
+    done = []
+
+    def counted(name, function):
+        def step(*args):
+            done.append(name)
+            return function(*args)
+
+        return step
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    for name in STEPS:
+        monkeypatch.setattr(translation, name, counted(name, getattr(translation, name)))
+    with monkeypatch.context() as patch:
+        patch.setattr(translation, broken, killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+    first, done[:] = done[:], []
+    run(tmp_path / "data")
+    assert not set(first) & set(done)
+    assert broken in done
+    for path in sorted(prepared.glob("**/*")):
+        if path.is_file() and path.name not in ("preprocess.log", "preparation.json"):
+            assert (
+                tmp_path / "data" / path.relative_to(prepared)
+            ).read_bytes() == path.read_bytes()
+
+
+def test_an_unfinished_folder_of_other_settings_is_not_used(tmp_path, run, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(translation, "cut", None)
+        with pytest.raises(TypeError):
+            run(tmp_path / "data")
+    run(tmp_path / "data", "--subword", "sentencepiece", "--joined-dictionary", vocab_size=64)
+    names = {path.name for path in (tmp_path / "data").iterdir()}
+    assert "sentencepiece.model" in names and "bpe.codes" not in names
+    dictionaries = [tmp_path / "data" / "dict.{}.txt".format(side) for side in ("de", "en")]
+    assert dictionaries[0].read_bytes() == dictionaries[1].read_bytes()
+    report = (tmp_path / "data" / "report.txt").read_text(encoding="utf-8")
+    assert "types for both sides" in report and "64 SentencePiece pieces" in report
+
+
+def test_another_number_of_pairs_is_an_error(tmp_path, run, archive):
+    with pytest.raises(ConfigurationError) as error:
+        run(tmp_path / "data", expect_pairs="160239,7283,6750")
+    train, valid, test = archive.pairs.split(",")
+    assert "{} / {} / {} pairs came out instead of 160,239 / 7,283 / 6,750".format(
+        train, valid, test
+    ) in str(error.value)
+    assert "--expect-pairs any" in str(error.value)
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_papers_numbers_are_expected_unless_told(tmp_path, run):
+    with pytest.raises(ConfigurationError, match="instead of 160,239 / 7,283 / 6,750"):
+        run(tmp_path / "data", expect_pairs=None)
+
+
+def test_the_archive_is_checked_before_it_is_read(tmp_path, run, monkeypatch, archive):
+    def refuse(*args):
+        raise AssertionError("read before it was checked")
+
+    monkeypatch.setattr(iwslt14, "extract", refuse)
+    with pytest.raises(ConfigurationError, match="instead of 19,982,877: give a whole copy"):
+        run(tmp_path / "data", checksum=None)
+    with pytest.raises(ConfigurationError, match="md5 checksum"):
+        run(tmp_path / "data", checksum="md5:" + "0" * 32)
+    right = "md5:" + hashlib.md5(archive.path.read_bytes()).hexdigest()
+    with pytest.raises(AssertionError):
+        run(tmp_path / "data", checksum=right)
+
+
+def test_the_archive_is_downloaded_once(tmp_path, run, monkeypatch, archive):
+    copy = tmp_path / "server.tgz"
+    shutil.copyfile(str(archive.path), str(copy))
+    right = "md5:" + hashlib.md5(copy.read_bytes()).hexdigest()
+    options = {"archive": None, "url": copy.as_uri(), "checksum": right}
+    with pytest.raises(ConfigurationError, match="pairs came out"):
+        run(tmp_path / "data", expect_pairs="1,1,1", **options)
+    copy.unlink()
+    with pytest.raises(ConfigurationError, match="pairs came out"):
+        run(tmp_path / "data", vocab_size=61, expect_pairs="1,1,1", **options)
+    assert (tmp_path / "data.part" / "original" / "de-en.tgz").exists()
+
+
+def test_an_archive_that_lacks_a_file_is_named(tmp_path, run, make_archive, archive):
+    name = "IWSLT14.TEDX.dev2012.de-en.en.xml"
+    incomplete = make_archive(tmp_path / "incomplete.tgz", without=name)
+    with pytest.raises(ConfigurationError, match="incomplete.tgz has no file " + name):
+        run(tmp_path / "data", archive=incomplete.path)
+    half = tmp_path / "half.tgz"
+    half.write_bytes(archive.path.read_bytes()[:-100])
+    with pytest.raises(ConfigurationError, match="half.tgz cannot be unpacked"):
+        run(tmp_path / "data", archive=half)
+
+
+def test_from_any_folder(prepared, archive, tmp_path, run_process):
+    from tests.preparation.conftest import SCRIPTS
+
+    done = run_process(
+        [
+            sys.executable,
+            SCRIPTS / "prepare_iwslt14.py",
+            prepared,
+            "--archive",
+            tmp_path / "absent",
+        ],
+        cwd=tmp_path,
+        env={"PYTHONPATH": ""},
+    )
+    assert done.returncode == 1
+    assert done.stdout.startswith("error: {} was prepared with other settings".format(prepared))
+    assert "Traceback" not in done.stdout

@@ -1,0 +1,55 @@
+"""Moses tokenisation against what the original made of IWSLT'14 lines."""
+
+from pathlib import Path
+
+import pytest
+
+from fairseq_plugins.preparation.moses import Moses, Whitespace
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "iwslt14_de_en"
+
+
+@pytest.mark.parametrize("language, equal", [("de", 1.0), ("en", 0.999)])
+def test_lines_equal_the_original_character_for_character(language, equal):
+    path = DATA / "raw_to_tokenised.{}.tsv".format(language)
+    if not path.exists():
+        pytest.skip(
+            "{} is absent: the original's lines are not part of the repository".format(path)
+        )
+    moses = Moses(language)
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    different = [raw for raw, expected in rows if moses.tokenise(raw).lower() != expected]
+    assert len(rows) > 2000
+    # the two English lines that differ have other words in the data set: corrected transcripts
+    assert len(different) <= (1 - equal) * len(rows), different
+
+
+@pytest.mark.parametrize(
+    "raw, tokens",
+    [
+        ("He lives in the U.S.", "He lives in the U.S ."),
+        ("The U.S. is big.", "The U.S. is big ."),
+        ("Faktor 6.", "Faktor 6 ."),
+        ("Well ...", "Well ..."),
+        ("Patient B.", "Patient B ."),
+        (".", "."),
+        ("", ""),
+        ("Mr. Smith, e.g. Al", "Mr. Smith , e.g. Al"),
+    ],
+)
+def test_the_last_period_of_a_line_stands_alone(raw, tokens):
+    assert Moses("en").tokenise(raw) == tokens
+
+
+def test_characters_that_split_lines_elsewhere_are_spaces():
+    line = "a\u2028b\x85c\u00a0 d\r"
+    for tokenizer in (Moses("de"), Whitespace()):
+        assert tokenizer.tokenise(line) == "a b c d"
+
+
+@pytest.mark.parametrize(
+    "line", ['It\'s 5,300 "quoted" words & [more] | a, at 100%.', "Well... the U.S."]
+)
+def test_detokenising_undoes_it(line):
+    moses = Moses("en")
+    assert moses.detokenise(moses.tokenise(line)) == line
