@@ -1,0 +1,146 @@
+"""scripts/prepare_translation.py: any pair, any raw text."""
+
+import random
+
+import pytest
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.workers import map_lines
+
+
+def write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + "\n" for line in lines).encode("utf-8"))
+
+
+def read(path):
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    generator = random.Random(1)
+    folder = tmp_path / "raw"
+    for split, size in (("train", 40), ("more", 20), ("valid", 5), ("test", 4)):
+        numbers = [generator.randint(0, 999) for _ in range(size)]
+        write(folder / (split + ".fr"), ["L'An {} & plus.".format(n) for n in numbers])
+        write(folder / (split + ".en"), ["The Year {} & more.".format(n) for n in numbers])
+    return folder
+
+
+@pytest.fixture
+def run(script, corpus, tmp_path):
+    main = script("prepare_translation").main
+
+    def run(*words):
+        argv = [str(tmp_path / "data"), "--source-lang", "fr", "--target-lang", "en"]
+        main(argv + ["--workers", "1", "--vocab-size", "40"] + [str(word) for word in words])
+        return tmp_path / "data"
+
+    return run
+
+
+def test_several_files_make_up_train(run, corpus):
+    folder = run(
+        *("--train", corpus / "train", corpus / "more", "--valid", corpus / "valid"),
+        *("--test", corpus / "test"),
+    )
+    for side in ("fr", "en"):
+        raw = read(corpus / ("train." + side)) + read(corpus / ("more." + side))
+        assert read(folder / "text" / "raw" / ("train." + side)) == raw
+        for split in ("valid", "test"):
+            name = "{}.{}".format(split, side)
+            assert read(folder / "text" / "raw" / name) == read(corpus / name)
+    first = read(folder / "text" / "tokenised" / "train.fr")[0].split()
+    assert first[:2] == ["L&apos;", "An"] and first[3:] == ["&amp;", "plus", "."]
+    assert {path.name for path in folder.glob("*.idx")} == {
+        "{}.fr-en.{}.idx".format(split, side)
+        for split in ("train", "valid", "test")
+        for side in ("fr", "en")
+    }
+
+
+def test_valid_may_be_drawn_from_train_and_test_be_absent(run, corpus):
+    folder = run("--train", corpus / "train", "--valid-every", 10, "--lowercase")
+    raw = read(corpus / "train.en")
+    assert read(folder / "text" / "raw" / "valid.en") == raw[9::10]
+    assert "the year" in read(folder / "text" / "tokenised" / "valid.en")[0]
+    assert not (folder / "text" / "raw" / "test.en").exists()
+
+
+def test_sentencepiece_takes_raw_text(run, corpus):
+    folder = run(
+        *("--train", corpus / "train", "--valid", corpus / "valid", "--subword", "sentencepiece")
+    )
+    tokenised = read(folder / "text" / "tokenised" / "train.fr")
+    assert tokenised == read(corpus / "train.fr")
+    pieces = read(folder / "text" / "subwords" / "train.fr")
+    assert [p.replace(" ", "").replace("\u2581", " ").strip() for p in pieces] == tokenised
+
+
+def test_text_that_cannot_be_used_is_named(run, corpus):
+    given = ["--train", corpus / "train", "--valid", corpus / "valid"]
+    with pytest.raises(ConfigurationError, match=r"absent.fr does not exist: --test PREFIX stands"):
+        run(*given, "--test", corpus / "absent")
+    with open(str(corpus / "train.en"), "a", encoding="utf-8") as file:
+        file.write("one more\n")
+    with pytest.raises(ConfigurationError, match=r"train.fr has 40 lines and .*train.en has 41"):
+        run(*given)
+    (corpus / "train.en").write_bytes(b"ok\nna\xefve\n")
+    with pytest.raises(ConfigurationError, match="train.en, line 2: byte 0xef at column 3"):
+        run(*given)
+
+
+def test_changed_text_is_not_taken_for_what_was_prepared(run, corpus):
+    given = ["--train", corpus / "train", "--valid", corpus / "valid"]
+    run(*given)
+    run(*given)
+    write(corpus / "valid.en", ["Other text."] * 5)
+    with pytest.raises(ConfigurationError, match="prepared with other settings .inputs was"):
+        run(*given)
+
+
+def test_nothing_fit_to_train_on(run, corpus):
+    write(corpus / "train.fr", [""] * 40)
+    with pytest.raises(ConfigurationError, match="none of 40 training pairs .* 40 empty side"):
+        run("--train", corpus / "train", "--valid", corpus / "valid")
+
+
+def test_a_vocabulary_too_large_for_the_text(run, corpus):
+    given = ["--train", corpus / "train", "--valid", corpus / "valid"]
+    with pytest.raises(ConfigurationError, match="--vocab-size 9000 does not fit this text"):
+        run(*given, "--subword", "sentencepiece", "--vocab-size", 9000)
+    folder = run(*given, "--vocab-size", 9000)
+    assert "of 9,000 asked for" in (folder / "report.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "source, target, reason",
+    [
+        (3, 2, None),
+        (2, 3, None),
+        (175, 175, None),
+        (0, 1, "empty side"),
+        (1, 0, "empty side"),
+        (176, 175, "more than 175 words"),
+        (175, 176, "more than 175 words"),
+        (16, 10, "one side more than 1.5 times as long"),
+        (10, 16, "one side more than 1.5 times as long"),
+    ],
+)
+def test_limits(source, target, reason):
+    assert Limits().reason_against("a " * source, " a" * target) == reason
+
+
+def test_long_words():
+    assert Limits().reason_against("a" * 1000, "b") is None
+    assert "1000 characters" in Limits().reason_against("a" * 1001, "b")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_lines_keep_their_order(workers):
+    lines = [str(number) for number in range(40000)]
+    assert list(map_lines(lambda line: line + "!", lines, workers, "test")) == [
+        line + "!" for line in lines
+    ]
