@@ -10,6 +10,6 @@ from fairseq_plugins.errors import show_configuration_errors_in_one_line
 compat.apply()
 show_configuration_errors_in_one_line()
 
-from fairseq_plugins import criterions, models  # noqa: E402  (fairseq must be mended first)
+from fairseq_plugins import criterions, models, scoring  # noqa: E402  (fairseq is mended first)
 
-__all__ = ["compat", "criterions", "models"]
+__all__ = ["compat", "criterions", "models", "scoring"]

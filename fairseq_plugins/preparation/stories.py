@@ -1,0 +1,177 @@
+"""News stories as the CNN/DailyMail corpus keeps them: `.story` files in tar archives.
+
+A `.story` file is the article, a paragraph at a time with empty lines between, and after it the
+highlights, each under a line that says `@highlight`. Its name is the SHA-1 of the story's URL.
+"""
+
+import hashlib
+import re
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Iterable, Iterator, List, NamedTuple, Tuple, Union
+
+from fairseq_plugins.errors import ConfigurationError
+
+MARK = "@highlight"
+ENDS = (".", "!", "?", "...", "\u2026", "'", "`", '"', "\u2019", "\u201d", ")")
+
+# "(CNN)", "(CNN) --", "LONDON, England (CNN) --", "Washington (CNN Business)"
+_AGENCY = re.compile(r"^[^.!?()]{0,60}\(CNN[^)]{0,30}\)\s*(?:--|\u2014|-)?\s*")
+# "By . Jane Doe . PUBLISHED: . 10:20 EST, 6 June 2013 . | . UPDATED: . 11:20 EST, 6 June 2013 ."
+_BYLINE = re.compile(
+    r"^By \.? ?.{1,100}? ?\. (?:PUBLISHED: ?\. .{1,40}? ?\. (?:\| ?\. UPDATED: ?\. .{1,40}? ?\. )?|"
+    r"Last updated at .{1,40}? ?\. )"
+)
+
+
+class Story(NamedTuple):
+    """An article and its highlights.
+
+    Attributes:
+        id: the file's name without `.story`.
+        article: its paragraphs.
+        highlights: the sentences of its summary.
+        problem: why the story is of no use, or an empty string.
+    """
+
+    id: str
+    article: List[str]
+    highlights: List[str]
+    problem: str = ""
+
+
+def parse_story(
+    name: str, content: bytes, add_full_stops: bool = True, drop_prefix: bool = False
+) -> Story:
+    """Split a `.story` file into article and highlights.
+
+    Args:
+        name: the story's id, kept as it is.
+        content: the file.
+        add_full_stops: end every paragraph and highlight with a full stop that ends with neither
+            punctuation nor a quotation mark.
+        drop_prefix: leave out the agency's name and the byline before the article.
+
+    Returns:
+        The story; one that is not UTF-8, or has no article or no highlights, has a `problem`.
+    """
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return Story(name, [], [], "byte {} is not UTF-8".format(error.start))
+    article: List[str] = []
+    highlights: List[str] = []
+    after_mark = False
+    for line in re.split(r"\r\n|\r|\n", text.lstrip("\ufeff")):
+        line = " ".join(line.split())
+        if line == MARK:
+            after_mark = True
+            highlights.append("")
+        elif line and after_mark:
+            highlights[-1] = (highlights[-1] + " " + line).strip()
+        elif line:
+            article.append(line)
+    highlights = [highlight for highlight in highlights if highlight]
+    if drop_prefix:
+        article = _without_prefix(article)
+    if add_full_stops:
+        # set apart from the word in highlights, as the corpus itself has most of them
+        article = [with_full_stop(paragraph, ".") for paragraph in article]
+        highlights = [with_full_stop(highlight, " .") for highlight in highlights]
+    problem = ""
+    if not article or not highlights:
+        problem = "no highlights" if article else "no article" if highlights else "empty"
+    return Story(name, article, highlights, problem)
+
+
+def with_full_stop(line: str, stop: str = ".") -> str:
+    """The line, with `stop` added if nothing ends its sentence."""
+    return line if line.endswith(ENDS) else line + stop
+
+
+def _without_prefix(article: List[str]) -> List[str]:
+    joined = " ".join(article)
+    byline = _BYLINE.match(joined)
+    if byline:  # it spans paragraphs, whose ends lie in the text that is left
+        left = joined[byline.end() :]
+        while article and not left.endswith(" ".join(article)):
+            article = article[1:]
+        first = left[: len(left) - len(" ".join(article))].strip()
+        article = ([first] if first else []) + article
+    if article:
+        first = _AGENCY.sub("", article[0])
+        article = ([first] if first else []) + article[1:]
+    return article
+
+
+def read_story_files(archives: Iterable[Union[str, Path]]) -> Iterator[Tuple[str, bytes]]:
+    """Ids and contents of the `.story` files of tar archives, read from front to back.
+
+    One story is in memory at a time.
+
+    Raises:
+        ConfigurationError: an archive is missing, broken, or holds no story.
+    """
+    for path in archives:
+        found = 0
+        try:
+            with tarfile.open(str(path), "r|*") as archive:
+                for member in archive:
+                    # or tarfile keeps an entry for each of the 300,000 files
+                    archive.members = []  # type: ignore[attr-defined]
+                    if not member.isfile() or not member.name.endswith(".story"):
+                        continue
+                    file = archive.extractfile(member)
+                    assert file is not None  # a file, as was asked above
+                    found += 1
+                    yield member.name.rpartition("/")[2][: -len(".story")], file.read()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ConfigurationError(
+                "cannot read the stories in {}: {}".format(path, reason)
+            ) from None
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise ConfigurationError(
+                "{} is no whole tar archive (after {:,} stories: {}): copy or download it "
+                "again".format(path, found, error)
+            ) from None
+        if not found:
+            raise ConfigurationError("{} holds no file named *.story".format(path))
+
+
+def read_stories(
+    archives: Iterable[Union[str, Path]], add_full_stops: bool = True, drop_prefix: bool = False
+) -> Iterator[Story]:
+    """The stories of tar archives, one at a time; see `parse_story`."""
+    for name, content in read_story_files(archives):
+        yield parse_story(name, content, add_full_stops, drop_prefix)
+
+
+def read_ids(path: Union[str, Path]) -> List[str]:
+    """Story ids from a file: one a line, as an id, a file name, or the story's URL.
+
+    Raises:
+        ConfigurationError: the file is missing, empty, or a line is no id.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError("cannot read {}: {}".format(path, error)) from None
+    ids = []
+    for number, line in enumerate(lines, 1):
+        line = line.strip()
+        if not line:
+            continue
+        if "://" in line:
+            line = hashlib.sha1(line.encode("utf-8")).hexdigest()
+        elif line.endswith(".story"):
+            line = line[: -len(".story")]
+        if not line or " " in line:
+            raise ConfigurationError(
+                "{}, line {}: '{}' is neither a story's id nor its URL".format(path, number, line)
+            )
+        ids.append(line)
+    if not ids:
+        raise ConfigurationError("{} is empty: it should name a story in each line".format(path))
+    return ids

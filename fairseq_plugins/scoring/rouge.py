@@ -1,0 +1,331 @@
+"""ROUGE for summaries: `fairseq-generate --scoring rouge`, and the numbers behind `--eval-rouge`.
+
+The `rouge-score` package compares each summary with its reference; here the texts are made ready
+for it, many are scored at once, and intervals are added. What changes a figure is in the signature.
+"""
+
+import logging
+import multiprocessing
+import os
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from fairseq.dataclass import FairseqDataclass
+from fairseq.scoring import BaseScorer, register_scorer
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.preparation.sentences import BOUNDARY, separate_sentences, split_sentences
+
+METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
+VALUES = ("fmeasure", "precision", "recall")
+DOCUMENTS_A_TASK = 32
+ENOUGH_FOR_PROCESSES = 256  # documents; below, starting processes takes longer than scoring
+
+# fairseq writes an unknown word as <unk>, in a reference as <<unk>>; rouge-score would read the
+# word "unk" in both and count a match.
+UNKNOWN = (("<<unk>>", " unknownwordofreference "), ("<unk>", " unknownwordofsummary "))
+
+
+class Estimate(NamedTuple):
+    """A mean over documents, 0 to 100, and its 95 % bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def prepare(text: str, boundary: str = BOUNDARY, split: bool = False) -> str:
+    """The text as rouge-score wants it: one sentence a line, unknown words no match for each other.
+
+    Args:
+        text: a summary, with `boundary` or new lines between sentences.
+        boundary: what stands between sentences.
+        split: look for further boundaries in the punctuation.
+    """
+    for symbol, word in UNKNOWN:
+        text = text.replace(symbol, word)
+    sentences = separate_sentences(text, boundary)
+    if split:
+        sentences = [s for sentence in sentences for s in split_sentences(sentence)]
+    return "\n".join(sentences)
+
+
+def score_documents(
+    references: Sequence[str],
+    summaries: Sequence[str],
+    stemmer: bool = False,
+    workers: int = 1,
+    show_progress: bool = False,
+) -> np.ndarray:
+    """ROUGE of each document, over texts from `prepare`.
+
+    Args:
+        references: one a document.
+        summaries: as many.
+        stemmer: strip suffixes with Porter's stemmer, as the papers' ROUGE-1.5.5 does with `-m`.
+        workers: processes.
+        show_progress: draw a bar.
+
+    Returns:
+        documents x 4 x 3: `METRICS` by `VALUES`, 0 to 1. Its order is that of the documents,
+        whatever the number of processes.
+
+    Raises:
+        ConfigurationError: the numbers of references and summaries differ.
+    """
+    if len(references) != len(summaries):
+        raise ConfigurationError(
+            "{} references and {} summaries: ROUGE needs one reference for each summary".format(
+                len(references), len(summaries)
+            )
+        )
+    tasks = [
+        (references[i : i + DOCUMENTS_A_TASK], summaries[i : i + DOCUMENTS_A_TASK], stemmer)
+        for i in range(0, len(references), DOCUMENTS_A_TASK)
+    ]
+    if len(references) < ENOUGH_FOR_PROCESSES:
+        workers = 1
+    results: List[np.ndarray] = []
+    with progress_bar(
+        description="ROUGE", total=len(references), unit="doc", disable=not show_progress
+    ) as bar:
+        if workers == 1:
+            for scores in map(_score_task, tasks):
+                results.append(scores)
+                bar.update(len(scores))
+        else:
+            # Forked: a child needs nothing but this module, and starting anew would import torch.
+            with multiprocessing.get_context("fork").Pool(min(workers, len(tasks))) as pool:
+                for scores in pool.imap(_score_task, tasks):
+                    results.append(scores)
+                    bar.update(len(scores))
+    return np.concatenate(results) if results else np.zeros((0, len(METRICS), len(VALUES)))
+
+
+@lru_cache(maxsize=None)
+def _scorer(stemmer: bool) -> Any:
+    from rouge_score import rouge_scorer
+
+    logger = logging.getLogger("absl")  # tells at every start which tokenizer it uses
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        return rouge_scorer.RougeScorer(list(METRICS), use_stemmer=stemmer)
+    finally:
+        logger.setLevel(level)
+
+
+def _score_task(task: Tuple[Sequence[str], Sequence[str], bool]) -> np.ndarray:
+    references, summaries, stemmer = task
+    scorer = _scorer(stemmer)
+    scores = [scorer.score(ref, summary) for ref, summary in zip(references, summaries)]
+    return np.array([[[getattr(s[m], v) for v in VALUES] for m in METRICS] for s in scores])
+
+
+def bootstrap(scores: np.ndarray, resamples: int, seed: int) -> Tuple[np.ndarray, np.ndarray]:
+    """The 2.5 and 97.5 percentiles of the mean over documents drawn with replacement.
+
+    Args:
+        scores: documents x values.
+        resamples: how often the documents are drawn.
+        seed: of the drawing.
+
+    Returns:
+        Two arrays, the lower and the upper bound of each value.
+    """
+    documents = len(scores)
+    generator = np.random.RandomState(seed)  # its numbers stay the same from release to release
+    means = np.empty((resamples, scores.shape[1]))
+    for i in range(resamples):
+        drawn = generator.randint(documents, size=documents)
+        means[i] = np.bincount(drawn, minlength=documents) @ scores / documents
+    low, high = np.percentile(means, [2.5, 97.5], axis=0)
+    return low, high
+
+
+class Rouge(NamedTuple):
+    """ROUGE of a set of summaries.
+
+    Attributes:
+        estimates: `METRICS` -> `VALUES` -> Estimate.
+        documents: how many there were.
+        signature: everything that changes the figures.
+        warnings: what a reader of the figures should know.
+    """
+
+    estimates: Dict[str, Dict[str, Estimate]]
+    documents: int
+    signature: str
+    warnings: List[str]
+
+    def f1(self, metric: str) -> float:
+        """The F1 of one of `METRICS`, 0 to 100."""
+        return self.estimates[metric]["fmeasure"].mean
+
+    def table(self) -> str:
+        """All figures, a line for each metric, with the signature."""
+        lines = [
+            "ROUGE-1/2/L/Lsum F1 = " + "/".join("{:.2f}".format(self.f1(m)) for m in METRICS),
+            "  {:<11}{:>7}  {:<16}{:>9}{:>8}".format(
+                "", "F1", "95 % interval", "precision", "recall"
+            ),
+        ]
+        for metric in METRICS:
+            f1, precision, recall = (self.estimates[metric][value] for value in VALUES)
+            lines.append(
+                "  {:<11}{:>7.2f}  {:<16}{:>9.2f}{:>8.2f}".format(
+                    NAMES[metric],
+                    f1.mean,
+                    "[{:.2f}, {:.2f}]".format(f1.low, f1.high),
+                    precision.mean,
+                    recall.mean,
+                )
+            )
+        lines.append("  signature  " + self.signature)
+        lines += ["  warning: " + warning for warning in self.warnings]
+        return "\n".join(lines)
+
+
+def rouge(
+    references: Sequence[str],
+    summaries: Sequence[str],
+    stemmer: bool = False,
+    boundary: str = BOUNDARY,
+    split: bool = False,
+    resamples: int = 1000,
+    seed: int = 12345,
+    workers: int = 1,
+    show_progress: bool = False,
+) -> Rouge:
+    """ROUGE-1, 2, L and Lsum of summaries against one reference each; see `RougeConfig`.
+
+    Raises:
+        ConfigurationError: the numbers of texts differ, or there are none.
+    """
+    if not references:
+        raise ConfigurationError("no document to score: ROUGE needs at least one")
+    references = [prepare(text, boundary, split) for text in references]
+    summaries = [prepare(text, boundary, split) for text in summaries]
+    scores = score_documents(references, summaries, stemmer, workers, show_progress)
+    flat = 100 * scores.reshape(len(scores), -1)
+    means = flat.mean(axis=0)
+    low, high = bootstrap(flat, resamples, seed) if resamples else (means, means)
+    shape = scores.shape[1:]
+    rows = zip(*(values.reshape(shape).tolist() for values in (means, low, high)))
+    estimates = {
+        metric: {v: Estimate(*numbers) for v, numbers in zip(VALUES, zip(*row))}
+        for metric, row in zip(METRICS, rows)
+    }
+
+    warnings = []
+    for texts, name in ((references, "reference"), (summaries, "summary")):
+        empty = sum(not text for text in texts)
+        if empty:
+            warnings.append("{:,} documents have an empty {} and score 0".format(empty, name))
+    if not any("\n" in text for text in references):
+        warnings.append(
+            "no reference has a second sentence, so ROUGE-Lsum is ROUGE-L: summaries of several "
+            "sentences need '{}' or new lines between them".format(boundary)
+        )
+    return Rouge(
+        estimates, len(references), _signature(stemmer, boundary, split, resamples, seed), warnings
+    )
+
+
+def _signature(stemmer: bool, boundary: str, split: bool, resamples: int, seed: int) -> str:
+    return "|".join(
+        [
+            "nrefs:1",
+            "case:lc",
+            "stem:" + ("porter" if stemmer else "no"),
+            "sent:" + boundary + ("+punctuation" if split else ""),
+            "mean:documents",
+            "bs:{}|seed:{}".format(resamples, seed) if resamples else "bs:no",
+            "version:rouge-score-" + version("rouge-score"),
+        ]
+    )
+
+
+def available_workers(requested: int) -> int:
+    """`requested` processes, or as many as there are processors for 0."""
+    if requested:
+        return requested
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this operating system
+        return os.cpu_count() or 1
+
+
+@dataclass
+class RougeConfig(FairseqDataclass):
+    """Options of `--scoring rouge`."""
+
+    rouge_stemmer: bool = field(
+        default=False, metadata={"help": "strip suffixes with Porter's stemmer before comparing"}
+    )
+    rouge_boundary: str = field(
+        default=BOUNDARY,
+        metadata={"help": "the token between two sentences of a summary, for ROUGE-Lsum"},
+    )
+    rouge_split_sentences: bool = field(
+        default=False,
+        metadata={"help": "also end sentences at punctuation, for summaries without boundaries"},
+    )
+    rouge_resamples: int = field(
+        default=1000, metadata={"help": "bootstrap samples for the 95 %% intervals; 0 for none"}
+    )
+    rouge_seed: int = field(default=12345, metadata={"help": "seed of the bootstrap"})
+    rouge_workers: int = field(
+        default=0, metadata={"help": "processes that score documents; 0 for one a processor"}
+    )
+
+
+@register_scorer("rouge", dataclass=RougeConfig)
+class RougeScorer(BaseScorer):
+    """Collects references and summaries, and scores them together when asked."""
+
+    def __init__(self, cfg: RougeConfig) -> None:
+        super().__init__(cfg)
+        for name in ("rouge_resamples", "rouge_workers"):
+            if getattr(cfg, name) < 0:
+                raise ConfigurationError(
+                    "--{} {}: must not be negative".format(
+                        name.replace("_", "-"), getattr(cfg, name)
+                    )
+                )
+        if not cfg.rouge_boundary.strip():
+            raise ConfigurationError("--rouge-boundary is empty: give the token between sentences")
+        self._result: Optional[Rouge] = None
+
+    def add_string(self, ref: str, pred: str) -> None:
+        """Add a document: its reference and the summary to score."""
+        super().add_string(ref, pred)
+        self._result = None
+
+    def result(self) -> Rouge:
+        """All figures of the documents added so far."""
+        if self._result is None:
+            self._result = rouge(
+                self.ref,
+                self.pred,
+                stemmer=self.cfg.rouge_stemmer,
+                boundary=self.cfg.rouge_boundary,
+                split=self.cfg.rouge_split_sentences,
+                resamples=self.cfg.rouge_resamples,
+                seed=self.cfg.rouge_seed,
+                workers=available_workers(self.cfg.rouge_workers),
+                show_progress=len(self.ref) >= ENOUGH_FOR_PROCESSES,
+            )
+        return self._result
+
+    def score(self) -> float:
+        """F1 of ROUGE-Lsum, 0 to 100."""
+        return self.result().f1("rougeLsum")
+
+    def result_string(self) -> str:
+        return self.result().table()

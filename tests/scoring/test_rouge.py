@@ -1,0 +1,217 @@
+"""ROUGE equals rouge-score called directly, equations worked by hand, and the literature."""
+
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rouge_score import rouge_scorer
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.scoring import rouge as module
+from fairseq_plugins.scoring.rouge import (
+    METRICS,
+    RougeConfig,
+    RougeScorer,
+    bootstrap,
+    prepare,
+    rouge,
+    score_documents,
+)
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STORIES = ROOT.parent / "shared" / "data" / "cnn_dm_sample"
+
+
+def estimate(reference, summary, metric, value="fmeasure", **how):
+    return rouge([reference], [summary], **how).estimates[metric][value].mean
+
+
+def random_texts(count, seed):
+    words = "rain rains raining fell falls in the city of a night stopped 1,000 U.S. don't".split()
+    generator = random.Random(seed)
+    return [
+        " <q> ".join(
+            " ".join(generator.choice(words) for _ in range(generator.randint(1, 9)))
+            for _ in range(generator.randint(1, 4))
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    "metric, precision, recall",
+    [
+        # reference "the cat sat on the mat", summary "the cat lay on a mat":
+        ("rouge1", 4 / 6, 4 / 6),  # the, cat, on, mat
+        ("rouge2", 1 / 5, 1 / 5),  # the cat
+        ("rougeL", 4 / 6, 4 / 6),  # the cat . on . mat
+    ],
+)
+def test_hand_worked_sentence(metric, precision, recall):
+    texts = ("The cat sat on the mat.", "The cat lay on a mat.")
+    assert estimate(*texts, metric, "precision") == pytest.approx(100 * precision)
+    assert estimate(*texts, metric, "recall") == pytest.approx(100 * recall)
+    f1 = 2 * precision * recall / (precision + recall)
+    assert estimate(*texts, metric) == pytest.approx(100 * f1)
+
+
+def test_lsum_does_not_mind_the_order_of_sentences_and_l_does():
+    reference, summary = "a b c <q> d e", "d e <q> a b c"
+    assert estimate(reference, summary, "rougeLsum") == pytest.approx(100)
+    assert estimate(reference, summary, "rougeL") == pytest.approx(100 * 3 / 5)  # a b c
+
+
+def test_lsum_is_the_union_over_sentences():
+    # Lin (2004), section 3.2: w1..w5 against "w1 w2 w6 w7 w8" and "w1 w3 w8 w9 w5": w1 w2 w3 w5
+    summary = "w1 w2 w6 w7 w8 <q> w1 w3 w8 w9 w5"
+    assert estimate("w1 w2 w3 w4 w5", summary, "rougeLsum", "recall") == pytest.approx(100 * 4 / 5)
+
+
+@pytest.mark.parametrize("stemmer", [False, True])
+def test_equals_rouge_score_called_directly(stemmer):
+    references, summaries = random_texts(40, seed=1), random_texts(40, seed=2)
+    direct = rouge_scorer.RougeScorer(list(METRICS), use_stemmer=stemmer)
+    scores = [
+        direct.score(ref.replace(" <q> ", "\n"), summary.replace(" <q> ", "\n"))
+        for ref, summary in zip(references, summaries)
+    ]
+    result = rouge(references, summaries, stemmer=stemmer)
+    assert result.documents == 40 and not result.warnings
+    for metric in METRICS:
+        for value, found in result.estimates[metric].items():
+            expected = 100 * sum(getattr(s[metric], value) for s in scores) / len(scores)
+            assert found.mean == pytest.approx(expected)
+            assert found.low < found.mean < found.high
+
+
+def test_stemmer_is_an_option():
+    assert estimate("it rains", "it rained", "rouge1") == pytest.approx(50)
+    assert estimate("it rains", "it rained", "rouge1", stemmer=True) == pytest.approx(100)
+
+
+def test_unknown_words_never_match():
+    assert estimate("<<unk>> fell", "<unk> stopped", "rouge1") == 0
+    assert estimate("<<unk>> fell", "unk stopped", "rouge1") == 0
+    assert estimate("<<unk>> fell", "<unk> fell", "rouge1") == pytest.approx(50)
+
+
+def test_boundaries_of_every_form():
+    for text in ("a b. <q> c d.", "a b.<q>c d.", "a b.\nc d.", " a  b. \n\n c d. <q>"):
+        assert prepare(text) == "a b.\nc d."
+    assert prepare("a [S] b <q> c", boundary="[S]") == "a\nb <q> c"
+    assert prepare("It fell. It rose. <q> E") == "It fell. It rose.\nE"
+    assert prepare("It fell. It rose. <q> E", split=True) == "It fell.\nIt rose.\nE"
+
+
+def test_boundary_is_no_word():
+    assert estimate("a <q> b", "a b", "rouge1", "recall") == pytest.approx(100)
+    assert estimate("q", "a <q> b", "rouge1") == 0
+
+
+def test_processes_change_nothing(monkeypatch):
+    references = [prepare(text) for text in random_texts(50, seed=3)]
+    summaries = [prepare(text) for text in random_texts(50, seed=4)]
+    alone = score_documents(references, summaries)
+    pools = []
+    get_context = module.multiprocessing.get_context
+    monkeypatch.setattr(module, "ENOUGH_FOR_PROCESSES", 1)
+    monkeypatch.setattr(module, "DOCUMENTS_A_TASK", 7)
+    monkeypatch.setattr(
+        module.multiprocessing, "get_context", lambda kind: pools.append(kind) or get_context(kind)
+    )
+    assert np.array_equal(score_documents(references, summaries, workers=2), alone)
+    assert pools == ["fork"]
+
+
+def test_bootstrap_interval_is_that_of_the_mean():
+    scores = np.random.RandomState(7).normal(40, 10, size=(400, 2))
+    low, high = bootstrap(scores, resamples=2000, seed=1)
+    error = 1.96 * scores.std(axis=0) / np.sqrt(len(scores))
+    assert np.allclose(low, scores.mean(axis=0) - error, atol=0.1)
+    assert np.allclose(high, scores.mean(axis=0) + error, atol=0.1)
+
+
+def test_same_seed_same_interval_and_constant_scores_have_none():
+    texts = random_texts(30, seed=5), random_texts(30, seed=6)
+    first, again, other = (rouge(*texts, resamples=50, seed=s) for s in (1, 1, 2))
+    assert first.estimates == again.estimates != other.estimates
+    same = rouge(["a b"] * 5, ["a c"] * 5).estimates["rouge1"]["fmeasure"]
+    assert same.low == same.mean == same.high == pytest.approx(50)
+
+
+def test_signature_names_what_changes_the_figures():
+    base = rouge(["a"], ["a"]).signature
+    assert "version:rouge-score-" in base and "stem:no" in base and "seed:12345" in base
+    changes = {"stemmer": True, "boundary": "|S|", "split": True, "resamples": 9, "seed": 9}
+    others = {rouge(["a"], ["a"], **{name: value}).signature for name, value in changes.items()}
+    assert len(others - {base}) == 5
+
+
+def test_warnings():
+    result = rouge(["a b", "c"], ["a b", ""])
+    assert any("1 documents have an empty summary" in w for w in result.warnings)
+    assert any("ROUGE-Lsum is ROUGE-L" in w for w in result.warnings)
+    assert result.f1("rouge1") == pytest.approx(50)
+
+
+def test_errors():
+    with pytest.raises(ConfigurationError, match="at least one"):
+        rouge([], [])
+    with pytest.raises(ConfigurationError, match="2 references and 1 summaries"):
+        rouge(["a", "b"], ["a"])
+    for name in ("rouge_workers", "rouge_resamples"):
+        with pytest.raises(ConfigurationError, match="must not be negative"):
+            RougeScorer(RougeConfig(**{name: -1}))
+    with pytest.raises(ConfigurationError, match="--rouge-boundary"):
+        RougeScorer(RougeConfig(rouge_boundary=" "))
+
+
+def test_scorer_sees_documents_added_after_a_score():
+    scorer = RougeScorer(RougeConfig(rouge_resamples=10))
+    scorer.add_string("a b", "a b")
+    assert scorer.score() == pytest.approx(100)
+    scorer.add_string("a b", "c d")
+    assert scorer.score() == pytest.approx(50)
+
+
+def test_fairseq_generate(run_generate, toy_data, tiny_checkpoint):
+    output = run_generate(
+        *[toy_data.bin, "--path", tiny_checkpoint, "--gen-subset", "test", "--beam", 1],
+        *["--scoring", "rouge", "--rouge-stemmer", "--rouge-resamples", 20, "--cpu"],
+    ).output
+    texts = {
+        kind: dict(re.findall(r"^{}-(\d+)\t(.*)$".format(kind), output, re.M)) for kind in "TD"
+    }
+    assert len(texts["T"]) == len(texts["D"]) == toy_data.sizes["test"]
+    names = sorted(texts["T"])
+    expected = rouge(
+        [texts["T"][n] for n in names],
+        [texts["D"][n].split("\t")[1] for n in names],
+        stemmer=True,
+        resamples=0,
+    )
+    figures = "/".join("{:.2f}".format(expected.f1(metric)) for metric in METRICS)
+    assert "Generate test with beam=1: ROUGE-1/2/L/Lsum F1 = " + figures in output
+    assert "stem:porter|sent:<q>|mean:documents|bs:20|seed:12345" in output
+
+
+@pytest.mark.skipif(not STORIES.is_dir(), reason="needs ../shared/data/cnn_dm_sample")
+def test_lead_baseline_is_near_the_literature():
+    """Narayan et al. (2018), CNN: ROUGE-1/2/L of Lead 29.1 / 11.1 / 25.9."""
+    done = subprocess.run(
+        [sys.executable, "scripts/lead_baseline.py", "--stories", str(STORIES / "cnn_stories.tgz")]
+        + ["--ids", str(STORIES / "test_ids.txt"), "--stemmer"],
+        cwd=str(ROOT),
+        stdout=subprocess.PIPE,
+        universal_newlines=True,
+        check=True,
+    )
+    assert "Lead-3 of 300 documents" in done.stdout
+    figures = [float(n) for n in re.search(r"F1 = ([\d./]+)", done.stdout).group(1).split("/")]
+    assert figures[0] == pytest.approx(29.1, abs=1.5)
+    assert figures[1] == pytest.approx(11.1, abs=1.5)
+    assert figures[3] == pytest.approx(25.9, abs=1.5)
