@@ -1,0 +1,1 @@
+"""Tasks that fairseq lacks. fairseq imports the modules of this folder by itself."""
