@@ -1,5 +1,7 @@
 """fairseq-preprocess, run in this process."""
 
+import argparse
+import logging
 from pathlib import Path
 from typing import List, Sequence, Set
 
@@ -34,12 +36,19 @@ def binarise(
     if joined_dictionary:
         words.append("--joined-dictionary")
     handlers = preprocess.logger.handlers[:]
+    preprocess.logger.addFilter(_says_something)
     try:
         preprocess.main(options.get_preprocessing_parser().parse_args(words))
     finally:  # the log file, or the next run in this process would write to it
         for handler in set(preprocess.logger.handlers) - set(handlers):
             handler.close()
             preprocess.logger.removeHandler(handler)
+        preprocess.logger.removeFilter(_says_something)
+
+
+def _says_something(record: logging.LogRecord) -> bool:
+    """False for the dump of all options, most of which preprocessing does not even have."""
+    return not isinstance(record.msg, argparse.Namespace)
 
 
 def read_types(folder: Path, language: str) -> Set[str]:

@@ -65,10 +65,22 @@ class Processor:
 
     Args:
         folder: a prepared folder, with the settings and the subword model.
+        source_lang, target_lang: the direction, which may be the reverse of the folder's.
+
+    Raises:
+        ConfigurationError: the folder is not one, or holds other languages.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, source_lang: str, target_lang: str):
         self.settings = Processing.load(folder)
+        prepared = {self.settings.source_lang, self.settings.target_lang}
+        if {source_lang, target_lang} != prepared:
+            raise ConfigurationError(
+                "the model translates {} to {}, but {} was prepared for {}: name the right folder "
+                "with --data".format(
+                    source_lang, target_lang, folder, " and ".join(sorted(prepared))
+                )
+            )
         kind = KINDS[self.settings.subword]
         model = Path(folder) / kind.file_name
         if not model.is_file():
@@ -76,8 +88,8 @@ class Processor:
                 "{} is missing: copy it from the folder that was prepared".format(model)
             )
         self.subwords = kind(model)
-        self._source = self.settings.tokenise(self.settings.source_lang)
-        self._target = self.settings.tokenise(self.settings.target_lang)
+        self._source = self.settings.tokenise(source_lang)
+        self._target = self.settings.tokenise(target_lang)
 
     def encode(self, line: str) -> str:
         """Subwords of a raw source line, separated by spaces."""

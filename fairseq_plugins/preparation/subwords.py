@@ -49,6 +49,11 @@ class BytePairEncoding:
         """Pieces separated by spaces."""
         return self._bpe.segment(line)
 
+    @staticmethod
+    def is_word_end(pieces: Sequence[str], end: int) -> bool:
+        """Whether a word ends with the piece before position `end`."""
+        return not pieces[end - 1].endswith("@@")
+
     def join(self, line: str) -> str:
         """Words from pieces."""
         return (line + " ").replace("@@ ", "").rstrip()
@@ -95,6 +100,11 @@ class SentencePiece:
     def cut(self, line: str) -> str:
         """Pieces separated by spaces."""
         return " ".join(self._processor.encode(line, out_type=str))
+
+    @staticmethod
+    def is_word_end(pieces: Sequence[str], end: int) -> bool:
+        """Whether a word ends with the piece before position `end`."""
+        return end == len(pieces) or pieces[end].startswith("\u2581")
 
     def join(self, line: str) -> str:
         """Text from pieces."""

@@ -1,0 +1,209 @@
+"""scripts/translate.py with a tiny model on what scripts/prepare_translation.py made."""
+
+import io
+import random
+import re
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.translator import Translator, find_checkpoint
+from tests.preparation.conftest import script  # noqa: F401  (a fixture)
+
+NUMBERS = "eins zwei drei vier acht neun".split()
+ENGLISH = dict(zip(NUMBERS, "one two three four eight nine".split()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, script):  # noqa: F811
+    """Numbers in German and English, prepared once with each kind of subwords."""
+    generator = random.Random(1)
+    folder = tmp_path_factory.mktemp("numbers")
+    for split, size in (("train", 300), ("valid", 10)):
+        lines = [
+            [generator.choice(NUMBERS) for _ in range(generator.randint(1, 5))] for _ in range(size)
+        ]
+        for side, word in (("de", str), ("en", ENGLISH.get)):
+            text = "".join(" ".join(map(word, line)).capitalize() + ".\n" for line in lines)
+            (folder / "{}.{}".format(split, side)).write_text(text, encoding="utf-8")
+    for name, options in (("bpe", []), ("pieces", ["--subword", "sentencepiece"])):
+        script("prepare_translation").main(
+            [str(folder / name), "--source-lang", "de", "--target-lang", "en", "--lowercase"]
+            + ["--train", str(folder / "train"), "--valid", str(folder / "valid")]
+            + ["--vocab-size", "32", "--workers", "1"]
+            + options
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder, run_train, train_args):
+    """A folder with a checkpoint that has learnt something; no source longer than 24 subwords."""
+    run_train(
+        *(folder / "bpe", *train_args, "--save-dir", folder / "model", "--max-update", 60),
+        *("--source-lang", "de", "--target-lang", "en", "--no-epoch-checkpoints"),
+        *("--max-source-positions", 24, "--max-target-positions", 40, "--lr", 0.01),
+    )
+    return folder / "model"
+
+
+@pytest.fixture
+def translate(script, model, monkeypatch, capsys):  # noqa: F811
+    main = script("translate").main
+
+    def translate(text, *words):
+        raw = text if isinstance(text, bytes) else text.encode("utf-8")
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
+        main(["--model", str(model), "--cpu"] + [str(word) for word in words])
+        said = capsys.readouterr()
+        return said.out, said.err
+
+    return translate
+
+
+SENTENCES = ["Eins.", "Zwei drei.", "Acht neun eins vier.", "Neun!", "Vier & acht acht."]
+
+
+def test_lines_keep_their_order_and_company_changes_nothing(translate):
+    alone = [translate(line + "\n")[0] for line in SENTENCES]
+    assert len(set(alone)) > 2, "the model says the same to everything: nothing is tested"
+    shuffled = SENTENCES[::-1] + SENTENCES * 3
+    expected = "".join(alone[::-1] + alone * 3)
+    text = "\n".join(shuffled) + "\n"
+    for words in ([], ["--max-tokens", 30], ["--buffer", 3], ["--buffer", 1]):
+        out, err = translate(text, *words)
+        assert out == expected
+        assert err == ""
+
+
+def test_it_is_what_fairseq_interactive_says(translate, folder, model, run_interactive):
+    translator = Translator([model], cpu=True)
+    sources = [translator.processor.encode(line) for line in SENTENCES]
+    log = run_interactive(
+        *(folder / "bpe", "--path", model / "checkpoint_best.pt", "--beam", 5, "--cpu"),
+        *("--source-lang", "de", "--target-lang", "en"),
+        stdin="".join(line + "\n" for line in sources),
+    ).output
+    pieces = re.findall(r"^H-\d+\t\S+\t(.*)$", log, re.MULTILINE)
+    assert len(pieces) == len(SENTENCES)
+    expected = [translator.processor.decode(line) for line in pieces]
+    assert translate("\n".join(SENTENCES))[0].split("\n")[:-1] == expected
+    assert "@@" not in "".join(expected) and not any("&amp;" in line for line in expected)
+
+
+def test_empty_lines_stay_where_they_are(translate):
+    out, _ = translate("\nEins.\n \t\n\u00a0\n\nZwei.")
+    lines = out.split("\n")
+    assert [bool(line) for line in lines] == [False, True, False, False, False, True, False]
+    assert translate("")[0] == ""
+
+
+def test_a_line_too_long_is_translated_in_parts(translate, model):
+    translator = Translator([model], cpu=True)
+    assert translator.max_source == 23
+    parts = ["Eins zwei drei vier.", "Acht neun eins zwei drei vier acht.", "Neun neun."]
+    assert all(len(translator.processor.encode(part).split()) <= 23 for part in parts)
+    out, err = translate("Eins.\n" + " ".join(parts * 4) + "\nZwei.\n")
+    assert len(out.split("\n")) == 4
+    assert "1 line(s) longer than 23 subwords" in err and err.rstrip().endswith("parts: 2")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "pieces"])
+def test_parts_end_with_sentences_or_else_words(folder, model, kind):
+    translator = Translator([model], cpu=True)
+    subwords = translator.processor.subwords
+    if kind == "pieces":
+        from fairseq_plugins.preparation.processing import Processor
+
+        subwords = Processor(folder / "pieces", "de", "en").subwords
+        translator.processor.subwords = subwords
+
+    def parts(line, limit):
+        translator.max_source = limit
+        pieces = subwords.cut(line).split()
+        cut = translator._within_limit(pieces)
+        assert [piece for part in cut for piece in part] == pieces
+        assert all(0 < len(part) <= limit for part in cut)
+        return [subwords.join(" ".join(part)) for part in cut]
+
+    def length(line):
+        return len(subwords.cut(line).split())
+
+    assert parts("eins zwei", 23) == ["eins zwei"]
+    limit = length("eins zwei drei . vier")
+    assert parts("eins zwei drei . vier acht .", limit) == ["eins zwei drei .", "vier acht ."]
+    limit = length("eins zwei drei vier")
+    words = parts("eins zwei drei vier acht neun eins", limit)
+    assert len(words) > 1 and " ".join(words) == "eins zwei drei vier acht neun eins"
+    assert "".join(parts("x" * 100, 10)) == "x" * 100
+
+
+def test_a_translation_that_does_not_end_is_told(model):
+    translator = Translator([model], cpu=True)
+    translator.generator.max_len = 2
+    translator.translate(["", "Eins zwei drei."])
+    translator.translate(["Acht neun eins."])
+    assert translator.cut_off == [2, 3]
+
+
+def test_several_models_and_the_reverse_direction(translate, folder, model, run_train, train_args):
+    once = translate("Eins zwei.\n")[0]
+    assert translate("Eins zwei.\n", "--model", model, model / "checkpoint_last.pt")[0] == once
+    run_train(
+        *(folder / "bpe", *train_args, "--save-dir", folder / "reverse", "--max-update", 1),
+        *("--source-lang", "en", "--target-lang", "de"),
+    )
+    translator = Translator([folder / "reverse"], cpu=True)
+    tokens = translator.processor.subwords.join(translator.processor.encode("It's one."))
+    assert tokens == "it &apos;s one ."  # as English is tokenised, not German
+
+
+def test_mistakes_are_told(translate, folder, model, tmp_path):
+    with pytest.raises(ConfigurationError, match="has neither checkpoint_best.pt nor"):
+        translate("", "--model", tmp_path)
+    with pytest.raises(ConfigurationError, match="absent does not exist"):
+        translate("", "--model", tmp_path / "absent")
+    with pytest.raises(ConfigurationError, match="no dictionaries"):
+        translate("", "--data", tmp_path)
+    shutil.copytree(str(folder / "bpe"), str(tmp_path / "other"))
+    with open(str(tmp_path / "other" / "dict.de.txt"), "a", encoding="utf-8") as dictionary:
+        dictionary.write("another 1\n")
+    with pytest.raises(ConfigurationError, match="not trained with the dictionaries in"):
+        translate("", "--data", tmp_path / "other")
+    with pytest.raises(ConfigurationError, match="standard input, line 2: byte 0xff"):
+        translate(b"Eins.\n\xff\n")
+    with pytest.raises(ConfigurationError, match="--fp16 needs a GPU"):
+        translate("", "--fp16")
+    with pytest.raises(SystemExit):
+        translate("", "--beam", "0")
+
+
+def test_a_data_folder_that_moved_is_named(folder, model, tmp_path):
+    moved = folder / "moved"
+    (folder / "bpe").rename(moved)
+    try:
+        with pytest.raises(ConfigurationError, match="bpe, which is not there: .* with --data"):
+            Translator([model], cpu=True)
+        assert Translator([model], data=moved, cpu=True).translate([""]) == [""]
+        (moved / "preparation.json").rename(tmp_path / "kept.json")
+        with pytest.raises(ConfigurationError, match="preparation.json cannot be used"):
+            Translator([model], data=moved, cpu=True)
+        (tmp_path / "kept.json").rename(moved / "preparation.json")
+        (moved / "bpe.codes").rename(tmp_path / "bpe.codes")
+        with pytest.raises(ConfigurationError, match="bpe.codes is missing"):
+            Translator([model], data=moved, cpu=True)
+        (tmp_path / "bpe.codes").rename(moved / "bpe.codes")
+    finally:
+        moved.rename(folder / "bpe")
+
+
+def test_the_best_checkpoint_is_taken(tmp_path):
+    torch.save({}, str(tmp_path / "checkpoint_last.pt"))
+    assert find_checkpoint(tmp_path).name == "checkpoint_last.pt"
+    torch.save({}, str(tmp_path / "checkpoint_best.pt"))
+    assert find_checkpoint(tmp_path).name == "checkpoint_best.pt"
+    assert find_checkpoint(tmp_path / "checkpoint_last.pt").name == "checkpoint_last.pt"
