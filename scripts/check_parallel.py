@@ -4,8 +4,8 @@
     python scripts/check_parallel.py DIR/train DIR/valid DIR/test --langs de en
 
 Each prefix stands for two files, DIR/train.de and DIR/train.en: UTF-8, one sentence a line, lines
-ended by a line feed and by nothing else. The first mistake is told in one line, with the file and the
-line, and the exit status is 2.
+ended by a line feed and by nothing else. The first mistake is told in one line, with the file and
+the line, and the exit status is 2.
 """
 
 import argparse
@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 from typing import List, Optional, Sequence
 
-# Python and some tools end a line at these, wc and fairseq do not: the sides would drift apart
-LINE_BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+# Python and some tools end a line at some of these, wc and fairseq do not: the sides would drift
+# apart. The others are no text at all; a tab is harmless.
+CONTROLS = "".join(chr(code) for code in range(32) if chr(code) not in "\t\n") + "\x7f"
+FORBIDDEN = CONTROLS + "\x85\u2028\u2029\ufeff"
 
 
 class BadText(ValueError):
@@ -25,8 +27,8 @@ def read_lines(path: Path) -> List[str]:
     """The lines of a text file without their line feeds.
 
     Raises:
-        BadText: no such file, nothing in it, a byte that is not UTF-8, a character that some tools
-            take for the end of a line, or a line without a word.
+        BadText: no such file, nothing in it, a byte that is not UTF-8, a control character or
+            another that some tools take for the end of a line, or a line without a word.
     """
     try:
         raw = path.read_bytes()
@@ -35,19 +37,22 @@ def read_lines(path: Path) -> List[str]:
     if not raw:
         raise BadText(f"{path} is empty")
     lines = []
-    for number, line in enumerate(raw[:-1 if raw.endswith(b"\n") else None].split(b"\n"), 1):
+    for number, line in enumerate(raw[: -1 if raw.endswith(b"\n") else None].split(b"\n"), 1):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
+            byte, column = line[error.start], error.start + 1
             raise BadText(
-                f"{path}, line {number}: byte 0x{line[error.start]:02x} at column {error.start + 1} is "
-                "not UTF-8: convert the file, for example with iconv -f latin1 -t utf-8"
+                f"{path}, line {number}: byte 0x{byte:02x} at column {column} is not UTF-8: "
+                "convert the file, for example with iconv -f latin1 -t utf-8"
             ) from None
-        for character in LINE_BREAKS:
+        for character in FORBIDDEN:
             if character in text:
+                advice = "lines end by a line feed alone, and text has no control characters"
+                if character == "\r":
+                    advice = "lines end by a line feed alone: convert the file with dos2unix"
                 raise BadText(
-                    f"{path}, line {number}: has the character U+{ord(character):04X}, at which some "
-                    "tools end a line: end lines by a line feed alone"
+                    f"{path}, line {number}: has the character U+{ord(character):04X}: {advice}"
                 )
         if not text.strip():
             raise BadText(f"{path}, line {number}: is empty: remove it on both sides")

@@ -237,7 +237,9 @@ um+ziehen | | ist umgezogen | move | town | | | point
 """
 
 # What one goes somewhere for
-ERRANDS = "buy sell read borrow visit help thank congratulate look pick wait talk send study".split()
+ERRANDS = (
+    "buy sell read borrow visit help thank congratulate look pick wait talk send study".split()
+)
 
 # Verbs that go with a time of the clock, and who or what does them
 CLOCK_VERBS = """
@@ -655,9 +657,7 @@ def german_noun(noun: Noun, case: int, plural: bool) -> str:
 
 
 def table(text: str) -> List[List[str]]:
-    return [
-        [cell.strip() for cell in line.split("|")] for line in text.strip().split("\n")
-    ]
+    return [[cell.strip() for cell in line.split("|")] for line in text.strip().split("\n")]
 
 
 def read_nouns() -> List[Noun]:
@@ -680,7 +680,9 @@ def read_nouns() -> List[Noun]:
 
 def read_adjectives() -> List[Adjective]:
     return [
-        Adjective(de, stem, more.replace("-", ""), en, more_en.replace("-", ""), tuple(kinds.split()))
+        Adjective(
+            de, stem, more.replace("-", ""), en, more_en.replace("-", ""), tuple(kinds.split())
+        )
         for de, stem, more, en, more_en, kinds in table(ADJECTIVES)
     ]
 
@@ -964,7 +966,9 @@ class Clause:
 
     def complement(self, skip: Sequence[str] = ()) -> List[str]:
         """All that follows the English verb."""
-        parts = [part for part in self.parts if part.slot in ENGLISH_ORDER and part.slot not in skip]
+        parts = [
+            part for part in self.parts if part.slot in ENGLISH_ORDER and part.slot not in skip
+        ]
         parts.sort(key=lambda part: ENGLISH_ORDER.index(part.slot))
         words = [part.english for part in parts]
         if self.verb.particle:
@@ -973,7 +977,9 @@ class Clause:
             words.insert(1 if split else 0, self.verb.particle)
         return [word for word in words if word]
 
-    def english_clause(self, skip: Sequence[str] = (), front: str = "", subject: bool = True) -> str:
+    def english_clause(
+        self, skip: Sequence[str] = (), front: str = "", subject: bool = True
+    ) -> str:
         """A statement; the phrase in slot ``front`` opens it."""
         auxiliary, rest, finite = self.english_verbs()
         frequency = self.part("frequency")
@@ -1011,7 +1017,9 @@ class Clause:
 class State(Clause):
     """Somebody is or has something; ``tense`` is present, past or unreal (if she were, had)."""
 
-    def __init__(self, subject: Phrase, german: str, english: str, tense: str, parts: Sequence[Part]):
+    def __init__(
+        self, subject: Phrase, german: str, english: str, tense: str, parts: Sequence[Part]
+    ):
         super().__init__(subject, SEIN_VERB, tense, tense, parts)
         self.sein, self.be = german == "sein", english == "be"
 
@@ -1168,8 +1176,12 @@ class Grammar:
             )
             for case in range(4)
         )
-        text = join([adjective.english if adjective else "",
-                     noun.english_plural if plural else noun.english])
+        text = join(
+            [
+                adjective.english if adjective else "",
+                noun.english_plural if plural else noun.english,
+            ]
+        )
         text = with_article(text) if english == "a" else join([english, text])
         return Phrase(
             cases,
@@ -1254,9 +1266,7 @@ class Grammar:
                 [(4, "the"), (3, "number"), (1, "many"), (2, "own"), (1, "this")]
             )
         else:
-            determiner = self.weighted(
-                [(4, "the"), (4, "a"), (3, "own"), (1, "this"), (1, "of")]
-            )
+            determiner = self.weighted([(4, "the"), (4, "a"), (3, "own"), (1, "this"), (1, "of")])
         if determiner == "of":
             possessor = self.phrase(self.noun(["family"]), "own", False, None, owner)
         count = 2 + self.below(11)
@@ -1269,7 +1279,9 @@ class Grammar:
             # "Ich sehe sie" could be one woman or several people, so this is left out
             keys = ["ich", "du", "wir", "ihr", "er"] + (["sie", "they"] if case == DAT else [])
             alike = [group for group in (("ich", "wir"), ("du", "ihr", "Sie")) if key in group]
-            return self.pronoun(self.pick([k for k in keys if k != key and k not in sum(alike, ())]))
+            return self.pronoun(
+                self.pick([k for k in keys if k != key and k not in sum(alike, ())])
+            )
         while True:
             by_name = "person" in kinds and self.chance(0.2)
             phrase = self.name() if by_name else self.somebody(key, kinds)
@@ -1338,8 +1350,15 @@ class Grammar:
         "none" is a present without such a word. ``timeless`` leaves all words of time out.
         """
         weights = {
-            "past": 40, "now": 10, "none": 14, "habit": 12, "future": 9, "werden": 6, "modal": 14,
-            "modal_past": 5, "would": 1,
+            "past": 40,
+            "now": 10,
+            "none": 14,
+            "habit": 12,
+            "future": 9,
+            "werden": 6,
+            "modal": 14,
+            "modal_past": 5,
+            "would": 1,
         }
         tense = self.weighted([(weights[name], name) for name in tenses.split()])
         verb = self.pick(
@@ -1508,8 +1527,9 @@ class Grammar:
     def because_clause(self) -> Pair:
         """Something happens because of, or in spite of, something else."""
         past = self.chance(0.5)
-        german, english = self.pick([("weil", "because"), ("weil", "because"),
-                                     ("obwohl", "although")])
+        german, english = self.pick(
+            [("weil", "because"), ("weil", "because"), ("obwohl", "although")]
+        )
         first = self.people()
         tenses = "past modal_past" if past else "now none future werden modal"
         sub_first = self.chance(0.3)
@@ -1534,9 +1554,7 @@ class Grammar:
                 f"{english} {english_reason}, {clause.english_clause()}",
             )
         main, english_main = self.main_clause(clause)
-        return sentence(
-            f"{main}, {german} {reason}", f"{english_main} {english} {english_reason}"
-        )
+        return sentence(f"{main}, {german} {reason}", f"{english_main} {english} {english_reason}")
 
     def if_clause(self) -> Pair:
         who = self.people()
@@ -1577,8 +1595,9 @@ class Grammar:
     def described(self, who: Phrase) -> Tuple[str, str]:
         """A German predicate with its finite verb, and the English one, of a person."""
         if self.chance(0.4):
-            city, english_city, _ = self.pick([row for row in self.places if "in " == row[0][:3]
-                                               and "city" in row[2]])
+            city, english_city, _ = self.pick(
+                [row for row in self.places if "in " == row[0][:3] and "city" in row[2]]
+            )
             verb = read_verb(["wohnen", "", "", "live", "", "", "", ""])
             clause = Clause(who, verb, "present", "present", [Part("place", city, english_city)])
         else:
@@ -1662,9 +1681,7 @@ class Grammar:
         verb = self.pick(verbs)
         tense = "present" if "state" in verb.flags else "past"
         clause = Clause(self.people(), verb, {"past": "perfect"}.get(tense, tense), tense, [part])
-        return sentence(
-            f"{clause.verb_second()}, {german}", f"{clause.english_clause()} {english}"
-        )
+        return sentence(f"{clause.verb_second()}, {german}", f"{clause.english_clause()} {english}")
 
     def passive(self) -> Pair:
         verbs = [
@@ -1854,8 +1871,9 @@ class Grammar:
             forms, past_forms = ("gibt es", "gibt es"), ("gab es", "gab es")
         plural = self.chance(0.5)
         determiner = self.pick(["number", "many"]) if plural else "a"
-        what = self.phrase(noun, determiner, plural, self.adjective(noun, 0.5), "ich",
-                           2 + self.below(11))
+        what = self.phrase(
+            noun, determiner, plural, self.adjective(noun, 0.5), "ich", 2 + self.below(11)
+        )
         past = self.chance(0.25)
         case = ACC if "es" in forms[0] else NOM
         german = (past_forms if past else forms)[plural]
@@ -1873,10 +1891,12 @@ class Grammar:
         else:
             subject = self.phrase(self.noun([kind]), "the")
             if kind == "vehicle":
-                city, english_city, _ = self.pick([row for row in self.directions
-                                                   if "town" in row[2]])
+                city, english_city, _ = self.pick(
+                    [row for row in self.directions if "town" in row[2]]
+                )
                 if verb.base == "arrive":
-                    city, english_city = city.replace("nach", "aus"), english_city.replace("to", "from")
+                    city = city.replace("nach", "aus")
+                    english_city = english_city.replace("to", "from")
                 subject = subject._replace(
                     cases=tuple(f"{case} {city}" for case in subject.cases),
                     subject=f"{subject.subject} {english_city}",
@@ -1907,9 +1927,7 @@ class Grammar:
             )
         if shape == "when":
             clause = clause.without("clock")
-            return sentence(
-                "wann " + clause.verb_first(), "when " + clause.english_question(), "?"
-            )
+            return sentence("wann " + clause.verb_first(), "when " + clause.english_question(), "?")
         if shape == "question":
             return sentence(clause.verb_first(), clause.english_question(), "?")
         return sentence(*self.main_clause(clause))
@@ -1978,7 +1996,12 @@ def splits(
         while len(pairs) < sizes[split]:
             pair = grammar.pair()
             words = [len(text.split()) for text in pair]
-            if min(words) < shortest or max(words) > longest or pair.german in german or used & set(pair):
+            if (
+                min(words) < shortest
+                or max(words) > longest
+                or pair.german in german
+                or used & set(pair)
+            ):
                 misses += 1
                 if misses > 1000 + 20 * sizes[split]:
                     raise ValueError(
@@ -2009,8 +2032,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", metavar="OUT_DIR", help="where to write train.de ... test.en")
     parser.add_argument("--pairs", type=int, default=10000, help="training pairs (default 10000)")
-    parser.add_argument("--held-out", type=int, default=500,
-                        help="pairs of valid and of test, each (default 500)")
+    parser.add_argument(
+        "--held-out", type=int, default=500, help="pairs of valid and of test, each (default 500)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="another seed, another corpus")
     args = parser.parse_args()
     for name, value in (("--pairs", args.pairs), ("--held-out", args.held_out)):
