@@ -17,7 +17,7 @@ BOUNDARY = "<q>"
 # Not the end of a sentence although a full stop and a capital follow.
 ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof sen rep gov gen col capt lt sgt maj cmdr adm rev hon st sr jr vs etc inc "
-    "ltd co corp no jan feb mar apr jun jul aug sep sept oct nov dec fig figs eq al e.g i.e u.s "
+    "ltd co corp jan feb mar apr jun jul aug sep sept oct nov dec fig figs eq al e.g i.e u.s "
     "u.k u.n a.m p.m d.c ph.d".split()
 )
 _END = re.compile(
@@ -49,6 +49,8 @@ def split_sentences(text: str) -> List[str]:
     for found in _END.finditer(text):
         last = re.split(r"[^\w.]", text[start : found.start()])[-1].lower()
         if found.group()[0] == "." and (last in ABBREVIATIONS or re.fullmatch(r"[a-z]", last)):
+            continue
+        if last == "no" and text[found.end()].isdigit():  # No. 1
             continue
         sentences.append(text[start : found.end()].strip())
         start = found.end()

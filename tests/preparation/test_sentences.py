@@ -1,0 +1,47 @@
+"""Sentences survive being written in one line, and are found in running text."""
+
+import pytest
+
+from fairseq_plugins.preparation.sentences import (
+    join_sentences,
+    separate_sentences,
+    split_sentences,
+)
+
+
+def test_joined_sentences_come_apart_again():
+    sentences = ["Rain fell .", "It stopped \u2013 at 5 p.m.", "End"]
+    line = join_sentences(sentences)
+    assert "\n" not in line and line.count("<q>") == 2
+    assert separate_sentences(line) == sentences
+
+
+def test_white_space_of_any_kind_is_one_space_and_empty_sentences_vanish():
+    line = join_sentences(["a\u2028b\x85c\td\r\ne", "", " \xa0 ", "f"])
+    assert line == "a b c d e <q> f"
+    assert separate_sentences("<q> a <q><q> b \n\n") == ["a", "b"]
+
+
+def test_boundary_touching_words_as_pieces_joined_have_it():
+    assert separate_sentences("Rain fell.<q> It stopped.") == ["Rain fell.", "It stopped."]
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("It fell. It rose.", ["It fell.", "It rose."]),
+        ("It fell! Why? Nobody knows", ["It fell!", "Why?", "Nobody knows"]),
+        ('He said "no." She left.', ['He said "no."', "She left."]),
+        ("(CNN)U.S. President Obama spoke. He", ["(CNN)U.S. President Obama spoke.", "He"]),
+        ("It is No. 1. She said no. He left.", ["It is No. 1.", "She said no.", "He left."]),
+        ("Mr. Smith met Dr. J. Jones Jr. Monday.", ["Mr. Smith met Dr. J. Jones Jr. Monday."]),
+        ("It rose 3.5 percent. 2014 was worse.", ["It rose 3.5 percent.", "2014 was worse."]),
+        ("we need to close ... gaps", ["we need to close ... gaps"]),
+        ("", []),
+        ("   ", []),
+    ],
+)
+def test_sentences_of_running_text(text, expected):
+    found = split_sentences(text)
+    assert found == expected
+    assert " ".join(found) == " ".join(text.split())  # nothing is lost

@@ -1,0 +1,117 @@
+"""Stories are read from the archive whole, and a broken one is known by its name."""
+
+import hashlib
+import io
+import tarfile
+
+import pytest
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.stories import parse_story, read_ids, read_stories
+
+STORY = (
+    "LONDON, England (CNN) -- Rain fell\n\nIt Stopped.\n\n\n"
+    "@highlight\n\nRain fell in London\n\n@highlight\n\nIt stopped ."
+)
+
+
+def pack(path, stories):
+    with tarfile.open(str(path), "w:gz") as archive:
+        for name, content in stories.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def test_article_and_highlights():
+    story = parse_story("id", STORY.encode())
+    assert story.article == ["LONDON, England (CNN) -- Rain fell.", "It Stopped."]
+    assert story.highlights == ["Rain fell in London .", "It stopped ."]
+    assert story.id == "id" and story.problem == ""
+
+
+def test_full_stops_only_where_nothing_ends_the_sentence():
+    for end in ("!", "?", ".", '"', "'", ")", "\u201d"):
+        assert parse_story("id", ("It fell" + end).encode()).article == ["It fell" + end]
+    story = parse_story("id", STORY.encode(), add_full_stops=False)
+    assert story.article[0].endswith("fell") and story.highlights[0].endswith("London")
+
+
+@pytest.mark.parametrize(
+    "article, expected",
+    [
+        ("LONDON, England (CNN) -- Rain fell.", ["Rain fell."]),
+        ("(CNN)Rain fell.", ["Rain fell."]),
+        ("Coral Gables, Florida (CNN)Rain fell.", ["Rain fell."]),
+        ("Rain fell. Asked by a reporter (CNN) he said so.", None),
+        (
+            "By \n\n. \n\nJane Doe \n\n. \n\nPUBLISHED: \n\n. \n\n10:20 EST, 6 June 2013 \n\n. \n\n"
+            "| \n\n. \n\nUPDATED: \n\n. \n\n11:20 EST, 6 June 2013 \n\n. \n\nRain fell.\n\nOn us.",
+            ["Rain fell.", "On us."],
+        ),
+        ("By Monday the rain had stopped.", None),
+    ],
+)
+def test_prefix_is_dropped_on_request_alone(article, expected):
+    content = (article + "\n\n@highlight\n\nx").encode()
+    kept = parse_story("id", content, add_full_stops=False).article
+    assert " ".join(kept) == " ".join(article.split())
+    assert parse_story("id", content, drop_prefix=True).article == (expected or kept)
+
+
+@pytest.mark.parametrize(
+    "content, problem",
+    [
+        (b"", "empty"),
+        (b"  \n\n@highlight\n\n", "empty"),
+        (b"@highlight\n\nRain fell", "no article"),
+        (b"Rain fell.\n\n@highlight\n\n", "no highlights"),
+        (b"Rain f\xe9ll.\n\n@highlight\n\nx", "byte 6 is not UTF-8"),
+    ],
+)
+def test_problems(content, problem):
+    assert parse_story("id", content).problem == problem
+
+
+def test_line_ends_of_any_system_and_a_byte_order_mark():
+    windows = ("\ufeff" + STORY.replace("\n", "\r\n")).encode()
+    assert parse_story("id", windows) == parse_story("id", STORY.encode())
+
+
+def test_archives_are_read_in_order(tmp_path):
+    first = pack(
+        tmp_path / "a.tgz",
+        {"cnn/stories/b.story": STORY.encode(), "cnn/README": b"no", "cnn/stories/a.story": b""},
+    )
+    second = pack(tmp_path / "b.tgz", {"c.story": STORY.encode()})
+    assert [(s.id, s.problem) for s in read_stories([first, second])] == [
+        ("b", ""),
+        ("a", "empty"),
+        ("c", ""),
+    ]
+
+
+def test_bad_archives_are_named(tmp_path):
+    good = pack(tmp_path / "good.tgz", {"a.story": bytes(range(256)) * 400})
+    cut = tmp_path / "cut.tgz"
+    cut.write_bytes(good.read_bytes()[:-200])
+    other = tmp_path / "other.tgz"
+    other.write_bytes(b"<html>not found</html>")
+    none = pack(tmp_path / "none.tgz", {"readme": b"x"})
+    for path in (cut, other, none, tmp_path / "missing.tgz"):
+        with pytest.raises(ConfigurationError, match=path.name):
+            list(read_stories([path]))
+
+
+def test_ids_from_urls_names_and_ids(tmp_path):
+    url = "http://web.archive.org/web/2015id_/http://www.cnn.com/rain"
+    path = tmp_path / "ids.txt"
+    path.write_text(url + "\nabc.story\r\n\ndef\n")
+    assert read_ids(path) == [hashlib.sha1(url.encode()).hexdigest(), "abc", "def"]
+    path.write_text("abc\nnot an id\n")
+    with pytest.raises(ConfigurationError, match="ids.txt, line 2: 'not an id'"):
+        read_ids(path)
+    path.write_text("\n")
+    with pytest.raises(ConfigurationError, match="empty"):
+        read_ids(path)

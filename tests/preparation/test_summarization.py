@@ -1,0 +1,244 @@
+"""Preparation for summarization: nothing lost, everything counted, from each form of input."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data.data_utils import post_process
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.sentences import join_sentences, separate_sentences
+
+STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "cnn_dm_sample"
+WORDS = "rain snow hail wind fell rose stopped began in on the a city river Monday night".split()
+SMALL = ["--vocab-size", "48", "--workers", "1"]
+
+
+def article(number):
+    return "Story {} said. ".format(number) + " ".join(
+        WORDS[(number * k + k * k) % len(WORDS)] for k in range(1, 10 + number % 7)
+    ) + "."
+
+
+def summary(number):
+    return ["The {} fell .".format(WORDS[number % 4]), "It {} .".format(WORDS[4 + number % 4])]
+
+
+def dictionary_text(folder, split, side):
+    """What the binary data says, joined to text as fairseq-generate does it."""
+    dictionary = Dictionary.load(str(folder / "dict.{}.txt".format(side)))
+    data = indexed_dataset.make_dataset(
+        str(folder / "{}.source-target.{}".format(split, side)), "mmap", dictionary=dictionary
+    )
+    return [post_process(dictionary.string(data[i]), "sentencepiece") for i in range(len(data))]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """40 stories, three of them of no use, and lists: 30 / 5 / 5, the last of all being broken."""
+    folder = tmp_path_factory.mktemp("archive")
+    broken = {7: b"@highlight\n\nRain fell", 8: b"", 39: b"\xff"}
+    with tarfile.open(str(folder / "stories.tgz"), "w:gz") as tar:
+        for number in range(42):  # two in no list
+            text = article(number) + "".join("\n\n@highlight\n\n" + s for s in summary(number))
+            content = broken.get(number, text.encode())
+            member = tarfile.TarInfo("cnn/stories/story{}.story".format(number))
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    lists = []
+    for split, numbers in (("train", range(30)), ("val", range(30, 35)), ("test", range(35, 40))):
+        lists.append(folder / (split + ".txt"))
+        lists[-1].write_text("".join("story{}\n".format(number) for number in numbers))
+    return folder / "stories.tgz", lists
+
+
+def arguments(archive, destination, *more):
+    stories, lists = archive
+    words = [destination, "--stories", stories, "--split-ids", *lists, *SMALL, *more]
+    return [str(word) for word in words]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory, archive, script):
+    folder = tmp_path_factory.mktemp("prepared") / "data"
+    script("prepare_cnn_dm").main(arguments(archive, folder, "--max-source", "20"))
+    return folder
+
+
+def test_stories_arrive_in_their_splits_with_their_names(prepared):
+    ids = {
+        split: (prepared / "text/raw" / (split + ".id")).read_text().split()
+        for split in ("train", "valid", "test")
+    }
+    assert ids["train"] == ["story{}".format(n) for n in range(30) if n not in (7, 8)]
+    assert ids["valid"] == ["story{}".format(n) for n in range(30, 35)]
+    assert ids["test"] == ["story{}".format(n) for n in range(35, 39)]
+    targets = (prepared / "text/raw/test.target").read_text().splitlines()
+    assert targets == [join_sentences(summary(n)) for n in range(35, 39)]
+
+
+def test_broken_stories_are_named(prepared):
+    left_out = (prepared / "left_out.txt").read_text().splitlines()
+    assert left_out == [
+        "train\tstory7\tno article",
+        "train\tstory8\tempty",
+        "test\tstory39\tbyte 0 is not UTF-8",
+    ]
+    report = (prepared / "report.txt").read_text()
+    assert "3 documents were left out" in report and "1  not UTF-8" in report
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_sentence_boundaries_and_case_survive_binarisation(prepared, split):
+    raw = (prepared / "text/raw" / (split + ".target")).read_text().splitlines()
+    text = dictionary_text(prepared, split, "target")
+    assert [separate_sentences(line) for line in text] == [separate_sentences(line) for line in raw]
+    assert all(len(separate_sentences(line)) == 2 for line in text)
+
+
+def test_cut_sources_are_prefixes_and_counted(prepared):
+    raw = (prepared / "text/raw/train.source").read_text().splitlines()
+    cut_text = (prepared / "text/pieces/train.source").read_text(encoding="utf-8")
+    pieces = [line.split() for line in cut_text.splitlines()]
+    text = dictionary_text(prepared, "train", "source")
+    assert max(map(len, pieces)) == 20
+    assert all(line.startswith(start) for line, start in zip(raw, text))
+    cut = sum(line != start for line, start in zip(raw, text))
+    assert 0 < cut
+    report = (prepared / "report.txt").read_text()
+    assert "train: {} of 28 sources were cut off after 20 pieces".format(cut) in report
+
+
+def test_one_dictionary_for_both_sides(prepared):
+    source = (prepared / "dict.source.txt").read_text(encoding="utf-8")
+    assert source == (prepared / "dict.target.txt").read_text(encoding="utf-8")
+    assert "\n<q> " in "\n" + source
+
+
+def test_processes_change_nothing(prepared, archive, script, tmp_path, monkeypatch):
+    from fairseq_plugins.preparation import workers
+
+    monkeypatch.setattr(workers, "LINES_PER_CHUNK", 3)
+    monkeypatch.setattr(workers, "CHUNKS_PER_WINDOW", 2)
+    folder = tmp_path / "data"
+    script("prepare_cnn_dm").main(
+        arguments(archive, folder, "--max-source", "20", "--workers", "2")
+    )
+    for path in sorted(prepared.rglob("*")):
+        if path.is_file() and path.suffix != ".log":
+            assert path.read_bytes() == (folder / path.relative_to(prepared)).read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--expect", "30,5,5"], "28 / 5 / 4 documents came out instead of 30 / 5 / 5"),
+        (["--expect", "many"], "--expect 'many'"),
+        (["--max-source", "0"], "--max-source 0"),
+        (["--vocab-size", "9999"], "--vocab-size 9999 does not fit"),
+    ],
+)
+def test_wrong_numbers_are_refused(archive, script, tmp_path, words, message):
+    with pytest.raises(ConfigurationError, match=message):
+        script("prepare_cnn_dm").main(arguments(archive, tmp_path / "data", *words))
+
+
+def test_missing_stories_and_stories_named_twice_are_refused(archive, script, tmp_path):
+    stories, (train, valid, test) = archive
+    more = tmp_path / "more.txt"
+    more.write_text("story35\nelsewhere\n")
+    prepare = script("prepare_cnn_dm").main
+    with pytest.raises(ConfigurationError, match=r"1 listed stories are not .*\(elsewhere\)"):
+        prepare(arguments((stories, [train, valid, more]), tmp_path / "missing"))
+    with pytest.raises(ConfigurationError, match="story35 is named twice, in valid and in test"):
+        prepare(arguments((stories, [train, more, test]), tmp_path / "twice"))
+
+
+def write_pairs(folder, sizes):
+    for split, numbers in sizes.items():
+        (folder / (split + ".source")).write_text("".join(article(n) + "\n" for n in numbers))
+        (folder / (split + ".target")).write_text(
+            "".join(join_sentences(summary(n)) + "\n" for n in numbers)
+        )
+
+
+SIZES = {"train": range(30), "valid": range(30, 35)}
+
+
+@pytest.fixture(scope="module")
+def from_pairs(tmp_path_factory, script):
+    folder = tmp_path_factory.mktemp("pairs")
+    write_pairs(folder, SIZES)
+    words = [folder / "data", "--train", folder / "train", "--valid", folder / "valid", *SMALL]
+    script("prepare_summarization").main([str(word) for word in words])
+    return folder / "data"
+
+
+@pytest.mark.parametrize("form", ["lists", "lines"])
+def test_json_lines_give_what_pairs_give(form, from_pairs, script, tmp_path):
+    for split, numbers in SIZES.items():
+        with open(str(tmp_path / (split + ".jsonl")), "w") as file:
+            for n in numbers:
+                sentences = summary(n)
+                value = ["<S> {} </S>".format(s) for s in sentences]
+                entry = {"id": n, "text": article(n), "abstract": value}
+                if form == "lines":
+                    entry["abstract"] = "\n".join(sentences)
+                file.write(json.dumps(entry) + "\n")
+    words = [tmp_path / "data", "--train", tmp_path / "train.jsonl", *SMALL]
+    words += ["--valid", tmp_path / "valid.jsonl", "--fields", "text", "abstract"]
+    script("prepare_summarization").main([str(word) for word in words])
+    for name in ("train.source", "train.target", "valid.target"):
+        expected = (from_pairs / "text/raw" / name).read_bytes()
+        assert (tmp_path / "data/text/raw" / name).read_bytes() == expected
+
+
+def run(script, folder, *more):
+    words = [folder / "data", "--train", folder / "train", "--valid", folder / "valid"]
+    script("prepare_summarization").main([str(word) for word in [*words, *SMALL, *more]])
+
+
+def test_empty_lines_are_named_and_sentences_found(script, tmp_path):
+    write_pairs(tmp_path, SIZES)
+    (tmp_path / "valid.source").write_text("It rose.\n \nIt fell.\n")
+    (tmp_path / "valid.target").write_text("Rain fell. It stopped.\nx\n\n")
+    run(script, tmp_path, "--split-sentences")
+    assert (tmp_path / "data/text/raw/valid.target").read_text() == "Rain fell. <q> It stopped.\n"
+    assert (tmp_path / "data/left_out.txt").read_text().splitlines() == [
+        "valid\tvalid:2\tno document",
+        "valid\tvalid:3\tno summary",
+    ]
+
+
+def test_bad_input_is_one_clear_error(script, tmp_path):
+    write_pairs(tmp_path, SIZES)
+    with open(str(tmp_path / "valid.source"), "a") as file:
+        file.write("one more\n")
+    with pytest.raises(ConfigurationError, match="source has 6 lines and .*valid.target has 5"):
+        run(script, tmp_path)
+    (tmp_path / "valid.source").unlink()
+    with pytest.raises(ConfigurationError, match="valid.source does not exist"):
+        run(script, tmp_path)
+    for split in SIZES:
+        (tmp_path / split).write_text('{"article": "a", "summary": "b"}\n')
+    with pytest.raises(ConfigurationError, match="no field 'highlights' but article, summary"):
+        run(script, tmp_path)
+    for split in SIZES:
+        (tmp_path / split).write_text("{broken\n")
+    with pytest.raises(ConfigurationError, match="no document of train can be used"):
+        run(script, tmp_path)
+
+
+@pytest.mark.skipif(not STORIES.is_dir(), reason="needs ../shared/data/cnn_dm_sample")
+def test_original_archive(script, tmp_path):
+    lists = [STORIES / (name + "_ids.txt") for name in ("train", "val", "test")]
+    words = [tmp_path / "data", "--stories", STORIES / "cnn_stories.tgz", "--split-ids", *lists]
+    words += ["--vocab-size", 2000, "--sentencepiece-documents", 100, "--workers", 2]
+    script("prepare_cnn_dm").main([str(word) for word in words] + ["--expect", "300,100,300"])
+    raw = (tmp_path / "data/text/raw/test.target").read_text(encoding="utf-8").splitlines()
+    text = dictionary_text(tmp_path / "data", "test", "target")
+    assert len(text) == 300
+    assert [line.count("<q>") for line in text] == [line.count("<q>") for line in raw]
