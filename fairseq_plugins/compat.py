@@ -9,6 +9,7 @@ changes nothing where it is not needed. Importing this module changes nothing by
 """
 
 import functools
+import importlib.util
 import logging
 import os
 import pickle
@@ -25,7 +26,10 @@ from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from fairseq.search import DiverseBeamSearch
 from fairseq.trainer import Trainer
+
+from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +47,8 @@ def apply() -> None:
     complete_distributed_launch()
     refuse_training_alone()
     gather_lists_without_a_gpu()
+    refuse_asynchronous_writing_without_iopath()
+    number_diverse_beams_within_the_batch()
 
 
 def _wrap(owner: Any, name: str, mend: str, make: Callable[[Callable], Callable]) -> None:
@@ -95,6 +101,10 @@ def _checkpoint_types() -> List[Any]:
     return types
 
 
+class RefusedCheckpoint(ConfigurationError, pickle.UnpicklingError):
+    """A checkpoint that asks for something fairseq never writes."""
+
+
 def explain_refused_checkpoints() -> None:
     """torch >= 2.6: say in one line which checkpoint was refused, why, and what to do."""
 
@@ -106,7 +116,7 @@ def explain_refused_checkpoints() -> None:
                 refused = re.search(r"GLOBAL (\S+)", str(error))
                 if refused is None:
                     raise
-                raise pickle.UnpicklingError(
+                raise RefusedCheckpoint(
                     "checkpoint {} is refused and nothing in it was run: it asks for '{}', which "
                     "fairseq never writes, so the file may be malicious. Use a checkpoint from a "
                     "source you trust; if you wrote this one and know that type, pass it to "
@@ -181,7 +191,7 @@ def keep_the_last_batch() -> None:
             if not isinstance(indices, np.ndarray):
                 indices = np.fromiter(indices, dtype=np.int64, count=-1)
             if len(indices) == 0:
-                raise ValueError(
+                raise ConfigurationError(
                     "no sentence to make a batch of: the data is empty, or every sentence is "
                     "longer than --max-source-positions, --max-target-positions or --max-tokens"
                 )
@@ -209,6 +219,8 @@ def keep_bf16_off_the_tpu() -> None:
 
     def make(original: Callable) -> Callable:
         def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kw: Any) -> Any:
+            if _given("--bf16", input_args) and _given("--fp16", input_args):
+                raise ConfigurationError("--bf16 and --fp16 exclude each other: give one of them")
             parsed = original(parser, input_args, *args, **kw)
             options_read = parsed[0] if isinstance(parsed, tuple) else parsed
             if getattr(options_read, "bf16", False) and not _given("--tpu", input_args):
@@ -327,7 +339,7 @@ def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
         gpus = torch.cuda.device_count()
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
         if processes > gpus:
-            raise RuntimeError(
+            raise ConfigurationError(
                 "{} processes were started on this machine, but it has {} GPU(s): use "
                 "--nproc_per_node {}, or --cpu to train without them".format(processes, gpus, gpus)
             )
@@ -343,7 +355,7 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
     distributed = cfg.distributed_training
     size = distributed.distributed_world_size
     if distributed.distributed_init_method is not None:
-        raise ValueError(
+        raise ConfigurationError(
             "--distributed-init-method {} would train nothing, as there is no GPU to start a "
             "process for: use torchrun, or --distributed-world-size alone to start processes "
             "here, or start each yourself with --distributed-no-spawn and --distributed-rank"
@@ -375,7 +387,7 @@ def refuse_training_alone() -> None:
             launch = Launch.from_environment()
             together = dist.is_available() and dist.is_initialized()
             if launch is not None and launch.world_size > 1 and not together:
-                raise RuntimeError(
+                raise ConfigurationError(
                     "this is process {} of {}, and each would train alone and overwrite the "
                     "others' checkpoints: with srun set MASTER_ADDR and MASTER_PORT; with "
                     "fairseq-hydra-train set the distributed_training options as the README "
@@ -384,7 +396,9 @@ def refuse_training_alone() -> None:
             common = getattr(cfg, "common", cfg)
             if common.cpu or not torch.cuda.is_available():
                 if common.fp16:
-                    raise ValueError("--fp16 needs a GPU: leave it out, or use --bf16 on a CPU")
+                    raise ConfigurationError(
+                        "--fp16 needs a GPU: leave it out, or use --bf16 on a CPU"
+                    )
                 if common.amp:
                     logger.warning("--amp has no effect without a GPU: training in float32")
             original(self, cfg, *args, **kwargs)
@@ -412,3 +426,54 @@ def gather_lists_without_a_gpu() -> None:
         return all_gather_list
 
     _wrap(distributed_utils, "all_gather_list", "gather_lists_without_a_gpu", make)
+
+
+# --------------------------------------------------------------------------------------------------
+# Others
+
+
+def refuse_asynchronous_writing_without_iopath() -> None:
+    """`--write-checkpoints-asynchronously` without iopath trains nothing and exits 0 (both)."""
+
+    def make(original: Callable) -> Callable:
+        def call_main(cfg: Any, main: Callable, **kwargs: Any) -> None:
+            asynchronous = cfg.checkpoint.write_checkpoints_asynchronously
+            if asynchronous and importlib.util.find_spec("iopath") is None:
+                raise ConfigurationError(
+                    "--write-checkpoints-asynchronously needs a package that is not installed: "
+                    "pip install iopath, or leave the flag out"
+                )
+            return original(cfg, main, **kwargs)
+
+        return call_main
+
+    _wrap(distributed_utils, "call_main", "refuse_asynchronous_writing", make)
+
+
+def number_diverse_beams_within_the_batch() -> None:
+    """ff's `--diverse-beam-groups` looks a sentence up by its number in the data (not in 0.12.2).
+
+    What it looks in has one row a sentence of the batch, so most numbers are an IndexError, and the
+    others are some other sentence's row. Sentences leave a batch as they are finished: what counts
+    is the place in the batch as it was at the first step.
+    """
+
+    def make(original: Callable) -> Callable:
+        def step(
+            self: DiverseBeamSearch,
+            step: int,
+            lprobs: torch.Tensor,
+            scores: Optional[torch.Tensor],
+            prev_output_tokens: Optional[torch.Tensor] = None,
+            original_batch_idxs: Optional[torch.Tensor] = None,
+        ) -> Any:
+            if original_batch_idxs is not None:
+                if step == 0:
+                    self.ids_of_batch = original_batch_idxs
+                same = original_batch_idxs.unsqueeze(1) == self.ids_of_batch.unsqueeze(0)
+                original_batch_idxs = same.long().argmax(dim=1)
+            return original(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+
+        return step
+
+    _wrap(DiverseBeamSearch, "step", "number_diverse_beams_within_the_batch", make)

@@ -1,0 +1,170 @@
+"""Several processes on a machine without GPUs: real processes, one training.
+
+One process that adds up the gradients of two batches (--update-freq 2) sees the batches that two
+processes share, so every loss and every parameter must be equal, up to the order of additions.
+"""
+
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_plugins.errors import ConfigurationError
+
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="these processes are for machines without a GPU"
+)
+
+TRAIN = [sys.executable, "-W", "ignore", "-m", "fairseq_cli.train"]
+TORCHRUN = [
+    sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--nproc_per_node", "2",
+    "--standalone", "-m",
+]  # fmt: skip
+
+ARCHITECTURES = {
+    "transformer": [],
+    "transformer_ftc": ["--arch", "transformer_ftc", "--encoder-blocks", "1,1"],
+}
+
+
+@pytest.fixture(scope="module", params=["transformer_ftc", "transformer"])
+def words(request, toy_data, train_args):
+    """A command line of five batches an epoch: the third update has one batch for two processes."""
+    return [
+        toy_data.bin, "--user-dir", "fairseq_plugins", *train_args, *ARCHITECTURES[request.param],
+        "--dropout", 0, "--optimizer", "sgd", "--lr", 0.5, "--momentum", 0.9, "--max-tokens", 4000,
+        "--batch-size", 48, "--num-workers", 0, "--no-epoch-checkpoints",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one_process(words, tmp_path_factory, run_train):
+    """Output and parameters of one process after four updates."""
+    folder = tmp_path_factory.mktemp("one")
+    output = run_train(*words, "--update-freq", 2, "--max-update", 4, "--save-dir", folder).output
+    return output, parameters(folder)
+
+
+def parameters(folder):
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
+    assert state["optimizer_history"][-1]["num_updates"] == 4
+    return state["model"]
+
+
+def losses(output, kind):
+    """The losses logged for every update ("train_inner") or every validation ("valid")."""
+    return [float(x) for x in re.findall(kind + r" \| .*?\bloss[= ]([\d.]+)", output)]
+
+
+def assert_same_training(outputs, folder, one_process):
+    expected_output, expected = one_process
+    for kind, count in (("train_inner", 4), ("valid", 2)):
+        seen = losses("".join(outputs), kind)
+        assert len(losses(expected_output, kind)) == count
+        assert seen == pytest.approx(losses(expected_output, kind), abs=0.0011)
+    actual = parameters(folder)
+    assert list(actual) == list(expected)
+    for name in expected:
+        torch.testing.assert_close(actual[name], expected[name], rtol=1e-4, atol=1e-6)
+
+
+def test_torchrun_equals_one_process_also_after_resuming(words, one_process, tmp_path, run_process):
+    outputs = []
+    for updates in (2, 4):
+        command = TORCHRUN + ["fairseq_cli.train", *words, "--save-dir", tmp_path]
+        done = run_process(command + ["--max-update", updates])
+        assert done.returncode == 0, done.stdout
+        outputs.append(done.stdout)
+    assert "(epoch 1 @ 2 updates)" in outputs[1]
+    valid = losses("".join(outputs), "valid")
+    assert len(valid) == 3  # the first run validates once more, before it stops
+    outputs[0] = re.sub(r"valid \| .*", "", outputs[0])
+    assert_same_training(outputs, tmp_path, one_process)
+
+
+only_one = pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
+
+
+@only_one
+def test_world_size_alone_starts_the_processes(words, one_process, tmp_path, run_process):
+    done = run_process(
+        TRAIN + [*words, "--save-dir", tmp_path, "--max-update", 4, "--distributed-world-size", 2]
+    )
+    assert done.returncode == 0, done.stdout
+    assert_same_training([done.stdout], tmp_path, one_process)
+
+
+@only_one
+def test_srun_equals_one_process(words, one_process, tmp_path, run_process):
+    def task(rank):
+        slurm = {"SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_STEP_NUM_TASKS": 2}
+        meeting_point = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port}
+        env = {name: str(value) for name, value in {**slurm, **meeting_point}.items()}
+        return run_process(TRAIN + [*words, "--save-dir", tmp_path, "--max-update", 4], env=env)
+
+    free_port = find_free_port()
+    with ThreadPoolExecutor(2) as pool:
+        tasks = list(pool.map(task, range(2)))
+    assert [done.returncode for done in tasks] == [0, 0], tasks[0].stdout + tasks[1].stdout
+    assert losses(tasks[1].stdout, "train_inner") == []  # rank 1 is silent
+    assert_same_training([tasks[0].stdout], tmp_path, one_process)
+
+
+def find_free_port():
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def test_validation_by_two_processes(toy_data, tiny_checkpoint, run_process, run_validate):
+    """Two batches: fairseq-validate cannot leave a process without one."""
+    words = [
+        toy_data.bin, "--user-dir", "fairseq_plugins", "--path", tiny_checkpoint,
+        "--batch-size", 16, "--no-progress-bar", "--num-workers", 0, "--log-format", "simple",
+    ]  # fmt: skip
+    done = run_process(TORCHRUN + ["fairseq_cli.validate", *words])
+    assert done.returncode == 0, done.stdout
+    expected = losses(run_validate(*words).output, "valid")
+    assert len(expected) == 1
+    for seen in losses(done.stdout, "valid"):
+        assert seen == pytest.approx(expected[0], abs=0.0011)
+
+
+@pytest.mark.parametrize("flags", [[], ["--distributed-world-size", 2]])
+def test_meeting_point_that_would_train_nothing_is_refused(
+    flags, toy_data, train_args, tmp_path, run_train
+):
+    with pytest.raises(ConfigurationError, match="tcp://localhost:1 would train nothing.*torchrun"):
+        run_train(
+            toy_data.bin, *train_args, "--save-dir", tmp_path,
+            "--distributed-init-method", "tcp://localhost:1", *flags,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"RANK": "1", "WORLD_SIZE": "2"}, {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}],
+    ids=["torchrun", "srun"],
+)
+def test_training_alone_beside_others_is_refused(
+    environment, toy_data, train_args, tmp_path, run_train, monkeypatch
+):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match="process 1 of 2, and each would train alone"):
+        run_train(toy_data.bin, *train_args, "--save-dir", tmp_path)
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_one_launched_process_trains_as_usual(
+    toy_data, train_args, tmp_path, run_train, monkeypatch
+):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "SLURM_PROCID": "0"}.items():
+        monkeypatch.setenv(name, value)
+    run_train(toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-update", 1)
+    assert (tmp_path / "checkpoint_last.pt").exists()
