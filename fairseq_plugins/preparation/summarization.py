@@ -307,7 +307,8 @@ def _short_lines(text: str) -> Iterator[str]:
 class PieceCutter:
     """From a line of source and one of target to lines of pieces.
 
-    The boundary is a token of its own in the target, whatever pieces there are.
+    The boundary is a token of its own in the target, whatever pieces there are. A source takes at
+    most `max_source` positions with the end symbol that fairseq adds.
     """
 
     def __init__(self, model: Path, max_source: Optional[int]):
@@ -317,7 +318,7 @@ class PieceCutter:
     def __call__(self, pair: Tuple[str, str]) -> Tuple[str, str, int]:
         """Pieces of the source, of the target, and how many pieces of the source were cut off."""
         source = self._model.cut(pair[0]).split(" ")
-        kept = source[: self._max_source]
+        kept = source if self._max_source is None else source[: self._max_source - 1]
         sentences = map(self._model.cut, separate_sentences(pair[1]))
         target = " {} ".format(BOUNDARY).join(sentence for sentence in sentences if sentence)
         return " ".join(kept), target, len(source) - len(kept)
@@ -418,12 +419,20 @@ def _report(
             + ["{:.1f}".format(n["target"] / n["documents"]), "{:,}".format(n["longest_target"])]
             + ["{:.2f}".format(n["summary_sentences"] / n["documents"])]
         )
-    lines = table(rows) + ["", "Pieces and sentences are means over documents.", ""]
+    lines = table(rows) + ["", "Pieces and sentences are means over documents."]
+    lines += [
+        "With its end symbol the longest {} takes {:,} positions: --max-{}-positions, 1024 by "
+        "default, must not be less.".format(
+            side, 1 + max(n["longest_" + side] for n in numbers.values()), side
+        )
+        for side in ("source", "target")
+    ]
+    lines.append("")
     if settings["max_source"] is None:
         lines.append("No source was cut off.")
     for split, n in numbers.items() if settings["max_source"] is not None else ():
         lines.append(
-            "{}: {:,} of {:,} sources were cut off after {:,} pieces, {:,} pieces in all "
+            "{}: {:,} of {:,} sources were cut off to take {:,} positions, {:,} pieces in all "
             "({:.1f} %)".format(
                 split,
                 n["cut_documents"],
@@ -472,7 +481,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--max-source",
         type=int,
         metavar="N",
-        help="cut documents off after N pieces; what is cut off is counted (default: keep all)",
+        help="cut documents off to take N positions at most, the end symbol among them; what is "
+        "cut off is counted (default: keep all)",
     )
     parser.add_argument(
         "--separate-dictionaries",
@@ -492,9 +502,10 @@ def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
     """What these options add to the settings of a preparation."""
     for name in ("vocab_size", "sentencepiece_documents", "max_source", "workers"):
         value = getattr(args, name)
-        if value is not None and value < 1:
+        least = 2 if name == "max_source" else 1  # a piece and the end symbol
+        if value is not None and value < least:
             raise ConfigurationError(
-                "--{} {}: must be at least 1".format(name.replace("_", "-"), value)
+                "--{} {}: must be at least {}".format(name.replace("_", "-"), value, least)
             )
     return {
         "source_lang": "source",

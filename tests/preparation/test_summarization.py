@@ -104,12 +104,13 @@ def test_cut_sources_are_prefixes_and_counted(prepared):
     cut_text = (prepared / "text/pieces/train.source").read_text(encoding="utf-8")
     pieces = [line.split() for line in cut_text.splitlines()]
     text = dictionary_text(prepared, "train", "source")
-    assert max(map(len, pieces)) == 20
+    assert max(map(len, pieces)) == 19  # and the end symbol
     assert all(line.startswith(start) for line, start in zip(raw, text))
     cut = sum(line != start for line, start in zip(raw, text))
     assert 0 < cut
     report = (prepared / "report.txt").read_text()
-    assert "train: {} of 28 sources were cut off after 20 pieces".format(cut) in report
+    assert "the longest source takes 20 positions: --max-source-positions" in report
+    assert "train: {} of 28 sources were cut off to take 20 positions".format(cut) in report
 
 
 def test_one_dictionary_for_both_sides(prepared):
@@ -137,7 +138,7 @@ def test_processes_change_nothing(prepared, archive, script, tmp_path, monkeypat
     [
         (["--expect", "30,5,5"], "28 / 5 / 4 documents came out instead of 30 / 5 / 5"),
         (["--expect", "many"], "--expect 'many'"),
-        (["--max-source", "0"], "--max-source 0"),
+        (["--max-source", "1"], "--max-source 1: must be at least 2"),
         (["--vocab-size", "9999"], "--vocab-size 9999 does not fit"),
     ],
 )
