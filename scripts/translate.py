@@ -11,6 +11,7 @@ after a sentence or a word; how many there were is told at the end.
 
 import argparse
 import itertools
+import logging
 import os
 import sys
 from pathlib import Path
@@ -85,6 +86,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     args = read_arguments(argv)
     source, out = sys.stdin.buffer, sys.stdout
     sys.stdout = sys.stderr  # whatever a library prints does not belong to the translation
+    fairseq_log, level = logging.getLogger("fairseq"), logging.getLogger("fairseq").level
+    fairseq_log.setLevel(logging.WARNING)
     try:
         translator = Translator(
             args.model, args.data, args.cpu, args.fp16, args.beam, args.lenpen, args.max_tokens
@@ -110,10 +113,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 1
     finally:
         sys.stdout = out
+        fairseq_log.setLevel(level)
     if translator.split:
         print(
             "{:,} line(s) longer than {:,} subwords, which the model cannot read at once, were "
-            "translated in parts: {}".format(
+            "translated in parts: number {}".format(
                 len(translator.split), translator.max_source, some(translator.split)
             ),
             file=sys.stderr,
@@ -121,7 +125,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if translator.cut_off:
         print(
             "{:,} translation(s) did not end within the length allowed and may be cut off: "
-            "{}".format(len(translator.cut_off), some(translator.cut_off)),
+            "number {}".format(len(translator.cut_off), some(translator.cut_off)),
             file=sys.stderr,
         )
     return 0

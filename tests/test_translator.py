@@ -109,7 +109,7 @@ def test_a_line_too_long_is_translated_in_parts(translate, model):
     assert all(len(translator.processor.encode(part).split()) <= 23 for part in parts)
     out, err = translate("Eins.\n" + " ".join(parts * 4) + "\nZwei.\n")
     assert len(out.split("\n")) == 4
-    assert "1 line(s) longer than 23 subwords" in err and err.rstrip().endswith("parts: 2")
+    assert "1 line(s) longer than 23 subwords" in err and err.rstrip().endswith("parts: number 2")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "pieces"])
