@@ -221,7 +221,9 @@ def write_documents(
             for split in splits
         }
         report = stack.enter_context(written_whole(folder / LEFT_OUT))
-        for document in map_lines(read, items, workers, "documents read", total):  # type: ignore
+        entries: Any = items  # map_lines does not mind what it maps
+        documents: Iterator[Any] = map_lines(read, entries, workers, "documents read", total)
+        for document in documents:
             if document.problem:
                 reason = document.problem.partition(":")[0]
                 reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
@@ -335,15 +337,11 @@ def cut(
         0,
     )
     with contextlib.ExitStack() as stack:
-        out = [
-            stack.enter_context(written_whole(folder / PIECES / path.name)) for path in raw
-        ]
-        results: Any = map_lines(
-            PieceCutter(model, max_source),  # type: ignore[arg-type]
-            read_pairs(*raw),  # type: ignore[arg-type]
-            workers,
-            "pieces of " + split,
-            count_lines(raw[0]),
+        out = [stack.enter_context(written_whole(folder / PIECES / path.name)) for path in raw]
+        cutter: Any = PieceCutter(model, max_source)
+        pairs: Any = read_pairs(*raw)
+        results: Iterator[Any] = map_lines(
+            cutter, pairs, workers, "pieces of " + split, count_lines(raw[0])
         )
         for source, target, cut_off in results:
             lengths = source.count(" ") + 1, target.count(" ") + 1
