@@ -3,15 +3,14 @@
 from typing import Any
 
 from fairseq.models import register_model_architecture
-from fairseq.models.transformer import base_architecture
 
-from .config import fill_defaults, set_default
+from .config import fill_defaults, fill_fairseq_defaults, set_default
 from .efficient_transformer import MODEL_NAME
 
 
 def _finish(args: Any) -> None:
     fill_defaults(args)
-    base_architecture(args)
+    fill_fairseq_defaults(args)
 
 
 def _iwslt_de_en_sizes(args: Any) -> None:

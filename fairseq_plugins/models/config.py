@@ -6,10 +6,13 @@ else reads or checks these options.
 """
 
 import difflib
+from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models.transformer import base_architecture
+from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError, nearest
 from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
@@ -158,6 +161,21 @@ def fill_defaults(args: Any) -> None:
             "blocks that add up to it, such as --encoder-blocks "
             f"{_split_evenly(args.encoder_layers)}"
         )
+
+
+def fill_fairseq_defaults(args: Any) -> None:
+    """Complete the options of fairseq's own Transformer, in place.
+
+    fairseq asks a configuration for each option with a default in case it is missing. omegaconf
+    before 2.1 answers None then, which fairseq 0.12.2 takes for the value, so what is asked is a
+    Namespace.
+    """
+    options = dict(args) if OmegaConf.is_config(args) else vars(args)
+    completed = Namespace(**{name: value for name, value in options.items() if value is not None})
+    base_architecture(completed)
+    set_default(completed, "base_layers", 0)  # the trainer asks for it in the same way
+    for name, value in vars(completed).items():
+        setattr(args, name, value)
 
 
 def set_default(args: Any, name: str, value: Any) -> None:

@@ -43,6 +43,7 @@ from .config import (
     ModelPlan,
     check_names,
     fill_defaults,
+    fill_fairseq_defaults,
     plan_model,
     set_default,
 )
@@ -84,7 +85,7 @@ class EfficientTransformerModel(TransformerModel):
             check_names(args.keys(), cls._option_names())
         with open_dict(args) if from_yaml else ExitStack():
             fill_defaults(args)
-            base_architecture(args)
+            fill_fairseq_defaults(args)
             for name, default in (
                 ("max_source_positions", DEFAULT_MAX_SOURCE_POSITIONS),
                 ("max_target_positions", DEFAULT_MAX_TARGET_POSITIONS),

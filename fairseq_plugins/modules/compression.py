@@ -57,7 +57,7 @@ def _take_rows(x: Tensor, index: Tensor) -> Tensor:
 def pool_padding_mask(padding_mask: Tensor, window: int) -> Tensor:
     """B x T -> B x ceil(T / window): a pooled position is padding when its whole window is."""
     extra = -padding_mask.size(1) % window
-    padded = F.pad(padding_mask, (0, extra), value=True)
+    padded = F.pad(padding_mask, (0, extra), value=1.0)
     return padded.view(padded.size(0), -1, window).all(dim=2)
 
 
@@ -99,7 +99,7 @@ class TimePooling(nn.Module):
 
         if padding_mask is None:
             padding_mask = torch.zeros(1, length, dtype=torch.bool, device=x.device)
-        absent = F.pad(padding_mask, (0, extra), value=True).t().unsqueeze(-1)  # T' x B x 1
+        absent = F.pad(padding_mask, (0, extra), value=1.0).t().unsqueeze(-1)  # T' x B x 1
         x = F.pad(x, (0, 0, 0, 0, 0, extra))
         absent_windows = absent.view(-1, self.window, absent.size(1), 1)
         if self.kind == "mean":
