@@ -1,7 +1,10 @@
 """With every choice at the Transformer's, the model is fairseq's `transformer`, bit for bit."""
 
+import re
+
 import pytest
 import torch
+from fairseq.models.transformer import TransformerConfig
 
 from tests.models.conftest import TINY, drop_mscffn
 
@@ -26,6 +29,8 @@ OPTIONS = {
     "adaptive input": ["--adaptive-input"],
     "checkpointed": ["--checkpoint-activations"],
 }
+# fairseq 0.12.2 keeps the encoder's weights twice; `compat` drops the copies on loading a file
+FUSED_COPY = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +42,10 @@ def pairs(parse):
         key = (name, arch, layers)
         if key not in cache:
             words = DROPOUTS + OPTIONS[name]
+            if "--merge-src-tgt-embed" in words and not hasattr(
+                TransformerConfig(), "merge_src_tgt_embed"
+            ):
+                pytest.skip("fairseq 0.12.2 has no --merge-src-tgt-embed")
             baseline = parse(
                 *["--arch", "transformer", *drop_mscffn(TINY), *words, "--encoder-layers", layers]
             )
@@ -44,7 +53,11 @@ def pairs(parse):
             setup = parse("--arch", arch, *TINY, *words, *CHOICES, "--encoder-blocks", layers)
             model = setup.build_model(seed=2)
             # as fairseq loads a checkpoint: it upgrades the state in place
-            state = {name: tensor.clone() for name, tensor in expected.state_dict().items()}
+            state = {
+                name: tensor.clone()
+                for name, tensor in expected.state_dict().items()
+                if not FUSED_COPY.fullmatch(name)
+            }
             model.load_state_dict(state, strict=True, model_cfg=setup.args)
             cache[key] = expected, model
         return cache[key]
@@ -94,7 +107,10 @@ def test_forward_and_gradients_are_equal_bit_for_bit(pairs, make_sample, name, a
 
 def test_no_parameter_more_or_less(pairs):
     expected, model = pairs("post-norm")
-    sizes = [sorted(tuple(p.shape) for p in m.parameters()) for m in (expected, model)]
+    sizes = [
+        sorted(tuple(p.shape) for n, p in m.named_parameters() if not FUSED_COPY.fullmatch(n))
+        for m in (expected, model)
+    ]
     assert sizes[0] == sizes[1]
 
 

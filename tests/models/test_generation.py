@@ -124,10 +124,11 @@ def test_checkpoint_gives_the_same_output(
     again, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
     net_input = make_sample((5, 1, 7))["net_input"]
     expected = models[0].eval()(**net_input)[0]
-    state = torch.load(str(path), weights_only=True)["model"]
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
     assert set(state) == set(models[0].state_dict())
     for key, tensor in models[0].state_dict().items():
-        assert torch.equal(tensor, state[key]), key
+        if not key.endswith("_float_tensor"):  # fairseq never fills it: only its type counts
+            assert torch.equal(tensor, state[key]), key
     assert torch.equal(again[0].eval()(**net_input)[0], expected)
     hub = EfficientTransformerModel.from_pretrained(
         str(tmp_path), "checkpoint_last.pt", str(toy_data.bin)

@@ -403,6 +403,8 @@ def test_hydra_train_trains_the_same_model(run_process, run_train, toy_data, tmp
     import json
     import sys
 
+    from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+
     from tests.conftest import USER_DIR
 
     words = ["--arch", "transformer_ftc", *TINY, "--encoder-blocks", "2,1", "--time-window", "3"]
@@ -426,9 +428,10 @@ def test_hydra_train_trains_the_same_model(run_process, run_train, toy_data, tmp
         *["--save-dir", tmp_path / "flags"],
     )
     states = [
-        torch.load(str(tmp_path / way / "checkpoint_last.pt"), weights_only=True)["model"]
+        load_checkpoint_to_cpu(str(tmp_path / way / "checkpoint_last.pt"))["model"]
         for way in ("yaml", "flags")
     ]
     assert list(states[0]) == list(states[1])
     for name, tensor in states[0].items():
-        assert torch.equal(tensor, states[1][name]), name
+        if not name.endswith("_float_tensor"):  # fairseq never fills it: only its type counts
+            assert torch.equal(tensor, states[1][name]), name
