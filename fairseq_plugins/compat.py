@@ -22,10 +22,11 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 import numpy as np
 import torch
 import torch.distributed as dist
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, options, utils
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import DiverseBeamSearch
 from fairseq.trainer import Trainer
 
@@ -49,6 +50,8 @@ def apply() -> None:
     gather_lists_without_a_gpu()
     refuse_asynchronous_writing_without_iopath()
     number_diverse_beams_within_the_batch()
+    ban_repeated_ngrams()
+    copy_unknown_words_without_a_dictionary()
 
 
 def _wrap(owner: Any, name: str, mend: str, make: Callable[[Callable], Callable]) -> None:
@@ -477,3 +480,47 @@ def number_diverse_beams_within_the_batch() -> None:
         return step
 
     _wrap(DiverseBeamSearch, "step", "number_diverse_beams_within_the_batch", make)
+
+
+def ban_repeated_ngrams() -> None:
+    """`--no-repeat-ngram-size` does nothing (0.12.2 and ff) where its CUDA extension is not built.
+
+    What it compares with is the end of the whole buffer, which is padding, instead of the last
+    tokens that were generated.
+    """
+    NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
+
+
+def _no_repeat_ngram(
+    self: NGramRepeatBlock,
+    tokens: torch.Tensor,
+    lprobs: torch.Tensor,
+    bsz: int,
+    beam_size: int,
+    step: int,
+) -> torch.Tensor:
+    """Set to -inf, in `lprobs` (hypotheses x vocabulary), what would complete an n-gram again.
+
+    `tokens` (hypotheses x longest) holds the start symbol and `step` generated tokens.
+    """
+    size = self.no_repeat_ngram_size
+    generated = tokens[:, 1 : step + 1]
+    if size > step:
+        return lprobs
+    ngrams = generated.unfold(1, size, 1)
+    last = generated[:, step - size + 1 :].unsqueeze(1)
+    again = (ngrams[:, :, : size - 1] == last).all(dim=2)
+    banned = torch.zeros_like(lprobs).scatter_add_(1, ngrams[:, :, size - 1], again.to(lprobs))
+    return lprobs.masked_fill_(banned > 0, float("-inf"))
+
+
+def copy_unknown_words_without_a_dictionary() -> None:
+    """`--replace-unk` without a value asks for a dictionary in a file named "@@ " (both)."""
+
+    def make(original: Callable) -> Callable:
+        def load_align_dict(replace_unk: Optional[str]) -> Optional[Dict[str, str]]:
+            return original("" if replace_unk == "@@ " else replace_unk)
+
+        return load_align_dict
+
+    _wrap(utils, "load_align_dict", "copy_unknown_words_without_a_dictionary", make)

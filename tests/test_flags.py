@@ -1,0 +1,342 @@
+"""The flags that a translation user commonly sets, through fairseq's own commands."""
+
+import importlib.util
+import math
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.logging import progress_bar
+
+import fairseq_plugins
+from fairseq_plugins.errors import ConfigurationError
+
+
+@pytest.fixture(scope="module")
+def words(toy_data, train_args):
+    return [toy_data.bin, *train_args, "--arch", "transformer_ftc", "--encoder-blocks", "1,1"]
+
+
+@pytest.fixture(scope="module")
+def train(words, run_train):
+    def run(save_dir, *more):
+        return run_train(*words, "--save-dir", save_dir, *more).output
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, train):
+    """A folder with the checkpoints of two epochs, and what was printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, train(folder, "--max-epoch", 2)
+
+
+@pytest.fixture(scope="module")
+def generate(toy_data, trained, run_generate):
+    def run(*more, path=None):
+        path = path or trained[0] / "checkpoint_last.pt"
+        return run_generate(
+            toy_data.bin, "--path", path, "--max-len-b", 8, "--max-len-a", 0, *more
+        ).output
+
+    return run
+
+
+def load(folder, name="checkpoint_last.pt"):
+    return checkpoint_utils.load_checkpoint_to_cpu(str(folder / name))
+
+
+def updates(folder):
+    return load(folder)["optimizer_history"][-1]["num_updates"]
+
+
+def logged(output, kind, name):
+    """The values of `name` in the lines of `kind`: train_inner, train or valid."""
+    return [float(x) for x in re.findall(rf"{kind} \| .*?\b{name}[= ](-?[\d.]+)", output)]
+
+
+def hypotheses(output, letter="H"):
+    """{sentence: [(score, text), ...]} of the lines that begin with `letter`."""
+    found = {}
+    for sentence, score, text in re.findall(rf"^{letter}-(\d+)\t(\S+)\t(.*)$", output, re.M):
+        found.setdefault(int(sentence), []).append((float(score), text))
+    return found
+
+
+def assert_equal_parameters(actual, expected, **tolerance):
+    assert list(actual) == list(expected)
+    for name in expected:
+        torch.testing.assert_close(actual[name], expected[name], **tolerance, msg=name)
+
+
+# Training
+
+
+def test_bf16_trains_resumes_and_generates(train, tmp_path, generate):
+    exact = train(tmp_path / "exact", "--max-update", 3)
+    output = train(tmp_path / "bf16", "--max-update", 3, "--bf16")
+    losses = logged(output, "train_inner", "loss")
+    assert losses == pytest.approx(logged(exact, "train_inner", "loss"), rel=0.02)
+    assert losses != logged(exact, "train_inner", "loss")  # as it is not the same arithmetic
+    resumed = train(tmp_path / "bf16", "--max-update", 5, "--bf16")
+    assert len(logged(resumed, "train_inner", "loss")) == 2 and updates(tmp_path / "bf16") == 5
+    assert len(hypotheses(generate(path=tmp_path / "bf16" / "checkpoint_last.pt"))) == 13
+
+
+def test_bf16_and_fp16_exclude_each_other(train, tmp_path):
+    with pytest.raises(ConfigurationError, match="--bf16 and --fp16 exclude each other"):
+        train(tmp_path, "--bf16", "--fp16")
+
+
+def test_resuming_equals_training_on(train, tmp_path):
+    train(tmp_path / "whole", "--max-update", 9)
+    train(tmp_path / "parts", "--max-update", 4)
+    train(tmp_path / "parts", "--max-update", 9)
+    assert_equal_parameters(
+        load(tmp_path / "parts")["model"], load(tmp_path / "whole")["model"], rtol=0, atol=0
+    )
+
+
+def test_update_freq_adds_up_batches(train, tmp_path, trained):
+    output = train(tmp_path, "--max-epoch", 1, "--update-freq", 2)
+    batches = len(logged(trained[1], "train_inner", "loss")) // 2
+    assert len(logged(output, "train_inner", "loss")) == math.ceil(batches / 2)
+    assert sum(logged(output, "train_inner", "bsz")) == 203
+
+
+def test_patience_stops_early(train, tmp_path):
+    output = train(tmp_path, "--patience", 2, "--max-epoch", 9, "--lr", 1e-12)
+    assert "hasn't improved for last 2 runs" in output
+    assert (tmp_path / "checkpoint3.pt").exists() and not (tmp_path / "checkpoint4.pt").exists()
+
+
+def test_keep_best_checkpoints(train, tmp_path):
+    output = train(tmp_path, "--keep-best-checkpoints", 2, "--max-epoch", 4)
+    best = sorted(logged(output, "valid", "loss"))[:2]
+    names = [path.name for path in tmp_path.glob("checkpoint.best_loss_*.pt")]
+    kept = sorted(float(re.search(r"loss_(\d+\.\d{3})", name).group(1)) for name in names)
+    assert kept == pytest.approx(best, abs=0.0011)
+
+
+def test_checkpoints_between_epochs(train, tmp_path):
+    train(
+        tmp_path, "--save-interval-updates", 1, "--keep-interval-updates", 2,
+        "--max-update", 4, "--no-epoch-checkpoints",
+    )  # fmt: skip
+    names = sorted(path.name for path in tmp_path.glob("*.pt"))
+    assert names == [
+        "checkpoint_1_3.pt", "checkpoint_1_4.pt", "checkpoint_best.pt", "checkpoint_last.pt",
+    ]  # fmt: skip
+
+
+def test_eval_bleu_with_moses_chooses_the_best_and_resumes(train, tmp_path):
+    flags = [
+        "--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 8, "max_len_a": 0}',
+        "--eval-bleu-detok", "moses", "--eval-bleu-remove-bpe", "--eval-bleu-print-samples",
+        "--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric",
+    ]  # fmt: skip
+    output = train(tmp_path, *flags, "--max-epoch", 1)
+    assert "example hypothesis" in output
+    output += train(tmp_path, *flags, "--max-epoch", 2)  # meters in numpy's types are read back
+    scores = logged(output, "valid", "bleu")
+    assert len(scores) == 2
+    assert load(tmp_path)["extra_state"]["best"] == pytest.approx(max(scores), abs=0.01)
+
+
+def test_tensorboard(train, tmp_path):
+    pytest.importorskip("tensorboardX")
+    train(tmp_path, "--max-epoch", 1, "--tensorboard-logdir", tmp_path / "board")
+    progress_bar._close_writers()  # as at the end of a process
+    progress_bar._tensorboard_writers.clear()
+    for folder in ("train", "train_inner", "valid"):
+        (events,) = (tmp_path / "board" / folder).glob("events*")
+        assert b"loss" in events.read_bytes()
+
+
+def test_finetune_from_model_takes_the_weights_and_nothing_else(train, tmp_path, trained):
+    source = trained[0] / "checkpoint_last.pt"
+    train(tmp_path, "--finetune-from-model", source, "--max-update", 1, "--lr", 1e-12)
+    assert updates(tmp_path) == 1
+    assert_equal_parameters(load(tmp_path)["model"], load(trained[0])["model"], rtol=0, atol=1e-9)
+
+
+def test_reset_flags(train, tmp_path, trained):
+    source, before = trained[0] / "checkpoint_last.pt", updates(trained[0])
+    kept = train(tmp_path / "kept", "--restore-file", source, "--max-update", before + 1)
+    assert "begin training epoch 3" in kept and updates(tmp_path / "kept") == before + 1
+    reset = train(
+        tmp_path / "reset", "--restore-file", source, "--max-update", 1, "--reset-optimizer",
+        "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler",
+    )  # fmt: skip
+    assert "begin training epoch 1" in reset and updates(tmp_path / "reset") == 1
+
+
+def test_sentences_that_are_too_long(train, tmp_path):
+    limits = ["--max-source-positions", 6, "--max-target-positions", 6, "--max-update", 2]
+    with pytest.raises(Exception, match="--skip-invalid-size-inputs-valid-test"):
+        train(tmp_path, *limits)
+    output = train(tmp_path, *limits, "--skip-invalid-size-inputs-valid-test")
+    assert "samples have invalid sizes and will be skipped, max_positions=(6, 6)" in output
+
+
+def test_share_all_embeddings(make_toy_data, train_args, run_train, tmp_path):
+    sizes = {"train": 20, "valid": 5}
+    words = [*train_args, "--arch", "transformer_ftc", "--encoder-blocks", "1,1", "--max-update", 1]
+    words += ["--share-all-embeddings", "--save-dir", tmp_path]
+    joined = make_toy_data(tmp_path / "joined", sizes, joined=True)
+    run_train(joined.bin, *words)
+    model = load(tmp_path)["model"]
+    shared = model["encoder.embed_tokens.weight"]
+    assert torch.equal(shared, model["decoder.embed_tokens.weight"])
+    assert torch.equal(shared, model["decoder.output_projection.weight"])
+    separate = make_toy_data(tmp_path / "separate", sizes)
+    with pytest.raises(ValueError, match="requires a joined dictionary"):
+        run_train(separate.bin, *words)
+
+
+def test_asynchronous_writing_that_would_train_nothing_is_refused(train, tmp_path):
+    if importlib.util.find_spec("iopath") is not None:
+        pytest.skip("iopath is installed")
+    with pytest.raises(ConfigurationError, match="pip install iopath"):
+        train(tmp_path, "--write-checkpoints-asynchronously", "--max-update", 1)
+
+
+# Generation
+
+
+def test_scores_are_those_of_the_tokens_and_lenpen_divides_them(generate):
+    for lenpen in (0, 0.6, 1):
+        output = generate("--lenpen", lenpen)
+        tokens = dict(re.findall(r"^P-(\d+)\t(.*)$", output, re.M))
+        scores = hypotheses(output)
+        assert len(scores) == 13
+        for sentence, ((score, _),) in scores.items():
+            log_probs = [float(x) for x in tokens[str(sentence)].split()]
+            expected = sum(log_probs) / len(log_probs) ** lenpen
+            assert score == pytest.approx(expected, abs=2e-4 * len(log_probs))
+
+
+def test_nbest_are_different_and_in_order(generate):
+    best = hypotheses(generate("--beam", 4))
+    for sentence, several in hypotheses(generate("--beam", 4, "--nbest", 3)).items():
+        assert len({text for _, text in several}) == len(several) == 3
+        assert several == sorted(several, reverse=True, key=lambda hypothesis: hypothesis[0])
+        assert several[0][1] == best[sentence][0][1]
+
+
+def test_ensemble(generate, trained):
+    folder = trained[0]
+    first, last = folder / "checkpoint1.pt", folder / "checkpoint_last.pt"
+    one = hypotheses(generate(path=last))
+    same = hypotheses(generate(path=f"{last}:{last}"))
+    for sentence in one:
+        assert same[sentence][0][0] == pytest.approx(one[sentence][0][0], abs=1e-4)
+        assert same[sentence][0][1] == one[sentence][0][1]
+    both = hypotheses(generate(path=f"{first}:{last}"))
+    assert [both[s][0][0] for s in one] != [one[s][0][0] for s in one]
+
+
+def test_print_alignment(generate, toy_data):
+    output = generate("--print-alignment")
+    sources = (toy_data.raw / "test.src").read_text().splitlines()
+    texts = hypotheses(output)
+    alignments = re.findall(r"^A-(\d+)\t(.*)$", output, re.M)
+    assert len(alignments) == 13
+    for sentence, pairs in alignments:
+        pairs = [tuple(map(int, pair.split("-"))) for pair in pairs.split()]
+        length = len(texts[int(sentence)][0][1].split())
+        assert [target for _, target in pairs] == list(range(length))
+        assert all(0 <= source <= len(sources[int(sentence)].split()) for source, _ in pairs)
+
+
+def test_diverse_beams_are_the_same_alone_and_in_a_batch(generate):
+    flags = ["--beam", 4, "--nbest", 4, "--diverse-beam-groups", 2]
+    flags += ["--diverse-beam-strength", 0.5]
+    together = hypotheses(generate(*flags))
+    alone = hypotheses(generate(*flags, "--batch-size", 1))
+    assert len(together) == 13
+    for sentence in together:
+        assert [t for _, t in together[sentence]] == [t for _, t in alone[sentence]]
+
+
+@pytest.mark.parametrize("scoring", ["bleu", "sacrebleu", "chrf"])
+def test_scoring(scoring, generate):
+    output = generate("--scoring", scoring)
+    (printed,) = re.findall(r"^Generate test with beam=5: (.*)$", output, re.M)
+    if scoring == "bleu":
+        assert re.match(r"BLEU4 = [\d.]+, ", printed)
+        return
+    import sacrebleu
+
+    targets = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.M))
+    texts = {number: found[0][1] for number, found in hypotheses(output, "D").items()}
+    order = sorted(texts)
+    score = sacrebleu.corpus_bleu if scoring == "sacrebleu" else sacrebleu.corpus_chrf
+    expected = score([texts[i] for i in order], [[targets[str(i)] for i in order]]).score
+    assert float(re.search(r"= ([\d.]+)", printed).group(1)) == pytest.approx(expected, abs=0.011)
+
+
+def test_interactive_equals_generate(generate, toy_data, trained, run_interactive):
+    expected = hypotheses(generate("--beam", 3))
+    output = run_interactive(
+        toy_data.bin, "--path", trained[0] / "checkpoint_last.pt", "--beam", 3, "--max-len-b", 8,
+        "--buffer-size", 5, "--batch-size", 5, stdin=(toy_data.raw / "test.src").read_text(),
+    ).output  # fmt: skip
+    found = hypotheses(output)
+    assert sorted(found) == sorted(expected) == list(range(13))
+    for sentence in expected:
+        assert found[sentence][0][1] == expected[sentence][0][1]
+        assert found[sentence][0][0] == pytest.approx(expected[sentence][0][0], abs=1e-4)
+
+
+def test_validate_equals_the_validation_of_the_training(toy_data, trained, run_validate):
+    folder, training = trained
+    output = run_validate(
+        toy_data.bin, "--path", folder / "checkpoint_last.pt", "--max-tokens", 400
+    ).output
+    assert logged(output, "valid", "loss") == logged(training, "valid", "loss")[-1:]
+
+
+def test_score(toy_data, run_score):
+    reference = toy_data.raw / "test.tgt"
+    output = run_score("--sys", reference, "--ref", reference).output
+    assert "BLEU4 = 100.00" in output
+
+
+# Hydra
+
+YAML = """
+common: {{user_dir: {user_dir}, no_progress_bar: true, log_interval: 1}}
+task: {{_name: translation, data: {data}, source_lang: src, target_lang: tgt}}
+model:
+  _name: transformer
+  encoder: {{layers: 1, embed_dim: 16, ffn_embed_dim: 32, attention_heads: 2}}
+  decoder: {{layers: 1, embed_dim: 16, ffn_embed_dim: 32, attention_heads: 2}}
+criterion: {{_name: label_smoothed_cross_entropy, label_smoothing: 0.1}}
+optimizer: {{_name: adam}}
+lr_scheduler: {{_name: fixed}}
+optimization: {{max_update: 3, lr: [0.003]}}
+dataset: {{max_tokens: 400, num_workers: 0}}
+checkpoint: {{save_dir: {save_dir}}}
+"""
+
+
+def test_hydra_train_resumes_and_generates(tmp_path, toy_data, run_process, run_generate):
+    save_dir = tmp_path / "checkpoints"
+    text = YAML.format(
+        user_dir=Path(fairseq_plugins.__file__).parent, data=toy_data.bin, save_dir=save_dir
+    )
+    (tmp_path / "experiment.yaml").write_text(text)
+    command = [sys.executable, "-W", "ignore", "-m", "fairseq_cli.hydra_train"]
+    command += ["--config-dir", tmp_path, "--config-name", "experiment"]
+    for extra, last in (([], 3), (["optimization.max_update=5"], 5)):
+        done = run_process(command + extra, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout
+        assert updates(save_dir) == last
+    assert f"Loaded checkpoint {save_dir / 'checkpoint_last.pt'}" in done.stdout
+    output = run_generate(toy_data.bin, "--path", save_dir / "checkpoint_last.pt").output
+    assert len(hypotheses(output)) == 13
