@@ -19,8 +19,8 @@ from its last checkpoint.
   --source-lang de   --target-lang en    other languages
   --arch ARCH        transformer_ftc (default), fastformer_encoder, mscffn_transformer, fairseq's
                      transformer, ... all at the same small size
-  --max-update N     length of training (default: 1200, with --data 2500)
-  --vocab-size N     SentencePiece pieces (default: 1000, with --data 4000)
+  --max-update N     length of training (default: 1000, with --data 2500)
+  --vocab-size N     SentencePiece pieces (default: 1500, with --data 4000)
   --seed N           seed of training (default: 1)
   --threads N        processor threads (default: all)
   --out DIR          where to work (default: runs/quickstart in the checkout)
@@ -53,9 +53,15 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 extra=("$@")
-for number in "${updates:-1}" "${vocab:-1}" "$seed" "$threads"; do
-    case $number in '' | *[!0-9]*) die "'$number' is no whole number; see -h" ;; esac
-done
+# number OPTION VALUE LEAST
+number() {
+    case $2 in '' | *[!0-9]*) die "$1 '$2' is no whole number; see -h" ;; esac
+    [ "$2" -ge "$3" ] || die "$1 $2: give at least $3"
+}
+number --max-update "${updates:-1}" 1
+number --vocab-size "${vocab:-1}" 1
+number --threads "$threads" 1
+number --seed "$seed" 0
 [ -z "$data" ] || [ -d "$data" ] || die "--data $data: no such folder"
 
 started=$SECONDS
@@ -77,9 +83,12 @@ device=$("$python" -c 'import torch; print("gpu" if torch.cuda.is_available() el
 
 mkdir -p "$out"
 out=$(cd "$out" && pwd -P)
-# a training that outlived its script must not be joined by a second one in the same folder
+# two trainings in one folder would spoil each other's checkpoints
 exec 9>"$out/lock"
-flock -n 9 || die "another run is at work in $out: wait for it, or stop it"
+if command -v flock >/dev/null; then
+    flock -w 5 9 || die "another run is at work in $out: wait for it, or stop it"
+fi
+rm -rf "$out"/*.part # what a killed run left unfinished
 
 # in_one_step FOLDER COMMAND...: COMMAND fills FOLDER.part, which becomes FOLDER when it succeeds.
 # Each folder is named after all that went into it, so that one that exists is up to date.
@@ -101,12 +110,14 @@ goal=()
 if [ -n "$data" ]; then
     raw=$(cd "$data" && pwd -P)
     : "${updates:=2500}" "${vocab:=4000}"
+    batch=2048 warmup=400
 else
     raw="$out/grammar-$(fingerprint <"$root/scripts/make_grammar_corpus.py")"
     in_one_step "$raw" write_grammar_corpus
-    : "${updates:=1200}" "${vocab:=1000}"
     # the grammar is small: less than this means that something is broken
-    [ "$updates" -lt 1200 ] || [ "$arch" != transformer_ftc ] || goal=(--at-least 60)
+    [ -n "$updates$vocab${extra[*]-}" ] || [ "$arch" != transformer_ftc ] || goal=(--at-least 60)
+    : "${updates:=1000}" "${vocab:=1500}"
+    batch=1024 warmup=200
 fi
 "$python" "$root/scripts/check_parallel.py" "$raw/train" "$raw/valid" "$raw/test" --langs "$src" "$tgt"
 
@@ -140,11 +151,14 @@ settings=(
     --decoder-embed-dim 128 --decoder-ffn-embed-dim 256 --decoder-attention-heads 4
     --decoder-layers 3 --share-all-embeddings --dropout 0.1
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
-    --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 400
+    --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates $warmup
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1
-    --max-tokens 2048 --max-update "$updates" --seed "$seed"
+    --max-tokens $batch --max-update "$updates" --seed "$seed"
     ${extra[@]+"${extra[@]}"}
 )
+# fairseq takes the last of two values: what was given behind -- comes last
+saving=(--no-epoch-checkpoints --save-interval-updates 200 --keep-interval-updates 1)
+logging=(--log-format simple --log-interval 50)
 run="$out/$arch-$(echo "$text_key $device ${settings[*]}" | fingerprint)"
 mkdir -p "$run"
 on_device=()
@@ -154,11 +168,15 @@ heading "5/6 training $arch on the $device, $threads thread(s), $updates updates
 if [ -f "$run/finished" ]; then
     say "kept: $run"
 else
+    "$python" "$root/scripts/intact_checkpoint.py" "$run"
+    # a script that is killed takes its training along
+    along=(setpriv --pdeathsig KILL)
+    "${along[@]}" true 2>/dev/null || along=()
     TIMEFORMAT='trained in %0R s, %0U s of processor time'
-    if ! time "$python" -m fairseq_cli.train "$bin" --user-dir "$plugin" "${settings[@]}" \
-        ${on_device[@]+"${on_device[@]}"} --save-dir "$run" --no-epoch-checkpoints \
-        --save-interval-updates 200 --keep-interval-updates 1 \
-        --num-workers 0 --log-format simple --log-interval 50 2>&1 | tee -a "$run/train.log" |
+    if ! time ${along[@]+"${along[@]}"} "$python" -m fairseq_cli.train "$bin" \
+        --user-dir "$plugin" --num-workers 0 "${saving[@]}" "${logging[@]}" \
+        ${on_device[@]+"${on_device[@]}"} "${settings[@]}" --save-dir "$run" 2>&1 |
+        tee -a "$run/train.log" |
         "$python" "$root/scripts/training_progress.py" --updates "$updates"; then
         grep -vE 'Warning|^ |INFO' "$run/train.log" | tail -n 3 >&2
         die "training failed; its log is $run/train.log"
@@ -180,14 +198,20 @@ status=0
 "$python" "$root/scripts/score_generation.py" "$run/generate.log" --source "$raw/test.$src" \
     --reference "$raw/test.$tgt" --json "$run/scores.json" ${goal[@]+"${goal[@]}"} || status=$?
 
+sentence='Meine Schwester fährt morgen mit dem Zug nach Berlin.'
+[ -z "$data" ] || sentence=$(head -n 1 "$raw/test.$src")
+sentence=${sentence//\'/\'\\\'\'}
+quoted() { printf '%q' "$1"; } # a folder's name may hold spaces
 cat <<EOT
 
 Translate a sentence of your own:
 
-    echo 'Morgen kommt meine Schwester mit dem Zug.' | PYTHONPATH=$root $python -m fairseq_cli.interactive \\
-        $bin --user-dir $plugin --path $run/checkpoint_best.pt --beam 5 \\
-        --bpe sentencepiece --sentencepiece-model $pieces/sentencepiece.bpe.model 2>/dev/null |
-        grep ^D | cut -f 3
+    echo '$sentence' |
+        PYTHONPATH=$(quoted "$root") $(quoted "$python") -m fairseq_cli.interactive \\
+        $(quoted "$bin") --user-dir $(quoted "$plugin") \\
+        --path $(quoted "$run/checkpoint_best.pt") --beam 5 \\
+        --bpe sentencepiece --sentencepiece-model $(quoted "$pieces/sentencepiece.bpe.model") \\
+        2>/dev/null | grep ^D | cut -f 3
 
 All of it took $((SECONDS - started)) s.
 EOT

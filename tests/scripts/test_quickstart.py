@@ -1,0 +1,180 @@
+"""examples/quickstart.sh on a tiny model: its steps, what it keeps, a kill, and bad input."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts import make_grammar_corpus
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCRIPT = ROOT / "examples" / "quickstart.sh"
+UPDATES = 40
+TINY = (
+    "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "
+    "--decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 "
+    "--encoder-blocks 1,1 --decoder-layers 1 --max-tokens 600 --warmup-updates 20 "
+    "--save-interval-updates 10 --log-interval 2"
+).split()
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+
+
+def start(out, *words, extra=(), **options):
+    """quickstart.sh with this Python and one thread, in a process group of its own."""
+    folder = str(Path(sys.executable).parent)
+    command = ["bash", str(SCRIPT), "--no-install", "--threads", "1", "--out", str(out), *words]
+    return subprocess.Popen(
+        command + (["--", *extra] if extra else []),
+        env=dict(os.environ, PATH=folder + os.pathsep + os.environ["PATH"]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        universal_newlines=True,
+        start_new_session=True,
+        **options,
+    )
+
+
+def finish(process):
+    output, _ = process.communicate(timeout=250)
+    return process.returncode, output
+
+
+def losses(run):
+    """What was logged of each update; of one that was done twice, the last."""
+    found = {}
+    for line in (run / "train.log").read_text().splitlines():
+        train = re.search(
+            r"train_inner .*?(loss=.*ppl=[\d.]+).*num_updates=(\d+).*(gnorm=[\d.]+)", line
+        )
+        if train:
+            found["train", int(train.group(2))] = (train.group(1), train.group(3))
+        valid = re.search(r"valid on .*?(loss .*ppl [\d.]+).*num_updates (\d+)", line)
+        if valid:
+            found["valid", int(valid.group(2))] = valid.group(1)
+    return found
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw text")
+    sizes = {"train": 300, "valid": 20, "test": 21}
+    make_grammar_corpus.write(str(folder), make_grammar_corpus.splits(1, sizes))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_and_run_again(text, tmp_path):
+    """A kill loses nothing: the losses are those of a run without one, to the last digit."""
+    out = tmp_path / "a folder"
+    words = ["--data", str(text), "--vocab-size", "200", "--max-update", str(UPDATES)]
+
+    status, output = finish(start(out, *words, extra=TINY))
+    assert status == 0, output
+    assert f"update {UPDATES}/{UPDATES}" in output
+    assert re.search(r"BLEU = [\d.]+ .*version:", output)
+    (run,) = out.glob("transformer_ftc-*")
+    expected = losses(run)
+    assert ("valid", UPDATES) in expected and len(expected) > UPDATES // 2
+    translations = {
+        line for line in (run / "generate.log").read_text().splitlines() if line[0] == "D"
+    }
+    assert len(translations) == 21
+
+    # the command that is printed for a sentence of one's own works when pasted
+    printed = output[output.index("    echo '") : output.index("All of it took")]
+    pasted = subprocess.run(["bash", "-c", printed], stdout=subprocess.PIPE, cwd=str(tmp_path))
+    assert pasted.returncode == 0 and pasted.stdout.count(b"\n") == 1
+
+    kept = tmp_path / "uninterrupted"
+    shutil.move(str(run), str(kept))
+    process = start(out, *words, extra=TINY)
+    deadline = time.monotonic() + 120
+    while not list(run.glob("checkpoint_*_20.pt")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    if shutil.which("setpriv"):
+        process.kill()  # the script alone: its training goes with it
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    time.sleep(0.5)
+    assert ("valid", UPDATES) not in losses(run)
+    size = (run / "train.log").stat().st_size
+    # a kill may also fall into the writing of a checkpoint
+    last = run / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:1000])
+
+    status, output = finish(start(out, *words, extra=TINY))
+    assert status == 0, output
+    assert (run / "train.log").stat().st_size > size
+    assert "was cut short" in output
+    assert re.search(r"going on from update (\d+)", output)
+    assert output.count("kept: ") == 2
+    assert losses(run) == expected
+    again = {line for line in (run / "generate.log").read_text().splitlines() if line[0] == "D"}
+    assert again == translations
+
+    # all is done: nothing is trained again
+    log = (run / "train.log").read_bytes()
+    status, output = finish(start(out, *words, extra=TINY))
+    assert status == 0 and output.count("kept: ") == 3
+    assert (run / "train.log").read_bytes() == log
+
+    # other text is noticed, and a training that cannot begin says why
+    changed = Path(shutil.copytree(str(text), str(tmp_path / "changed")))
+    lines = (text / "train.de").read_text(encoding="utf-8").splitlines()
+    (changed / "train.de").write_text("\n".join(["Ganz anders."] + lines[1:]), encoding="utf-8")
+    words[1] = str(changed)
+    status, output = finish(start(out, *words, extra=[*TINY, "--decoder-attention-heads", "3"]))
+    assert status == 1 and "kept: " not in output
+    assert "training failed" in output.splitlines()[-1] and "train.log" in output.splitlines()[-1]
+    assert len(list(out.glob("pieces-*"))) == len(list(out.glob("bin-*"))) == 2
+    assert not list(out.glob("**/*.part"))
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["--speed", "high"], "unknown option --speed"),
+        (["--seed"], "--seed needs a value"),
+        (["--max-update", "0"], "--max-update 0: give at least 1"),
+        (["--max-update", "1e3"], "--max-update '1e3' is no whole number"),
+        (["--threads", "0"], "--threads 0"),
+        (["--seed", "-1"], "--seed '-1'"),
+        (["--data", "no/such/folder"], "--data no/such/folder: no such folder"),
+    ],
+)
+def test_bad_option(tmp_path, words, expected):
+    status, output = finish(start(tmp_path / "out", *words))
+    assert status == 1
+    assert expected in output and output.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_text(text, tmp_path):
+    folder = shutil.copytree(str(text), str(tmp_path / "bad"))
+    Path(folder, "valid.en").write_bytes(b"one line\n")
+    status, output = finish(start(tmp_path / "out", "--data", folder))
+    assert status == 2
+    assert "valid.de has 20 lines" in output.splitlines()[-1]
+    assert not list((tmp_path / "out").glob("pieces*"))
+
+
+def test_one_run_at_a_time(text, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    if shutil.which("flock") is None:
+        pytest.skip("flock is not installed")
+    (tmp_path / "out").mkdir()
+    with open(tmp_path / "out" / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status, output = finish(start(tmp_path / "out", "--data", str(text)))
+    assert status == 1 and "another run is at work" in output
