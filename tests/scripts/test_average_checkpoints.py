@@ -1,0 +1,177 @@
+"""The average of checkpoints is their mean, is read by fairseq-generate, and bad input is told."""
+
+import os
+import pickle
+import re
+import sys
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_plugins.errors import ConfigurationError
+from scripts import average_checkpoints
+
+
+@pytest.fixture(scope="module")
+def save_dir(tmp_path_factory, toy_data, run_train, train_args):
+    folder = tmp_path_factory.mktemp("average")
+    run_train(
+        toy_data.bin, *train_args, "--save-dir", folder, "--max-epoch", 4,
+        "--keep-best-checkpoints", 3, "--save-interval-updates", 4,
+        "--share-decoder-input-output-embed",
+    )  # fmt: skip
+    return folder
+
+
+def average(tmp_path, *arguments):
+    output = tmp_path / "average.pt"
+    words = [str(a) for a in arguments]
+    average_checkpoints.main(["--inputs", *words, "--output", str(output)])
+    return torch.load(str(output), map_location="cpu")
+
+
+def model(path):
+    return checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
+
+
+def assert_mean(actual, paths):
+    models = [model(path) for path in paths]
+    assert list(actual["model"]) == list(models[0])
+    for name, value in actual["model"].items():
+        mean = torch.stack([m[name].double() for m in models]).mean(0)
+        assert value.dtype == models[0][name].dtype
+        torch.testing.assert_close(value.double(), mean, rtol=1e-6, atol=1e-7)
+
+
+def test_given_checkpoints(save_dir, tmp_path, capsys):
+    paths = [save_dir / "checkpoint1.pt", save_dir / "checkpoint3.pt"]
+    state = average(tmp_path, *paths)
+    assert_mean(state, paths)
+    assert "last_optimizer_state" not in state
+    newest = checkpoint_utils.load_checkpoint_to_cpu(str(paths[1]))
+    assert state["optimizer_history"] == newest["optimizer_history"]
+    assert f"1/2 {paths[0]}\n2/2 {paths[1]}\n" in capsys.readouterr().out
+
+
+def test_shared_parameters_stay_shared(save_dir, tmp_path):
+    state = average(tmp_path, save_dir, "--last", 2)
+    embedding = state["model"]["decoder.embed_tokens.weight"]
+    assert state["model"]["decoder.output_projection.weight"].data_ptr() == embedding.data_ptr()
+
+
+def test_last_epochs_and_updates(save_dir, tmp_path):
+    paths = [save_dir / f"checkpoint{n}.pt" for n in (3, 4)]
+    assert_mean(average(tmp_path, save_dir, "--last", 2), paths)
+    found = {
+        int(m.group(1)): save_dir / m.group(0)
+        for m in (re.fullmatch(r"checkpoint_\d+_(\d+)\.pt", name) for name in os.listdir(save_dir))
+        if m
+    }
+    newest = sorted(found)[-3:]
+    assert max(newest) >= 10  # numbers are compared as numbers
+    state = average(tmp_path, save_dir, "--last", 3, "--by", "update")
+    assert_mean(state, [found[n] for n in newest])
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_best(save_dir, tmp_path, maximize):
+    kept = {}
+    for path in save_dir.glob("checkpoint.best_loss_*.pt"):
+        state = torch.load(str(path), map_location="cpu")
+        state["cfg"]["checkpoint"]["maximize_best_checkpoint_metric"] = maximize
+        torch.save(state, str(tmp_path / path.name))
+        kept[float(re.search(r"loss_([\d.]+)\.pt", path.name).group(1))] = tmp_path / path.name
+    assert len(kept) == 3
+    best = sorted(kept, reverse=maximize)[:2]
+    assert_mean(average(tmp_path, tmp_path, "--best", 2), [kept[loss] for loss in best])
+
+
+def test_average_of_one_is_itself_and_generates(save_dir, tmp_path, toy_data, run_generate):
+    state = average(tmp_path, save_dir, "--last", 1)
+    expected = model(save_dir / "checkpoint4.pt")
+    assert all(torch.equal(state["model"][name], expected[name]) for name in expected)
+
+    def translations(path):
+        output = run_generate(toy_data.bin, "--path", path).output
+        return re.findall(r"^H-.*$", output, re.MULTILINE)
+
+    found = translations(tmp_path / "average.pt")
+    assert len(found) == 13 and found == translations(save_dir / "checkpoint4.pt")
+
+
+def test_finetuning_from_an_average(save_dir, tmp_path, toy_data, run_train, train_args):
+    average(tmp_path, save_dir, "--last", 3)
+    run_train(
+        toy_data.bin, *train_args, "--share-decoder-input-output-embed", "--max-update", 1,
+        "--save-dir", tmp_path / "more", "--finetune-from-model", tmp_path / "average.pt",
+    )  # fmt: skip
+    assert (tmp_path / "more" / "checkpoint_last.pt").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["{dir}/checkpoint9.pt"], r"checkpoint9.pt: there is no such file"),
+        (["{dir}"], r"is a folder: say how many.*--last K or --best K"),
+        (["{dir}", "--last", "9"], r"--last 9: .* has 4 checkpoints of this kind"),
+        (["{dir}", "--best", "4"], r"--best 4: .* has 3 .* come from --keep-best-checkpoints"),
+        (["{dir}", "--last", "0"], r"--last 0: at least 1"),
+        (["{dir}/checkpoint1.pt", "--last", "1"], r"choose from one folder"),
+    ],
+)
+def test_clear_errors(arguments, message, save_dir, tmp_path):
+    arguments = [argument.format(dir=save_dir) for argument in arguments]
+    with pytest.raises(ConfigurationError, match=message):
+        average(tmp_path, *arguments)
+    assert not (tmp_path / "average.pt").exists()
+
+
+def changed(path, folder, change):
+    state = torch.load(str(path), map_location="cpu")
+    change(state)
+    torch.save(state, str(folder / "changed.pt"))
+    return folder / "changed.pt"
+
+
+def test_different_models_are_refused(save_dir, tmp_path):
+    first, name = save_dir / "checkpoint1.pt", "encoder.layer_norm.weight"
+    name = next(iter(model(first)))
+    more = changed(first, tmp_path, lambda state: state["model"].update(extra=torch.ones(1)))
+    with pytest.raises(ConfigurationError, match="changed.pt has the parameter extra and"):
+        average(tmp_path, first, more)
+    with pytest.raises(ConfigurationError, match="changed.pt has the parameter extra and"):
+        average(tmp_path, more, first)
+    wide = changed(first, tmp_path, lambda state: state["model"].update({name: torch.ones(2, 3)}))
+    with pytest.raises(ConfigurationError, match=rf"{name} is .* in .*checkpoint1.pt and \(2, 3\)"):
+        average(tmp_path, first, wide)
+
+
+class Call:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"),
+    reason="this torch unpickles anything: checkpoints are refused from torch 2.6 on",
+)
+def test_planted_call_is_refused_and_not_run(save_dir, tmp_path):
+    call = Call(tmp_path / "touched")
+    planted = changed(
+        save_dir / "checkpoint1.pt", tmp_path, lambda state: state.update(planted=call)
+    )
+    with pytest.raises(pickle.UnpicklingError, match="may be malicious"):
+        average(tmp_path, planted)
+    assert not (tmp_path / "touched").exists()
+
+
+def test_from_the_shell_an_error_is_one_line(run_process, tmp_path):
+    command = [sys.executable, "scripts/average_checkpoints.py", "--inputs", tmp_path / "none.pt"]
+    done = run_process([*command, "--output", tmp_path / "average.pt"])
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith("error: --inputs")
+    assert "Traceback" not in done.stdout
