@@ -1,5 +1,6 @@
-# What install.sh and wheelhouse.sh share; sourced by them.
+# What install.sh and wheelhouse.sh share; sourced by them, with the checkout in $root.
 # shellcheck shell=bash
+: "${root:?}"
 
 die() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2
@@ -31,7 +32,8 @@ except metadata.PackageNotFoundError:
 EOF
 }
 
-# The fairseq that setup.py asks for on a Python, and whether it must be compiled there.
+# The fairseq for a Python, as setup.py says: its package, the same with the version, and whether
+# it must be compiled there.
 fairseq_package() {
     case $1 in
         3.8 | 3.9 | 3.10) say fairseq ;;
@@ -39,11 +41,24 @@ fairseq_package() {
     esac
 }
 
+fairseq_requirement() { sed -n "s/.*'\($(fairseq_package "$1")==[^;]*\);.*/\1/p" "$root/setup.py"; }
+
 compiles_fairseq() {
     case $1 in
         3.9 | 3.10 | 3.11) return 0 ;;
         *) return 1 ;; # there are wheels
     esac
+}
+
+# How pip is to build it. fairseq-fixed needs numpy and torch, and alone pip would fetch another
+# torch. fairseq 0.12.2 needs a build of its own, without torch: where it sees one, it compiles
+# extensions whose sources it lacks. Neither gets CUDA_HOME: the GPU extensions, which nothing here
+# uses, would need the very compiler that torch was built with.
+build_fairseq() {
+    local python=$1 how=()
+    shift
+    if [ "$(fairseq_package "$(python_version "$python")")" = fairseq-fixed ]; then how=(--no-build-isolation); fi
+    env -u CUDA_HOME "$python" -m pip "$@" ${how[@]+"${how[@]}"}
 }
 
 # The default torch for a Python: the newest that its fairseq was seen to work with.

@@ -48,7 +48,7 @@ logged() {
     printf '\n== %s\n' "$*" >>"$log"
     {
         while sleep $((SECONDS - started < 60 ? 15 : 30)) >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
-            printf '      %3d s  %s\n' $((SECONDS - started)) "$(tail -n 1 "$log" | tr -d '\r' | cut -c 1-90)"
+            printf '      %3d s  %s\n' $((SECONDS - started)) "$(grep -v '^WARNING' "$log" | tail -n 1 | cut -c 1-90)"
         done
     } 9>&- &
     heart=$!
@@ -170,7 +170,7 @@ install_torch() {
         install_cpu_torch_with_uv "$spec" ||
             die "no CPU build of $spec was found: the package index has only the CUDA build (about 3 GB), and PyTorch's own index was not reached (see $log). Name an index with CPU builds (--torch-index URL; pytorch.org, Get Started, shows it) or a wheel (--torch FILE), or take the CUDA build (--device gpu)."
     else
-        say "      $spec, the CPU build"
+        say "      $spec, the build without CUDA packages"
         run "installing torch" pip_install "$spec"
     fi
 }
@@ -278,6 +278,7 @@ supported "$version" || die "Python $version ($python) is not supported: fairseq
 say "      $version, $python"
 if own; then forget_half_installed; fi
 
+export PIP_PROGRESS_BAR=off # it would only fill the log
 source_args=()
 if [ -n "$offline" ]; then
     unset PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS
@@ -323,12 +324,10 @@ if compiles_fairseq "$version" && [ -z "$offline" ] && [ -z "$(package_version "
         die "no C++ compiler, which $fairseq needs on Python $version: install g++ (Debian, Ubuntu: sudo apt install g++), or use Python 3.12"
     "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' ||
         die "no Python.h, which $fairseq needs on Python $version: install python$version-dev (Debian, Ubuntu), or use Python 3.12"
-    say "      $fairseq has no ready build for Python $version: compiling it takes about 3 minutes"
+    say "      $fairseq has no ready build for Python $version: compiling it takes a few minutes"
+    run "compiling $fairseq" build_fairseq "$python" install --disable-pip-version-check --no-input "$(fairseq_requirement "$version")"
 fi
-# No build isolation: it would fetch another torch. No CUDA_HOME: fairseq's GPU extensions, which
-# nothing here uses, would need the very compiler that torch was built with.
-run "installing fairseq and the plugin" env -u CUDA_HOME "$python" -m pip install --disable-pip-version-check --no-input \
-    ${source_args[@]+"${source_args[@]}"} --no-build-isolation --editable "$root${extras:+[$extras]}"
+run "installing the plugin" pip_install --no-build-isolation --editable "$root${extras:+[$extras]}"
 
 step "Self-check"
 self_check || die "the set-up is done but its self-check failed; the line above says why (log: $log)"

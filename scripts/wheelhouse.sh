@@ -87,19 +87,13 @@ if [ "$fairseq" = fairseq ]; then antlr=4.8; else antlr=4.9.3; fi
     --find-links "$dir" "antlr4-python3-runtime==$antlr" "rouge-score==0.1.2"
 
 say "[3/5] $fairseq"
-requirement=$("$collector" - "$root/setup.py" "$fairseq" <<'EOF'
-import re, sys
-
-print(re.search(r"'({}==[^;]+);".format(sys.argv[2]), open(sys.argv[1]).read()).group(1))
-EOF
-)
+requirement=$(fairseq_requirement "$version")
 if compiles_fairseq "$version"; then
     if compgen -G "$dir/${fairseq//-/_}-${requirement#*==}-*cp${version/./}-*.whl" >/dev/null; then
         say "      $requirement: compiled before"
     else
-        say "      compiling $requirement: about 3 minutes"
-        env -u CUDA_HOME "$own_python" -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation \
-            --wheel-dir "$dir" "$requirement"
+        say "      compiling $requirement: a few minutes"
+        build_fairseq "$own_python" wheel --disable-pip-version-check --no-deps --wheel-dir "$dir" "$requirement"
     fi
 else
     say "      $requirement: published as a wheel"

@@ -35,7 +35,7 @@ def bash(*words, cwd=ROOT, **environment):
 
 def common(command):
     """The output of a shell command that may use the functions in scripts/common.sh."""
-    result = bash("-euc", "source scripts/common.sh; " + command)
+    result = bash("-euc", "root=. && source scripts/common.sh && " + command)
     assert result.returncode == 0, result.stderr
     return result.stdout.split()
 
@@ -94,7 +94,8 @@ def test_the_wheel_holds_every_file_and_asks_for_the_fairseq_that_fits(checkout,
         old = python in ("3.8", "3.9", "3.10")
         assert needed.get("fairseq") == ("==0.12.2" if old else None)
         assert needed.get("fairseq-fixed") == (None if old else "==0.12.3.1")
-        assert common("fairseq_package " + python) == ["fairseq" if old else "fairseq-fixed"]
+        fairseq = "fairseq==0.12.2" if old else "fairseq-fixed==0.12.3.1"
+        assert common("fairseq_requirement " + python) == [fairseq]
         assert "torch" in needed and "==" not in needed["torch"]
 
 
