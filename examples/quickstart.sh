@@ -105,6 +105,7 @@ fingerprint() { sha256sum | cut -c 1-10; }
 # --- text -----------------------------------------------------------------------------------------
 
 heading "2/6 raw text"
+# shellcheck disable=SC2329 # in_one_step calls it
 write_grammar_corpus() { "$python" "$root/scripts/make_grammar_corpus.py" "$1"; }
 goal=()
 if [ -n "$data" ]; then
@@ -122,6 +123,7 @@ fi
 "$python" "$root/scripts/check_parallel.py" "$raw/train" "$raw/valid" "$raw/test" --langs "$src" "$tgt"
 
 heading "3/6 SentencePiece"
+# shellcheck disable=SC2329 # in_one_step calls it
 encode() {
     "$python" "$root/scripts/sentencepiece_corpus.py" "$raw" "$1" --langs "$src" "$tgt" \
         --vocab-size "$vocab"
@@ -135,6 +137,7 @@ pieces="$out/pieces-$text_key"
 in_one_step "$pieces" encode
 
 heading "4/6 fairseq-preprocess"
+# shellcheck disable=SC2329 # in_one_step calls it
 binarise() {
     "$python" -m fairseq_cli.preprocess --user-dir "$plugin" -s "$src" -t "$tgt" \
         --trainpref "$pieces/train" --validpref "$pieces/valid" --testpref "$pieces/test" \
@@ -151,9 +154,9 @@ settings=(
     --decoder-embed-dim 128 --decoder-ffn-embed-dim 256 --decoder-attention-heads 4
     --decoder-layers 3 --share-all-embeddings --dropout 0.1
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
-    --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates $warmup
+    --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates "$warmup"
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1
-    --max-tokens $batch --max-update "$updates" --seed "$seed"
+    --max-tokens "$batch" --max-update "$updates" --seed "$seed"
     ${extra[@]+"${extra[@]}"}
 )
 # fairseq takes the last of two values: what was given behind -- comes last

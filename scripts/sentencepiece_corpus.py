@@ -4,8 +4,8 @@
     python scripts/sentencepiece_corpus.py RAW_DIR OUT_DIR --langs de en --vocab-size 4000
 
 reads RAW_DIR/{train,valid,test}.{de,en}, writes OUT_DIR/sentencepiece.bpe.model and the pieces,
-separated by spaces, to OUT_DIR/{train,valid,test}.{de,en}. `fairseq-interactive --bpe sentencepiece`
-and `fairseq-generate --remove-bpe sentencepiece` undo it.
+separated by spaces, to OUT_DIR/{train,valid,test}.{de,en}. `fairseq-generate --remove-bpe
+sentencepiece` undoes it, and `fairseq-interactive --bpe sentencepiece` does and undoes it.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Turn fairseq's log (--log-format simple), read from standard input, into a short line a step.
 
-    fairseq-train ... --log-format simple 2>&1 | python scripts/training_progress.py --updates 1200
+    fairseq-train ... 2>&1 | python scripts/training_progress.py --updates 1200
 """
 
 import argparse

@@ -18,9 +18,11 @@ SMALL = ["--vocab-size", "48", "--workers", "1"]
 
 
 def article(number):
-    return "Story {} said. ".format(number) + " ".join(
-        WORDS[(number * k + k * k) % len(WORDS)] for k in range(1, 10 + number % 7)
-    ) + "."
+    return (
+        "Story {} said. ".format(number)
+        + " ".join(WORDS[(number * k + k * k) % len(WORDS)] for k in range(1, 10 + number % 7))
+        + "."
+    )
 
 
 def summary(number):
