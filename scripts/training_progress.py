@@ -2,6 +2,8 @@
 """Turn fairseq's log (--log-format simple), read from standard input, into a short line a step.
 
     fairseq-train ... 2>&1 | python scripts/training_progress.py --updates 1200
+
+tells the step, the loss and about how long it will still take.
 """
 
 import argparse
