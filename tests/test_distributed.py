@@ -6,11 +6,13 @@ processes share, so every loss and every parameter must be equal, up to the orde
 
 import re
 import sys
+from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
 
 from fairseq_plugins.errors import ConfigurationError
 
@@ -160,6 +162,55 @@ def test_training_alone_beside_others_is_refused(
     with pytest.raises(ConfigurationError, match="process 1 of 2, and each would train alone"):
         run_train(toy_data.bin, *train_args, "--save-dir", tmp_path)
     assert not list(tmp_path.glob("*.pt"))
+
+
+def gpus(monkeypatch, count):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+def launched_config(monkeypatch, **environment):
+    """What becomes of fairseq's defaults in a process with these variables."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, str(value))
+    distributed = Namespace(
+        distributed_world_size=1, distributed_rank=0, device_id=0, distributed_no_spawn=False,
+        distributed_init_method=None, distributed_port=-1, distributed_backend="nccl",
+        ddp_backend="pytorch_ddp", pipeline_model_parallel=False,
+    )  # fmt: skip
+    seen = []
+    monkeypatch.setattr(distributed_utils, "distributed_main", lambda *args: seen.append(args[0]))
+    cfg = Namespace(
+        common=Namespace(cpu=False, tpu=False),
+        checkpoint=Namespace(write_checkpoints_asynchronously=False),
+        distributed_training=distributed,
+    )
+    distributed_utils.call_main(cfg, main=None)
+    assert seen == [distributed.device_id]
+    return distributed
+
+
+def test_nodes_of_one_gpu_each_train_together(monkeypatch):
+    gpus(monkeypatch, 1)
+    torchrun = {"RANK": 3, "LOCAL_RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 1}
+    distributed = launched_config(monkeypatch, **torchrun, MASTER_ADDR="a", MASTER_PORT=1)
+    assert (distributed.distributed_rank, distributed.distributed_world_size) == (3, 4)
+    assert (distributed.device_id, distributed.distributed_init_method) == (0, "env://")
+    assert (distributed.distributed_backend, distributed.ddp_backend) == ("nccl", "pytorch_ddp")
+
+
+def test_process_takes_the_gpu_of_its_place_on_the_node(monkeypatch):
+    gpus(monkeypatch, 2)
+    torchrun = {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2}
+    distributed = launched_config(monkeypatch, **torchrun, MASTER_ADDR="a", MASTER_PORT=1)
+    assert (distributed.distributed_rank, distributed.device_id) == (3, 1)
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch):
+    gpus(monkeypatch, 1)
+    torchrun = {"RANK": 1, "LOCAL_RANK": 1, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    with pytest.raises(ConfigurationError, match=r"2 processes .* 1 GPU.*--nproc_per_node 1"):
+        launched_config(monkeypatch, **torchrun, MASTER_ADDR="a", MASTER_PORT=1)
 
 
 def test_one_launched_process_trains_as_usual(
