@@ -81,8 +81,22 @@ fi
 export OMP_NUM_THREADS=$threads OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 plugin="$root/fairseq_plugins"
-device=$("$python" -c 'import torch; print("gpu" if torch.cuda.is_available() else "cpu")') ||
-    die "torch does not work in $python; run without --no-install"
+device=$(
+    "$python" - "$arch" 2>/dev/null <<'EOT'
+import sys
+
+import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+import fairseq_plugins
+
+print("gpu" if torch.cuda.is_available() else "cpu")
+sys.exit(0 if sys.argv[1] in ARCH_MODEL_REGISTRY else 3)
+EOT
+) || case $? in
+    3) die "--arch $arch: no such architecture; README.md lists ours, and fairseq has transformer" ;;
+    *) die "torch or fairseq does not work in $python; run without --no-install" ;;
+esac
 
 mkdir -p "$out"
 out=$(cd "$out" && pwd -P)

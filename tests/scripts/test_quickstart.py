@@ -151,6 +151,7 @@ def test_killed_and_run_again(text, tmp_path):
         (["--threads", "0"], "--threads 0"),
         (["--seed", "-1"], "--seed '-1'"),
         (["--data", "no/such/folder"], "--data no/such/folder: no such folder"),
+        (["--arch", "transformers"], "--arch transformers: no such architecture"),
     ],
 )
 def test_bad_option(tmp_path, words, expected):
