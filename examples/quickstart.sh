@@ -130,7 +130,7 @@ if [ -n "$data" ]; then
     : "${updates:=2500}" "${vocab:=4000}"
     batch=2048 warmup=400
 else
-    raw="$out/grammar-$(fingerprint <"$root/scripts/make_grammar_corpus.py")"
+    raw="$out/grammar-$(cat "$root/scripts/make_grammar_corpus.py" "$root"/scripts/grammar_corpus/*.py | fingerprint)"
     in_one_step "$raw" write_grammar_corpus
     # the grammar is small: less than this means that something is broken
     [ -n "$updates$vocab${extra[*]-}" ] || [ "$arch" != transformer_ftc ] || goal=(--at-least 60)

@@ -11,6 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from grammar_corpus.clause import Clause, Pair, Part
+from grammar_corpus.grammar import Grammar
+from grammar_corpus.inflection import MUST, present, read_adjectives, read_nouns, read_verb, table
+from grammar_corpus.lexicon import VERBS, number
 
 from scripts import make_grammar_corpus as corpus
 
@@ -55,7 +59,7 @@ def test_same_arguments_same_bytes(tmp_path):
 
 def test_choices_use_only_what_every_python_repeats():
     """Random.choice and shuffle may draw differently in another Python; random() may not."""
-    drawn = vars(corpus.Grammar(1))["uniform"]
+    drawn = vars(Grammar(1))["uniform"]
     assert drawn.__name__ == "random"
     assert not re.findall(
         r"random\.(?!Random\b)\w+|\.(?:shuffle|choices?|sample)\(", SCRIPT.read_text()
@@ -81,21 +85,21 @@ def test_held_out_sentences_do_not_depend_on_the_size_of_train(drawn):
 
 def test_a_sentence_of_another_split_is_left_out(monkeypatch):
     pairs = [
-        corpus.Pair("Meine Schwester ist heute krank.", "My sister is ill today."),
-        corpus.Pair("Heute ist meine Schwester krank.", "My sister is ill today."),
-        corpus.Pair("Mein Bruder ist heute krank.", "My brother is ill today."),
-        corpus.Pair("Heute ist mein Bruder krank.", "My brother is ill today."),
+        Pair("Meine Schwester ist heute krank.", "My sister is ill today."),
+        Pair("Heute ist meine Schwester krank.", "My sister is ill today."),
+        Pair("Mein Bruder ist heute krank.", "My brother is ill today."),
+        Pair("Heute ist mein Bruder krank.", "My brother is ill today."),
     ]
     stream = iter(pairs)
-    monkeypatch.setattr(corpus.Grammar, "pair", lambda self: next(stream))
+    monkeypatch.setattr(Grammar, "pair", lambda self: next(stream))
     drawn = corpus.splits(1, {"test": 1, "train": 2})
     assert drawn == {"test": pairs[:1], "train": pairs[2:]}
 
 
 def test_more_pairs_than_the_grammar_holds():
-    class Poor(corpus.Grammar):
+    class Poor(Grammar):
         def pair(self):
-            return corpus.Pair("Das ist immer derselbe Satz.", "This is always the same sentence.")
+            return Pair("Das ist immer derselbe Satz.", "This is always the same sentence.")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus, "Grammar", Poor)
@@ -156,7 +160,7 @@ def test_phenomenon_is_there(pairs, name):
 
 # Agreement, checked on every sentence
 
-NOUNS = {noun.german: noun for noun in corpus.read_nouns()}
+NOUNS = {noun.german: noun for noun in read_nouns()}
 # article: genders (p = plural) that it can stand with, and the adjective's ending behind it
 ARTICLES = {
     "der": [("m", "e"), ("f", "en"), ("p", "en")],
@@ -179,7 +183,7 @@ ARTICLES = {
 
 
 def test_articles_adjectives_and_nouns_agree(pairs):
-    stems = {adjective.stem for adjective in corpus.read_adjectives()}
+    stems = {adjective.stem for adjective in read_adjectives()}
     endings = re.compile("({})(e|en|er|es|em)".format("|".join(stems)))
     seen = set()
     for pair in pairs:
@@ -221,7 +225,7 @@ def test_german_verbs_agree_with_pronouns(pairs):
 
 
 def test_english_verbs(pairs):
-    verbs = [corpus.read_verb(row) for row in corpus.table(corpus.VERBS)]
+    verbs = [read_verb(row) for row in table(VERBS)]
     bases = {verb.base for verb in verbs} | {"have", "want"}
     bases |= {"leave", "arrive", "begin", "end", "get", "fall", "come", "like"}
     for pair in pairs:
@@ -299,7 +303,7 @@ def test_english_plurals(pairs):
     ],
 )  # fmt: skip
 def test_noun_phrases(noun, determiner, plural, adjective, forms, english):
-    grammar = corpus.Grammar(1)
+    grammar = Grammar(1)
     chosen = next(item for item in grammar.adjectives if item.german == adjective)
     phrase = grammar.phrase(NOUNS[noun], determiner, plural, chosen)
     assert list(phrase.cases) == forms
@@ -321,22 +325,22 @@ def test_noun_phrases(noun, determiner, plural, adjective, forms, english):
     ],
 )
 def test_german_present(infinitive, forms):
-    verbs = [corpus.read_verb(row) for row in corpus.table(corpus.VERBS)]
+    verbs = [read_verb(row) for row in table(VERBS)]
     verb = next(verb for verb in verbs if verb.infinitive == infinitive)
-    assert corpus.present(verb) == forms.split()
+    assert present(verb) == forms.split()
 
 
 def clause(base, german, english, parts=(), **more):
-    grammar = corpus.Grammar(1)
+    grammar = Grammar(1)
     verb = next(verb for verb in grammar.verbs if verb.base == base)
     aunt = grammar.phrase(NOUNS["Tante"], "own")
-    return corpus.Clause(aunt, verb, german, english, parts, **more)
+    return Clause(aunt, verb, german, english, parts, **more)
 
 
 def test_clauses():
-    letter = corpus.Part("acc_definite", "den Brief", "the letter")
-    it = corpus.Part("acc_pronoun", "ihn", "it")
-    today = corpus.Part("time", "heute", "today")
+    letter = Part("acc_definite", "den Brief", "the letter")
+    it = Part("acc_pronoun", "ihn", "it")
+    today = Part("time", "heute", "today")
 
     thrown = clause("throw", "perfect", "past", [letter, today])
     assert thrown.verb_second() == "meine Tante hat heute den Brief weggeworfen"
@@ -355,8 +359,8 @@ def test_clauses():
     looks = clause("look", "present", "progressive", [it])
     assert looks.english_clause() == "my aunt is looking for it"
 
-    parts = [letter, corpus.Part("not", "nicht", "")]
-    kept = clause("throw", "modal", "modal", parts, modal=corpus.MUST, negated=True)
+    parts = [letter, Part("not", "nicht", "")]
+    kept = clause("throw", "modal", "modal", parts, modal=MUST, negated=True)
     assert kept.verb_second() == "meine Tante muss den Brief nicht wegwerfen"
     assert kept.verb_last() == "meine Tante den Brief nicht wegwerfen muss"
     assert kept.english_clause() == "my aunt does not have to throw away the letter"
@@ -369,8 +373,8 @@ def test_clauses():
 
 def test_receiver_leaves_a_to_behind():
     parts = [
-        corpus.Part("dat", "dem Kind", "the child"),
-        corpus.Part("acc_definite", "den Brief", "the letter"),
+        Part("dat", "dem Kind", "the child"),
+        Part("acc_definite", "den Brief", "the letter"),
     ]
     sent = clause("send", "perfect", "past", parts)
     assert sent.english_clause() == "my aunt sent the child the letter"
@@ -390,4 +394,4 @@ def test_receiver_leaves_a_to_behind():
     ],
 )
 def test_numbers(value, german, english):
-    assert corpus.number(value) == (german, english)
+    assert number(value) == (german, english)
