@@ -70,7 +70,7 @@ heading() { printf '\n== %s (after %d s)\n' "$*" $((SECONDS - started)); }
 # --- set-up ---------------------------------------------------------------------------------------
 
 if [ "$install" = yes ]; then
-    heading "1/6 installing"
+    heading "1/5 installing"
     bash "$root/scripts/install.sh"
     python=$(bash "$root/scripts/install.sh" --print-python)
 else
@@ -121,7 +121,7 @@ fingerprint() { sha256sum | cut -c 1-10; }
 
 # --- text -----------------------------------------------------------------------------------------
 
-heading "2/6 raw text"
+heading "2/5 raw text"
 # shellcheck disable=SC2329 # in_one_step calls it
 write_grammar_corpus() { "$python" "$root/scripts/make_grammar_corpus.py" "$1"; }
 goal=()
@@ -137,31 +137,25 @@ else
     : "${updates:=1000}" "${vocab:=1500}"
     batch=1024 warmup=200
 fi
-"$python" "$root/scripts/check_parallel.py" "$raw/train" "$raw/valid" "$raw/test" --langs "$src" "$tgt"
 
-heading "3/6 SentencePiece"
-# shellcheck disable=SC2329 # in_one_step calls it
-encode() {
-    "$python" "$root/scripts/sentencepiece_corpus.py" "$raw" "$1" --langs "$src" "$tgt" \
-        --vocab-size "$vocab"
-}
+heading "3/5 preparing the text"
+sources=(--source-lang "$src" --target-lang "$tgt")
+for split in train valid test; do sources+=("--$split" "$raw/$split"); done
+cleaning=(--max-ratio 9) # short sentences may well be twice as long in one language
+# named after all that goes into it, so that one that exists is up to date
 text_key=$({
-    echo "$src" "$tgt" "$vocab"
-    cat "$root/scripts/sentencepiece_corpus.py"
-    for split in train valid test; do cat "$raw/$split.$src" "$raw/$split.$tgt"; done
-} | fingerprint)
-pieces="$out/pieces-$text_key"
-in_one_step "$pieces" encode
-
-heading "4/6 fairseq-preprocess"
-# shellcheck disable=SC2329 # in_one_step calls it
-binarise() {
-    "$python" -m fairseq_cli.preprocess --user-dir "$plugin" -s "$src" -t "$tgt" \
-        --trainpref "$pieces/train" --validpref "$pieces/valid" --testpref "$pieces/test" \
-        --joined-dictionary --destdir "$1" 2>&1 | grep -E 'sents|Error|error' | sed 's/.*| //'
-}
-bin="$out/bin-$text_key"
-in_one_step "$bin" binarise
+    echo "$src" "$tgt" "$vocab" "${cleaning[@]}"
+    cat "$root"/fairseq_plugins/preparation/*.py "$root/scripts/prepare_translation.py"
+    # one that is missing is told below
+    for split in train valid test; do cat "$raw/$split.$src" "$raw/$split.$tgt" 2>/dev/null; done
+} | fingerprint) || true
+bin="$out/data-$text_key"
+if [ -d "$bin" ]; then
+    say "kept: $bin"
+else
+    "$python" "$root/scripts/prepare_translation.py" "$bin" "${sources[@]}" "${cleaning[@]}" \
+        --subword sentencepiece --vocab-size "$vocab" --joined-dictionary 2>&1 | grep -v ^INFO || exit 2
+fi
 
 # --- training -------------------------------------------------------------------------------------
 
@@ -184,7 +178,7 @@ mkdir -p "$run"
 on_device=()
 [ "$device" = gpu ] || on_device=(--cpu)
 
-heading "5/6 training $arch on the $device, $threads thread(s), $updates updates"
+heading "4/5 training $arch on the $device, $threads thread(s), $updates updates"
 if [ -f "$run/finished" ]; then
     say "kept: $run"
 else
@@ -206,7 +200,7 @@ fi
 
 # --- test -----------------------------------------------------------------------------------------
 
-heading "6/6 translating the test set, beam 5"
+heading "5/5 translating the test set, beam 5"
 "$python" -m fairseq_cli.generate "$bin" --user-dir "$plugin" --path "$run/checkpoint_best.pt" \
     ${on_device[@]+"${on_device[@]}"} --beam 5 --remove-bpe sentencepiece --max-tokens 4096 \
     --num-workers 0 --log-format simple --log-interval 10 >"$run/generate.log.part" 2>"$run/generate.err" || {
@@ -227,11 +221,7 @@ cat <<EOT
 Translate a sentence of your own:
 
     echo '$sentence' |
-        PYTHONPATH=$(quoted "$root") $(quoted "$python") -m fairseq_cli.interactive \\
-        $(quoted "$bin") --user-dir $(quoted "$plugin") \\
-        --path $(quoted "$run/checkpoint_best.pt") --beam 5 \\
-        --bpe sentencepiece --sentencepiece-model $(quoted "$pieces/sentencepiece.bpe.model") \\
-        2>/dev/null | grep ^D | cut -f 3
+        $(quoted "$python") $(quoted "$root/scripts/translate.py") --model $(quoted "$run")
 
 All of it took $((SECONDS - started)) s.
 EOT
