@@ -12,7 +12,6 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.translator import Translator, find_checkpoint
-from tests.preparation.conftest import script  # noqa: F401  (a fixture)
 
 NUMBERS = "eins zwei drei vier acht neun".split()
 ENGLISH = dict(zip(NUMBERS, "one two three four eight nine".split()))

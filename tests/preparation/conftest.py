@@ -1,27 +1,11 @@
-"""Scripts run inside this process, and an IWSLT'14 archive in the original layout."""
+"""An IWSLT'14 archive in the original layout."""
 
-import importlib.util
 import io
 import tarfile
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Dict, List, NamedTuple, Tuple
 
 import pytest
-
-SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
-
-
-@pytest.fixture(scope="session")
-def script():
-    """script("prepare_iwslt14") is that script as a module."""
-
-    def load(name: str) -> Any:
-        spec = importlib.util.spec_from_file_location(name, str(SCRIPTS / (name + ".py")))
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
 
 
 class Archive(NamedTuple):

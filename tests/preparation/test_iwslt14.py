@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from fairseq.data import Dictionary, data_utils
@@ -251,12 +252,10 @@ def test_an_archive_that_lacks_a_file_is_named(tmp_path, run, make_archive, arch
 
 
 def test_from_any_folder(prepared, archive, tmp_path, run_process):
-    from tests.preparation.conftest import SCRIPTS
-
     done = run_process(
         [
             sys.executable,
-            SCRIPTS / "prepare_iwslt14.py",
+            Path(__file__).resolve().parents[2] / "scripts" / "prepare_iwslt14.py",
             prepared,
             "--archive",
             tmp_path / "absent",
