@@ -80,9 +80,8 @@ def mscffn_transformer_iwslt_de_en(args: Any) -> None:
     mscffn_transformer(args)
 
 
-@register_model_architecture(MODEL_NAME, "fastformer_encoder_cnn_dm")
-def fastformer_encoder_cnn_dm(args: Any) -> None:
-    """Fastformer's table 9, CNN/DailyMail: 4 + 4 layers, 256 features, 16 heads, dropout 0.2.
+def _summarization_sizes(args: Any, encoder_layers: int, max_source_positions: int) -> None:
+    """Fastformer's table 9 for summarization: 256 features, 16 heads, dropout 0.2.
 
     The paper does not give the inner dimension of the feed-forward; 4 x 256 is used here.
     """
@@ -91,8 +90,51 @@ def fastformer_encoder_cnn_dm(args: Any) -> None:
         set_default(args, f"{side}_ffn_embed_dim", 1024)
         set_default(args, f"{side}_attention_heads", 16)
     if getattr(args, "encoder_blocks", None) is None:  # else the layers follow from the blocks
-        set_default(args, "encoder_layers", 4)
+        set_default(args, "encoder_layers", encoder_layers)
     set_default(args, "decoder_layers", 4)
     set_default(args, "dropout", 0.2)
-    set_default(args, "max_source_positions", 2048)
+    set_default(args, "max_source_positions", max_source_positions)
+
+
+@register_model_architecture(MODEL_NAME, "fastformer_encoder_cnn_dm")
+def fastformer_encoder_cnn_dm(args: Any) -> None:
+    """CNN/DailyMail of Fastformer's table 9: 4 + 4 layers, documents of 2,048 tokens."""
+    _summarization_sizes(args, encoder_layers=4, max_source_positions=2048)
     fastformer_encoder(args)
+
+
+@register_model_architecture(MODEL_NAME, "fastformer_encoder_pubmed")
+def fastformer_encoder_pubmed(args: Any) -> None:
+    """PubMed of Fastformer's table 9: 2 + 4 layers, documents of 4,096 tokens."""
+    _summarization_sizes(args, encoder_layers=2, max_source_positions=4096)
+    fastformer_encoder(args)
+
+
+@register_model_architecture(MODEL_NAME, "fastformer_tc_cnn_dm")
+def fastformer_tc_cnn_dm(args: Any) -> None:
+    """fastformer_encoder_cnn_dm whose last 2 encoder layers see pairs of positions."""
+    set_default(args, "encoder_blocks", "2,2")
+    set_default(args, "time_window", 2)
+    fastformer_encoder_cnn_dm(args)
+
+
+@register_model_architecture(MODEL_NAME, "fastformer_tc_pubmed")
+def fastformer_tc_pubmed(args: Any) -> None:
+    """fastformer_encoder_pubmed whose second encoder layer sees pairs of positions."""
+    set_default(args, "encoder_blocks", "1,1")
+    set_default(args, "time_window", 2)
+    fastformer_encoder_pubmed(args)
+
+
+@register_model_architecture(MODEL_NAME, "transformer_cnn_dm")
+def transformer_cnn_dm(args: Any) -> None:
+    """The Transformer beside fastformer_encoder_cnn_dm in table 9: documents of 512 tokens."""
+    _summarization_sizes(args, encoder_layers=4, max_source_positions=512)
+    _finish(args)
+
+
+@register_model_architecture(MODEL_NAME, "transformer_pubmed")
+def transformer_pubmed(args: Any) -> None:
+    """The Transformer beside fastformer_encoder_pubmed in table 9: documents of 512 tokens."""
+    _summarization_sizes(args, encoder_layers=2, max_source_positions=512)
+    _finish(args)

@@ -161,7 +161,9 @@ IWSLT = {"dim": 512, "ffn": 1024, "heads": 4, "decoder_layers": 6}
 FTC, FC, TC = ({"blocks": [3, 3], "time": t, "feature": f} for t, f in ((2, 2), (1, 2), (2, 1)))
 FASTFORMER_6 = {"blocks": [6], "mixer": "Fastformer"}
 MSCFFN_6 = {"blocks": [6], "ffn_class": "MSCFFN"}
-CNN_DM = {"dim": 256, "heads": 16, "blocks": [4], "decoder_layers": 4, "source": 2048, "ffn": 1024}
+TABLE_9 = {"dim": 256, "heads": 16, "decoder_layers": 4, "ffn": 1024, "dropout": 0.2}
+CNN_DM = {**TABLE_9, "blocks": [4], "source": 2048}
+PUBMED = {**TABLE_9, "blocks": [2], "source": 4096}
 PRESETS = {
     "transformer_ftc": FTC,
     "fastformer_encoder": FASTFORMER_6,
@@ -172,10 +174,16 @@ PRESETS = {
     "fastformer_encoder_iwslt_de_en": {**IWSLT, **FASTFORMER_6},
     "mscffn_transformer_iwslt_de_en": {**IWSLT, **MSCFFN_6},
     "fastformer_encoder_cnn_dm": {**FASTFORMER_6, **CNN_DM},
+    "fastformer_encoder_pubmed": {**FASTFORMER_6, **PUBMED},
+    "fastformer_tc_cnn_dm": {**FASTFORMER_6, **CNN_DM, "blocks": [2, 2], "time": 2},
+    "fastformer_tc_pubmed": {**FASTFORMER_6, **PUBMED, "blocks": [1, 1], "time": 2},
+    "transformer_cnn_dm": {**CNN_DM, "source": 512},
+    "transformer_pubmed": {**PUBMED, "source": 512},
 }
 FAIRSEQ_DEFAULTS = {
     "dim": 512,
     "ffn": 2048,
+    "dropout": 0.1,
     "heads": 8,
     "decoder_layers": 6,
     "source": 1024,
@@ -209,6 +217,7 @@ def test_presets_arrive_both_ways(parse, make_tokens, arch, make):
     assert blocks == expected["blocks"]
     assert len(model.decoder.layers) == expected["decoder_layers"]
     assert model.max_positions()[0] == expected["source"]
+    assert model.encoder.dropout_module.p == model.decoder.dropout_module.p == expected["dropout"]
     with torch.no_grad():
         states = model.eval().encoder(make_tokens((7, 4)), return_all_hiddens=True)
     assert states["encoder_states"][1].shape == (7, 2, expected["dim"])
@@ -237,9 +246,10 @@ def test_presets_arrive_both_ways(parse, make_tokens, arch, make):
         assert mixer.v_proj is None and mixer.interaction == "product" and not mixer.share_heads
 
 
-def test_the_task_reads_as_many_tokens_as_the_preset(parse):
-    setup = parse("--arch", "fastformer_encoder_cnn_dm")
-    assert setup.task.max_positions() == (2048, 1024)
+@pytest.mark.parametrize("arch", [arch for arch in sorted(PRESETS) if "source" in PRESETS[arch]])
+def test_the_task_reads_as_many_tokens_as_the_preset(parse, arch):
+    setup = parse("--arch", arch)
+    assert setup.task.max_positions() == (PRESETS[arch]["source"], 1024)
 
 
 @pytest.mark.parametrize("make", [from_words, from_yaml])
