@@ -1,6 +1,8 @@
-"""The benchmark on a toy corpus: what it compares, and what it counts."""
+"""The benchmark on a toy corpus: what it compares, what it counts, and what it refuses."""
 
 import json
+
+import pytest
 
 from scripts import benchmark
 
@@ -11,18 +13,70 @@ SIZES = (
 )
 
 
-def test_training_steps_side_by_side(toy_data, tmp_path, capsys):
+def measure(tmp_path, *words):
+    """The JSON that a subcommand writes."""
     out = tmp_path / "figures.json"
-    words = ["train-step", str(toy_data.bin), "--model", SIZES, "--cpu", "--json", str(out)]
-    for model in ("transformer", "transformer_ftc", "transformer_ftc --encoder-ffn mscffn"):
-        words += ["--arch", model]
-    words += ["--batches", "2", "--rounds", "2", "--warmup", "0", "--max-tokens", "300"]
-    assert benchmark.main(words) == 0
+    assert benchmark.main([*map(str, words), "--cpu", "--json", str(out)]) == 0
+    return json.loads(out.read_text())
 
-    baseline, compressed, crossed = json.loads(out.read_text())
+
+def refused(*words):
+    """The one line that a mistake ends in."""
+    with pytest.raises(SystemExit) as stopped:
+        benchmark.main([*map(str, words), "--cpu"])
+    message = str(stopped.value)
+    assert "\n" not in message
+    return message
+
+
+def test_training_steps_side_by_side(toy_data, tmp_path, capsys):
+    words = ["train-step", toy_data.bin, "--options", SIZES]
+    for model in ("transformer", "transformer_ftc --bf16 --criterion cross_entropy"):
+        words += ["--arch", model]
+    words += ["--batches", 2, "--rounds", 2, "--warmup", 0, "--max-tokens", 300]
+    words += ["--plot", tmp_path / "plot.svg"]
+    found = measure(tmp_path, *words)
+
+    assert found["machine"]["threads"] == 1 and found["machine"]["torch"]
+    assert found["arguments"]["max_tokens"] == 300
+    baseline, compressed = found["rows"]
     assert baseline["time_ratio"] == 1.0 and baseline["flop_ratio"] == 1.0
-    assert 0 < compressed["time_ratio"] and 0 < crossed["time_ratio"]
+    assert len(compressed["seconds"]) == 4 and min(compressed["seconds"]) > 0
     # half the positions and features in half of the layers
     assert compressed["flop_ratio"] < 1 and compressed["parameters"] < baseline["parameters"]
-    printed = capsys.readouterr().out
-    assert "| `transformer_ftc --encoder-ffn mscffn` |" in printed
+    assert compressed["ratio_to_flop_limit"] == pytest.approx(
+        compressed["time_ratio"] / compressed["flop_ratio"]
+    )
+    assert "| `transformer_ftc --bf16" in capsys.readouterr().out
+    assert "operations" in (tmp_path / "plot.svg").read_text()
+
+
+def test_the_encoder_alone(toy_data, tmp_path):
+    found = measure(
+        tmp_path, "train-step", toy_data.bin, "--options", SIZES, "--part", "encoder",
+        "--arch", "transformer", "--batches", 1, "--rounds", 1, "--warmup", 0,
+        "--max-tokens", 300,
+    )  # fmt: skip
+    (row,) = found["rows"]
+    layer = 4 * 16 * 17 + 2 * 16 * 32 + 16 + 32 + 4 * 16
+    assert row["parameters"] - 6 * layer == 16 * 44  # the dictionary
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["--arch", "transformer_ftcc"], "did you mean transformer_ftc"),
+        (["--arch", "transformer --nonsense"], "unrecognized arguments: --nonsense"),
+        (["--arch", "transformer_ftc --time-window 0"], "--time-window 0"),
+        (["--arch", "transformer", "--rounds", "0"], "--rounds 0: at least 1"),
+        (["--arch", "transformer", "--batches", "99"], "--batches 99: the training set has"),
+        (["--arch", "transformer", "--dtype", "fp16"], "--dtype fp16 needs a GPU"),
+        (["--arch", "transformer", "--plot", "plot.png"], "must end in .svg"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(toy_data, words, complaint):
+    assert complaint in refused("train-step", toy_data.bin, *words)
+
+
+def test_a_folder_that_was_not_prepared(tmp_path):
+    assert "has no dict" in refused("train-step", tmp_path, "--arch", "transformer")

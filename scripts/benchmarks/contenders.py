@@ -1,0 +1,159 @@
+"""What is compared: an architecture and options, as the words that fairseq-train would get."""
+
+import contextlib
+import difflib
+import io
+import shlex
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, List, NamedTuple, Optional
+from unittest import mock
+
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+
+from .machine import ROOT
+
+PLUGIN = ROOT / "fairseq_plugins"
+# given to every contender; what the contender says itself comes later and wins
+DEFAULTS = "--optimizer adam --adam-betas '(0.9,0.98)' --lr 1e-4 --seed 1 --num-workers 0"
+CRITERION = "label_smoothed_cross_entropy"
+HALF = {
+    "bf16": ("--bf16", "--memory-efficient-bf16"),
+    "fp16": ("--fp16", "--memory-efficient-fp16", "--amp"),
+}
+
+
+class Contender(NamedTuple):
+    """A model that is not trained yet, with all that fairseq knows about it."""
+
+    name: str
+    cfg: Any
+    task: Any
+    model: torch.nn.Module
+
+
+def register_plugin() -> None:
+    """Make the plugin's architectures known to fairseq."""
+    from fairseq import utils
+
+    utils.import_user_module(Namespace(user_dir=str(PLUGIN)))
+
+
+def architectures() -> List[str]:
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    register_plugin()
+    return sorted(ARCH_MODEL_REGISTRY)
+
+
+def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
+    """fairseq's configuration for "ARCH [options]".
+
+    Args:
+        words: an architecture and any options of fairseq-train.
+        common: options that all contenders have.
+        data: the prepared folder.
+        dtype: "fp32", "bf16" or "fp16"; --bf16, --fp16 or --amp among the words win.
+        cpu: whether the model stays off the GPU.
+
+    Raises:
+        ConfigurationError: an unknown architecture or option, or one that cannot work.
+    """
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    try:
+        own, shared = shlex.split(words), shlex.split(common)
+    except ValueError as error:
+        raise ConfigurationError(f"{words!r} cannot be read: {error}") from None
+    known = architectures()
+    if not own or own[0] not in known:
+        given = own[0] if own else ""
+        close = ", ".join(difflib.get_close_matches(given, known, n=3)) or "transformer_ftc"
+        raise ConfigurationError(f"{given!r} is no architecture: did you mean {close}?")
+    line = [data, "--arch", own[0], *shlex.split(DEFAULTS), *shared, *own[1:]]
+    criterion = _last_value("--criterion", line)
+    if criterion is None:
+        criterion = CRITERION
+        line += ["--criterion", criterion]
+    if criterion.startswith(CRITERION) and _last_value("--label-smoothing", line) is None:
+        line += ["--label-smoothing", "0.1"]
+    given_types = [word for flags in HALF.values() for word in flags if word in line]
+    if dtype != "fp32" and not given_types:
+        line.append(HALF[dtype][0])
+    if cpu:
+        line.append("--cpu")
+    complaint = io.StringIO()
+    try:
+        with mock.patch("sys.argv", ["benchmark"]), contextlib.redirect_stderr(complaint):
+            parser = options.get_training_parser()
+            parsed = options.parse_args_and_arch(parser, line)
+    except SystemExit:
+        last = complaint.getvalue().strip().split("error: ")[-1]
+        raise ConfigurationError(f"`{words}`: {last}") from None
+    return convert_namespace_to_omegaconf(parsed)
+
+
+def _last_value(option: str, words: List[str]) -> Optional[str]:
+    value = None
+    for word, following in zip(words, words[1:] + [""]):
+        if word == option:
+            value = following
+        elif word.startswith(option + "="):
+            value = word.split("=", 1)[1]
+    return value
+
+
+def build_on_data(words: str, common: str, data: Path, dtype: str, cpu: bool) -> Contender:
+    """The model as fairseq-train would build it for a prepared folder.
+
+    Raises:
+        ConfigurationError: also where the folder is not one that fairseq-preprocess made.
+    """
+    from fairseq import tasks
+
+    if not data.is_dir() or not list(data.glob("dict.*.txt")):
+        raise ConfigurationError(
+            f"{data} has no dict.*.txt: give a folder that fairseq-preprocess or one of "
+            "scripts/prepare_*.py made"
+        )
+    cfg = configure(words, common, str(data), dtype, cpu)
+    return _build(words, cfg, tasks.setup_task(cfg.task))
+
+
+def build_without_data(
+    words: str, common: str, vocabulary: int, dtype: str, cpu: bool
+) -> Contender:
+    """The model with a made-up dictionary of `vocabulary` types, the same on both sides."""
+    from fairseq.data import Dictionary
+    from fairseq.tasks.translation import TranslationTask
+
+    cfg = configure(words, common, "none", dtype, cpu)
+    dictionary = Dictionary()
+    for index in range(vocabulary - len(dictionary)):
+        dictionary.add_symbol(f"w{index}")
+    return _build(words, cfg, TranslationTask(cfg.task, dictionary, dictionary))
+
+
+def _build(words: str, cfg: Any, task: Any) -> Contender:
+    torch.manual_seed(1)  # models of one shape start equal
+    with contextlib.redirect_stdout(io.StringIO()):
+        model = task.build_model(cfg.model)
+    return Contender(words, cfg, task, model)
+
+
+def build_trainer(contender: Contender) -> Any:
+    """fairseq's own trainer: a step of it is what fairseq-train does with a batch."""
+    from fairseq.trainer import Trainer
+
+    criterion = contender.task.build_criterion(contender.cfg.criterion)
+    trainer = Trainer(contender.cfg, contender.task, contender.model, criterion)
+    trainer.save_checkpoint = lambda *args, **named: None  # a failing step would leave crash.pt
+    trainer.lr_step_update()
+    return trainer
+
+
+def count_parameters(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,86 @@
+"""Where a figure comes from: device, number type, threads, software, commit."""
+
+import argparse
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What every subcommand takes."""
+    parser.add_argument("--dtype", choices=list(DTYPES), default="fp32", help="default: fp32")
+    parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
+    parser.add_argument("--cpu", action="store_true", help="leave the GPU alone")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them there (.svg)")
+
+
+def choose_device(args: argparse.Namespace) -> torch.device:
+    """The GPU unless there is none or --cpu is given; sets the number of threads as well.
+
+    Raises:
+        ConfigurationError: threads below 1, or fp16 without a GPU.
+    """
+    if args.threads < 1:
+        raise ConfigurationError(f"--threads {args.threads}: at least 1")
+    torch.set_num_threads(args.threads)
+    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    if device.type == "cpu" and args.dtype == "fp16":
+        raise ConfigurationError("--dtype fp16 needs a GPU: use bf16 or fp32 on a CPU")
+    return device
+
+
+def describe(device: torch.device, threads: int) -> Dict[str, Any]:
+    """What a reader has to know to compare a figure with another one."""
+    import fairseq
+
+    on_gpu = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name() if on_gpu else processor_name(),
+        "kind": device.type,
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "fairseq": getattr(fairseq, "__version__", "unknown"),
+        "commit": commit(),
+    }
+
+
+def processor_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def commit() -> Optional[str]:
+    """The commit of the checkout, with "+" where files differ from it; None outside of git."""
+    answers = []
+    for words in (["rev-parse", "--short=10", "HEAD"], ["status", "--porcelain", "-uno"]):
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(ROOT), *words],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                universal_newlines=True,
+                timeout=30,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if done.returncode != 0:
+            return None
+        answers.append(done.stdout.strip())
+    return answers[0] + ("+" if answers[1] else "")

@@ -1,0 +1,90 @@
+"""Drawings as SVG; matplotlib is asked for only when one is wanted."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from fairseq_plugins.errors import ConfigurationError
+
+# told apart without colour vision too (Okabe and Ito), with a marker each
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+Curve = Tuple[str, Sequence[float], Sequence[float]]  # name, x, y
+
+
+def check(path: Optional[Path]) -> None:
+    """Fail before anything is measured rather than after.
+
+    Raises:
+        ConfigurationError: no matplotlib, or a name that does not end in .svg.
+    """
+    if path is None:
+        return
+    if path.suffix != ".svg":
+        raise ConfigurationError(f"--plot {path}: the name must end in .svg")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ConfigurationError("--plot needs matplotlib: pip install matplotlib") from None
+
+
+@contextlib.contextmanager
+def figure(path: Path, panels: int, width: float = 5.2, height: float = 3.8) -> Iterator[List[Any]]:
+    """Axes side by side, written whole or not at all; equal figures give equal files."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "benchmark", "font.size": 9}):
+        drawing = Figure(figsize=(width * panels, height), layout="constrained")
+        FigureCanvasSVG(drawing)
+        axes = drawing.subplots(1, panels, squeeze=False)[0]
+        for axis in axes:
+            axis.grid(True, which="major", color="#dddddd", linewidth=0.6)
+            axis.set_axisbelow(True)
+        yield list(axes)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(path.name + ".part")
+        drawing.savefig(part, format="svg", metadata={"Date": None})
+        os.replace(part, path)
+
+
+def bars(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
+    """Ratios of time with their quartiles, and a mark at the ratio of operations."""
+    with figure(path, 1, width=7.5, height=1.2 + 0.42 * len(rows)) as (axis,):
+        places = list(range(len(rows)))[::-1]
+        middle = [row["time_ratio"] for row in rows]
+        low, high = zip(*(row["time_ratio_quartiles"] for row in rows))
+        error = [
+            [max(0.0, m - v) for m, v in zip(middle, low)],
+            [max(0.0, v - m) for m, v in zip(middle, high)],
+        ]
+        axis.barh(places, middle, color=COLOURS[0], height=0.6, label="time (quartiles)")
+        axis.errorbar(middle, places, xerr=error, fmt="none", ecolor="#000000", capsize=3)
+        counted = [(row["flop_ratio"], place) for row, place in zip(rows, places)]
+        counted = [(value, place) for value, place in counted if value is not None]
+        if counted:
+            axis.plot(*zip(*counted), "|", color=COLOURS[1], ms=16, mew=3, label="operations")
+        axis.set_yticks(places)
+        axis.set_yticklabels([row["contender"] for row in rows])
+        axis.set_title(title)
+        axis.set_xlim(left=0)
+        axis.legend(loc="lower right", fontsize=8)
+
+
+def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: int = 2) -> None:
+    """Growth, both axes logarithmic."""
+    for index, (name, across, up) in enumerate(lines):
+        style = {"color": COLOURS[index % 7], "marker": MARKERS[index % 7], "ms": 4}
+        axis.plot(across, up, label=name, linewidth=1.4, **style)
+    axis.set_xscale("log", base=base)
+    axis.set_yscale("log")
+    ticks = sorted({value for _, across, _ in lines for value in across})
+    axis.set_xticks(ticks)
+    axis.set_xticklabels([f"{tick:,}" for tick in ticks], rotation=45)
+    axis.minorticks_off()
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.set_title(title)
+    axis.legend(fontsize=8)

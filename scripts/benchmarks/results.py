@@ -1,0 +1,74 @@
+"""What a subcommand found: a Markdown table, and JSON with all that belongs to it."""
+
+import json
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+from fairseq_plugins.preparation.files import written_whole
+
+Row = Dict[str, Any]
+Column = Tuple[str, Callable[[Row], str]]
+
+
+class Report(NamedTuple):
+    """Rows of figures, how to show them, notes to read beside them, and how to draw them."""
+
+    rows: List[Row]
+    columns: Sequence[Column]
+    notes: Sequence[str]
+    draw: Callable[[Path], None]
+
+
+def markdown(report: Report) -> str:
+    titles = [title for title, _ in report.columns]
+    lines = [titles, ["---"] * len(titles)]
+    lines += [[show(row) for _, show in report.columns] for row in report.rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def write_json(path: Path, command: str, arguments: Row, machine: Row, report: Report) -> None:
+    """Write it whole or not at all."""
+    found = {
+        "command": command,
+        "arguments": {name: _plain(value) for name, value in arguments.items()},
+        "machine": machine,
+        "notes": list(report.notes),
+        "rows": report.rows,
+    }
+    with written_whole(path) as file:
+        json.dump(found, file, indent=1)
+        file.write("\n")
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def text(name: str) -> Callable[[Row], str]:
+    return lambda row: str(row[name])
+
+
+def code(name: str) -> Callable[[Row], str]:
+    return lambda row: f"`{row[name]}`"
+
+
+def number(name: str, form: str = ".3f", scale: float = 1.0) -> Callable[[Row], str]:
+    """A figure of the row, "-" where there is none."""
+    return lambda row: "-" if row.get(name) is None else format(row[name] * scale, form)
+
+
+def quartiles(name: str) -> Callable[[Row], str]:
+    def show(row: Row) -> str:
+        return "-" if row.get(name) is None else "{:.3f} - {:.3f}".format(*row[name])
+
+    return show
+
+
+COMPARISON: List[Column] = [
+    ("contender", code("contender")),
+    ("time, ratio", number("time_ratio")),
+    ("quartiles", quartiles("time_ratio_quartiles")),
+    ("operations, ratio", number("flop_ratio")),
+    ("time over operations", number("ratio_to_flop_limit")),
+    ("median, ms", number("median_seconds", ".1f", 1000)),
+]

@@ -1,0 +1,114 @@
+"""Time side by side in one process: ratios hold where absolute times drift."""
+
+import statistics
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+
+from fairseq_plugins.preparation.progress import progress_bar
+
+Work = Callable[[Any], Any]
+
+
+class Spread(NamedTuple):
+    """Median and quartiles."""
+
+    low: float
+    median: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    if len(values) == 1:
+        return Spread(values[0], values[0], values[0])
+    return Spread(*statistics.quantiles(values, n=4))
+
+
+def ratios(times: Sequence[float], baseline: Sequence[float]) -> List[float]:
+    """Of each measurement to the baseline's that was taken just before or after it."""
+    return [own / base for own, base in zip(times, baseline)]
+
+
+def seconds(work: Callable[[], Any], device: torch.device) -> float:
+    """How long it takes; on a GPU between two events of its stream, so that all of it is in."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / 1000
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def interleave(
+    works: Sequence[Work],
+    items: Sequence[Any],
+    rounds: int,
+    warmup: int,
+    device: torch.device,
+    description: str,
+) -> List[List[float]]:
+    """Run all works on each item in turn, so that a drifting machine slows all of them alike.
+
+    Each round takes every item once and begins with another work, as each of them finds the caches
+    as the one before left them.
+
+    Args:
+        works: what is compared, called with an item.
+        items: such as batches.
+        rounds: how often each pair of work and item is timed.
+        warmup: rounds before those, whose times are forgotten.
+        description: of the progress bar.
+
+    Returns:
+        the seconds of each work, rounds * len(items) numbers; number i of all works belongs to one
+        item and one moment.
+    """
+    times: List[List[float]] = [[] for _ in works]
+    total = (warmup + rounds) * len(items) * len(works)
+    with progress_bar(description=description, total=total, unit=" runs", leave=False) as bar:
+        for turn in range(warmup + rounds):
+            for item in items:
+                took: Dict[int, float] = {}
+                for place in range(len(works)):
+                    index = (turn + place) % len(works)
+                    took[index] = seconds(lambda w=works[index], i=item: w(i), device)
+                    bar.update(1)
+                if turn >= warmup:
+                    for index, value in took.items():
+                        times[index].append(value)
+    return times
+
+
+def comparison(
+    names: Sequence[str],
+    times: Sequence[Sequence[float]],
+    operations: Sequence[Optional[int]],
+) -> List[Dict[str, Any]]:
+    """One row a contender, all against the first: time, operations, and the one over the other.
+
+    "ratio_to_flop_limit" is the ratio of times over the ratio of operations: 1 where a contender
+    saves as much time as it saves arithmetic, above 1 where it falls short of that.
+    """
+    rows = []
+    for name, own, count in zip(names, times, operations):
+        ratio = spread(ratios(own, times[0]))
+        flop_ratio = count / operations[0] if count and operations[0] else None
+        rows.append(
+            {
+                "contender": name,
+                "time_ratio": ratio.median,
+                "time_ratio_quartiles": [ratio.low, ratio.high],
+                "flops": count,
+                "flop_ratio": flop_ratio,
+                "ratio_to_flop_limit": ratio.median / flop_ratio if flop_ratio else None,
+                "median_seconds": statistics.median(own),
+                "seconds": list(own),
+            }
+        )
+    return rows

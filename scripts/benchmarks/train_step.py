@@ -1,0 +1,124 @@
+"""Training steps of several architectures side by side, on real batches.
+
+    python scripts/benchmark.py train-step DATA --arch transformer --arch transformer_ftc \\
+        --arch "transformer_ftc --encoder-ffn mscffn --criterion NAME --bf16" \\
+        [--options "--encoder-embed-dim 256 ..."]
+
+A contender is an architecture with any options of fairseq-train; the first is the baseline. A step
+is fairseq's own (Trainer.train_step): forward, loss, backward, clipping, optimizer, in the number
+type given. All contenders take the same batches in turn. With --part encoder only the encoder runs,
+forward and backward of the sum of its output.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Sequence
+
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+
+from . import contenders, machine, plots, results, timing
+from .operations import count_flops
+
+PARTS = ("model", "encoder")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", type=Path, help="folder that fairseq-preprocess made")
+    parser.add_argument("--arch", action="append", required=True, help="and options; repeatable")
+    parser.add_argument("--options", "--model", default="", help="options that all models get")
+    parser.add_argument("--part", choices=PARTS, default="model", help="default: model")
+    parser.add_argument("--max-tokens", type=int, default=2048, help="size of a batch (2048)")
+    parser.add_argument("--batches", type=int, default=8, help="different batches (8)")
+    parser.add_argument("--rounds", type=int, default=5, help="times each batch is counted (5)")
+    parser.add_argument("--warmup", type=int, default=1, help="rounds that are not counted (1)")
+    machine.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> results.Report:
+    """Measure; see the module's text for what.
+
+    Raises:
+        ConfigurationError: arguments or data that cannot work.
+    """
+    for name, least in (("max_tokens", 1), ("batches", 1), ("rounds", 1), ("warmup", 0)):
+        if getattr(args, name) < least:
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"--{option} {getattr(args, name)}: at least {least}")
+    device = machine.choose_device(args)
+    on_cpu = device.type == "cpu"
+    models = [
+        contenders.build_on_data(words, args.options, args.data, args.dtype, on_cpu)
+        for words in args.arch
+    ]
+    trainers = [contenders.build_trainer(model) for model in models]
+    batches = load_batches(models[0], args.max_tokens, args.batches)
+    works = [step_of(trainer, args.part) for trainer in trainers]
+    times = timing.interleave(works, batches, args.rounds, args.warmup, device, "training steps")
+    flops = [count_flops(lambda w=work: [w(batch) for batch in batches]) for work in works]
+    rows = timing.comparison(args.arch, times, flops)
+    for row, model in zip(rows, models):
+        part = model.model.encoder if args.part == "encoder" else model.model
+        row["parameters"] = contenders.count_parameters(part)
+    sizes = [batch["ntokens"] for batch in batches]
+    return results.Report(
+        rows,
+        [*results.COMPARISON, ("parameters, M", results.number("parameters", ".2f", 1e-6))],
+        [
+            f"{len(batches)} batches of at most {args.max_tokens} tokens ({sum(sizes)} real target "
+            f"tokens) x {args.rounds} rounds, {args.dtype}, part: {args.part}"
+        ],
+        lambda path: plots.bars(
+            path, rows, f"Training step ({args.part}), ratio to {args.arch[0]}"
+        ),
+    )
+
+
+def load_batches(contender: contenders.Contender, max_tokens: int, count: int) -> List[Any]:
+    """Batches of the training set in the order of a seed, so that all lengths occur.
+
+    Raises:
+        ConfigurationError: the set has fewer.
+    """
+    from fairseq import utils
+
+    task = contender.task
+    try:
+        task.load_dataset("train")
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"no training set in {contender.cfg.task.data}: {error}") from None
+    iterator = task.get_batch_iterator(
+        task.dataset("train"),
+        max_tokens=max_tokens,
+        max_positions=utils.resolve_max_positions(
+            task.max_positions(), contender.model.max_positions(), max_tokens
+        ),
+        ignore_invalid_inputs=True,
+        required_batch_size_multiple=8,
+        seed=1,
+    ).next_epoch_itr(shuffle=True)
+    batches = [batch for _, batch in zip(range(count), iterator)]
+    if len(batches) < count:
+        raise ConfigurationError(
+            f"--batches {count}: the training set has {len(batches)} of --max-tokens {max_tokens}"
+        )
+    return batches
+
+
+def step_of(trainer: Any, part: str) -> Callable[[Dict[str, Any]], None]:
+    """What is timed with a batch."""
+    if part == "model":
+        return lambda batch: trainer.train_step([batch])
+    encoder = trainer.model.encoder.train()
+
+    def run_encoder(batch: Dict[str, Any]) -> None:
+        words = batch["net_input"]
+        source, lengths = (words[n].to(trainer.device) for n in ("src_tokens", "src_lengths"))
+        encoder.zero_grad(set_to_none=True)
+        encoder(source, lengths)["encoder_out"][0].float().sum().backward()
+
+    return run_encoder
+
+
+__all__: Sequence[str] = ("add_arguments", "load_batches", "run")
