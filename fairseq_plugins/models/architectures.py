@@ -67,6 +67,36 @@ def transformer_tc_iwslt_de_en(args: Any) -> None:
     transformer_ftc_iwslt_de_en(args)
 
 
+@register_model_architecture(MODEL_NAME, "transformer_ftc_deep_iwslt_de_en")
+def transformer_ftc_deep_iwslt_de_en(args: Any) -> None:
+    """A deep encoder and a shallow decoder: blocks of 6 and 6 layers, one decoder layer.
+
+    TransformerFTC's discussion proposes it (section 5, after Kasai et al. 2020): what compression
+    saves goes into the encoder, and generation, whose time is the decoder's, gains. Matrix products
+    a token, in d^2 multiply-adds, with as many target as source tokens and without the vocabulary:
+    a full encoder layer has 8, the layer that pools 1.75, a pooled one 1, a decoder layer 12. This
+    model has 54.75 + 12 = 66.75; blocks of 3,3 with 6 decoder layers have 27.75 + 72 = 99.75 and
+    the Transformer 48 + 72 = 120.
+    """
+    set_default(args, "encoder_blocks", "6,6")
+    set_default(args, "decoder_layers", 1)
+    transformer_ftc_iwslt_de_en(args)
+
+
+@register_model_architecture(MODEL_NAME, "transformer_ftc_mid_iwslt_de_en")
+def transformer_ftc_mid_iwslt_de_en(args: Any) -> None:
+    """Between the two: blocks of 4 and 4 layers, three decoder layers.
+
+    Counted as for the deep preset, one more layer in each block costs 9 d^2, less than the 12 d^2
+    of a single decoder layer, and three of those go: 36.75 + 36 = 72.75 d^2. That is 0.61 of the
+    Transformer's products for half of its decoder. The deep preset has 0.56 for a sixth of it:
+    nearly all that training can save is saved here, and what goes beyond is for generation.
+    """
+    set_default(args, "encoder_blocks", "4,4")
+    set_default(args, "decoder_layers", 3)
+    transformer_ftc_iwslt_de_en(args)
+
+
 @register_model_architecture(MODEL_NAME, "fastformer_encoder_iwslt_de_en")
 def fastformer_encoder_iwslt_de_en(args: Any) -> None:
     _iwslt_de_en_sizes(args)

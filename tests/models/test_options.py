@@ -171,6 +171,8 @@ PRESETS = {
     "transformer_ftc_iwslt_de_en": {**IWSLT, **FTC},
     "transformer_fc_iwslt_de_en": {**IWSLT, **FC},
     "transformer_tc_iwslt_de_en": {**IWSLT, **TC},
+    "transformer_ftc_deep_iwslt_de_en": {**IWSLT, **FTC, "blocks": [6, 6], "decoder_layers": 1},
+    "transformer_ftc_mid_iwslt_de_en": {**IWSLT, **FTC, "blocks": [4, 4], "decoder_layers": 3},
     "fastformer_encoder_iwslt_de_en": {**IWSLT, **FASTFORMER_6},
     "mscffn_transformer_iwslt_de_en": {**IWSLT, **MSCFFN_6},
     "fastformer_encoder_cnn_dm": {**FASTFORMER_6, **CNN_DM},
