@@ -12,9 +12,7 @@ forward and backward of the sum of its output.
 
 import argparse
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
-
-import torch
+from typing import Any, Callable, Dict, List
 
 from fairseq_plugins.errors import ConfigurationError
 
@@ -69,9 +67,7 @@ def run(args: argparse.Namespace) -> results.Report:
             f"{len(batches)} batches of at most {args.max_tokens} tokens ({sum(sizes)} real target "
             f"tokens) x {args.rounds} rounds, {args.dtype}, part: {args.part}"
         ],
-        lambda path: plots.bars(
-            path, rows, f"Training step ({args.part}), ratio to {args.arch[0]}"
-        ),
+        lambda path: plots.bars(path, rows, f"Training step: {args.part}, ratio to the first"),
     )
 
 
@@ -119,6 +115,3 @@ def step_of(trainer: Any, part: str) -> Callable[[Dict[str, Any]], None]:
         encoder(source, lengths)["encoder_out"][0].float().sum().backward()
 
     return run_encoder
-
-
-__all__: Sequence[str] = ("add_arguments", "load_batches", "run")

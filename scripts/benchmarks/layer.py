@@ -1,0 +1,102 @@
+"""One layer's parts, or whole encoders, against length at a constant number of tokens.
+
+    python scripts/benchmark.py layer --contender sdpa --contender fastformer --lengths 512,8192
+    python scripts/benchmark.py layer --contender ffn --contender "mscffn --subspaces 12" --dim 768
+    python scripts/benchmark.py layer --contender transformer --contender "transformer_ftc ..."
+
+A contender is a module or an architecture (then its encoder runs), with options of its own; the
+first is the baseline. Modules: softmax (fairseq's attention), sdpa (torch's fused attention),
+fastformer, fastformer-plain, fastformer-reassociated, ffn, mscffn. Training is forward and backward
+(with Adam for an encoder), forward is evaluation without gradients.
+"""
+
+import argparse
+from typing import Any, Dict, List
+
+from fairseq_plugins.errors import ConfigurationError
+
+from . import machine, modules, plots, results, timing, workloads
+from .operations import count_flops
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--contender", action="append", required=True, help="module or arch and options; repeatable"
+    )
+    parser.add_argument("--lengths", type=numbers, default=[1024], help="such as 512,8192 (1024)")
+    parser.add_argument("--tokens", type=int, default=8192, help="of each batch (8192)")
+    parser.add_argument("--what", choices=workloads.WHAT, default="training")
+    parser.add_argument("--options", default="", help="options that all architectures get")
+    parser.add_argument("--vocabulary", type=int, default=1000, help="made-up types (1000)")
+    parser.add_argument("--rounds", type=int, default=7, help="times each is counted (7)")
+    parser.add_argument("--warmup", type=int, default=1, help="times before that (1)")
+    modules.add_options(parser)
+    machine.add_arguments(parser)
+
+
+def numbers(text: str) -> List[int]:
+    """ "128,256" as [128, 256], or argparse's error."""
+    values = [int(word) for word in text.split(",")]
+    if not values or min(values) < 1:
+        raise ValueError
+    return values
+
+
+def sizes_of(args: argparse.Namespace) -> Dict[str, Any]:
+    """The options of single modules among a subcommand's."""
+    names = ("dim", "heads", "inner", "subspaces", "expansion", "dropout")
+    return {name: getattr(args, name) for name in names}
+
+
+def check_tokens(lengths: List[int], tokens: int) -> None:
+    if tokens < max(lengths):
+        raise ConfigurationError(
+            f"--tokens {tokens} is less than one sentence of {max(lengths)}: at least that many"
+        )
+
+
+def run(args: argparse.Namespace) -> results.Report:
+    """Measure; see the module's text for what.
+
+    Raises:
+        ConfigurationError: arguments that cannot work.
+    """
+    if args.rounds < 1 or args.warmup < 0:
+        raise ConfigurationError(f"--rounds {args.rounds} --warmup {args.warmup}: at least 1 and 0")
+    check_tokens(args.lengths, args.tokens)
+    device = machine.choose_device(args)
+    rows: List[Dict[str, Any]] = []
+    for length in args.lengths:
+        setting = workloads.Setting(
+            "encoder", args.what, length, args.tokens // length, 8, args.dtype, device.type,
+            args.threads, args.options, sizes_of(args), args.vocabulary,
+        )  # fmt: skip
+        loads = [workloads.build(words, setting) for words in args.contender]
+        times = timing.interleave(
+            [lambda _, w=load: w.step() for load in loads],
+            [None],
+            args.rounds,
+            args.warmup,
+            device,
+            f"length {length:,}",
+        )
+        flops = [count_flops(load.step) for load in loads]
+        for row, load in zip(timing.comparison(args.contender, times, flops), loads):
+            rows.append({"length": length, **row, "parameters": load.parameters()})
+    return results.Report(
+        rows,
+        [("length", results.number("length", ",.0f")), *results.COMPARISON],
+        [f"{args.what}, {args.tokens} tokens a batch, {args.dtype}, {args.rounds} rounds"],
+        lambda path: draw(path, rows, args),
+    )
+
+
+def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> None:
+    if len(args.lengths) == 1:
+        return plots.bars(path, rows, f"{args.what}, length {args.lengths[0]:,}")
+    lines = []
+    for name in dict.fromkeys(args.contender):
+        own = [row for row in rows if row["contender"] == name]
+        lines.append((name, [r["length"] for r in own], [r["median_seconds"] for r in own]))
+    with plots.figure(path, 1, width=6.5) as (axis,):
+        plots.curves(axis, lines, "length", "seconds", f"{args.what}, {args.tokens:,} tokens")

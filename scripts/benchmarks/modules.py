@@ -1,0 +1,135 @@
+"""Single modules by name: the mixers and feed-forward networks of a layer."""
+
+import argparse
+import contextlib
+import io
+import shlex
+from typing import Callable, Dict, List
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.models.config import MSCFFN_SUBSPACES
+from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward
+from fairseq_plugins.modules.feed_forward.mscffn import valid_subspaces
+from fairseq_plugins.modules.token_mixers import Fastformer, SoftmaxAttention
+
+
+class FusedAttention(nn.Module):
+    """Multi-head softmax attention through ``F.scaled_dot_product_attention``.
+
+    Shape: T x B x d -> T x B x d; queries, keys and values from one product.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0):
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.in_proj = nn.Linear(embed_dim, 3 * embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        length, bsz, dim = x.size()
+        # 3 x B x h x T x s
+        parts = self.in_proj(x).view(length, bsz, 3, self.num_heads, -1).permute(2, 1, 3, 0, 4)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], dropout_p=dropout)
+        return self.out_proj(mixed.permute(2, 0, 1, 3).reshape(length, bsz, dim))
+
+
+class SelfMixer(nn.Module):
+    """A token mixer that reads its own input."""
+
+    def __init__(self, mixer: nn.Module):
+        super().__init__()
+        self.mixer = mixer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mixer(x, x)
+
+
+def _fastformer(options: argparse.Namespace) -> Fastformer:
+    return Fastformer(options.dim, options.heads, dropout=options.dropout)
+
+
+def _forced(options: argparse.Namespace, reassociate: bool) -> nn.Module:
+    mixer = _fastformer(options)
+    mixer.reassociate = reassociate
+    return SelfMixer(mixer)
+
+
+def _mscffn(options: argparse.Namespace) -> nn.Module:
+    n = options.subspaces
+    if n is None:
+        allowed = valid_subspaces([options.dim])
+        n = min(allowed, key=lambda m: abs(m - MSCFFN_SUBSPACES)) if allowed else MSCFFN_SUBSPACES
+    return MSCFFN(options.dim, n, options.expansion, options.dropout)
+
+
+MODULES: Dict[str, Callable[[argparse.Namespace], nn.Module]] = {
+    # fairseq's MultiheadAttention
+    "softmax": lambda o: SelfMixer(SoftmaxAttention(o.dim, o.heads, dropout=o.dropout)),
+    "sdpa": lambda o: FusedAttention(o.dim, o.heads, o.dropout),
+    # as the model chooses, and each of its two forms
+    "fastformer": lambda o: SelfMixer(_fastformer(o)),
+    "fastformer-plain": lambda o: _forced(o, False),
+    "fastformer-reassociated": lambda o: _forced(o, True),
+    "ffn": lambda o: StandardFeedForward(o.dim, o.inner or 4 * o.dim, "relu", o.dropout),
+    "mscffn": _mscffn,
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The sizes of a module; a contender may have its own."""
+    parser.add_argument("--dim", type=int, default=512, help="d of single modules (512)")
+    parser.add_argument("--heads", type=int, default=8, help="heads of mixers (8)")
+    parser.add_argument("--inner", type=int, help="inner dimension of ffn (4 d)")
+    parser.add_argument("--subspaces", type=int, help="n of mscffn (12, or what fits)")
+    parser.add_argument("--expansion", type=int, default=6, help="m of mscffn (6)")
+    parser.add_argument("--dropout", type=float, default=0.0, help="inside a module (0)")
+
+
+def is_module(words: str) -> bool:
+    return words.split()[:1] != [] and words.split()[0] in MODULES
+
+
+def module_options(words: str, defaults: Dict[str, object]) -> argparse.Namespace:
+    """The sizes for "NAME [options]".
+
+    Raises:
+        ConfigurationError: an option that modules do not have, or sizes that do not fit.
+    """
+    parser = argparse.ArgumentParser(prog=words.split()[0], add_help=False)
+    add_options(parser)
+    parser.set_defaults(**defaults)
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return parser.parse_args(shlex.split(words)[1:])
+    except SystemExit:
+        last = complaint.getvalue().strip().split("error: ")[-1]
+        raise ConfigurationError(f"`{words}`: {last}") from None
+
+
+def build_module(words: str, defaults: Dict[str, object]) -> nn.Module:
+    """The module for "NAME [options]", T x B x d -> T x B x d.
+
+    Args:
+        words: a name of `MODULES` and options such as --inner 3072.
+        defaults: the options that all contenders have.
+
+    Raises:
+        ConfigurationError: see `module_options`.
+    """
+    options = module_options(words, defaults)
+    torch.manual_seed(1)
+    try:
+        return MODULES[words.split()[0]](options)
+    except (ValueError, AssertionError) as error:
+        raise ConfigurationError(f"`{words}`: {error or 'the heads must divide d'}") from None
+
+
+def names() -> List[str]:
+    return list(MODULES)
