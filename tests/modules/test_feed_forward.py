@@ -1,9 +1,17 @@
 """The feed-forward networks against the equations."""
 
+import copy
+
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
-from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward
+from fairseq_plugins.modules.feed_forward import (
+    MSCFFN,
+    StandardFeedForward,
+    chunked_cross,
+    mscffn,
+)
 from tests.batches import (
     assert_close,
     assert_same_function,
@@ -24,6 +32,15 @@ SIZES = [  # dimension, subspaces, expansion
 ]
 
 
+BOTH_FORMS = pytest.mark.parametrize("chunked", [False, True])
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    """Chunks of a few tokens, and a shorter last one, at the sizes of these tests."""
+    monkeypatch.setattr(chunked_cross, "CHUNK_NUMBERS", 45)
+
+
 def true_mscffn(ffn, x):
     return truth.mscffn(
         x,
@@ -38,10 +55,12 @@ def true_mscffn(ffn, x):
     )
 
 
+@BOTH_FORMS
 @pytest.mark.parametrize("length", [1, 7])
 @pytest.mark.parametrize("dim, subspaces, expansion", SIZES)
-def test_mscffn_equals_the_reference(dim, subspaces, expansion, length):
+def test_mscffn_equals_the_reference(dim, subspaces, expansion, length, chunked):
     ffn = randomize(MSCFFN(dim, subspaces, expansion))
+    ffn.chunked = chunked
     x = make_sentences([length, length, length], dim)
     assert_same_function(
         lambda: list(ffn(torch.stack(x, dim=1)).unbind(1)),
@@ -63,19 +82,24 @@ def test_mscffn_defaults_are_those_of_the_paper():
     assert (ffn.subspaces, ffn.expansion) == (12, 6)
 
 
-def test_mscffn_accepts_any_layout():
+@BOTH_FORMS
+def test_mscffn_accepts_any_layout(chunked):
     ffn = randomize(MSCFFN(12, 4, 3))
+    ffn.chunked = chunked
     x = torch.randn(5, 7, 12, dtype=torch.float64)
     expected = ffn(x)
     transposed = x.transpose(0, 1)
     assert_close(ffn(transposed), expected.transpose(0, 1))
     assert_close(ffn(x[2, 3]), expected[2, 3])
     assert_close(ffn(x.unsqueeze(0)), expected.unsqueeze(0))
+    assert ffn(x[:0]).shape == x[:0].shape
 
 
-def test_mscffn_positions_are_independent():
+@BOTH_FORMS
+def test_mscffn_positions_are_independent(chunked):
     """1e9 or NaN at one position stays there: padding cannot reach a real token."""
     ffn = randomize(MSCFFN(12, 4, 3))
+    ffn.chunked = chunked
     x = torch.randn(6, 2, 12, dtype=torch.float64)
     clean = ffn(x)
     for poison in (1e9, float("nan")):
@@ -86,31 +110,167 @@ def test_mscffn_positions_are_independent():
         assert_close(out, clean)
 
 
-def test_mscffn_dropout_acts_on_the_products():
+@BOTH_FORMS
+def test_mscffn_dropout_acts_on_the_products(chunked):
     """With every product C_j dropped, the output is the same constant whatever the input."""
-    ffn = randomize(MSCFFN(12, 4, 3, activation_dropout=0.999999)).train()
-    out = ffn(torch.randn(5, 2, 12, dtype=torch.float64))
-    constant = torch.cat(list(ffn.contract_bias.squeeze(1)))
-    assert_close(out, (ffn.out_proj.weight @ constant + ffn.out_proj.bias).expand(5, 2, 12))
-    assert ffn.eval()(torch.randn(5, 2, 12).double()).std() > 0.01
+    for p in (0.999999, 1.0):
+        ffn = randomize(MSCFFN(12, 4, 3, activation_dropout=p)).train()
+        ffn.chunked = chunked
+        out = ffn(torch.randn(5, 2, 12, dtype=torch.float64))
+        constant = torch.cat(list(ffn.contract_bias.squeeze(1)))
+        assert_close(out, (ffn.out_proj.weight @ constant + ffn.out_proj.bias).expand(5, 2, 12))
+        assert ffn.eval()(torch.randn(5, 2, 12).double()).std() > 0.01
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_both_forms_of_mscffn_drop_the_same(training):
+    """One seed, one result, values and all gradients; also where dropout stays on in inference."""
+    ffn = randomize(MSCFFN(12, 4, 3, activation_dropout=0.4)).train(training)
+    ffn.dropout_module.apply_during_inference = True
+    x = make_sentences([7, 7], 12)
+
+    def outputs(chunked):
+        torch.manual_seed(3)
+        ffn.chunked = chunked
+        return list(ffn(torch.stack(x, dim=1)).unbind(1))
+
+    assert_same_function(lambda: outputs(True), lambda: outputs(False), leaves_of(ffn, x=x))
+    dropped = outputs(True)
+    ffn.eval()
+    ffn.dropout_module.apply_during_inference = False
+    assert not torch.allclose(dropped[0], outputs(True)[0])
+
+
+@BOTH_FORMS
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_mscffn_in_reduced_precision_is_as_good_as_the_plain_one(dtype):
+def test_mscffn_in_reduced_precision_is_as_good_as_the_plain_one(dtype, chunked):
+    """max |fast - exact| <= 2 max |plain - exact|, output and every gradient."""
     torch.manual_seed(0)
     ffn = MSCFFN(96).to(dtype)
+    with torch.no_grad():  # no gate so near zero that rounding opens or closes it
+        ffn.expand_bias.copy_(2 * ffn.expand_bias.sign())
+    ffn.chunked = chunked
+    exact_ffn = copy.deepcopy(ffn).double()
     x = torch.randn(64, 2, 96).to(dtype)
-    fast = run_or_skip(lambda: ffn(x))
-    assert fast.dtype == dtype
-    plain = torch.stack([true_mscffn(ffn, s) for s in x.unbind(1)], dim=1)
-    exact = ffn.double()(x.double())
-    assert (fast - exact).abs().max() <= 2 * (plain - exact).abs().max()
+
+    def compute(run, model, x):
+        x = x.clone().requires_grad_()
+        out = run(model, x)
+        leaves = [x] + list(model.parameters())
+        return [out.detach()] + list(torch.autograd.grad(out, leaves, x.detach()))
+
+    def slowly(model, x):
+        return torch.stack([true_mscffn(model, s) for s in x.unbind(1)], dim=1)
+
+    fast = run_or_skip(lambda: compute(lambda model, x: model(x), ffn, x))
+    plain = compute(slowly, ffn, x)
+    exact = compute(lambda model, x: model(x), exact_ffn, x.double())
+    for found, slow, true in zip(fast, plain, exact):
+        assert found.dtype == dtype
+        assert (found - true).abs().max() <= 2 * (slow - true).abs().max()
+
+
+@BOTH_FORMS
+def test_mscffn_under_autocast(chunked):
+    """Parameters stay float32 and get float32 gradients; products are in bfloat16."""
+    torch.manual_seed(0)
+    ffn = MSCFFN(24, 4, 3)
+    ffn.chunked = chunked
+    x = torch.randn(9, 24)
+    exact = ffn(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = ffn(x)
+    assert out.dtype == torch.bfloat16
+    assert (out - exact).abs().max() < 0.05 * exact.abs().max()
+    out.float().pow(2).sum().backward()
+    fast = [p.grad.clone() for p in ffn.parameters()]
+    ffn.zero_grad()
+    exact.pow(2).sum().backward()
+    for found, parameter in zip(fast, ffn.parameters()):
+        assert found.dtype == torch.float32
+        assert (found - parameter.grad).abs().max() < 0.05 * parameter.grad.abs().max()
+
+
+def test_mscffn_is_chunked_where_many_tokens_meet_a_cpu(monkeypatch):
+    ffn = MSCFFN(12, 4, 3)
+    calls = []
+    for name in ("_cross", "_cross_chunked"):
+        original = getattr(ffn, name)
+        monkeypatch.setattr(
+            ffn, name, lambda inner, n=name, f=original: calls.append(n) or f(inner)
+        )
+    for tokens in (mscffn.CHUNK_FROM - 1, mscffn.CHUNK_FROM):
+        ffn(torch.randn(tokens, 1, 12))
+    assert calls == ["_cross", "_cross_chunked"]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("dim, inner_dim, subspaces", [(96, 384, 12), (64, 128, 8)])
+def test_chunked_mscffn_keeps_less_for_backward(dim, inner_dim, subspaces, dropout):
+    """Less than the standard network of the paper's sizes, and of the sizes of IWSLT'14."""
+
+    def kept(network):
+        storages = {}
+
+        def note(tensor):
+            storages[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+            return tensor
+
+        x = torch.randn(300, dim)
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            out = network.train()(x)
+        parameters = {parameter.data_ptr() for parameter in network.parameters()}
+        del out
+        return sum(size for pointer, size in storages.items() if pointer not in parameters)
+
+    standard = StandardFeedForward(dim, inner_dim, activation_dropout=dropout)
+    ffn = MSCFFN(dim, subspaces, activation_dropout=dropout)
+    ffn.chunked = True
+    assert kept(ffn) <= kept(standard)
+
+
+def test_chunked_mscffn_in_a_checkpoint():
+    """Computed twice, with the same numbers dropped."""
+    ffn = randomize(MSCFFN(12, 4, 3, activation_dropout=0.4)).train()
+    ffn.chunked = True
+    x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
+    leaves = [x] + list(ffn.parameters())
+    gradients = []
+    for run in (ffn, lambda x: checkpoint(ffn, x, use_reentrant=False)):
+        torch.manual_seed(1)
+        gradients.append(torch.autograd.grad(run(x).pow(2).sum(), leaves))
+    for plain, again in zip(*gradients):
+        assert torch.equal(plain, again)
+
+
+def test_chunked_mscffn_with_frozen_parameters():
+    ffn = randomize(MSCFFN(12, 4, 3))
+    x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
+    everything = torch.autograd.grad(ffn(x).sum(), [x, ffn.expand_weight])
+    ffn.chunked = True
+    ffn.expand_bias.requires_grad_(False)
+    ffn.contract_weight.requires_grad_(False)
+    assert_close(torch.autograd.grad(ffn(x).sum(), ffn.expand_weight)[0], everything[1])
+    ffn.requires_grad_(False)
+    assert_close(torch.autograd.grad(ffn(x).sum(), x)[0], everything[0])
+
+
+def test_chunked_mscffn_refuses_a_second_derivative():
+    ffn = randomize(MSCFFN(12, 4, 3))
+    ffn.chunked = True
+    x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(ffn(x).pow(2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
 
 
 def test_mscffn_scripted_equals_eager():
     ffn = randomize(MSCFFN(12, 4, 3))
     x = torch.randn(6, 2, 12, dtype=torch.float64)
-    assert torch.equal(torch.jit.script(ffn)(x), ffn(x))
+    scripted = torch.jit.script(ffn)
+    assert torch.equal(scripted(x), ffn(x))
+    ffn.chunked = True
+    assert_close(scripted(x), ffn(x), tolerance=1e-14)
 
 
 @pytest.mark.parametrize(

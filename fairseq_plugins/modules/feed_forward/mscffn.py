@@ -1,7 +1,7 @@
 """MSCFFN: small subspaces crossed by products (Tang & Yang, Findings of EMNLP 2023)."""
 
 import math
-from typing import List
+from typing import List, Optional
 
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -9,6 +9,12 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError, nearest
+
+from .chunked_cross import ChunkedCross
+
+# Tokens from which the chunked form is the faster one on a CPU: below, calls of small products
+# cost more than travels of wide tensors through memory.
+CHUNK_FROM = 512
 
 
 def valid_subspaces(dims: List[int]) -> List[int]:
@@ -34,6 +40,11 @@ class MSCFFN(nn.Module):
     standard network with inner dimension 4 d. The gate is always relu, whatever the activation
     function elsewhere in the model. Residual, outer dropout and LayerNorm belong to the layer.
 
+    Two exact forms of equations 7 to 9. The plain one is a batched product over all subspaces. The
+    chunked one (`chunked_cross.py`) never holds L and C of all tokens. It is the faster one on a
+    CPU for hundreds of tokens and more, and is chosen there; set `chunked` to True or False to
+    force one. TorchScript has the plain one.
+
     Args:
         embed_dim: d.
         subspaces: n, even, a divisor of d.
@@ -48,6 +59,8 @@ class MSCFFN(nn.Module):
         ConfigurationError (a ValueError): n is odd or does not divide d; the message names the
             nearest that work.
     """
+
+    chunked: Optional[bool]  # in the class body, where TorchScript looks
 
     def __init__(
         self,
@@ -70,6 +83,7 @@ class MSCFFN(nn.Module):
         self.embed_dim = embed_dim
         self.subspaces = subspaces
         self.expansion = expansion
+        self.chunked = None
         size = embed_dim // subspaces
         pairs = subspaces // 2
         self.in_proj = quant_noise(nn.Linear(embed_dim, embed_dim), q_noise, qn_block_size)
@@ -95,15 +109,50 @@ class MSCFFN(nn.Module):
             nn.init.uniform_(bias, -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = x.size()
-        inner = self.in_proj(x).view(-1, self.subspaces, self.embed_dim // self.subspaces)
+        inner = self.in_proj(x).reshape(-1, self.embed_dim)
+        if torch.jit.is_scripting():
+            narrow = self._cross(inner)
+        elif self._is_chunked(inner):
+            narrow = self._cross_chunked(inner)
+        else:
+            narrow = self._cross(inner)
+        return self.out_proj(narrow).view(x.size())
+
+    def _cross(self, inner: Tensor) -> Tensor:
+        """Equations 7 to 9, tokens x d -> tokens x d/2, as they are written."""
+        inner = inner.view(-1, self.subspaces, self.embed_dim // self.subspaces)
         inner = inner.transpose(0, 1)  # n x tokens x d/n
         wide = torch.baddbmm(self.expand_bias, inner, self.expand_weight)  # n x tokens x m d/n
         crossed = torch.relu(wide[0::2]) * wide[1::2]  # n/2 x tokens x m d/n
         crossed = self.dropout_module(crossed)
         narrow = torch.baddbmm(self.contract_bias, crossed, self.contract_weight)
-        narrow = narrow.transpose(0, 1).reshape(-1, self.embed_dim // 2)  # tokens x d/2
-        return self.out_proj(narrow).view(shape)
+        return narrow.transpose(0, 1).reshape(-1, self.embed_dim // 2)
+
+    def _cross_chunked(self, inner: Tensor) -> Tensor:
+        """The same function of the same random numbers, without the wide tensors."""
+        dropout = self.dropout_module
+        keep, scale = None, 1.0
+        if dropout.p > 0 and (dropout.training or dropout.apply_during_inference):
+            size = (self.subspaces // 2, inner.size(0), self.expand_weight.size(2))
+            keep = torch.empty(size, dtype=torch.bool, device=inner.device)
+            keep.bernoulli_(1 - dropout.p)
+            scale = 1 / (1 - dropout.p) if dropout.p < 1 else 0.0
+        # under autocast `inner` has another dtype than the weights
+        return ChunkedCross.apply(
+            inner,
+            self.expand_weight.type_as(inner),
+            self.expand_bias.type_as(inner),
+            self.contract_weight.type_as(inner),
+            self.contract_bias.type_as(inner),
+            keep,
+            scale,
+        )
+
+    def _is_chunked(self, inner: Tensor) -> bool:
+        if self.chunked is not None:
+            return self.chunked
+        on_cpu = inner.device.type == "cpu" and not torch.jit.is_tracing()
+        return on_cpu and inner.size(0) >= CHUNK_FROM
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, subspaces={self.subspaces}, expansion={self.expansion}"
