@@ -1,0 +1,252 @@
+"""The table and the plot of scripts/reproduce_ftc.py, made from its results.json alone."""
+
+import os
+import statistics
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from fairseq_plugins.preparation.files import written_whole
+
+BASELINE = "transformer"
+PAPER_PAIRS = 160239
+COLOURS = {"Transformer": "black", "Feature": "tab:blue", "Time": "tab:orange"}
+COLOURS["Feature+Time"] = "tab:red"
+MARKERS = "osD^vP*X"
+POOLINGS = {"4": ", window 4", "2 (linear)": ", linear"}
+
+
+# --- figures of a row -----------------------------------------------------------------------------
+
+
+def scores(row: Dict[str, Any]) -> List[float]:
+    return [run["scoring"]["bleu"] for run in row["runs"] if run.get("scoring")]
+
+
+def epoch_seconds(row: Dict[str, Any]) -> Optional[float]:
+    """The median over the seeds of a row, each measured from its training log."""
+    measured = [run["training"]["epoch_seconds"] for run in row["runs"]]
+    measured = [seconds for seconds in measured if seconds is not None]
+    return statistics.median(measured) if measured else None
+
+
+def logged_ratio(results: Dict[str, Any], row: Dict[str, Any]) -> Optional[float]:
+    baseline = next(other for other in results["rows"] if other["name"] == BASELINE)
+    here, there = epoch_seconds(row), epoch_seconds(baseline)
+    return here / there if here and there else None
+
+
+def interleaved_ratio(results: Dict[str, Any], row: Dict[str, Any]) -> Optional[float]:
+    found = ((results["interleaved"] or {}).get("rows") or {}).get(row["name"])
+    return found["time_ratio"] if found else None
+
+
+def ratio_function(results: Dict[str, Any]) -> Callable[[Dict[str, Any], Dict[str, Any]], Any]:
+    """Which ratio the table shows: the interleaved one if it was measured."""
+    return interleaved_ratio if results["interleaved"] else logged_ratio
+
+
+def paper_ratio(results: Dict[str, Any], row: Dict[str, Any]) -> float:
+    baseline = next(other for other in results["rows"] if other["name"] == BASELINE)
+    return row["paper"]["epoch_seconds"] / baseline["paper"]["epoch_seconds"]
+
+
+# --- table ----------------------------------------------------------------------------------------
+
+
+def cell(value: Optional[float], form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def spread(values: List[float]) -> str:
+    """Mean, and with several values their standard deviation and number."""
+    if not values:
+        return "-"
+    mean = f"{statistics.mean(values):.2f}"
+    return f"{mean} ± {statistics.stdev(values):.2f} ({len(values)})" if len(values) > 1 else mean
+
+
+def extent(values: List[int]) -> str:
+    if not values:
+        return "-"
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def distinct(values: List[Any]) -> List[Any]:
+    return [value for number, value in enumerate(values) if value not in values[:number]]
+
+
+def table(results: Dict[str, Any]) -> str:
+    """Tables 1 and 2 of the paper in one, in Markdown, with what is needed to judge them."""
+    ratio = ratio_function(results)
+    lines = [
+        "| model | blocks x layers | pooling | BLEU, paper | BLEU, here | s/epoch, paper "
+        "| s/epoch, here | time ratio, paper | time ratio, here | parameters | updates |",
+        "| --- " * 11 + "|",
+    ]
+    for row in results["rows"]:
+        parameters = distinct([run["training"]["parameters"] for run in row["runs"]])
+        cells = [
+            row["model"],
+            row["blocks"],
+            row["pooling"],
+            f"{row['paper']['bleu']:.1f}",
+            spread(scores(row)),
+            f"{row['paper']['epoch_seconds']}",
+            cell(epoch_seconds(row), "{:.4g}"),
+            f"{paper_ratio(results, row):.3f}",
+            cell(ratio(results, row), "{:.3f}"),
+            cell(parameters[0] / 1e6 if parameters else None, "{:.2f} M"),
+            extent([run["training"]["updates"] for run in row["runs"]]),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", *(f"- {note}" for note in notes(results))]) + "\n"
+
+
+def notes(results: Dict[str, Any]) -> List[str]:
+    """What the figures come from; nothing that limits them is left out."""
+    runs = [run for row in results["rows"] for run in row["runs"]]
+    pairs = results["data"]["pairs"]
+    found = ["Data: {} pairs, {}.".format(
+        " / ".join(f"{count:,} {split}" for split, count in pairs.items()), results["data"]["name"]
+    )]  # fmt: skip
+    if pairs["train"] != PAPER_PAIRS:
+        found.append(
+            f"The paper trained on {PAPER_PAIRS:,} pairs: compare BLEU between the rows here, not "
+            "with the paper's column."
+        )
+    if not runs:
+        return [*found, "No run is finished."]
+    scored = [run["scoring"] for run in runs if run.get("scoring")]
+    for signature in distinct([score["signature"] for score in scored]):
+        what = "on tokenised text, as the paper" if "tok:none" in signature else "on plain text"
+        found.append(f"BLEU: {what}, `{signature}`.")
+    checkpoints = distinct([score["checkpoint"] for score in scored])
+    if checkpoints:
+        found.append(f"Test set translated once, beam 5, by: {'; '.join(checkpoints)}.")
+    seeds = {
+        row["name"]: tuple(sorted(run["seed"] for run in row["runs"]))
+        for row in results["rows"] if row["runs"]
+    }  # fmt: skip
+    if len(set(seeds.values())) == 1:
+        found.append(f"Seeds: {', '.join(map(str, next(iter(seeds.values()))))}.")
+    else:
+        each = (f"{name} {', '.join(map(str, own))}" for name, own in seeds.items())
+        found.append(f"Seeds differ: {'; '.join(each)}.")
+    if max(map(len, seeds.values())) > 1:
+        found.append("BLEU: mean ± standard deviation (seeds).")
+    if len({run["training"]["updates"] for run in runs}) > 1:
+        found.append("The rows were not trained for the same number of updates.")
+    found += time_notes(results, runs)
+    for machine in distinct([run["training"]["machine"] for run in runs]):
+        found.append(describe_machine(machine))
+    commits = distinct([run["training"]["commit"] for run in runs])
+    found.append(f"Commit: {', '.join(commits)}.")
+    found.append(f"Settings: `{results['settings']['shown']}`.")
+    for failure in results["failures"]:
+        found.append(f"Failed: {failure['run']}: {failure['message']} (log: {failure['log']})")
+    return found
+
+
+def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]:
+    skipped = extent([run["training"]["timing_skip"] for run in runs])
+    found = [
+        "s/epoch: median time between reports of the training log x updates of an epoch; the "
+        f"first {skipped} updates of each start, validation and saving are left out."
+    ]
+    together = extent([run["training"]["parallel"] for run in runs])
+    disturbed = together != "1"
+    if disturbed:
+        found.append(f"Up to {together} runs shared the machine: their s/epoch disturb each other.")
+    interleaved = results["interleaved"]
+    if interleaved:
+        quartiles = "; ".join(
+            "{} {:.3f} - {:.3f}".format(name, *row["time_ratio_quartiles"])
+            for name, row in interleaved["rows"].items()
+            if name != BASELINE
+        )
+        found.append(
+            "Time ratio: training steps of all rows in turn on the same batches after the runs "
+            f"(scripts/benchmark.py train-step, {interleaved['batches']} batches x "
+            f"{interleaved['rounds']} rounds), median; quartiles: {quartiles}."
+        )
+        if interleaved["machine"] not in [run["training"]["machine"] for run in runs]:
+            found.append(describe_machine(interleaved["machine"], "Time ratio measured on"))
+    else:
+        found.append(
+            "Time ratio: of s/epoch, from runs one after the other or side by side, not "
+            "interleaved" + (": not to be trusted here." if disturbed else ".")
+        )
+    return found
+
+
+def describe_machine(machine: Dict[str, Any], word: str = "Machine") -> str:
+    return (
+        "{}: {}, {} ({} cores, {} thread(s) a run), Python {}, torch {}, {}.".format(
+            word, machine["gpu"] or "no GPU", machine["cpu"], machine["cores"],
+            machine["threads"], machine["python"], machine["torch"], machine["fairseq"],
+        )
+    )  # fmt: skip
+
+
+# --- plot -----------------------------------------------------------------------------------------
+
+
+def plot(results: Dict[str, Any], stem: Path) -> List[Path]:
+    """BLEU against training time, the paper's beside those here; writes stem.svg and stem.png.
+
+    Raises ImportError without matplotlib.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    ratio = ratio_function(results)
+    relative = any(ratio(results, row) for row in results["rows"])
+    with pyplot.rc_context({"svg.hashsalt": "ftc", "font.size": 9}):
+        figure, (paper, here) = pyplot.subplots(1, 2, figsize=(9.5, 4.2))
+        markers: Dict[str, int] = {}
+        for row in results["rows"]:
+            number = markers[row["model"]] = markers.get(row["model"], -1) + 1
+            style: Dict[str, Any] = {
+                "color": COLOURS[row["model"]],
+                "marker": MARKERS[number % len(MARKERS)],
+                "linestyle": "none",
+                "label": f"{row['model']} {row['blocks']}{POOLINGS.get(row['pooling'], '')}",
+            }
+            paper.plot(paper_ratio(results, row), row["paper"]["bleu"], **style)
+            values = scores(row)
+            time = ratio(results, row) if relative else epoch_seconds(row)
+            if values and time:
+                deviation = statistics.stdev(values) if len(values) > 1 else 0
+                here.errorbar(time, statistics.mean(values), yerr=deviation or None, **style)
+        paper.set_title("paper")
+        here.set_title(f"here, {results['data']['pairs']['train']:,} pairs")
+        paper.set_xlabel("time of an epoch, ratio to the Transformer")
+        here.set_xlabel(paper.get_xlabel() if relative else "seconds per epoch")
+        for axes in (paper, here):
+            axes.set_ylabel("test BLEU")
+            axes.grid(alpha=0.3)
+        handles, labels = paper.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="center right", frameon=False, fontsize=8)
+        figure.tight_layout(rect=(0, 0, 0.8, 1))
+        written = []
+        for kind, metadata in (("svg", {"Date": None}), ("png", {})):
+            path = stem.with_name(f"{stem.name}.{kind}")
+            part = path.with_name(path.name + ".part")
+            figure.savefig(str(part), format=kind, dpi=150, metadata=metadata)
+            os.replace(part, path)
+            written.append(path)
+        pyplot.close(figure)
+    return written
+
+
+def write(results: Dict[str, Any], folder: Path) -> List[Path]:
+    """table.md, and the plot where matplotlib is; returns what was written."""
+    with written_whole(folder / "table.md") as file:
+        file.write(table(results))
+    try:
+        return [folder / "table.md", *plot(results, folder / "bleu_against_time")]
+    except ImportError:
+        return [folder / "table.md"]
