@@ -1,10 +1,14 @@
-"""Summarization: fairseq's translation task, validated with ROUGE.
+"""Summarization: fairseq's translation task for long documents, validated with ROUGE.
 
     fairseq-train DATA --user-dir fairseq_plugins --task summarization --eval-rouge \\
         --eval-rouge-remove-bpe sentencepiece --eval-rouge-args '{"beam": 4}' \\
         --best-checkpoint-metric rougeLsum --maximize-best-checkpoint-metric ...
 
 keeps the checkpoint with the highest ROUGE-Lsum of the validation summaries.
+
+Documents that are longer than the model reads (`--max-source-positions`) are an error before
+training starts, or are cut and counted (`--truncate-source`). The translation task leaves them out
+of training. Generation reads documents as training did.
 """
 
 import json
@@ -13,11 +17,13 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
+import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import encoders
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import II
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.sentences import BOUNDARY
@@ -78,6 +84,7 @@ class SummarizationConfig(TranslationConfig):
     eval_rouge_print_samples: bool = field(
         default=False, metadata={"help": "show a summary and its reference in each batch"}
     )
+    skip_invalid_size_inputs_valid_test: bool = II("dataset.skip_invalid_size_inputs_valid_test")
 
 
 @register_task("summarization", dataclass=SummarizationConfig)
@@ -86,8 +93,106 @@ class SummarizationTask(TranslationTask):
 
     cfg: SummarizationConfig
 
+    def __init__(self, cfg: SummarizationConfig, src_dict: Any, tgt_dict: Any):
+        super().__init__(cfg, src_dict, tgt_dict)
+        self._model_positions: List[Tuple[int, int]] = []
+
+    def load_dataset(
+        self,
+        split: str,
+        epoch: int = 1,
+        combine: bool = False,
+        task_cfg: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Load a split, and cut its documents to what the model reads or say that they are longer.
+
+        Args:
+            split, epoch, combine: as in fairseq.
+            task_cfg: the task that a checkpoint was trained with, in generation. Its limit and
+                `truncate_source` count where those of this task have their defaults.
+
+        Raises:
+            ConfigurationError: documents or summaries are too long for the model.
+        """
+        if task_cfg is not None:
+            defaults = SummarizationConfig.__dataclass_fields__
+            for name in ("max_source_positions", "max_target_positions", "truncate_source"):
+                if getattr(self.cfg, name) == defaults[name].default:
+                    setattr(self.cfg, name, getattr(task_cfg, name))
+        limits = [self.max_positions()] + self._model_positions
+        self.cfg.max_source_positions, self.cfg.max_target_positions = map(min, zip(*limits))
+        truncate, self.cfg.truncate_source = self.cfg.truncate_source, False
+        super().load_dataset(split, epoch, combine, **kwargs)  # as it is, to be measured
+        self.cfg.truncate_source = truncate
+        documents, summaries = self.datasets[split].src_sizes, self.datasets[split].tgt_sizes
+        if summaries is not None:
+            self._check_lengths(split, summaries, "target", "summaries")
+        if truncate:
+            limit = self.cfg.max_source_positions
+            cut_off = np.maximum(documents - limit, 0)
+            if cut_off.any():
+                super().load_dataset(split, epoch, combine, **kwargs)
+            logger.info(
+                "{}: {:,} of {:,} documents are longer than {:,} positions and cut there: {:,} of "
+                "{:,} tokens ({:.1f} %) are not read".format(
+                    split,
+                    np.count_nonzero(cut_off),
+                    len(documents),
+                    limit,
+                    cut_off.sum(),
+                    documents.sum(),
+                    100 * cut_off.sum() / max(1, documents.sum()),
+                )
+            )
+        else:
+            advice = "cut them with --truncate-source, or "
+            self._check_lengths(split, documents, "source", "documents", advice)
+
+    def _check_lengths(
+        self, split: str, lengths: np.ndarray, side: str, what: str, advice: str = ""
+    ) -> None:
+        """Refuse texts that fairseq would leave out of training, and out of validation if asked."""
+        option = "max_{}_positions".format(side)
+        limit = getattr(self.cfg, option)
+        too_long = np.count_nonzero(lengths > limit)
+        if not too_long:
+            return
+        found = "{:,} of {:,} {} of '{}' are longer than --{} {}".format(
+            too_long, len(lengths), what, split, option.replace("_", "-"), limit
+        )
+        if split != self.cfg.train_subset and self.cfg.skip_invalid_size_inputs_valid_test:
+            logger.warning(found + " and left out, as --skip-invalid-size-inputs-valid-test says")
+            return
+        raise ConfigurationError(
+            "{}, the longest with {:,}: {}train a model with --{} {}{}".format(
+                found,
+                lengths.max(),
+                advice,
+                option.replace("_", "-"),
+                lengths.max(),
+                ""
+                if split == self.cfg.train_subset
+                else ", or leave them out with --skip-invalid-size-inputs-valid-test",
+            )
+        )
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """As fairseq's, but a text longer than a batch may be is told with what to do."""
+        try:
+            return super().get_batch_iterator(dataset, *args, **kwargs)
+        except AssertionError as error:
+            if "max_tokens" not in str(error):
+                raise
+            raise ConfigurationError(
+                "a text of {:,} tokens is longer than --max-tokens (or --max-tokens-valid) allows "
+                "a whole batch to be: give at least that many, or cut documents with "
+                "--truncate-source and --max-source-positions".format(np.max(dataset.sizes))
+            ) from None
+
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         model = super().build_model(cfg, from_checkpoint)
+        self._model_positions.append(model.max_positions())
         if self.cfg.eval_rouge:
             self.rouge_detokenizer = encoders.build_tokenizer(
                 Namespace(

@@ -88,3 +88,143 @@ def test_bad_json_is_one_clear_error(option, value, data, run_train, train_args,
             *[data, *train_args, "--task", "summarization", "--eval-rouge", option, value],
             *["--save-dir", tmp_path, "--cpu"],
         )
+
+
+# --------------------------------------------------------------------------------------------------
+# Long documents
+
+LONG = 9000
+TINY = (
+    "--encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
+    " --decoder-embed-dim 16 --decoder-ffn-embed-dim 32 --decoder-attention-heads 2"
+    " --decoder-layers 1 --optimizer adam --lr 0.003 --criterion label_smoothed_cross_entropy"
+    " --task summarization --seed 1 --no-progress-bar --log-interval 1 --cpu"
+).split()
+FASTFORMER_TC = [*TINY, *"--arch fastformer_encoder --encoder-blocks 1,1 --time-window 2".split()]
+TRANSFORMER = [*TINY, *"--arch transformer --encoder-layers 1".split()]
+
+
+@pytest.fixture(scope="module")
+def long_data(tmp_path_factory, run_preprocess) -> Path:
+    """Documents of 1 to 9,000 words, one of 9,000 in each split; summaries of 1 to 12 words."""
+    folder = tmp_path_factory.mktemp("long")
+    words = "ant bee cow dog eel fox".split()
+    lengths = {"train": [3, LONG, 700, 40, 1, 8192, 5], "valid": [LONG, 20], "test": [30, LONG, 2]}
+    for split, numbers in lengths.items():
+        for side, cap in (("source", LONG), ("target", 12)):
+            (folder / "{}.{}".format(split, side)).write_text(
+                "".join(
+                    " ".join(words[i * i % 6] for i in range(min(n, cap))) + "\n" for n in numbers
+                )
+            )
+    run_preprocess(
+        *["--source-lang", "source", "--target-lang", "target", "--destdir", folder / "bin"],
+        *["--trainpref", folder / "train", "--validpref", folder / "valid"],
+        *["--testpref", folder / "test", "--workers", 1],
+    )
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def long_training(tmp_path_factory, long_data, run_train):
+    """A model that reads 16,384 positions, and the log of its training."""
+    folder = tmp_path_factory.mktemp("long-training")
+    output = run_train(
+        *[long_data, *FASTFORMER_TC, "--max-source-positions", 16384, "--max-tokens", 10000],
+        *["--max-epoch", 1, "--save-dir", folder, "--log-format", "simple"],
+    ).output
+    return folder, output
+
+
+def test_documents_of_9000_tokens_train_validate_and_generate(
+    long_training, long_data, run_generate
+):
+    folder, output = long_training
+    losses = [float(loss) for loss in re.findall(r"train_inner .* loss=([\d.]+)", output)]
+    # the two long ones in batches of their own, padding included
+    assert len(losses) == 3 and all(0 < loss < 10 for loss in losses)
+    assert re.search(r"valid on 'valid' subset .* loss [\d.]+", output)
+    assert "skipped" not in output and "not read" not in output
+    generated = run_generate(
+        *[long_data, "--path", folder / "checkpoint_last.pt", "--task", "summarization"],
+        *["--beam", 2, "--max-len-b", 6, "--cpu"],
+    ).output
+    assert len(re.findall(r"^H-", generated, re.MULTILINE)) == 3
+
+
+def test_learned_positions_reach_as_far(long_data, run_train, tmp_path):
+    output = run_train(
+        *[long_data, *FASTFORMER_TC, "--encoder-learned-pos", "--max-source-positions", LONG + 1],
+        *["--max-tokens", 10000, "--max-epoch", 1, "--no-save"],
+        *["--log-format", "simple", "--save-dir", tmp_path],
+    ).output
+    assert re.search(r"valid on 'valid' subset .* loss [\d.]+", output)
+
+
+@pytest.mark.parametrize("model", [FASTFORMER_TC, TRANSFORMER], ids=["ours", "fairseq's"])
+def test_what_is_cut_is_counted(long_data, run_train, tmp_path, model):
+    output = run_train(
+        *[long_data, *model, "--max-source-positions", 500, "--truncate-source"],
+        *["--max-tokens", 1000, "--max-epoch", 1, "--no-save", "--save-dir", tmp_path],
+    ).output
+    # lengths with the end symbol
+    assert (
+        "train: 3 of 7 documents are longer than 500 positions and cut there: {:,} of {:,} tokens "
+        "(91.3 %) are not read".format(8501 + 7693 + 201, 4 + 9001 + 701 + 41 + 2 + 8193 + 6)
+    ) in output
+    assert "valid: 1 of 2 documents are longer than 500 positions" in output
+    assert "skipped" not in output
+    assert len(re.findall("train_inner", output)) == 3
+
+
+def test_a_document_too_long_is_an_error_before_training(long_data, run_train, tmp_path):
+    words = [long_data, *FASTFORMER_TC, "--max-source-positions", 8192, "--max-tokens", 10000]
+    words += ["--save-dir", tmp_path]
+    with pytest.raises(ConfigurationError) as error:
+        run_train(*words)
+    assert str(error.value) == (
+        "1 of 2 documents of 'valid' are longer than --max-source-positions 8192, the longest with "
+        "9,001: cut them with --truncate-source, or train a model with --max-source-positions 9001"
+        ", or leave them out with --skip-invalid-size-inputs-valid-test"
+    )
+    # which leaves nothing out of training
+    with pytest.raises(ConfigurationError, match="2 of 7 documents of 'train'") as error:
+        run_train(*words, "--skip-invalid-size-inputs-valid-test")
+    assert "skip-invalid" not in str(error.value)
+    assert "1 of 2 documents of 'valid' are longer" in error.value.cli_output
+    assert "train_inner" not in error.value.cli_output
+
+
+def test_a_summary_too_long_is_an_error_before_training(long_data, run_train, tmp_path):
+    with pytest.raises(ConfigurationError, match="summaries of 'valid' .* --max-target-positions"):
+        run_train(
+            *[long_data, *FASTFORMER_TC, "--max-source-positions", 16384, "--max-tokens", 10000],
+            *["--max-target-positions", 12, "--save-dir", tmp_path],
+        )
+
+
+def test_a_document_longer_than_a_batch_is_an_error_before_training(long_data, run_train, tmp_path):
+    with pytest.raises(ConfigurationError, match="9,001 tokens is longer than --max-tokens"):
+        run_train(
+            *[long_data, *FASTFORMER_TC, "--max-source-positions", 16384, "--max-tokens", 9000],
+            *["--save-dir", tmp_path],
+        )
+
+
+def test_generation_reads_documents_as_training_did(
+    long_data, run_train, run_generate, run_validate, tmp_path
+):
+    run_train(
+        *[long_data, *FASTFORMER_TC, "--max-source-positions", 2000, "--truncate-source"],
+        *["--max-tokens", 2000, "--max-update", 1, "--save-dir", tmp_path],
+        *["--disable-validation"],
+    )
+    words = [long_data, "--path", tmp_path / "checkpoint_last.pt", "--cpu"]
+    generate = [*words, "--task", "summarization", "--beam", 1, "--max-len-b", 3]
+    output = run_generate(*generate).output
+    assert "test: 1 of 3 documents are longer than 2,000 positions" in output
+    assert len(re.findall(r"^H-", output, re.MULTILINE)) == 3
+    assert "than 50 positions" in run_generate(*generate, "--max-source-positions", 50).output
+    assert "valid: 1 of 2 documents are longer than 2,000" in (
+        run_validate(*words, "--max-tokens", 2000).output
+    )
