@@ -19,9 +19,22 @@ from typing import Iterator, Optional, Sequence
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairseq_plugins.errors import ConfigurationError  # noqa: E402
-from scripts.benchmarks import layer, machine, plots, results, train_step  # noqa: E402
+from scripts.benchmarks import (  # noqa: E402
+    generate,
+    layer,
+    machine,
+    memory,
+    plots,
+    results,
+    train_step,
+)
 
-COMMANDS = {"train-step": train_step, "layer": layer}
+COMMANDS = {
+    "train-step": train_step,
+    "layer": layer,
+    "generate": generate,
+    "memory": memory,
+}
 
 
 @contextlib.contextmanager

@@ -14,32 +14,38 @@ def count_flops(work: Callable[[], Any]) -> Optional[int]:
         from torch.utils.flop_counter import FlopCounterMode
     except ImportError:
         return None
-    with FlopCounterMode(display=False, custom_mapping=_attention_on_a_cpu()) as counter:
+    with FlopCounterMode(display=False, custom_mapping=_left_out_by_torch()) as counter:
         work()
     return counter.get_total_flops()
 
 
-def _attention_on_a_cpu() -> Dict[Any, Callable[..., int]]:
-    """Torch counts fused attention on GPUs alone; the products are the same on a CPU."""
-    from torch.utils import flop_counter
-
-    mapping: Dict[Any, Callable[..., int]] = {}
-    known = getattr(flop_counter, "flop_registry", {})
-    forward = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
-    if forward is not None and forward not in known:
-        mapping[forward] = _forward
-    backward = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
-    if backward is not None and backward not in known:
-        mapping[backward] = _backward
-    return mapping
+def _left_out_by_torch() -> Dict[Any, Callable[..., int]]:
+    """Fused attention, which torch counts on GPUs alone, and products written into their sum."""
+    formulas = {
+        "addmm_": _added_product,
+        "baddbmm_": _added_products,
+        "_addmm_activation": _added_product,
+        "_scaled_dot_product_flash_attention_for_cpu": _attention,
+        "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    }
+    known = [name for name in formulas if hasattr(torch.ops.aten, name)]
+    return {getattr(torch.ops.aten, name): formulas[name] for name in known}
 
 
-def _forward(query, key, value, *rest, out_shape=None, **named) -> int:  # shapes, B x h x T x s
+def _added_product(total, left, right, *rest, out_shape=None, **named) -> int:
+    return 2 * left[0] * left[1] * right[1]
+
+
+def _added_products(total, left, right, *rest, out_shape=None, **named) -> int:
+    return 2 * left[0] * left[1] * left[2] * right[2]
+
+
+def _attention(query, key, value, *rest, out_shape=None, **named) -> int:  # shapes, B x h x T x s
     batch, heads, length, size = query
     return 2 * batch * heads * length * key[2] * (size + value[3])
 
 
-def _backward(gradient, query, key, value, *rest, out_shape=None, **named) -> int:
+def _attention_backward(gradient, query, key, value, *rest, out_shape=None, **named) -> int:
     """Scores once more, and the gradients of weights, values, queries and keys."""
     batch, heads, length, size = query
     return 2 * batch * heads * length * key[2] * (3 * size + 2 * value[3])

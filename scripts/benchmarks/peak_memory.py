@@ -91,15 +91,18 @@ def measure(
 
 
 def _child(pipe: Any, words: str, setting: workloads.Setting, limit: int, details: bool) -> None:
+    with open(os.devnull, "w") as nowhere:  # what goes wrong goes through the pipe
+        os.dup2(nowhere.fileno(), 2)
     try:
         answer = _measure_here(words, setting, limit, details)
     except ConfigurationError as error:
         answer = {"mistake": str(error)}
-    except (RuntimeError, MemoryError) as error:
-        if not isinstance(error, MemoryError) and not any(t in str(error) for t in NO_MEMORY):
-            answer = {"problem": "failed: " + str(error).splitlines()[0]}
-        else:
+    except Exception as error:
+        if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
             answer = {"problem": f"does not fit in {limit / GIB:.3g} GiB"}
+        else:
+            reason = (str(error).splitlines() or [""])[0]
+            answer = {"problem": f"failed: {type(error).__name__}: {reason}"}
     pipe.send(answer)
     pipe.close()
 
@@ -114,8 +117,7 @@ def _measure_here(
     else:
         _give_freed_memory_back()
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
-        workload = workloads.build(words, setting)
+    workload = workloads.build(words, setting)
     before = _start(on_gpu)
     began = time.perf_counter()
     workload.step()

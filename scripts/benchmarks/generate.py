@@ -1,0 +1,194 @@
+"""Beam search over real sentences of a prepared folder, contenders side by side.
+
+    python scripts/benchmark.py generate DATA --contender transformer_iwslt_de_en \\
+        --contender "transformer_ftc_iwslt_de_en --encoder-blocks 6,6 --decoder-layers 1"
+    python scripts/benchmark.py generate DATA --contender plain/checkpoint_best.pt \\
+        --contender "plain/checkpoint_best.pt --int8"
+
+A contender is an architecture with options (its weights are random) or a checkpoint; --int8 among
+its words quantises it. So that models compare which do not end their sentences alike, each batch is
+searched up to the length of its longest reference and not ended before, unless --free-length lets
+trained models end themselves. All contenders take the same batches in turn; the first is the
+baseline.
+"""
+
+import argparse
+import contextlib
+import io
+import shlex
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+
+from . import contenders, machine, plots, results, timing
+from .operations import count_flops
+
+INT8 = "--int8"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", type=Path, help="folder that fairseq-preprocess made")
+    parser.add_argument(
+        "--contender", action="append", required=True, help="arch or checkpoint; repeatable"
+    )
+    parser.add_argument("--options", default="", help="options that all architectures get")
+    parser.add_argument("--subset", default="test", help="of the data (test)")
+    parser.add_argument("--beam", type=int, default=5, help="hypotheses a sentence (5)")
+    parser.add_argument("--batch-size", type=int, default=32, help="sentences (32)")
+    parser.add_argument("--batches", type=int, default=4, help="different batches (4)")
+    parser.add_argument("--rounds", type=int, default=3, help="times each is counted (3)")
+    parser.add_argument("--warmup", type=int, default=1, help="times before that (1)")
+    parser.add_argument("--free-length", action="store_true", help="let models end sentences")
+    machine.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> results.Report:
+    """Measure; see the module's text for what.
+
+    Raises:
+        ConfigurationError: arguments, checkpoints or data that cannot work.
+    """
+    for name, least in (
+        ("beam", 1), ("batch_size", 1), ("batches", 1), ("rounds", 1), ("warmup", 0),
+    ):  # fmt: skip
+        if getattr(args, name) < least:
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"--{option} {getattr(args, name)}: at least {least}")
+    device = machine.choose_device(args)
+    built = [load(words, args, device) for words in args.contender]
+    batches = load_batches(built[0][0], built[0][1], args, device)
+    works = [searcher(task, model, args, batches) for task, model in built]
+    numbers = range(len(batches))
+    times = timing.interleave(works, numbers, args.rounds, args.warmup, device, "beam search")
+    flops = [
+        None if INT8 in shlex.split(words) else count_flops(lambda w=work: w(0))
+        for words, work in zip(args.contender, works)
+    ]
+    rows = timing.comparison(args.contender, times, flops)
+    sentences = sum(batch["nsentences"] for batch in batches) * args.rounds
+    for row, (_, model) in zip(rows, built):
+        row["speed"] = 1 / row["time_ratio"]
+        row["speed_quartiles"] = [1 / value for value in row["time_ratio_quartiles"][::-1]]
+        row["sentences_a_second"] = sentences / sum(row["seconds"])
+        row["parameters"] = contenders.count_parameters(model)
+    ends = "models end sentences" if args.free_length else "length of the longest reference"
+    return results.Report(
+        rows,
+        [
+            ("contender", results.code("contender")),
+            ("speed, ratio", results.number("speed")),
+            ("quartiles", results.quartiles("speed_quartiles")),
+            ("time, ratio", results.number("time_ratio")),
+            ("operations, ratio", results.number("flop_ratio")),
+            ("time over operations", results.number("ratio_to_flop_limit")),
+            ("sentences a second", results.number("sentences_a_second", ".2f")),
+        ],
+        [
+            f"{args.subset}, beam {args.beam}, {len(batches)} batches of at most {args.batch_size} "
+            f"sentences x {args.rounds} rounds, {args.dtype}, {ends}; operations of 8-bit products "
+            "are not counted"
+        ],
+        lambda path: plots.bars(path, rows, f"Beam {args.beam}, batch {args.batch_size}: time"),
+    )
+
+
+def load(words: str, args: argparse.Namespace, device: torch.device) -> Tuple[Any, Any]:
+    """The task and the model of a contender, ready to generate.
+
+    Raises:
+        ConfigurationError: the words name neither an architecture nor a checkpoint that loads.
+    """
+    own = shlex.split(words)
+    int8 = INT8 in own
+    own = [word for word in own if word != INT8]
+    if own and own[0].endswith(".pt"):
+        if len(own) > 1:
+            raise ConfigurationError(f"`{words}`: a checkpoint takes no options but {INT8}")
+        task, model = _from_checkpoint(Path(own[0]), args.data)
+    else:
+        rest = " ".join(map(shlex.quote, own))
+        found = contenders.build_on_data(rest, args.options, args.data, "fp32", True)
+        task, model = found.task, found.model
+    model = model.to(device, machine.DTYPES[args.dtype]).eval()
+    model.prepare_for_inference_(Namespace(generation=_generation_configuration(args)))
+    if int8:
+        from fairseq_plugins.generation.int8 import quantize
+
+        model = quantize(model)
+    return task, model
+
+
+def _from_checkpoint(path: Path, data: Path) -> Tuple[Any, Any]:
+    from fairseq import checkpoint_utils
+
+    contenders.register_plugin()
+    if not path.is_file():
+        raise ConfigurationError(f"{path}: no such checkpoint")
+    with contextlib.redirect_stdout(io.StringIO()):
+        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(path)], arg_overrides={"data": str(data)}
+        )
+    return task, models[0]
+
+
+def load_batches(
+    task: Any, model: Any, args: argparse.Namespace, device: torch.device
+) -> List[Dict[str, Any]]:
+    """Batches of sentences of similar length, as fairseq-generate makes them, all lengths alike.
+
+    Raises:
+        ConfigurationError: the folder has no such subset, or too few batches.
+    """
+    from fairseq import utils
+
+    try:
+        task.load_dataset(args.subset)
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"--subset {args.subset}: {error}") from None
+    iterator = task.get_batch_iterator(
+        task.dataset(args.subset),
+        max_sentences=args.batch_size,
+        max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
+        ignore_invalid_inputs=True,
+        seed=1,
+    ).next_epoch_itr(shuffle=True)
+    found = list(iterator)
+    full = [batch for batch in found if batch["nsentences"] == args.batch_size]
+    if len(full) < args.batches:
+        raise ConfigurationError(
+            f"--batches {args.batches}: {args.subset} has {len(full)} of --batch-size "
+            f"{args.batch_size}"
+        )
+    full = full[: args.batches]
+    return [utils.move_to_cuda(batch) if device.type == "cuda" else batch for batch in full]
+
+
+def _generation_configuration(args: argparse.Namespace, length: int = 0) -> Any:
+    from fairseq.dataclass.configs import GenerationConfig
+
+    cfg = GenerationConfig()
+    cfg.beam = args.beam
+    if not args.free_length:
+        cfg.max_len_a, cfg.max_len_b, cfg.min_len = 0.0, length, length
+    return cfg
+
+
+def searcher(
+    task: Any, model: Any, args: argparse.Namespace, batches: List[Dict[str, Any]]
+) -> Callable[[int], None]:
+    """What is timed: the search for a batch, by number. Generators are made beforehand."""
+    lengths = [batch["target"].size(1) for batch in batches]
+    generators = {
+        length: task.build_generator([model], _generation_configuration(args, length))
+        for length in sorted(set(lengths))
+    }
+
+    def search(number: int) -> None:
+        generator = generators[lengths[number]]
+        task.inference_step(generator, [model], batches[number])
+
+    return search

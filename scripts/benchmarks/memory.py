@@ -1,0 +1,123 @@
+"""Peak memory of a training step or an inference, each in a fresh process.
+
+    python scripts/benchmark.py memory --contender transformer --contender transformer_ftc
+    python scripts/benchmark.py memory --contender ffn --contender mscffn --dim 768 --lengths 1024
+
+Contenders as in `layer`; an architecture runs whole, or its encoder with --part encoder. "peak" is
+the growth of the process over one run (on a GPU that of torch's allocations), which leaves out what
+was there before: the program, parameters, the optimizer's state. "allocated" is the same of torch's
+own allocations. "kept" is what forward keeps for backward, parameters left out. A run that does not
+fit --memory-limit is shown with the reason.
+"""
+
+import argparse
+from typing import Any, Dict, List
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.progress import progress_bar
+
+from . import layer, machine, modules, peak_memory, plots, results, workloads
+from .peak_memory import GIB, MIB
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--contender", action="append", required=True, help="module or arch and options; repeatable"
+    )
+    parser.add_argument("--part", choices=workloads.PARTS, default="model", help="default: model")
+    parser.add_argument("--what", choices=workloads.WHAT, default="training")
+    parser.add_argument("--lengths", type=layer.numbers, default=[256], help="of sources (256)")
+    parser.add_argument("--target-length", type=int, help="of targets (that of the source)")
+    parser.add_argument("--tokens", type=int, default=4096, help="of each batch (4096)")
+    parser.add_argument("--options", default="", help="options that all architectures get")
+    parser.add_argument("--vocabulary", type=int, default=1000, help="made-up types (1000)")
+    modules.add_options(parser)
+    add_limits(parser)
+    machine.add_arguments(parser)
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--memory-limit", type=float, default=6.0, help="GiB of a process (6)")
+    parser.add_argument("--patience", type=float, default=300.0, help="seconds of a process (300)")
+
+
+def check_limits(args: argparse.Namespace) -> None:
+    if args.memory_limit < 0.5:
+        raise ConfigurationError(f"--memory-limit {args.memory_limit}: at least 0.5 GiB")
+    if args.patience < 1:
+        raise ConfigurationError(f"--patience {args.patience}: at least 1 second")
+
+
+def run(args: argparse.Namespace) -> results.Report:
+    """Measure; see the module's text for what.
+
+    Raises:
+        ConfigurationError: arguments that cannot work.
+    """
+    layer.check_tokens(args.lengths, args.tokens)
+    check_limits(args)
+    device = machine.choose_device(args)
+    rows: List[Dict[str, Any]] = []
+    with progress_bar(
+        description="peaks", total=len(args.lengths) * len(args.contender), leave=False
+    ) as bar:
+        for length in args.lengths:
+            setting = workloads.Setting(
+                args.part, args.what, length, args.tokens // length,
+                args.target_length or length, args.dtype, device.type, args.threads,
+                args.options, layer.sizes_of(args), args.vocabulary,
+            )  # fmt: skip
+            first = None
+            for words in args.contender:
+                limit = int(args.memory_limit * GIB)
+                peak = peak_memory.measure(words, setting, limit, args.patience, details=True)
+                first = peak if first is None else first
+                rows.append(row_of(words, length, peak, first))
+                bar.update(1)
+    return results.Report(
+        rows,
+        [
+            ("length", results.number("length", ",.0f")),
+            ("contender", results.code("contender")),
+            ("peak, ratio", results.number("peak_ratio")),
+            ("peak, MiB", results.number("peak_bytes", ",.1f", 1 / MIB)),
+            ("allocated, MiB", results.number("allocated_bytes", ",.1f", 1 / MIB)),
+            ("kept, ratio", results.number("kept_ratio")),
+            ("kept, MiB", results.number("kept_bytes", ",.1f", 1 / MIB)),
+            ("parameters, M", results.number("parameters", ".2f", 1e-6)),
+            ("", results.text("problem")),
+        ],
+        [f"{args.what}, {args.tokens} tokens a batch, {args.dtype}, part of architectures: "
+         f"{args.part}, limit {args.memory_limit:g} GiB"],
+        lambda path: draw(path, rows, args),
+    )  # fmt: skip
+
+
+def row_of(
+    words: str, length: int, peak: peak_memory.Peak, baseline: peak_memory.Peak
+) -> Dict[str, Any]:
+    def ratio(own: Any, base: Any) -> Any:
+        return own / base if own is not None and base else None
+
+    return {
+        "length": length,
+        "contender": words,
+        "peak_bytes": peak.resident,
+        "peak_ratio": ratio(peak.resident, baseline.resident),
+        "allocated_bytes": peak.allocated,
+        "allocated_ratio": ratio(peak.allocated, baseline.allocated),
+        "kept_bytes": peak.kept,
+        "kept_ratio": ratio(peak.kept, baseline.kept),
+        "parameters": peak.parameters,
+        "problem": peak.problem,
+    }
+
+
+def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> None:
+    lines = []
+    for name in dict.fromkeys(args.contender):
+        own = [r for r in rows if r["contender"] == name and r["peak_bytes"] is not None]
+        lines.append((name, [r["length"] for r in own], [r["peak_bytes"] / MIB for r in own]))
+    with plots.figure(path, 1, width=6.5) as (axis,):
+        title = f"{args.what}, {args.tokens:,} tokens"
+        plots.curves(axis, lines, "length", "peak, MiB", title)
