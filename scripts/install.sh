@@ -22,7 +22,8 @@ kept. Run again at any time, also after an interruption.
                      a container), making no environment; later runs remember it
   --offline DIR      take everything from DIR, a folder that scripts/wheelhouse.sh filled, without
                      network; torch must be there already, or as a wheel in DIR
-  --extras test      also what scripts/test.sh needs
+  --extras plot      also matplotlib, for the plots of scripts/
+  --extras test      the same, and what scripts/test.sh needs
   --device D         which build of torch: cpu, gpu, or auto (default: gpu where nvidia-smi sees one)
   --torch SPEC       another torch than the default: a version or a wheel
   --torch-index URL  take torch from this package index (also: TORCH_INDEX_URL)
@@ -199,7 +200,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 case $device in auto | cpu | gpu) ;; *) die "--device $device: choose auto, cpu or gpu" ;; esac
-case $extras in "" | test) ;; *) die "--extras $extras: the only one is test" ;; esac
+case $extras in "" | plot | test) ;; *) die "--extras $extras: choose plot or test" ;; esac
 if [ -n "$offline" ]; then
     [ -d "$offline" ] || die "--offline $offline: there is no such folder; scripts/wheelhouse.sh makes one"
     compgen -G "$offline/*.whl" >/dev/null || die "--offline $offline: it holds no wheels; scripts/wheelhouse.sh collects them"
@@ -256,13 +257,15 @@ fi
 
 self_check() { "$python" "$root/scripts/selfcheck.py"; }
 
+# what an earlier run was asked for stays, and test has all that plot has
+case $(remembered 3) in test) extras="test" ;; plot) extras="${extras:-plot}" ;; esac
+
 if [ -n "$python" ] && [ "$(remembered 1)" = "$python" ] && [ "$(remembered 2)" = "$(fingerprint)" ] &&
-    { [ -z "$extras" ] || [ "$(remembered 3)" = "$extras" ]; }; then
+    [ "$(remembered 3)" = "$extras" ]; then
     say "Everything is there."
     self_check && exit
     say "The self-check failed: setting up again."
 fi
-extras=$(remembered 3 | grep . || say "$extras") # what an earlier run was asked for stays
 rm -f "$state/environment"
 : >"$log"
 

@@ -19,7 +19,8 @@ Run again at any time: what DIR holds already is not fetched again.
                     that of python3); for 3.9 to 3.11 fairseq is compiled here, so that Python
                     must be set up here (scripts/install.sh); 3.12 needs nothing
   --torch VERSION   the torch of the other machine (default: the one install.sh would install)
-  --extras test     also what scripts/test.sh needs
+  --extras plot     also matplotlib, for the plots of scripts/
+  --extras test     the same, and what scripts/test.sh needs
   -h, --help        this text
 EOF
 }
@@ -43,7 +44,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ -n "$dir" ] || die "name the folder to fill (see -h)"
-case $extras in "" | test) ;; *) die "--extras $extras: the only one is test" ;; esac
+case $extras in "" | plot | test) ;; *) die "--extras $extras: choose plot or test" ;; esac
 [ "$(uname -s)" = Linux ] || die "wheels are collected for Linux, on Linux"
 
 own_python=$(bash "$root/scripts/install.sh" --print-python 2>/dev/null || true)
