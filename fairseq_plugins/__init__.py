@@ -1,7 +1,8 @@
 """Models and tools for fairseq, known to it once this package is given as `--user-dir`.
 
 Importing the package mends what newer releases of torch and Python broke in fairseq (`compat`) and
-registers the architectures (`models`) and criterions. It prints nothing.
+registers the architectures (`models`) and criterions, and lets generation with them be fast
+(`generation`). It prints nothing.
 """
 
 from fairseq_plugins import compat
@@ -10,6 +11,9 @@ from fairseq_plugins.errors import show_configuration_errors_in_one_line
 compat.apply()
 show_configuration_errors_in_one_line()
 
-from fairseq_plugins import criterions, models, scoring  # noqa: E402  (fairseq is mended first)
+# fairseq is mended first
+from fairseq_plugins import criterions, generation, models, scoring  # noqa: E402
 
-__all__ = ["compat", "criterions", "models", "scoring"]
+generation.install()
+
+__all__ = ["compat", "criterions", "generation", "models", "scoring"]

@@ -1,0 +1,268 @@
+"""One step of the decoder for all hypotheses of a beam search, with nothing computed twice."""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor
+
+# steps of a search that the memory of keys and values is made for at first
+FIRST_STEPS = 32
+
+
+def can_decode_in_beams(decoder: Any) -> bool:
+    """Whether `BeamDecoding` computes what this decoder does in evaluation.
+
+    It knows fairseq's Transformer decoder with any feed-forward network; not the extensions of its
+    attention and residuals, dropout kept in generation, or layers wrapped for sharding.
+    """
+    dropouts = [module for module in decoder.modules() if isinstance(module, FairseqDropout)]
+    return (
+        all(_is_plain(layer) for layer in decoder.layers)
+        and not decoder.cross_self_attention
+        and decoder.project_in_dim is None
+        and not any(dropout.apply_during_inference for dropout in dropouts)
+    )
+
+
+def _is_plain(layer: Any) -> bool:
+    extensions = ("attn_ln", "c_attn", "ffn_layernorm", "w_resid")
+    return (
+        isinstance(layer, TransformerDecoderLayerBase)
+        and all(getattr(layer, name, None) is None for name in extensions)
+        and all(
+            isinstance(attention, MultiheadAttention)
+            and attention.bias_k is None
+            and not attention.add_zero_attn
+            and not getattr(attention, "use_xformers", False)
+            for attention in (layer.self_attn, layer.encoder_attn)
+        )
+    )
+
+
+class BeamDecoding:
+    """The state of one decoder in the search for one batch, and its next step.
+
+    B sentences have n hypotheses each. fairseq's caches have a row for each hypothesis, and are
+    copied at every step as hypotheses continue others. Here they have a row for each sentence:
+
+    - Keys and values of the source are projected once a sentence, and read by all its hypotheses.
+    - Keys and values of the target stay where they were written: place 0 is the first token, that
+      of all hypotheses, and every further step writes n places. Which of them are its own past is
+      all that a hypothesis has to know, `visible`, and all that is copied when it continues
+      another. Attention runs over all places of a sentence at once and ignores the others.
+    - The first step is the same for all hypotheses, and is done for one of them.
+
+    Args:
+        decoder: for which `can_decode_in_beams` holds, in evaluation.
+        encoder_out: of the encoder, a row for each sentence.
+        beam_size: n.
+        need_attention: also return what each hypothesis reads of the source.
+    """
+
+    def __init__(
+        self,
+        decoder: Any,
+        encoder_out: Dict[str, List[Tensor]],
+        beam_size: int,
+        need_attention: bool = False,
+    ) -> None:
+        self.decoder = decoder
+        self.beam_size = beam_size
+        self.need_attention = need_attention
+        memory = encoder_out["encoder_out"][0]  # S x B x d
+        self.sentences = memory.size(1)
+        self.source = [_SourceAttention(layer.encoder_attn, memory) for layer in decoder.layers]
+        self.target = [
+            _TargetAttention(layer.self_attn, self.sentences, 1 + FIRST_STEPS * beam_size, memory)
+            for layer in decoder.layers
+        ]
+        # added to the scores before softmax: 0 where a hypothesis may look, else -inf
+        self.visible = memory.new_zeros(self.sentences, beam_size, 0)  # B x n x places
+        self.own_place = memory.new_full((beam_size, beam_size), float("-inf")).fill_diagonal_(0.0)
+        self.source_visible: Optional[Tensor] = None  # B x 1 x S
+        if encoder_out["encoder_padding_mask"]:
+            padding = encoder_out["encoder_padding_mask"][0]
+            if bool(padding.any()):
+                visible = torch.zeros_like(padding, dtype=memory.dtype)
+                self.source_visible = visible.masked_fill_(padding, float("-inf")).unsqueeze(1)
+
+    def reorder(self, order: Tensor) -> None:
+        """Let hypothesis i continue hypothesis `order[i]`; sentences not named are dropped."""
+        order = order.view(-1, self.beam_size)
+        if order.size(0) != self.sentences:
+            kept = torch.div(order[:, 0], self.beam_size, rounding_mode="floor")
+            self.sentences = order.size(0)
+            for attention in self.source + self.target:
+                attention.keep(kept)
+            if self.source_visible is not None:
+                self.source_visible = self.source_visible.index_select(0, kept)
+        visible = self.visible.flatten(0, 1).index_select(0, order.flatten())
+        self.visible = visible.view(self.sentences, self.beam_size, -1)
+
+    def step(self, tokens: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+        """The next step.
+
+        Args:
+            tokens: (B n) x t, all that each hypothesis has said so far.
+
+        Returns:
+            What the decoder's forward returns for the last position: (B n) x 1 x V, or with an
+            adaptive softmax x d; and if it is needed the last layer's attention to the source,
+            mean over heads, (B n) x S.
+        """
+        decoder, first = self.decoder, tokens.size(1) == 1
+        if first:
+            tokens = tokens[:: self.beam_size]
+            self.visible = self.visible.new_zeros(self.sentences, self.beam_size, 1)
+        else:
+            own_place = self.own_place.expand(self.sentences, -1, -1)
+            self.visible = torch.cat([self.visible, own_place], dim=2)
+        width = tokens.size(0) // self.sentences  # hypotheses that are computed
+        x = self._embed(tokens)
+        heads = decoder.layers[0].self_attn.num_heads
+        visible = _for_each_head(self.visible[:, :width], heads)
+        source_visible = None
+        if self.source_visible is not None:
+            source_visible = _for_each_head(self.source_visible.expand(-1, width, -1), heads)
+        weights: Optional[Tensor] = None
+        for layer, target, source in zip(decoder.layers, self.target, self.source):
+            x, weights = _layer_step(layer, x, target, visible, source, source_visible)
+        if decoder.layer_norm is not None:
+            x = decoder.layer_norm(x)
+        if decoder.project_out_dim is not None:
+            x = decoder.project_out_dim(x)
+        x = decoder.output_layer(x.unsqueeze(1))
+        attention: Optional[Tensor] = None
+        if self.need_attention and weights is not None:
+            attention = weights.view(self.sentences, heads, width, -1).mean(dim=1).flatten(0, 1)
+        if first and self.beam_size > 1:
+            x = x.repeat_interleave(self.beam_size, dim=0)
+            if attention is not None:
+                attention = attention.repeat_interleave(self.beam_size, dim=0)
+        return x, attention
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        """Rows x t to rows x d: the last token at its position."""
+        decoder = self.decoder
+        x = decoder.embed_scale * decoder.embed_tokens(tokens[:, -1:].contiguous())
+        if decoder.quant_noise is not None:
+            x = decoder.quant_noise(x)
+        if decoder.embed_positions is not None:
+            x = x + decoder.embed_positions(tokens, incremental_state={})
+        if decoder.layernorm_embedding is not None:
+            x = decoder.layernorm_embedding(x)
+        return x.squeeze(1)
+
+
+def _layer_step(
+    layer: Any,
+    x: Tensor,
+    target: "_TargetAttention",
+    target_visible: Tensor,
+    source: "_SourceAttention",
+    source_visible: Optional[Tensor],
+) -> Tuple[Tensor, Tensor]:
+    """fairseq's decoder layer on rows x d, and its attention to the source."""
+    residual = x
+    if layer.normalize_before:
+        x = layer.self_attn_layer_norm(x)
+    x = residual + target(x, target_visible)
+    if not layer.normalize_before:
+        x = layer.self_attn_layer_norm(x)
+
+    residual = x
+    if layer.normalize_before:
+        x = layer.encoder_attn_layer_norm(x)
+    x, weights = source(x, source_visible)
+    x = residual + x
+    if not layer.normalize_before:
+        x = layer.encoder_attn_layer_norm(x)
+
+    residual = x
+    if layer.normalize_before:
+        x = layer.final_layer_norm(x)
+    x = residual + layer.fc2(layer.activation_fn(layer.fc1(x)))
+    if not layer.normalize_before:
+        x = layer.final_layer_norm(x)
+    return x, weights
+
+
+class _Attention:
+    """Keys and values of each sentence, B x h x places x s, and the queries of its hypotheses."""
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, attention: Any) -> None:
+        self.attention = attention
+
+    def keep(self, sentences: Tensor) -> None:
+        self.keys = self.keys.index_select(0, sentences)
+        self.values = self.values.index_select(0, sentences)
+
+    def attend(self, x: Tensor, places: int, visible: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+        """Rows x d to rows x d, and the weights, (B h) x n x places."""
+        attention = self.attention
+        sentences, heads, _, size = self.keys.shape
+        keys = self.keys[:, :, :places].flatten(0, 1)
+        values = self.values[:, :, :places].flatten(0, 1)
+        queries = attention.q_proj(x).mul_(attention.scaling)
+        queries = queries.view(sentences, -1, heads, size).transpose(1, 2).flatten(0, 1)
+        if visible is None:
+            scores = torch.bmm(queries, keys.transpose(1, 2))
+        else:
+            scores = torch.baddbmm(visible, queries, keys.transpose(1, 2))
+        # fairseq normalises in float32, too
+        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).type_as(scores)
+        read = torch.bmm(weights, values).view(sentences, heads, -1, size)
+        return attention.out_proj(read.transpose(1, 2).reshape(x.shape)), weights
+
+
+class _SourceAttention(_Attention):
+    """Attention to the source: its keys and values do not change."""
+
+    def __init__(self, attention: Any, memory: Tensor) -> None:
+        super().__init__(attention)
+        # S x B x d -> B x h x S x s
+        self.keys, self.values = (
+            projection(memory)
+            .view(*memory.shape[:2], attention.num_heads, -1)
+            .permute(1, 2, 0, 3)
+            .contiguous()
+            for projection in (attention.k_proj, attention.v_proj)
+        )
+
+    def __call__(self, x: Tensor, visible: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+        return self.attend(x, self.keys.size(2), visible)
+
+
+class _TargetAttention(_Attention):
+    """Attention of each hypothesis to its own past: every step adds its keys and values."""
+
+    def __init__(self, attention: Any, sentences: int, places: int, like: Tensor) -> None:
+        super().__init__(attention)
+        shape = (sentences, attention.num_heads, places, attention.head_dim)
+        self.keys, self.values = like.new_empty(shape), like.new_empty(shape)
+        self.used = 0
+
+    def __call__(self, x: Tensor, visible: Tensor) -> Tensor:
+        sentences, heads, places, size = self.keys.shape
+        start, self.used = self.used, self.used + x.size(0) // sentences
+        if self.used > places:
+            self.keys = torch.cat([self.keys, torch.empty_like(self.keys)], dim=2)
+            self.values = torch.cat([self.values, torch.empty_like(self.values)], dim=2)
+        for cache, projection in (
+            (self.keys, self.attention.k_proj),
+            (self.values, self.attention.v_proj),
+        ):
+            new = projection(x).view(sentences, -1, heads, size).transpose(1, 2)
+            cache[:, :, start : self.used] = new
+        return self.attend(x, self.used, visible)[0]
+
+
+def _for_each_head(visible: Tensor, heads: int) -> Tensor:
+    """B x n x places to (B h) x n x places."""
+    return visible.unsqueeze(1).expand(-1, heads, -1, -1).flatten(0, 1)

@@ -1,0 +1,285 @@
+"""The accelerated generator finds what fairseq's finds, with every option, in less work."""
+
+import re
+
+import pytest
+import torch
+from fairseq import search
+from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
+
+from fairseq_plugins.generation import accelerate, beam_search, decoding
+from fairseq_plugins.generation.beam_search import GroupedBeamSearch
+from fairseq_plugins.generation.ensemble import BeamEnsemble
+from tests.generation.conftest import assert_same_hypotheses
+
+LENGTHS = (5, 1, 9, 3)
+TWO_LAYERS = "--encoder-blocks 1,1 --decoder-layers 2"
+
+
+@pytest.fixture(scope="module")
+def model(build):
+    return build(*TWO_LAYERS.split())
+
+
+@pytest.fixture(autouse=True)
+def small_sizes(monkeypatch):
+    """So that a toy's vocabulary has groups, and its short outputs outgrow the first memory."""
+    monkeypatch.setattr(beam_search, "GROUP", 3)
+    monkeypatch.setattr(decoding, "FIRST_STEPS", 2)
+
+
+def test_the_toy_has_groups(dictionary):
+    assert len(dictionary) // beam_search.GROUP >= 2 * 5
+
+
+def assert_same_results(build_generator, models, sample, **options):
+    results = []
+    for accelerated in (True, False):
+        generator = build_generator(models, accelerated, **options)
+        assert isinstance(generator.model, BeamEnsemble) == accelerated
+        torch.manual_seed(1)
+        results.append(generator.generate(models, sample))
+    assert_same_hypotheses(*results, attention="print_alignment" in options)
+    said = {tuple(h["tokens"].tolist()) for hypotheses in results[0] for h in hypotheses}
+    assert len(said) > 1, "all say the same: nothing is tested"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"beam_size": 1},
+        {"beam_size": 2, "len_penalty": 2.0},
+        {"normalize_scores": False, "temperature": 0.7},
+        {"min_len": 10, "unk_penalty": 2.0},
+        {"max_len_a": 1, "max_len_b": 2},
+        {"no_repeat_ngram_size": 2},
+        {"print_alignment": "hard"},
+        {"print_alignment": "soft", "beam_size": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_options(build_generator, model, make_sample, options, side):
+    sample = make_sample(LENGTHS, side=side)
+    assert_same_results(build_generator, [model], sample, **options)
+
+
+def test_other_searches(build_generator, dictionary, model, make_sample):
+    sample = make_sample(LENGTHS)
+    for make in (
+        lambda: search.Sampling(dictionary),
+        lambda: search.Sampling(dictionary, sampling_topk=5),
+        lambda: search.Sampling(dictionary, sampling_topp=0.8),
+        lambda: search.DiverseBeamSearch(dictionary, 5, 0.5),
+        lambda: search.DiverseSiblingsSearch(dictionary, 0.5),
+    ):
+        torch.manual_seed(1)
+        found = build_generator([model], True, search_strategy=make()).generate([model], sample)
+        torch.manual_seed(1)
+        expected = build_generator([model], False, search_strategy=make()).generate([model], sample)
+        assert_same_hypotheses(found, expected)
+
+
+@pytest.mark.parametrize("prefix", [[[7], [8], [9], [10]], [[7, 8], [9, 1], [1, 1], [5, 2]]])
+def test_prefixes(build_generator, model, make_sample, prefix):
+    sample, prefix = make_sample(LENGTHS), torch.tensor(prefix)
+    found, expected = (
+        build_generator([model], accelerated).generate([model], sample, prefix_tokens=prefix)
+        for accelerated in (True, False)
+    )
+    # where a prefix has ended the sentence, what follows has no probability and no order
+    ended = (prefix == 2).any(dim=1).tolist()
+    assert_same_hypotheses(
+        [h[:1] if end else h for h, end in zip(found, ended)],
+        [h[:1] if end else h for h, end in zip(expected, ended)],
+    )
+
+
+def test_a_constraint_on_the_length(build_generator, dictionary, model, make_sample):
+    for accelerated in (True, False):
+        generator = build_generator(
+            [model],
+            accelerated,
+            search_strategy=search.LengthConstrainedBeamSearch(dictionary, 1, 0, 1, 0),
+            match_source_len=True,
+        )
+        found = generator.generate([model], make_sample((6, 6, 6)))
+        assert {len(hypotheses[0]["tokens"]) for hypotheses in found} == {7}
+        if accelerated:
+            kept = found
+    assert_same_hypotheses(kept, found)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--decoder-normalize-before --layernorm-embedding",
+        "--decoder-learned-pos --no-scale-embedding",
+        "--no-token-positional-embeddings --decoder-ffn mscffn",
+        "--adaptive-softmax-cutoff 8,20",
+        "--share-decoder-input-output-embed --activation-fn gelu",
+        "--encoder-token-mixer fastformer --encoder-ffn mscffn",
+    ],
+)
+def test_decoders(build, build_generator, make_sample, words):
+    model = build(*TWO_LAYERS.split(), *words.split())
+    assert_same_results(build_generator, [model], make_sample(LENGTHS))
+
+
+def test_a_smaller_projection(parse, build_generator, tiny_words, make_sample):
+    setup = parse("--arch", "transformer_ftc", *tiny_words, *TWO_LAYERS.split())
+    setup.args.decoder_output_dim = 12
+    model = setup.build_model()
+    assert model.decoder.project_out_dim is not None
+    assert_same_results(build_generator, [model], make_sample(LENGTHS))
+
+
+def test_ensembles(build, build_generator, model, make_sample):
+    other = build(*"--encoder-blocks 1,2 --time-window 3 --decoder-layers 1".split(), seed=2)
+    assert_same_results(build_generator, [model, other], make_sample(LENGTHS))
+    assert_same_results(
+        build_generator, [model, other], make_sample(LENGTHS), print_alignment="hard"
+    )
+
+
+def test_alone_and_in_a_batch(build_generator, model, make_sample):
+    sample = make_sample(tuple(range(1, 10)))
+    generator = build_generator([model], True)
+    together = generator.generate([model], sample)
+    for tokens, expected in zip(sample["net_input"]["src_tokens"], together):
+        tokens = tokens[tokens.ne(1)].unsqueeze(0)
+        alone = {"src_tokens": tokens, "src_lengths": torch.tensor([tokens.size(1)])}
+        assert_same_hypotheses(generator.generate([model], {"net_input": alone}), [expected])
+
+
+def test_a_scripted_generator_finds_the_same(build_generator, model, make_sample):
+    sample = make_sample(LENGTHS)
+    net_input = {key: sample["net_input"][key] for key in ("src_tokens", "src_lengths")}
+    scripted = torch.jit.script(build_generator([model], False))
+    found = build_generator([model], True).generate([model], {"net_input": net_input})
+    assert_same_hypotheses(found, scripted.forward({"net_input": net_input}))
+
+
+def test_a_bf16_model_searches_in_bf16(build, build_generator, make_sample):
+    model = build(*TWO_LAYERS.split()).to(torch.bfloat16)
+    sample = make_sample(LENGTHS)
+    found = build_generator([model], True).generate([model], sample)
+    expected = build_generator([model], False).generate([model], sample)
+    best = [[h[0]["tokens"].tolist() for h in some] for some in (found, expected)]
+    assert sum(a == b for a, b in zip(*best)) >= len(LENGTHS) - 1
+
+
+def test_the_source_is_projected_once_a_sentence(build_generator, model, make_sample):
+    rows = []
+    layer = model.decoder.layers[0]
+    hooks = [
+        projection.register_forward_hook(lambda _, args, out: rows.append(out.shape[:-1]))
+        for projection in (layer.encoder_attn.k_proj, layer.encoder_attn.v_proj)
+    ]
+    try:
+        build_generator([model], True).generate([model], make_sample(LENGTHS))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert rows == [(max(LENGTHS), len(LENGTHS))] * 2
+
+
+def test_a_step_costs_one_token_a_hypothesis(build_generator, model, make_sample):
+    rows = []
+    hook = model.decoder.layers[0].self_attn.k_proj.register_forward_hook(
+        lambda _, args, out: rows.append(out.size(0))
+    )
+    try:
+        generator = build_generator([model], True, min_len=6, max_len_b=6)
+        generator.generate([model], make_sample(LENGTHS))
+    finally:
+        hook.remove()
+    assert rows == [len(LENGTHS)] + [5 * len(LENGTHS)] * 6
+
+
+def test_what_it_does_not_know_is_left_alone(build, dictionary, model, parse):
+    fairseqs = build("--decoder-layers", "1", arch="transformer")
+    for models in ([fairseqs], [model, fairseqs]):
+        generator = SequenceGenerator(models, dictionary)
+        assert type(accelerate(generator).model) is EnsembleModel
+        assert type(generator.search) is search.BeamSearch
+    for words in ("--no-cross-attention", "--cross-self-attention", "--scale-attn"):
+        if words == "--scale-attn":
+            other = build(*TWO_LAYERS.split())
+            other.decoder.layers[0].attn_ln = torch.nn.LayerNorm(24)
+        else:
+            other = build(*TWO_LAYERS.split(), words)
+        generator = accelerate(SequenceGenerator([other], dictionary))
+        assert type(generator.model) is EnsembleModel, words
+    other = build(*TWO_LAYERS.split(), "--dropout", "0.1")
+    other.make_generation_fast_(retain_dropout=True, retain_dropout_modules=None)
+    assert type(accelerate(SequenceGenerator([other], dictionary)).model) is EnsembleModel
+    assert accelerate("no generator") == "no generator"
+
+
+def test_grouped_search_is_beam_search(dictionary, monkeypatch):
+    monkeypatch.setattr(beam_search, "GROUP", 64)
+    generator = torch.Generator().manual_seed(1)
+    plain, grouped = search.BeamSearch(dictionary), GroupedBeamSearch(dictionary)
+    for vocabulary, beam in ((640, 5), (701, 5), (6344, 4), (1000, 1), (100, 5)):
+        lprobs = torch.randn(3, beam, vocabulary, generator=generator).log_softmax(dim=-1)
+        lprobs[:, :, 1] = -float("inf")
+        # the best ones in one group, and in what is left over
+        lprobs[0, 0, :: vocabulary // 64] += 9
+        lprobs[1, :, -7:] += 9
+        scores = torch.randn(3, beam, 2, generator=generator)
+        for step in (0, 2):
+            found = grouped.step(step, lprobs, scores[:, :, :step])
+            expected = plain.step(step, lprobs, scores[:, :, :step])
+            for a, b in zip(found, expected):
+                assert torch.equal(a, b)
+
+
+def test_tasks_build_it(parse, model):
+    from argparse import Namespace
+
+    setup = parse("--arch", "transformer_ftc")
+    generator = setup.task.build_generator([model], Namespace(beam=3))
+    assert isinstance(generator.model, BeamEnsemble)
+    assert isinstance(generator.search, GroupedBeamSearch)
+    sampling = setup.task.build_generator([model], Namespace(beam=3, sampling=True))
+    assert isinstance(sampling.model, BeamEnsemble)
+    assert type(sampling.search) is search.Sampling
+
+
+def test_fairseq_generate_says_the_same(
+    toy_data, run_train, run_generate, tiny_words, tmp_path, monkeypatch
+):
+    import fairseq_plugins.generation as generation
+
+    run_train(
+        *(toy_data.bin, "--arch", "transformer_ftc", *tiny_words, "--encoder-blocks", "1,1"),
+        *"--optimizer adam --lr 0.01 --max-tokens 400 --max-update 20 --seed 1".split(),
+        *("--criterion", "cross_entropy", "--no-progress-bar", "--save-dir", tmp_path),
+    )
+    command = [toy_data.bin, "--path", tmp_path / "checkpoint_last.pt", "--nbest", "3", "--cpu"]
+    used = []
+    monkeypatch.setattr(BeamEnsemble, "__init__", _noting(BeamEnsemble.__init__, used))
+    for options in ([], ["--print-alignment"]):
+        fast = run_generate(*command, *options).output
+        assert used
+        with monkeypatch.context() as patch:
+            patch.setattr(generation, "accelerate", lambda generator: generator)
+            plain = run_generate(*command, *options).output
+        lines = [re.findall(r"^[HPA]-\d+.*$", log, re.MULTILINE) for log in (fast, plain)]
+        assert len(lines[0]) >= 2 * 3 * toy_data.sizes["test"]
+        assert [_rounded(line) for line in lines[0]] == [_rounded(line) for line in lines[1]]
+        used.clear()
+
+
+def _noting(method, calls):
+    def noting(self, *args, **kwargs):
+        calls.append(args)
+        method(self, *args, **kwargs)
+
+    return noting
+
+
+def _rounded(line):
+    return re.sub(r"-?\d+\.\d+", lambda number: "{:.3f}".format(float(number.group())), line)
