@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from fairseq_plugins.errors import ConfigurationError  # noqa: E402
 from scripts.benchmarks import (  # noqa: E402
     generate,
+    growth,
     layer,
     machine,
     memory,
@@ -34,6 +35,7 @@ COMMANDS = {
     "layer": layer,
     "generate": generate,
     "memory": memory,
+    "growth": growth,
 }
 
 

@@ -97,6 +97,7 @@ def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> Non
     lines = []
     for name in dict.fromkeys(args.contender):
         own = [row for row in rows if row["contender"] == name]
-        lines.append((name, [r["length"] for r in own], [r["median_seconds"] for r in own]))
-    with plots.figure(path, 1, width=6.5) as (axis,):
+        across, up = [r["length"] for r in own], [r["median_seconds"] for r in own]
+        lines.append(plots.Curve(name, across, up))
+    with plots.figure(path, width=6.5) as (axis,):
         plots.curves(axis, lines, "length", "seconds", f"{args.what}, {args.tokens:,} tokens")

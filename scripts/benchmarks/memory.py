@@ -117,7 +117,8 @@ def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> Non
     lines = []
     for name in dict.fromkeys(args.contender):
         own = [r for r in rows if r["contender"] == name and r["peak_bytes"] is not None]
-        lines.append((name, [r["length"] for r in own], [r["peak_bytes"] / MIB for r in own]))
-    with plots.figure(path, 1, width=6.5) as (axis,):
+        across, up = [r["length"] for r in own], [r["peak_bytes"] / MIB for r in own]
+        lines.append(plots.Curve(name, across, up))
+    with plots.figure(path, width=6.5) as (axis,):
         title = f"{args.what}, {args.tokens:,} tokens"
         plots.curves(axis, lines, "length", "peak, MiB", title)

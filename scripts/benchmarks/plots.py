@@ -2,15 +2,24 @@
 
 import contextlib
 import os
+import textwrap
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 
 # told apart without colour vision too (Okabe and Ito), with a marker each
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-Curve = Tuple[str, Sequence[float], Sequence[float]]  # name, x, y
+
+
+class Curve(NamedTuple):
+    """A line, and why it ends where it does ("" if it does not)."""
+
+    name: str
+    across: Sequence[float]
+    up: Sequence[float]
+    ends: str = ""
 
 
 def check(path: Optional[Path]) -> None:
@@ -30,16 +39,18 @@ def check(path: Optional[Path]) -> None:
 
 
 @contextlib.contextmanager
-def figure(path: Path, panels: int, width: float = 5.2, height: float = 3.8) -> Iterator[List[Any]]:
-    """Axes side by side, written whole or not at all; equal figures give equal files."""
+def figure(
+    path: Path, columns: int = 1, rows: int = 1, width: float = 5.2, height: float = 3.8
+) -> Iterator[List[Any]]:
+    """Axes row by row, written whole or not at all; equal figures give equal files."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "benchmark", "font.size": 9}):
-        drawing = Figure(figsize=(width * panels, height), layout="constrained")
+        drawing = Figure(figsize=(width * columns, height * rows), layout="constrained")
         FigureCanvasSVG(drawing)
-        axes = drawing.subplots(1, panels, squeeze=False)[0]
+        axes = drawing.subplots(rows, columns, squeeze=False).flatten()
         for axis in axes:
             axis.grid(True, which="major", color="#dddddd", linewidth=0.6)
             axis.set_axisbelow(True)
@@ -52,7 +63,7 @@ def figure(path: Path, panels: int, width: float = 5.2, height: float = 3.8) -> 
 
 def bars(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
     """Ratios of time with their quartiles, and a mark at the ratio of operations."""
-    with figure(path, 1, width=7.5, height=1.2 + 0.42 * len(rows)) as (axis,):
+    with figure(path, width=7.5, height=1.2 + 0.42 * len(rows)) as (axis,):
         places = list(range(len(rows)))[::-1]
         middle = [row["time_ratio"] for row in rows]
         low, high = zip(*(row["time_ratio_quartiles"] for row in rows))
@@ -75,12 +86,24 @@ def bars(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
 
 def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: int = 2) -> None:
     """Growth, both axes logarithmic."""
-    for index, (name, across, up) in enumerate(lines):
-        style = {"color": COLOURS[index % 7], "marker": MARKERS[index % 7], "ms": 4}
-        axis.plot(across, up, label=name, linewidth=1.4, **style)
+    for index, line in enumerate(lines):
+        colour = COLOURS[index % len(COLOURS)]
+        style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "ms": 4}
+        name = textwrap.fill(line.name, 44)
+        axis.plot(line.across, line.up, label=name, linewidth=1.4, **style)
+        if line.ends and len(line.across):
+            axis.annotate(
+                line.ends,
+                (line.across[-1], line.up[-1]),
+                textcoords="offset points",
+                xytext=(0, 6),
+                ha="right",
+                fontsize=7,
+                color=colour,
+            )
     axis.set_xscale("log", base=base)
     axis.set_yscale("log")
-    ticks = sorted({value for _, across, _ in lines for value in across})
+    ticks = sorted({value for line in lines for value in line.across})
     axis.set_xticks(ticks)
     axis.set_xticklabels([f"{tick:,}" for tick in ticks], rotation=45)
     axis.minorticks_off()

@@ -22,7 +22,7 @@ class Spread(NamedTuple):
 def spread(values: Sequence[float]) -> Spread:
     if len(values) == 1:
         return Spread(values[0], values[0], values[0])
-    return Spread(*statistics.quantiles(values, n=4))
+    return Spread(*statistics.quantiles(values, n=4, method="inclusive"))
 
 
 def ratios(times: Sequence[float], baseline: Sequence[float]) -> List[float]:

@@ -1,0 +1,231 @@
+"""Step time and peak memory against length, depth or width.
+
+    python scripts/benchmark.py growth --axis length --values 128,256,512,1024 --tokens 8192 \\
+        --contender transformer --contender fastformer_encoder --plot growth.svg
+
+Contenders are architectures with options; whole models run, or encoders with --part encoder (with
+fixed embeddings, a loss on the output, and Adam). Batches are random tokens without padding, always
+--tokens of them (the number of sentences falls as length grows).
+
+--axis length   of the sources; targets are as long, or --target-length
+--axis depth    layers of encoder and decoder each; an encoder of several blocks gets equal blocks
+--axis width    d of encoder and decoder, inner dimension 4 d
+
+At each value first the peak memory is taken, in a fresh process each, and with it whether a step
+fits --memory-limit and --longest-step at all. Then those that do are timed in turn in one process.
+What does not is shown with the reason, here and at all larger values.
+"""
+
+import argparse
+import statistics
+from typing import Any, Dict, List, Tuple
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.progress import progress_bar
+
+from . import contenders, layer, machine, memory, peak_memory, plots, results, timing, workloads
+from .operations import count_flops
+from .peak_memory import GIB, MIB
+
+AXES = ("length", "depth", "width")
+BOTH = "both"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--axis", choices=AXES, default="length", help="default: length")
+    parser.add_argument("--values", type=layer.numbers, required=True, help="such as 128,256,512")
+    parser.add_argument(
+        "--contender", action="append", required=True, help="arch and options; repeatable"
+    )
+    parser.add_argument("--options", default="", help="options that all architectures get")
+    parser.add_argument("--part", choices=workloads.PARTS, default="model", help="default: model")
+    parser.add_argument("--what", choices=[*workloads.WHAT, BOTH], default=BOTH)
+    parser.add_argument("--length", type=int, default=128, help="where it is not the axis (128)")
+    parser.add_argument("--target-length", type=int, help="of targets (that of the source)")
+    parser.add_argument("--tokens", type=int, default=4096, help="of each batch (4096)")
+    parser.add_argument("--vocabulary", type=int, default=1000, help="made-up types (1000)")
+    parser.add_argument("--rounds", type=int, default=5, help="times each is counted (5)")
+    parser.add_argument(
+        "--budget", type=float, default=30.0, help="seconds a point; fewer rounds beyond (30)"
+    )
+    parser.add_argument(
+        "--longest-step", type=float, default=60.0, help="seconds; slower ones are left out (60)"
+    )
+    memory.add_limits(parser)
+    machine.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> results.Report:
+    """Measure; see the module's text for what.
+
+    Raises:
+        ConfigurationError: arguments that cannot work.
+    """
+    if args.rounds < 1:
+        raise ConfigurationError(f"--rounds {args.rounds}: at least 1")
+    args.values = sorted(set(args.values))
+    layer.check_tokens(args.values if args.axis == "length" else [args.length], args.tokens)
+    memory.check_limits(args)
+    device = machine.choose_device(args)
+    whats = list(workloads.WHAT) if args.what == BOTH else [args.what]
+    rows: List[Dict[str, Any]] = []
+    left_out: Dict[Tuple[str, str], str] = {}
+    with progress_bar(
+        description=args.axis, total=len(args.values) * len(whats), leave=False
+    ) as bar:
+        for value in args.values:
+            for what in whats:
+                rows += point(args, device, value, what, rows, left_out)
+                bar.update(1)
+    return results.Report(
+        rows,
+        [
+            (args.axis, results.number("value", ",.0f")),
+            ("what", results.text("what")),
+            ("contender", results.code("contender")),
+            ("time, ratio", results.number("time_ratio")),
+            ("quartiles", results.quartiles("time_ratio_quartiles")),
+            ("operations, ratio", results.number("flop_ratio")),
+            ("seconds", results.number("median_seconds", ".3f")),
+            ("peak, ratio", results.number("peak_ratio")),
+            ("peak, MiB", results.number("peak_bytes", ",.0f", 1 / MIB)),
+            ("", results.text("problem")),
+        ],
+        [
+            f"part: {args.part}, {args.tokens:,} tokens a batch, {args.dtype}; limits "
+            f"{args.memory_limit:g} GiB and {args.longest_step:g} s a step"
+        ],
+        lambda path: draw(path, rows, args, whats),
+    )
+
+
+def point(
+    args: argparse.Namespace,
+    device: Any,
+    value: int,
+    what: str,
+    before: List[Dict[str, Any]],
+    left_out: Dict[Tuple[str, str], str],
+) -> List[Dict[str, Any]]:
+    """The rows of one value: peaks in fresh processes, then times side by side."""
+    rows: List[Dict[str, Any]] = []
+    for words in args.contender:
+        row = {"axis": args.axis, "value": value, "what": what, "contender": words, "problem": ""}
+        rows.append(row)
+        reason = left_out.get((words, what)) or too_slow(args, value, what, words, before)
+        if not reason:
+            peak = peak_memory.measure(
+                sized(args, words, value),
+                setting_of(args, value, what, device),
+                int(args.memory_limit * GIB),
+                4 * args.longest_step + 60,
+            )
+            row["peak_bytes"], row["first_seconds"] = peak.resident, peak.seconds
+            reason = peak.problem
+            if not reason and peak.seconds > args.longest_step:
+                reason = f"a step takes {peak.seconds:.0f} s"
+        if reason:
+            row["problem"] = reason
+            left_out[words, what] = reason
+    add_times(args, device, value, what, [row for row in rows if not row["problem"]])
+    base = rows[0].get("peak_bytes")
+    for row in rows:
+        if base and row.get("peak_bytes") is not None:
+            row["peak_ratio"] = row["peak_bytes"] / base
+    return rows
+
+
+def add_times(
+    args: argparse.Namespace, device: Any, value: int, what: str, rows: List[Dict[str, Any]]
+) -> None:
+    """Time the contenders of these rows in turn, and write what is found into them."""
+    if not rows:
+        return
+    setting = setting_of(args, value, what, device)
+    loads = [workloads.build(sized(args, row["contender"], value), setting) for row in rows]
+    expected = sum(row["first_seconds"] for row in rows)
+    rounds = max(1, min(args.rounds, int(args.budget / max(expected, 1e-9))))
+    names = [row["contender"] for row in rows]
+    works = [lambda _, w=load: w.step() for load in loads]
+    warmup = 1 if rounds > 1 else 0
+    description = f"{what}, {args.axis} {value:,}"
+    times = timing.interleave(works, [None], rounds, warmup, device, description)
+    flops = [count_flops(load.step) if expected < args.budget else None for load in loads]
+    baseline_is_here = names[0] == args.contender[0]
+    for row, found, load in zip(rows, timing.comparison(names, times, flops), loads):
+        row["rounds"] = rounds
+        row["parameters"] = load.parameters()
+        if baseline_is_here:
+            row.update(found)
+        else:
+            row.update(seconds=found["seconds"], flops=found["flops"])
+            row["median_seconds"] = statistics.median(found["seconds"])
+
+
+def too_slow(
+    args: argparse.Namespace, value: int, what: str, words: str, before: List[Dict[str, Any]]
+) -> str:
+    """Why a step need not be tried, from the time of the one at the value before it; else ""."""
+    own = [r for r in before if r["contender"] == words and r["what"] == what]
+    if not own or "first_seconds" not in own[-1]:
+        return ""
+    factor = value / own[-1]["value"]
+    expected = own[-1]["first_seconds"] * (factor**2 if args.axis == "width" else factor)
+    if expected <= args.longest_step:
+        return ""
+    return f"not run: up to {expected:.0f} s a step from {args.axis} {value:,} on"
+
+
+def setting_of(args: argparse.Namespace, value: int, what: str, device: Any) -> workloads.Setting:
+    length = value if args.axis == "length" else args.length
+    return workloads.Setting(
+        args.part, what, length, args.tokens // length, args.target_length or length, args.dtype,
+        device.type, args.threads, args.options, {}, args.vocabulary,
+    )  # fmt: skip
+
+
+def sized(args: argparse.Namespace, words: str, value: int) -> str:
+    """A contender's words with those that the axis adds.
+
+    Raises:
+        ConfigurationError: fewer layers than blocks.
+    """
+    if args.axis == "length":
+        return words
+    if args.axis == "width":
+        sides = ("encoder", "decoder")
+        dims = [f"--{side}-embed-dim {value} --{side}-ffn-embed-dim {4 * value}" for side in sides]
+        return " ".join([words, *dims])
+    model = contenders.configure(words, args.options, "none", "fp32", True).model
+    blocks = str(getattr(model, "encoder_blocks", None) or value).count(",") + 1
+    if value < blocks:
+        raise ConfigurationError(f"--values {value}: `{words}` has {blocks} blocks, one layer each")
+    if blocks == 1:
+        return f"{words} --encoder-layers {value} --decoder-layers {value}"
+    each = [value // blocks + (1 if index < value % blocks else 0) for index in range(blocks)]
+    split = ",".join(map(str, each))
+    return f"{words} --encoder-layers {value} --encoder-blocks {split} --decoder-layers {value}"
+
+
+def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace, whats: List[str]) -> None:
+    """Time on the left and memory on the right, a row of them for training and for inference."""
+    with plots.figure(path, 2, len(whats)) as axes:
+        for place, what in enumerate(whats):
+            for side, (name, unit, scale) in enumerate(
+                (("median_seconds", "seconds", 1.0), ("peak_bytes", "peak, MiB", 1 / MIB))
+            ):
+                lines = []
+                for words in dict.fromkeys(args.contender):
+                    own = [r for r in rows if r["contender"] == words and r["what"] == what]
+                    here = [r for r in own if r.get(name) is not None and not r["problem"]]
+                    reason = next((r["problem"] for r in own if r["problem"]), "")
+                    lines.append(
+                        plots.Curve(
+                            words,
+                            [r["value"] for r in here],
+                            [r[name] * scale for r in here],
+                            reason.split(":")[0],
+                        )
+                    )
+                title = "training step" if what == "training" else "inference"
+                plots.curves(axes[2 * place + side], lines, args.axis, unit, title)
