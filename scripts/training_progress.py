@@ -14,9 +14,13 @@ from typing import Iterable, Iterator, Optional, Sequence
 
 
 def summarise(log: Iterable[str], updates: int) -> Iterator[str]:
-    """A line for every training report, validation and resumed checkpoint in the log."""
+    """A line for every training report, validation and resumed checkpoint in the log.
+
+    `updates` is where training will end; 0 if that is not known.
+    """
     first: Optional[int] = None
     begun = 0.0
+    end = f"/{updates}" if updates else ""
     for line in log:
         report = re.search(r"train_inner .* nll_loss=([\d.]+).* num_updates=(\d+)", line)
         if report:
@@ -24,13 +28,13 @@ def summarise(log: Iterable[str], updates: int) -> Iterator[str]:
             if first is None or done <= first:
                 first, begun = done, now
             left = ""
-            if done > first:
+            if done > first and updates:
                 seconds = (now - begun) / (done - first) * max(0, updates - done)
                 left = "  about {:.0f} s left".format(seconds)
-            yield "  update {}/{}  train nll {}{}".format(done, updates, report.group(1), left)
+            yield "  update {}{}  train nll {}{}".format(done, end, report.group(1), left)
         valid = re.search(r"valid on .* nll_loss ([\d.]+) .*num_updates (\d+)", line)
         if valid:
-            yield "  update {}/{}  valid nll {}".format(valid.group(2), updates, valid.group(1))
+            yield "  update {}{}  valid nll {}".format(valid.group(2), end, valid.group(1))
         resumed = re.search(r"Loaded checkpoint .* @ (\d+) updates", line)
         if resumed:
             yield "  going on from update {}".format(resumed.group(1))

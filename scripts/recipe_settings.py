@@ -1,0 +1,270 @@
+"""What a recipe trains with: options from files, the batch shared out, and what may be resumed."""
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from unittest import mock
+
+from fairseq import options
+from fairseq.data import indexed_dataset
+from fairseq.dataclass.configs import (
+    CheckpointConfig,
+    CommonConfig,
+    DatasetConfig,
+    DistributedTrainingConfig,
+)
+
+import fairseq_plugins  # noqa: F401  (its options are read)
+from fairseq_plugins.errors import ConfigurationError
+
+STORED = "settings.json"
+# A training may go on with other values of these: they say how long it runs, what it logs, keeps
+# and validates, and on which machine it is.
+FREE = {"data", "update_freq", "max_update", "max_epoch", "stop_time_hours", "stop_min_lr"}
+FREE |= {"no_progress_bar", "no_seed_provided", "tpu"}
+for _group in (CommonConfig, CheckpointConfig, DistributedTrainingConfig):
+    FREE |= set(_group.__dataclass_fields__)
+FREE |= {
+    name
+    for name in DatasetConfig.__dataclass_fields__
+    if "valid" in name or name in ("num_workers", "data_buffer_size", "max_tokens", "batch_size")
+}
+FREE -= {"seed", "finetune_from_model"}
+# What decides where a training ends.
+END = ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr", "patience")
+
+
+def read_settings(path: Path) -> List[str]:
+    """The words of a settings file: options as in a shell, # begins a comment."""
+    try:
+        return shlex.split(path.read_text(encoding="utf-8"), comments=True)
+    except OSError as error:
+        raise ConfigurationError(f"--settings {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigurationError(f"--settings {path} cannot be read: {error}") from None
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options as fairseq-train reads them, the architecture's own filled in.
+
+    Raises:
+        ConfigurationError: fairseq does not know an option or a value, in one line.
+    """
+
+    def refuse(message: str) -> None:
+        message = re.sub(r" \(choose from .*", "", message, flags=re.DOTALL)
+        raise ConfigurationError(f"fairseq-train does not take this: {message}")
+
+    with mock.patch.object(sys, "argv", ["fairseq-train"]):
+        parser = options.get_training_parser()
+    with mock.patch.object(parser, "error", refuse):
+        return options.parse_args_and_arch(parser, list(words))
+
+
+class Batch(NamedTuple):
+    """What one process takes at a time, and how many times before an update."""
+
+    max_tokens: Optional[int]
+    batch_size: Optional[int]
+    update_freq: int
+
+    def describe(self, processes: int) -> str:
+        parts = []
+        for size, unit in ((self.max_tokens, "tokens"), (self.batch_size, "sentences")):
+            if size is not None:
+                total = size * processes * self.update_freq
+                parts.append(
+                    f"{size:,} {unit} x {processes} process(es) x update-freq {self.update_freq} "
+                    f"= {total:,}"
+                )
+        return ", ".join(parts)
+
+
+def share(whole: Batch, processes: int, limit: Optional[int] = None) -> Batch:
+    """The batch that `processes` processes take each, so that the total stays that of one.
+
+    What one process would add up over `update_freq` batches is shared out first; only then do the
+    batches get smaller.
+
+    Args:
+        whole: what the settings say, which is for one process.
+        limit: at most so many tokens at a time on a process; more batches are added up for it.
+
+    Raises:
+        ConfigurationError: the total cannot be kept exactly.
+    """
+    together = math.gcd(whole.update_freq, processes)
+    parts = processes // together
+    sizes = [size for size in (whole.max_tokens, whole.batch_size) if size is not None]
+    if any(size % parts for size in sizes):
+        fitting = [
+            n
+            for n in range(1, 4 * processes)
+            if not any(size % (n // math.gcd(whole.update_freq, n)) for size in sizes)
+        ]
+        near = sorted(fitting, key=lambda n: (abs(n - processes), n))[:3]
+        raise ConfigurationError(
+            f"{processes} processes cannot share {_sizes(whole)} exactly: start "
+            f"{_either(sorted(near))} (--processes, --nodes), or change --max-tokens, --batch-size "
+            "or --update-freq, which say what one process alone would do"
+        )
+    if limit is None:
+        pieces = 1
+    elif whole.max_tokens is None:
+        raise ConfigurationError(
+            f"--tokens-per-process {limit} limits --max-tokens, which the settings do not have"
+        )
+    else:
+        fitting = [
+            n
+            for n in range(1, whole.max_tokens // parts + 1)
+            if whole.max_tokens // parts <= n * limit and not any(s % (parts * n) for s in sizes)
+        ]
+        if not fitting:
+            raise ConfigurationError(
+                f"--tokens-per-process {limit} and {processes} process(es) cannot share "
+                f"{_sizes(whole)} exactly"
+            )
+        pieces = fitting[0]
+    shared = [
+        None if size is None else size // (parts * pieces)
+        for size in (whole.max_tokens, whole.batch_size)
+    ]
+    return Batch(shared[0], shared[1], whole.update_freq // together * pieces)
+
+
+def _sizes(batch: Batch) -> str:
+    sizes = []
+    if batch.max_tokens is not None:
+        sizes.append(f"--max-tokens {batch.max_tokens}")
+    if batch.batch_size is not None:
+        sizes.append(f"--batch-size {batch.batch_size}")
+    return " and ".join(sizes) + f" x --update-freq {batch.update_freq}"
+
+
+def _either(numbers: Sequence[int]) -> str:
+    words = [str(number) for number in numbers]
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def longest_sentences(data: Path, subsets: Sequence[str]) -> Dict[str, int]:
+    """For each subset that is there, how many tokens its longest side has."""
+    longest: Dict[str, int] = {}
+    for subset in subsets:
+        for index in data.glob(f"{subset}.*-*.*.idx"):
+            path = str(index)[: -len(".idx")]
+            dataset = indexed_dataset.make_dataset(
+                path, impl=indexed_dataset.infer_dataset_impl(path)
+            )
+            # the sizes lie in a file that is mapped as long as the dataset lives
+            longest[subset] = max(longest.get(subset, 0), int(dataset.sizes.max()))
+    return longest
+
+
+def check_longest(
+    batch: Batch, whole: Batch, processes: int, limited: bool, longest: Dict[str, int]
+) -> None:
+    """Raise a ConfigurationError if a sentence is longer than what a process takes at a time.
+
+    Args:
+        batch, whole: what a process takes, and what the settings say.
+        limited: whether the user asked for small batches.
+        longest: tokens of the longest sentence of each subset.
+    """
+    if batch.max_tokens is None:
+        return
+    for subset, size in longest.items():
+        if size > batch.max_tokens:
+            advice = f"--max-tokens {size} or more is needed"
+            if whole.max_tokens is not None and size <= whole.max_tokens:
+                advice = f"it must take {size} or more: start fewer processes"
+                if limited:
+                    advice += ", or give a larger --tokens-per-process"
+            raise ConfigurationError(
+                f"the longest sentence of {subset} has {size} tokens, and a process would take "
+                f"{batch.max_tokens} at a time ({batch.describe(processes)}): {advice}"
+            )
+
+
+# --------------------------------------------------------------------------------------------------
+# One folder, one training
+
+
+def fingerprint(data: Path) -> str:
+    """Stands for the content of a prepared folder, wherever it lies."""
+    content = hashlib.sha256()
+    for path in sorted([*data.glob("dict.*.txt"), *data.glob("train.*.idx")]):
+        content.update(path.name.encode())
+        content.update(path.read_bytes())
+    return content.hexdigest()
+
+
+def settled(args: argparse.Namespace, whole: Batch, data: Path) -> Dict[str, Any]:
+    """All that the training depends on, as JSON can hold it."""
+    values = {name: value for name, value in vars(args).items() if name not in FREE}
+    # the total, as any number of processes may share it
+    values["max_tokens"] = whole.max_tokens and whole.max_tokens * whole.update_freq
+    values["batch_size"] = whole.batch_size and whole.batch_size * whole.update_freq
+    values["data"] = fingerprint(data)
+    return json.loads(json.dumps(values, default=str, sort_keys=True))
+
+
+def check_same(save_dir: Path, settings: Dict[str, Any]) -> None:
+    """Refuse to go on with other settings than a folder's checkpoints were trained with.
+
+    Options that only one of the two knows, from another version of fairseq, are not compared.
+    """
+    if not any(save_dir.glob("checkpoint*.pt")):
+        return
+    try:
+        stored = json.loads((save_dir / STORED).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"--save-dir {save_dir} has checkpoints that no recipe wrote: choose another folder"
+        ) from None
+    changed = sorted(name for name in settings.keys() & stored if settings[name] != stored[name])
+    if changed:
+        name = changed[0]
+        what = (
+            "other data"
+            if name == "data"
+            else f"other settings (--{name.replace('_', '-')} was {stored[name]}, "
+            f"is {settings[name]}" + (f"; {len(changed) - 1} more" if changed[1:] else "") + ")"
+        )
+        raise ConfigurationError(
+            f"--save-dir {save_dir} holds a training with {what}: choose another folder, or remove "
+            "it to start anew"
+        )
+
+
+def store(save_dir: Path, settings: Dict[str, Any]) -> None:
+    """Write the settings beside the checkpoints; several machines may do so at once."""
+    handle, temporary = tempfile.mkstemp(prefix=STORED, dir=str(save_dir))
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(settings, file, indent=1, sort_keys=True)
+        file.write("\n")
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, str(save_dir / STORED))
+
+
+def end_of(args: argparse.Namespace) -> Dict[str, Any]:
+    """Where a training with these options ends."""
+    return {name: getattr(args, name) for name in END}
+
+
+def reached(save_dir: Path, end: Dict[str, Any]) -> bool:
+    """Whether an earlier run ended there, or later."""
+    try:
+        before = json.loads((save_dir / "finished").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return False
+    further = 0 < end["max_update"] <= before["max_update"]
+    return before == end or (further and {**before, "max_update": end["max_update"]} == end)
