@@ -1,7 +1,7 @@
 """Models and tools for fairseq, known to it once this package is given as `--user-dir`.
 
 Importing the package mends what newer releases of torch and Python broke in fairseq (`compat`) and
-registers the architectures (`models`) and criterions, and lets generation with them be fast
+registers architectures (`models`), criterions, scorers and tasks, and lets generation be fast
 (`generation`). It prints nothing.
 """
 
@@ -12,8 +12,8 @@ compat.apply()
 show_configuration_errors_in_one_line()
 
 # fairseq is mended first
-from fairseq_plugins import criterions, generation, models, scoring  # noqa: E402
+from fairseq_plugins import criterions, generation, models, scoring, tasks  # noqa: E402
 
 generation.install()
 
-__all__ = ["compat", "criterions", "generation", "models", "scoring"]
+__all__ = ["compat", "criterions", "generation", "models", "scoring", "tasks"]

@@ -10,110 +10,36 @@ after a sentence or a word; how many there were is told at the end.
 """
 
 import argparse
-import itertools
-import logging
-import os
 import sys
 from pathlib import Path
-from typing import BinaryIO, List, Optional, Sequence
+from typing import Optional, Sequence
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from fairseq_plugins.preparation.files import decode_lines  # noqa: E402
-from fairseq_plugins.preparation.progress import progress_bar  # noqa: E402
+import line_by_line  # noqa: E402
+from line_by_line import some  # noqa: E402
+
 from fairseq_plugins.translator import Translator  # noqa: E402
-
-
-def positive(text: str) -> int:
-    """A whole number above 0, or argparse's error."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--model",
-        type=Path,
-        nargs="+",
-        required=True,
-        metavar="DIR",
-        help="a checkpoint, or a folder with checkpoint_best.pt; several make an ensemble",
-    )
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="the prepared folder (the one it was trained on)"
-    )
-    parser.add_argument("--beam", type=positive, default=5, help="beam size (%(default)s)")
-    parser.add_argument(
-        "--lenpen", type=float, default=1.0, help="above 1 favours long translations (%(default)s)"
-    )
-    parser.add_argument(
-        "--max-tokens", type=positive, default=4000, help="subwords in a batch (%(default)s)"
-    )
-    parser.add_argument(
-        "--buffer",
-        type=positive,
-        default=2000,
-        metavar="LINES",
-        help="lines read and sorted by length at a time (%(default)s; 1 on a terminal)",
-    )
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument("--fp16", action="store_true", help="half precision, on a GPU")
+    line_by_line.add_options(parser, "translations", "lines", buffer=2000)
     return parser.parse_args(argv)
-
-
-def lines_to_come(file: BinaryIO) -> Optional[int]:
-    """How many lines a file still has, or None for a pipe or a terminal."""
-    try:
-        here = file.tell()
-    except OSError:
-        return None
-    count = sum(1 for _ in file)
-    file.seek(here)
-    return count
-
-
-def some(numbers: List[int]) -> str:
-    shown = ", ".join(map(str, numbers[:10]))
-    return shown + (", ..." if len(numbers) > 10 else "")
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     args = read_arguments(argv)
-    source, out = sys.stdin.buffer, sys.stdout
-    sys.stdout = sys.stderr  # whatever a library prints does not belong to the translation
-    fairseq_log, level = logging.getLogger("fairseq"), logging.getLogger("fairseq").level
-    fairseq_log.setLevel(logging.WARNING)
-    try:
+    with line_by_line.output_of_its_own() as out:
         translator = Translator(
             args.model, args.data, args.cpu, args.fp16, args.beam, args.lenpen, args.max_tokens
         )
-        lines = decode_lines(source, "standard input")
-        size = 1 if source.isatty() else args.buffer
-        with progress_bar(
-            description="translated",
-            total=lines_to_come(source),
-            unit=" lines",
-            disable=not sys.stderr.isatty() or source.isatty(),
-        ) as bar:
-            while True:
-                some_lines = list(itertools.islice(lines, size))
-                if not some_lines:
-                    break
-                for translation in translator.translate(some_lines):
-                    out.write(translation + "\n")
-                out.flush()
-                bar.update(len(some_lines))
-    except BrokenPipeError:  # such as `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        whole = line_by_line.convert(translator.translate, out, args.buffer, "translated", "lines")
+    if not whole:
         return 1
-    finally:
-        sys.stdout = out
-        fairseq_log.setLevel(level)
     if translator.split:
         print(
             "{:,} line(s) longer than {:,} subwords, which the model cannot read at once, were "

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.translator import Translator, find_checkpoint
+from fairseq_plugins.raw_text import find_checkpoint
+from fairseq_plugins.translator import Translator
 
 NUMBERS = "eins zwei drei vier acht neun".split()
 ENGLISH = dict(zip(NUMBERS, "one two three four eight nine".split()))

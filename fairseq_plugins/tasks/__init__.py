@@ -1,1 +1,9 @@
-"""Tasks that fairseq lacks. fairseq imports the modules of this folder by itself."""
+"""Tasks that fairseq lacks. Importing this registers them.
+
+fairseq imports this folder only for a --user-dir that it has not imported yet; scripts that load a
+checkpoint need its task as well.
+"""
+
+from .summarization import SummarizationTask
+
+__all__ = ["SummarizationTask"]

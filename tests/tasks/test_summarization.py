@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import fairseq_plugins.tasks.summarization  # noqa: F401  (fairseq does it for a new --user-dir)
 from fairseq_plugins.errors import ConfigurationError
 
 ROUGE = "rouge1 rouge2 rougeL rougeLsum".split()

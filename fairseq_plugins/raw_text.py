@@ -1,0 +1,178 @@
+"""What a trained model and the folder its data was prepared in make of raw text, line by line."""
+
+from pathlib import Path
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.dataclass.configs import GenerationConfig
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.processing import Processor
+
+CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+
+
+def find_checkpoint(path: Path) -> Path:
+    """A checkpoint file, or the best or else the last checkpoint of a folder."""
+    path = Path(path)
+    if path.is_file():
+        return path
+    for name in CHECKPOINTS:
+        if (path / name).is_file():
+            return path / name
+    reason = "has neither {} nor {}".format(*CHECKPOINTS) if path.is_dir() else "does not exist"
+    raise ConfigurationError(
+        "--model {} {}: give a checkpoint, or the --save-dir of a training".format(path, reason)
+    )
+
+
+class Output(NamedTuple):
+    """What the model wrote for one input."""
+
+    pieces: str  # subwords, separated by spaces
+    complete: bool  # False where it was stopped at the length limit
+
+
+class RawTextGenerator:
+    """Runs beam search over lists of subwords; `Translator` and `Summarizer` feed it lines.
+
+    Args:
+        models: checkpoints, or folders of them; several are used together as an ensemble.
+        data: the prepared folder; None for the one the model was trained on.
+        cpu: do not use a GPU.
+        fp16: half precision, on a GPU only.
+        generation: fairseq's options of beam search.
+        max_tokens: subwords in a batch, padding included.
+
+    Attributes:
+        processor: raw text to subwords and back.
+        max_source: subwords that the model can read, the end symbol aside.
+        max_output: subwords that the model can write.
+
+    Raises:
+        ConfigurationError: a folder or file is missing, or model and data do not fit together.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Path],
+        data: Optional[Path],
+        cpu: bool,
+        fp16: bool,
+        generation: GenerationConfig,
+        max_tokens: int,
+    ):
+        paths = [str(find_checkpoint(path)) for path in models]
+        self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        if fp16 and self.device.type == "cpu":
+            raise ConfigurationError(
+                "--fp16 needs a GPU, and {}".format(
+                    "--cpu is given" if cpu else "torch sees none here"
+                )
+            )
+        folder, loaded, cfg, self.task = _load(paths, data)
+        source, target = self.task.cfg.source_lang, self.task.cfg.target_lang
+        self.processor = Processor(folder, source, target)
+        for model in loaded:
+            if fp16:
+                model.half()
+            model.to(self.device)
+            model.eval()
+            model.prepare_for_inference_(cfg)
+        self.models = loaded
+        self.generator = self.task.build_generator(loaded, generation)
+        limits = [self.task.max_positions()] + [model.max_positions() for model in loaded]
+        longest = utils.resolve_max_positions(*limits)
+        self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
+        self.max_tokens = max_tokens
+
+    def max_length(self, source_length: int) -> int:
+        """How many subwords may be written for a source of so many tokens."""
+        raise NotImplementedError
+
+    def generate(self, sources: Sequence[Sequence[str]]) -> List[Output]:
+        """What the model writes for each list of subwords, none longer than `max_source`."""
+        tokens = [
+            self.task.source_dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long()
+            for pieces in sources
+        ]
+        outputs = [Output("", True)] * len(tokens)
+        for batch in self._batches(tokens):
+            for index, output in self._generate_batch(tokens, batch):
+                outputs[index] = output
+        return outputs
+
+    def _batches(self, tokens: List[torch.Tensor]) -> List[List[int]]:
+        """Indices of sources of similar length, the longest first."""
+        batches: List[List[int]] = []
+        for index in sorted(range(len(tokens)), key=lambda index: -len(tokens[index])):
+            if batches:
+                longest = len(tokens[batches[-1][0]])
+                fits = longest * (len(batches[-1]) + 1) <= self.max_tokens
+                # what is written must not depend on what else is in the batch
+                if fits and self.max_length(longest) == self.max_length(len(tokens[index])):
+                    batches[-1].append(index)
+                    continue
+            batches.append([index])
+        return batches
+
+    def _generate_batch(
+        self, tokens: List[torch.Tensor], batch: List[int]
+    ) -> List[Tuple[int, Output]]:
+        some = [tokens[index] for index in batch]
+        dataset = self.task.build_dataset_for_inference(some, [len(line) for line in some])
+        sample = dataset.collater([dataset[i] for i in range(len(batch))])
+        sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
+        self.generator.max_len_b = self.max_length(len(some[0]))
+        limit = min(self.generator.max_len_b, self.generator.max_len - 1)
+        try:
+            found = self.task.inference_step(self.generator, self.models, sample)
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
+                raise
+            raise ConfigurationError(
+                "the GPU's memory is too small for --max-tokens {}: give a smaller number".format(
+                    self.max_tokens
+                )
+            ) from None
+        dictionary = self.task.target_dictionary
+        results = []
+        # fairseq sorts a batch by length
+        for index, hypotheses in zip(sample["id"].tolist(), found):
+            best = hypotheses[0]["tokens"].int().cpu()
+            output = Output(dictionary.string(best), len(best) <= limit)
+            results.append((batch[index], output))
+        return results
+
+
+def _load(paths: List[str], data: Optional[Path]) -> Tuple[Path, List[Any], Any, Any]:
+    """The prepared folder, and the models, configuration and task of the checkpoints."""
+    state, overrides = None, {}
+    if data is None:
+        state = checkpoint_utils.load_checkpoint_to_cpu(paths[0])
+        cfg = state.get("cfg")
+        trained_on = cfg["task"]["data"] if cfg is not None else state["args"].data
+        data = Path(utils.split_paths(trained_on)[0])
+        if not data.is_dir():
+            raise ConfigurationError(
+                "the model was trained on {}, which is not there: name the folder that "
+                "scripts/prepare_*.py made with --data".format(data)
+            )
+    else:
+        overrides["data"] = str(data)
+    if not list(Path(data).glob("dict.*.txt")):
+        raise ConfigurationError(
+            "{} has no dictionaries (dict.*.txt): is it the prepared folder?".format(data)
+        )
+    try:
+        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+            paths, overrides, state=state if len(paths) == 1 else None
+        )
+    except RuntimeError as error:
+        if "size mismatch" not in str(error):
+            raise
+        raise ConfigurationError(
+            "{} was not trained with the dictionaries in {}".format(" ".join(paths), data)
+        ) from None
+    return Path(data), models, cfg, task

@@ -1,0 +1,106 @@
+"""Raw documents to raw summaries, with a trained model."""
+
+from pathlib import Path
+from typing import List, NamedTuple, Optional, Sequence
+
+from fairseq.dataclass.configs import GenerationConfig
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.sentences import BOUNDARY
+from fairseq_plugins.raw_text import RawTextGenerator
+
+LONGEST = 200  # subwords of a summary, where nothing else is asked for
+
+
+class Summary(NamedTuple):
+    """A document's summary, and what was read for it."""
+
+    summary: List[str]  # its sentences
+    pieces: int  # subwords of the document
+    read: int  # how many of them the model read, from the beginning
+    complete: bool  # False where the summary was stopped at the length limit
+
+
+class Summarizer(RawTextGenerator):
+    """Summarizes documents with beam search.
+
+    Args:
+        models: checkpoints, or folders of them; several are used together as an ensemble.
+        data: the prepared folder; None for the one the model was trained on.
+        cpu: do not use a GPU.
+        fp16: half precision, on a GPU only.
+        beam, lenpen: as in fairseq-generate.
+        min_length, max_length: subwords of a summary; None for `LONGEST`, or as many as the model
+            can write.
+        no_repeat_ngram: no sequence of so many subwords occurs twice in a summary; 0 allows all.
+        max_tokens: subwords in a batch, padding included; a longer document is a batch by itself.
+
+    Raises:
+        ConfigurationError: a folder or file is missing, model and data do not fit together, or the
+            model cannot write summaries of these lengths.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Path],
+        data: Optional[Path] = None,
+        cpu: bool = False,
+        fp16: bool = False,
+        beam: int = 5,
+        lenpen: float = 1.0,
+        min_length: int = 1,
+        max_length: Optional[int] = None,
+        no_repeat_ngram: int = 3,
+        max_tokens: int = 4000,
+    ):
+        generation = GenerationConfig(
+            beam=beam, lenpen=lenpen, min_len=min_length, no_repeat_ngram_size=no_repeat_ngram
+        )
+        super().__init__(models, data, cpu, fp16, generation, max_tokens)
+        if max_length is None:
+            max_length = min(LONGEST, self.max_output)
+        if max_length > self.max_output:
+            raise ConfigurationError(
+                "--max-len {}: the model writes at most {:,} subwords".format(
+                    max_length, self.max_output
+                )
+            )
+        if min_length > max_length:
+            raise ConfigurationError(
+                "--min-len {} is above --max-len {}".format(min_length, max_length)
+            )
+        self._max_length = max_length
+
+    def max_length(self, source_length: int) -> int:
+        return self._max_length
+
+    def summarize(self, documents: Sequence[str]) -> List[Summary]:
+        """One summary a document, in their order; that of a document without words is empty.
+
+        A document is read up to `max_source` subwords.
+        """
+        pieces = [self.processor.encode(document).split() for document in documents]
+        kept = [some[: self.max_source] for some in pieces]
+        outputs = iter(self.generate([some for some in kept if some]))
+        summaries = []
+        for whole, some in zip(pieces, kept):
+            if not some:
+                summaries.append(Summary([], 0, 0, True))
+                continue
+            output = next(outputs)
+            sentences = map(self.processor.decode, _sentences(output.pieces))
+            summaries.append(
+                Summary([s for s in sentences if s], len(whole), len(some), output.complete)
+            )
+        return summaries
+
+
+def _sentences(pieces: str) -> List[str]:
+    """The subwords of each sentence; the boundary is a token of its own."""
+    sentences: List[List[str]] = [[]]
+    for piece in pieces.split():
+        if piece == BOUNDARY:
+            sentences.append([])
+        else:
+            sentences[-1].append(piece)
+    return [" ".join(sentence) for sentence in sentences]

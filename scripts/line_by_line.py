@@ -1,0 +1,126 @@
+"""What translate.py and summarize.py share: a model, lines in, lines out, and progress."""
+
+import argparse
+import contextlib
+import itertools
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import BinaryIO, Callable, Iterator, List, Optional, TextIO
+
+from fairseq_plugins.preparation.files import decode_lines
+from fairseq_plugins.preparation.progress import progress_bar
+
+
+def positive(text: str) -> int:
+    """A whole number above 0, or argparse's error."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: int) -> None:
+    """Options of every such script; `what` is written, of one input `unit` each."""
+    parser.add_argument(
+        "--model",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="DIR",
+        help="a checkpoint, or a folder with checkpoint_best.pt; several make an ensemble",
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="the prepared folder (the one it was trained on)"
+    )
+    parser.add_argument("--beam", type=positive, default=5, help="beam size (%(default)s)")
+    parser.add_argument(
+        "--lenpen",
+        type=float,
+        default=1.0,
+        help="above 1 favours long {} (%(default)s)".format(what),
+    )
+    parser.add_argument(
+        "--max-tokens", type=positive, default=4000, help="subwords in a batch (%(default)s)"
+    )
+    parser.add_argument(
+        "--buffer",
+        type=positive,
+        default=buffer,
+        metavar=unit.upper(),
+        help="{} read and sorted by length at a time (%(default)s; 1 on a terminal)".format(unit),
+    )
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument("--fp16", action="store_true", help="half precision, on a GPU")
+
+
+@contextlib.contextmanager
+def output_of_its_own() -> Iterator[TextIO]:
+    """Standard output, which whatever a library prints or logs does not reach."""
+    out = sys.stdout
+    sys.stdout = sys.stderr
+    fairseq_log, level = logging.getLogger("fairseq"), logging.getLogger("fairseq").level
+    fairseq_log.setLevel(logging.WARNING)
+    try:
+        yield out
+    finally:
+        sys.stdout = out
+        fairseq_log.setLevel(level)
+
+
+def convert(
+    generate: Callable[[List[str]], List[str]], out: TextIO, buffer: int, done: str, unit: str
+) -> bool:
+    """Give standard input to `generate`, `buffer` lines at a time, and write what it returns.
+
+    Args:
+        generate: from lines to as many lines.
+        out: where to write.
+        buffer: lines at a time, 1 on a terminal.
+        done: the word before the progress bar, such as "translated".
+        unit: what a line is, such as "lines".
+
+    Returns:
+        Whether all could be written: False if the reader went away, such as `| head`.
+
+    Raises:
+        ConfigurationError: a line is not UTF-8.
+    """
+    source = sys.stdin.buffer
+    lines = decode_lines(source, "standard input")
+    with progress_bar(
+        description=done,
+        total=_lines_to_come(source),
+        unit=" " + unit,
+        disable=not sys.stderr.isatty() or source.isatty(),
+    ) as bar:
+        while True:
+            some_lines = list(itertools.islice(lines, 1 if source.isatty() else buffer))
+            if not some_lines:
+                return True
+            try:
+                for line in generate(some_lines):
+                    out.write(line + "\n")
+                out.flush()
+            except BrokenPipeError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+                return False
+            bar.update(len(some_lines))
+
+
+def _lines_to_come(file: BinaryIO) -> Optional[int]:
+    """How many lines a file still has, or None for a pipe or a terminal."""
+    try:
+        here = file.tell()
+    except OSError:
+        return None
+    count = sum(1 for _ in file)
+    file.seek(here)
+    return count
+
+
+def some(numbers: List[int]) -> str:
+    """The first ten of them, for a message."""
+    shown = ", ".join(map(str, numbers[:10]))
+    return shown + (", ..." if len(numbers) > 10 else "")

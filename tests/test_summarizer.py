@@ -1,0 +1,146 @@
+"""scripts/summarize.py with a tiny model on what scripts/prepare_summarization.py made."""
+
+import io
+import json
+import random
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.summarizer import Summarizer, _sentences
+
+WORDS = "Rain snow wind hail fog sun".split()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, script):
+    """Weather in documents of up to 12 sentences; a summary names the first and the last."""
+    generator = random.Random(1)
+    folder = tmp_path_factory.mktemp("weather")
+    for split, size in (("train", 200), ("valid", 10), ("test", 12)):
+        days = [generator.choices(WORDS, k=generator.randint(2, 12)) for _ in range(size)]
+        for side, line in (
+            ("source", lambda words: " ".join("{} fell.".format(word) for word in words)),
+            ("target", lambda words: "{} first. <q> {} last.".format(words[0], words[-1])),
+        ):
+            text = "".join(line(words) + "\n" for words in days)
+            (folder / "{}.{}".format(split, side)).write_text(text, encoding="utf-8")
+    script("prepare_summarization").main(
+        [str(folder / "data"), "--vocab-size", "25", "--workers", "1"]
+        + [word for s in ("train", "valid", "test") for word in ("--" + s, str(folder / s))]
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder, run_train, train_args):
+    """A folder with a checkpoint that has learnt something; it reads 29 subwords."""
+    run_train(
+        *(folder / "data", *train_args, "--save-dir", folder / "model", "--max-update", 80),
+        *("--task", "summarization", "--max-source-positions", 30, "--truncate-source"),
+        *("--max-target-positions", 60, "--lr", 0.01, "--no-epoch-checkpoints"),
+    )
+    return folder / "model"
+
+
+@pytest.fixture
+def summarize(script, model, monkeypatch, capsys):
+    main = script("summarize").main
+
+    def summarize(text, *words):
+        raw = text if isinstance(text, bytes) else text.encode("utf-8")
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
+        words = ["--model", model, "--cpu", *words]
+        main([str(word) for word in words])
+        said = capsys.readouterr()
+        return said.out, said.err
+
+    return summarize
+
+
+DOCUMENTS = ["Rain fell. Fog fell.", "Snow fell.", "Hail fell. Sun fell. Wind fell.", "Fog fell."]
+
+
+def test_documents_keep_their_order_and_company_changes_nothing(summarize):
+    alone = [summarize(document + "\n")[0] for document in DOCUMENTS]
+    assert len(set(alone)) > 1, "the model says the same of everything: nothing is tested"
+    assert all(line.count("\n") == 1 and "<q>" not in line for line in alone)
+    expected = "".join(alone[::-1] + alone * 2)
+    text = "\n".join(DOCUMENTS[::-1] + DOCUMENTS * 2) + "\n"
+    for words in ([], ["--max-tokens", 30], ["--buffer", 3], ["--buffer", 1]):
+        assert summarize(text, *words) == (expected, "")
+
+
+def test_it_is_what_fairseq_generate_says(summarize, folder, model, run_generate):
+    output = run_generate(
+        *(folder / "data", "--path", model / "checkpoint_best.pt", "--task", "summarization"),
+        *("--beam", 3, "--lenpen", 2, "--min-len", 12, "--max-len-b", 20, "--cpu"),
+        *("--no-repeat-ngram-size", 2, "--remove-bpe", "sentencepiece"),
+    ).output
+    expected = dict(re.findall(r"^D-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
+    documents = (folder / "test.source").read_text(encoding="utf-8")
+    out, err = summarize(
+        *(documents, "--beam", 3, "--lenpen", 2, "--min-len", 12, "--max-len", 20),
+        *("--no-repeat-ngram-size", 2, "--json"),
+    )
+    summaries = [json.loads(line)["summary"] for line in out.splitlines()]
+    assert len(summaries) == 12 and any(len(sentences) == 2 for sentences in summaries)
+    for number, sentences in enumerate(summaries):
+        said = [sentence.strip() for sentence in expected[str(number)].split("<q>")]
+        assert sentences == [sentence for sentence in said if sentence]
+    assert re.search(r"\d+ of 12 document\(s\) are longer than 29 subwords", err)
+
+
+def test_empty_lines_stay_where_they_are(summarize):
+    out, _ = summarize("\nRain fell.\n \t\n\u00a0\n\nFog fell.")
+    assert [bool(line) for line in out.split("\n")] == [False, True, False, False, False, True, 0]
+    assert summarize("") == ("", "")
+    out, _ = summarize("\n", "--json")
+    assert json.loads(out) == {"summary": [], "pieces": 0, "read": 0, "complete": True}
+
+
+def test_what_is_not_read_is_counted(summarize, model):
+    encode = Summarizer([model], cpu=True).processor.encode
+    beginning, rest = "Rain fell. " * 20, "Snow fell. " * 30
+    start = encode(beginning).split()
+    assert len(start) > 29
+    out, err = summarize("Fog fell.\n" + beginning + "\n\n" + beginning + rest + "\n", "--json")
+    short, one, _, other = map(json.loads, out.splitlines())
+    assert one["summary"] == other["summary"]  # what is cut off has no influence
+    assert (one["pieces"], one["read"]) == (len(start), 29)
+    whole = len(encode(beginning + rest).split())
+    assert (other["pieces"], other["read"]) == (whole, 29)
+    assert short["pieces"] == short["read"] == len(encode("Fog fell.").split())
+    assert err == (
+        "2 of 4 document(s) are longer than 29 subwords, which is what the model reads: {} "
+        "subwords at their ends were not read; number 2, 4\n".format(len(start) + whole - 58)
+    )
+
+
+def test_a_summary_that_does_not_end_is_told(summarize):
+    out, err = summarize("Rain fell.\n\nFog fell.\n", "--max-len", 2, "--json")
+    assert [json.loads(line)["complete"] for line in out.splitlines()] == [False, True, False]
+    assert "2 summar(ies) did not end within 2 subwords" in err and "number 1, 3" in err
+
+
+def test_sentences_are_what_stands_between_boundaries():
+    assert _sentences("\u2581A b <q> c") == ["\u2581A b", "c"]
+    assert _sentences("<q> <q> a <q>") == ["", "", "a", ""]
+    assert _sentences("\u2581<q> <q>x") == ["\u2581<q> <q>x"]  # pieces of the text
+
+
+def test_mistakes_are_told(summarize, model, tmp_path):
+    with pytest.raises(ConfigurationError, match="--min-len 80 is above --max-len 59"):
+        summarize("", "--min-len", 80)
+    with pytest.raises(ConfigurationError, match="--max-len 60: the model writes at most 59"):
+        summarize("", "--max-len", 60)
+    with pytest.raises(ConfigurationError, match="has neither checkpoint_best.pt nor"):
+        summarize("", "--model", tmp_path)
+    with pytest.raises(ConfigurationError, match="standard input, line 2: byte 0xff"):
+        summarize(b"Rain.\n\xff\n")
+    for option, value in (("--min-len", "0"), ("--no-repeat-ngram-size", "-1"), ("--beam", "x")):
+        with pytest.raises(SystemExit):
+            summarize("", option, value)
