@@ -1,4 +1,4 @@
-"""Additive attention: both of its forms against the equations."""
+"""Additive attention: all of its forms against the equations."""
 
 import copy
 import itertools
@@ -24,10 +24,18 @@ from tests.reference.fastformer import fastformer as truth
 
 LENGTHS = tuple(range(1, 10))
 DIM, HEADS = 15, 3
+FORMS = ("plain", "keyless", "folded")
+ALL_FORMS = pytest.mark.parametrize("form", FORMS)
 
 
 def make_fastformer(**options):
     return randomize(Fastformer(DIM, HEADS, **options))
+
+
+def use(form, mixer):
+    """Force a form: as the equations go; without keys; with one matrix a sentence, too."""
+    mixer.reassociate = form != "plain"
+    mixer.fold = form == "folded"
 
 
 def true_rows(mixer, x, memory):
@@ -92,21 +100,23 @@ def test_plain_form_equals_the_reference(interaction, share_query_value, share_h
     check(mixer, (4, 1, 6), memory_lengths, memory_dim or DIM)
 
 
+@pytest.mark.parametrize("share_query_value", [False, True])
+@pytest.mark.parametrize("form", ["keyless", "folded"])
 @pytest.mark.parametrize("memory_dim", [None, DIM, 21])
-def test_reassociated_form_equals_the_reference(memory_dim):
-    mixer = make_fastformer(memory_dim=memory_dim)
+def test_reassociated_forms_equal_the_reference(memory_dim, form, share_query_value):
+    mixer = make_fastformer(memory_dim=memory_dim, share_query_value=share_query_value)
     assert mixer.can_reassociate
-    mixer.reassociate = True
+    use(form, mixer)
     memory_lengths = None if memory_dim is None else (7, 2, 11)
     check(mixer, (4, 1, 6), memory_lengths, memory_dim or DIM)
 
 
-@pytest.mark.parametrize("fill", [0.0, 1e9, float("nan")])
+@pytest.mark.parametrize("fill", [1e9, float("nan")])
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("reassociate", [False, True])
-def test_padding_changes_nothing(reassociate, side, fill):
+@ALL_FORMS
+def test_padding_changes_nothing(form, side, fill):
     mixer = make_fastformer()
-    mixer.reassociate = reassociate
+    use(form, mixer)
     check(mixer, LENGTHS, side=side, fill=fill)
     check(mixer, LENGTHS, LENGTHS[::-1], side=side, fill=fill)
 
@@ -118,52 +128,49 @@ def test_padding_changes_nothing_in_any_interaction(interaction, fill):
     check(mixer, (4, 1, 6), (7, 2, 11), fill=fill)
 
 
-def test_the_form_is_chosen_by_length(monkeypatch):
+def test_the_output_is_folded_by_length(monkeypatch):
     mixer = make_fastformer()
     calls = []
-    for name in ("_forward_plain", "_forward_reassociated"):
-        original = getattr(mixer, name)
-        monkeypatch.setattr(
-            mixer, name, lambda *args, n=name, f=original: calls.append(n) or f(*args)
-        )
-    short, long = torch.randn(2, 1, DIM).double(), torch.randn(40 * DIM, 1, DIM).double()
-    mixer(short, short)
-    mixer(long, long)
-    assert calls == ["_forward_plain", "_forward_reassociated"]
+    monkeypatch.setattr(
+        mixer.out_proj, "forward", lambda x, f=mixer.out_proj.forward: calls.append(len(x)) or f(x)
+    )
+    for length in (2, 40 * DIM):
+        x = torch.randn(length, 1, DIM).double()
+        mixer(x, x)
+    assert calls == [2]  # the folded form reads the weights
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"share_query_value": False}, {"share_heads": True}, {"interaction": "add"}, {"q_noise": 0.1}],
+    [{"share_heads": True}, {"interaction": "add"}, {"interaction": "concat"}, {"q_noise": 0.1}],
 )
 def test_what_cannot_be_reassociated_is_not(options):
     mixer = make_fastformer(**dict({"qn_block_size": 1}, **options))
-    mixer.reassociate = True
     x = torch.randn(40 * DIM, 1, DIM).double()
     plain = copy.deepcopy(mixer)
     plain.reassociate = False
     assert torch.equal(mixer(x, x), plain(x, x))
 
 
+@pytest.mark.parametrize("form", ["keyless", "folded"])
 @pytest.mark.parametrize("lengths", [(5, 3), (9, 1), (40, 33)])
-def test_both_forms_are_equal_in_training(lengths):
+def test_all_forms_are_equal_in_training(lengths, form):
     """The same seed drops the same weights, so the forms must agree with dropout as well."""
     mixer = make_fastformer(dropout=0.4, memory_dim=21).train()
     x, memory = make_sentences(lengths, DIM), make_sentences(lengths[::-1], 21, seed=1)
     mask, memory_mask = padding_mask(lengths), padding_mask(lengths[::-1])
     leaves = leaves_of(mixer, x=x, memory=memory)
 
-    def outputs(reassociate):
+    def outputs(form):
         torch.manual_seed(3)
-        mixer.reassociate = reassociate
+        use(form, mixer)
         out = mixer(pad(x, mask), pad(memory, memory_mask), mask, memory_mask)
         return unpad(out, mask)
 
-    assert_same_function(lambda: outputs(True), lambda: outputs(False), leaves)
+    assert_same_function(lambda: outputs(form), lambda: outputs("plain"), leaves)
+    dropped = outputs(form)
     mixer.eval()
-    dropped, kept = outputs(False), None
-    mixer.train()
-    kept = outputs(False)
+    kept = outputs(form)
     assert any((a - b).abs().max() > 1e-3 for a, b in zip(dropped, kept))
 
 
@@ -194,7 +201,8 @@ def test_dropout_acts_on_the_weights_of_the_summaries(interaction, dropped):
     else:  # the last third of each head's columns meets the values
         weight = weight.view(DIM, HEADS, 3, DIM // HEADS)[:, :, 2].reshape(DIM, DIM)
         expected = q + bias + q @ weight.t()
-    for mixer.reassociate in (False, True):
+    for form in FORMS:
+        use(form, mixer)
         torch.manual_seed(0)
         assert_close(mixer(x, x), expected)
 
@@ -211,13 +219,13 @@ def test_sharing_means_fewer_parameters():
     assert count(interaction="concat") == 2 * (576 + 24) + (3 * 576 + 24) + 24 + 2 * 24
 
 
-@pytest.mark.parametrize("reassociate", [False, True])
+@ALL_FORMS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_rows_of_padding_alone_are_finite(dtype, reassociate):
+def test_rows_of_padding_alone_are_finite(dtype, form):
     lengths = (0, 5, 0)
     mask = padding_mask(lengths)
     mixer = Fastformer(DIM, HEADS).to(dtype)
-    mixer.reassociate = reassociate
+    use(form, mixer)
     x = torch.randn(5, 3, DIM).to(dtype).requires_grad_()
     out = run_or_skip(lambda: mixer(x, x, mask, mask))
     assert out.dtype == dtype and torch.isfinite(out).all()
@@ -226,17 +234,17 @@ def test_rows_of_padding_alone_are_finite(dtype, reassociate):
         assert torch.isfinite(tensor.grad).all()
 
 
-@pytest.mark.parametrize("reassociate", [False, True])
+@ALL_FORMS
 @pytest.mark.parametrize("scale", [1.0, 200.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_long_input_is_finite_in_reduced_precision(dtype, scale, reassociate):
+def test_long_input_is_finite_in_reduced_precision(dtype, scale, form):
     """Large scores and 2,048 positions: neither the softmax nor the sums overflow."""
     torch.manual_seed(0)
     mixer = Fastformer(32, 4).to(dtype)
     with torch.no_grad():
         mixer.query_score.mul_(scale)
         mixer.key_score.mul_(scale)
-    mixer.reassociate = reassociate
+    use(form, mixer)
     x = torch.randn(2048, 2, 32).to(dtype).requires_grad_()
     mask = padding_mask((2048, 3))
     out = run_or_skip(lambda: mixer(x, x, mask, mask))
@@ -249,7 +257,7 @@ def test_long_input_is_finite_in_reduced_precision(dtype, scale, reassociate):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("length, dim, heads", [(70, 64, 4), (257, 64, 2), (130, 96, 16)])
 def test_reduced_precision_is_as_good_as_the_plain_form(dtype, length, dim, heads):
-    """max |re-associated - exact| <= 2 max |plain - exact|, output and input gradient."""
+    """max |other form - exact| <= 2 max |plain - exact|, output and input gradient."""
     worst = {}
     for seed in range(3):
         torch.manual_seed(seed)
@@ -263,15 +271,17 @@ def test_reduced_precision_is_as_good_as_the_plain_form(dtype, length, dim, head
             gradient = torch.autograd.grad(out.double().pow(2).mean(), leaf)[0]
             return out.detach().double(), gradient.double() / gradient.double().abs().max()
 
-        exact_mixer.reassociate = False
+        use("plain", exact_mixer)
         exact = compute(exact_mixer, x.double())
-        for mixer.reassociate in (False, True):
+        for form in FORMS:
+            use(form, mixer)
             found = run_or_skip(lambda m=mixer, x=x: compute(m, x))
             for what, value, true in zip(("output", "gradient"), found, exact):
-                key = (what, mixer.reassociate)
+                key = (what, form)
                 worst[key] = max(worst.get(key, 0.0), (value - true).abs().max().item())
     for what in ("output", "gradient"):
-        assert worst[what, True] <= 2 * worst[what, False], worst
+        for form in FORMS[1:]:
+            assert worst[what, form] <= 2 * worst[what, "plain"], worst
 
 
 def test_layer_sharing_adds_up_gradients():
@@ -298,33 +308,73 @@ def test_order_of_positions_does_not_matter():
     mixer = make_fastformer()
     x = torch.randn(9, 2, DIM, dtype=torch.float64)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(0))
-    for mixer.reassociate in (False, True):
+    for form in FORMS:
+        use(form, mixer)
         assert_close(mixer(x[order], x[order]), mixer(x, x)[order])
 
 
-@pytest.mark.parametrize("reassociate", [False, True])
-def test_input_in_any_memory_layout(reassociate):
+@ALL_FORMS
+def test_input_in_any_memory_layout(form):
     mixer = make_fastformer()
-    mixer.reassociate = reassociate
+    use(form, mixer)
     x = torch.randn(4, 7, DIM, dtype=torch.float64).transpose(0, 1)  # batch first underneath
     assert not x.is_contiguous()
     assert_close(mixer(x, x), mixer(x.contiguous(), x.contiguous()), tolerance=1e-14)
 
 
-@pytest.mark.parametrize("reassociate", [None, False, True])
-def test_scripted_equals_eager(reassociate):
+@ALL_FORMS
+def test_scripted_equals_eager(form):
     for interaction, share_query_value, share_heads in itertools.product(
         FASTFORMER_INTERACTIONS, (False, True), (False, True)
     ):
         mixer = make_fastformer(
             interaction=interaction, share_query_value=share_query_value, share_heads=share_heads
         )
-        mixer.reassociate = reassociate
+        use(form, mixer)
         scripted = torch.jit.script(mixer)
         mask = padding_mask((6, 2), "left")
         x = torch.randn(6, 2, DIM, dtype=torch.float64)
         for given in (None, mask):
             assert torch.equal(scripted(x, x, given, given), mixer(x, x, given, given))
+
+
+def test_a_memory_of_its_own_is_masked_on_its_own():
+    """The same tensor twice, with different masks: neither mask is taken for the other."""
+    mixer = make_fastformer()
+    x = torch.randn(6, 2, DIM, dtype=torch.float64)
+    mask, memory_mask = padding_mask((6, 3)), padding_mask((4, 6))
+    copied = mixer(x, x.clone(), mask, memory_mask)
+    assert_close(mixer(x, x, mask, memory_mask), copied, tolerance=1e-14)
+    assert not torch.allclose(mixer(x, x, mask, mask)[:3], copied[:3])
+
+
+@pytest.mark.parametrize("form", ["keyless", "folded"])
+def test_under_autocast(form):
+    """Products in bfloat16, parameters and their gradients in float32."""
+    torch.manual_seed(0)
+    mixer = Fastformer(32, 4)
+    use(form, mixer)
+    x = torch.randn(40, 2, 32)
+    exact = mixer(x, x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = mixer(x, x)
+    assert (out - exact).abs().max() < 0.05 * exact.abs().max()
+    out.float().pow(2).sum().backward()
+    found = [p.grad.clone() for p in mixer.parameters()]
+    mixer.zero_grad()
+    exact.pow(2).sum().backward()
+    for gradient, parameter in zip(found, mixer.parameters()):
+        assert gradient.dtype == torch.float32
+        worst = (gradient - parameter.grad).abs().max()
+        assert worst <= 0.05 * parameter.grad.abs().max() + 1e-2
+
+
+def test_a_second_derivative_is_refused():
+    mixer = make_fastformer()
+    x = torch.randn(7, 2, DIM, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(mixer(x, x).pow(2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
 
 
 @pytest.mark.parametrize(

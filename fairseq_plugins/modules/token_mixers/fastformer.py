@@ -3,17 +3,18 @@
 from typing import Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
+from .pooling import pool
+
 FASTFORMER_INTERACTIONS = ("product", "add", "concat")
 FASTFORMER_SHARING = ("query-value", "head", "layer")
 
-# The re-associated form trades 2 T d^2 multiply-adds for d^3 + 2 T d h a sentence. Measured on a
-# CPU, forward and backward, it is the faster one from about this multiple of d in length.
-REASSOCIATE_FROM = 1.0
+# Length, as a multiple of d, from which one d x d matrix a sentence is cheaper than queries and
+# the output projection of all its positions. Measured on a CPU, forward and backward.
+FOLD_FROM = 1.0
 
 
 class Fastformer(nn.Module):
@@ -34,10 +35,12 @@ class Fastformer(nn.Module):
     u_i = [k; v_i] has 3 s, and w_k and W are as much wider.
 
     Two exact forms of the same function. The plain one follows the equations, but never builds p_i.
-    The re-associated one needs v = q and the product: then ``alpha``, ``beta`` and both summaries
-    come from x through d x h matrices, and out = x (W_Q' diag(k) W' + W_Q') + const with one d x d
-    matrix a sentence. It is the cheaper one for sequences that are long against d, and is chosen
-    by length; set `reassociate` to True or False to force one.
+    The re-associated one, for the product, has no keys: scores of alpha are x_i (W_Q' w_q), q is
+    (sum alpha_i x_i) W_Q', scores of beta are x_i (W_K' (q o w_k)) and k = q o ((sum beta_i x_i)
+    W_K'), so that what is done at every position is d x h, not d x d. For sentences that are long
+    against d, and v = q, it folds queries and output projection into one d x d matrix a sentence:
+    out = x (W_Q' diag(k) W' + W_Q') + const. Set `reassociate` to False to have the plain form,
+    `fold` to True or False to have or not to have that matrix whatever the length.
 
     Args:
         embed_dim: d, size of `x` and of the result.
@@ -60,7 +63,7 @@ class Fastformer(nn.Module):
         ValueError: unknown interaction, or num_heads not a divisor.
     """
 
-    reassociate: Optional[bool]  # in the class body, where TorchScript looks
+    fold: Optional[bool]  # in the class body, where TorchScript looks
 
     def __init__(
         self,
@@ -90,11 +93,10 @@ class Fastformer(nn.Module):
         self.interaction = interaction
         self.share_heads = share_heads
         self.scaling = self.head_dim**-0.5
-        self.reassociate = None
-        self.reassociate_from = REASSOCIATE_FROM * embed_dim
-        self.can_reassociate = (
-            share_query_value and interaction == "product" and not share_heads and q_noise == 0
-        )
+        self.reassociate = True
+        self.can_reassociate = interaction == "product" and not share_heads and q_noise == 0
+        self.fold = None
+        self.fold_from = FOLD_FROM * embed_dim
 
         groups = num_heads if share_heads else 1
         size = embed_dim // groups
@@ -133,15 +135,17 @@ class Fastformer(nn.Module):
         memory_padding_mask: Optional[Tensor] = None,
     ) -> Tensor:
         # padding must not reach the sums even as 0 * NaN
+        is_memory = False
+        if not torch.jit.is_scripting():
+            is_memory = memory is x and memory_padding_mask is padding_mask
         if padding_mask is not None:
             x = x.masked_fill(padding_mask.t().unsqueeze(-1), 0.0)
-        if memory_padding_mask is not None:
+        if is_memory:
+            memory = x
+        elif memory_padding_mask is not None:
             memory = memory.masked_fill(memory_padding_mask.t().unsqueeze(-1), 0.0)
 
-        reassociate = self.reassociate
-        if reassociate is None:
-            reassociate = x.size(0) >= self.reassociate_from
-        if self.can_reassociate and reassociate:
+        if self.can_reassociate and self.reassociate:
             return self._forward_reassociated(x, memory, padding_mask, memory_padding_mask)
         return self._forward_plain(x, memory, padding_mask, memory_padding_mask)
 
@@ -189,29 +193,42 @@ class Fastformer(nn.Module):
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
         heads, size, dim = self.num_heads, self.head_dim, self.embed_dim
-        w_q, b_q = self.q_proj.weight, self.q_proj.bias.view(heads, size)
+        w_q, b_q = self.q_proj.weight, self.q_proj.bias
         w_q_heads = w_q.view(heads, size, dim)
         w_k_heads = self.k_proj.weight.view(heads, size, -1)
         b_k = self.k_proj.bias.view(heads, size)
-        out_w, out_b = self.out_proj.weight, self.out_proj.bias
 
         # a bias adds the same to all scores of a head, so softmax does not see it
         to_alpha = torch.bmm(self.query_score.unsqueeze(1), w_q_heads).squeeze(1)  # h x d
-        alpha = self._weights(F.linear(x, to_alpha), padding_mask)  # T x B x h
-        x_mean, alpha_sum = _weighted_sum(alpha, x)  # B x h x d, B x h x 1
-        query = _per_head(x_mean, w_q_heads) + alpha_sum * b_q  # B x h x s
-
+        x_mean, alpha_sum = self._pool(x, to_alpha, padding_mask)
+        query = _per_head(x_mean, w_q_heads) + alpha_sum * b_q.view(heads, size)  # B x h x s
         to_beta = torch.bmm((query * self.key_score).transpose(0, 1), w_k_heads).transpose(0, 1)
-        scores = torch.bmm(memory.transpose(0, 1), to_beta.transpose(1, 2))  # B x T' x h
-        beta = self._weights(scores.transpose(0, 1), memory_padding_mask)
-        memory_mean, beta_sum = _weighted_sum(beta, memory)
+        memory_mean, beta_sum = self._pool(memory, to_beta, memory_padding_mask)
         key = query * (_per_head(memory_mean, w_k_heads) + beta_sum * b_k)  # B x h x s
 
-        gated = out_w * key.reshape(-1, 1, dim)  # B x d x d: W diag(k)
-        matrix = torch.matmul(gated, w_q) + w_q  # B x d x d
-        const = torch.matmul(gated, self.q_proj.bias) + self.q_proj.bias + out_b  # B x d
-        out = torch.baddbmm(const.unsqueeze(1), x.transpose(0, 1), matrix.transpose(1, 2))
-        return out.transpose(0, 1)
+        fold = self.fold
+        if fold is None:
+            fold = x.size(0) >= self.fold_from
+        if fold and self.v_proj is None:
+            gated = self.out_proj.weight * key.reshape(-1, 1, dim)  # B x d x d: W diag(k)
+            matrix = torch.matmul(gated, w_q) + w_q  # B x d x d
+            const = torch.matmul(gated, b_q) + b_q + self.out_proj.bias  # B x d
+            out = torch.baddbmm(const.unsqueeze(1), x.transpose(0, 1), matrix.transpose(1, 2))
+            return out.transpose(0, 1)
+        q = self.q_proj(x)
+        v = q if self.v_proj is None else self.v_proj(x)
+        return self.out_proj(key.reshape(-1, dim) * v) + q
+
+    def _pool(
+        self, x: Tensor, directions: Tensor, padding_mask: Optional[Tensor]
+    ) -> Tuple[Tensor, Tensor]:
+        x = x.type_as(directions)  # under autocast the products' dtype, else its own
+        ones = torch.ones(
+            [x.size(0), x.size(1), self.num_heads],
+            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
+            device=x.device,
+        )
+        return pool(x, directions, padding_mask, self.scaling, self.dropout_module(ones))
 
     def _weights(self, scores: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
         """Softmax over time of T x B x h scores; all-padding rows come out finite."""
@@ -224,12 +241,6 @@ class Fastformer(nn.Module):
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, interaction={self.interaction}"
-
-
-def _weighted_sum(weights: Tensor, x: Tensor) -> Tuple[Tensor, Tensor]:
-    """Sum over time of T x B x d rows under T x B x h weights, and the sums of the weights."""
-    summed = torch.bmm(weights.permute(1, 2, 0), x.transpose(0, 1))  # B x h x d
-    return summed, weights.sum(dim=0).unsqueeze(-1)
 
 
 def _per_head(x: Tensor, weight: Tensor) -> Tensor:

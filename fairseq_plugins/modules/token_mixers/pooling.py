@@ -1,0 +1,95 @@
+"""Softmax-weighted sums over time: the summaries of additive attention."""
+
+from typing import Any, Optional, Tuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def pool(
+    x: Tensor,
+    directions: Tensor,
+    padding_mask: Optional[Tensor],
+    scaling: float,
+    keep: Tensor,
+) -> Tuple[Tensor, Tensor]:
+    """``sum_t w_t x_t`` and ``sum_t w_t`` with ``w = keep * softmax_t(scaling * directions x_t)``.
+
+    Outside TorchScript the gradient is written out in `Pool`: one product instead of the four
+    passes over x that automatic differentiation makes. The values are the same to the bit.
+
+    Args:
+        x: T x B x d, finite.
+        directions: h x d, or B x h x d, in x's dtype.
+        padding_mask: B x T, True at padding, which gets no weight; or None. Where all is padding
+            the weights are finite, and equal.
+        scaling: of the scores.
+        keep: T x B x h, what the weights are multiplied by: ones, or what dropout made of them.
+
+    Returns:
+        B x h x d and B x h x 1 in x's dtype; weights are normalised in float32 at least.
+    """
+    if torch.jit.is_scripting():
+        return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
+    if torch.jit.is_tracing():
+        return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
+    return Pool.apply(x, directions, padding_mask, scaling, keep)
+
+
+def _batched(directions: Tensor, bsz: int) -> Tensor:
+    return directions if directions.dim() == 3 else directions.unsqueeze(0).expand(bsz, -1, -1)
+
+
+def _weights(
+    x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float
+) -> Tensor:
+    """B x h x T."""
+    scores = torch.bmm(_batched(directions, x.size(1)), x.permute(1, 2, 0))
+    scores = (scores if scores.dtype == torch.float64 else scores.float()) * scaling
+    if padding_mask is not None:
+        # not -inf, which would make NaN of a row that is all padding
+        scores = scores.masked_fill(padding_mask.unsqueeze(1), -3e38)
+    return torch.softmax(scores, dim=-1)
+
+
+def _summarise(x: Tensor, weights: Tensor, keep: Tensor) -> Tuple[Tensor, Tensor]:
+    weights = (weights * keep.permute(1, 2, 0)).type_as(x)
+    return torch.bmm(weights, x.transpose(0, 1)), weights.sum(dim=-1, keepdim=True)
+
+
+class Pool(torch.autograd.Function):
+    """`pool`. Can be differentiated once; twice is torch's error about `once_differentiable`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        directions: Tensor,
+        padding_mask: Optional[Tensor],
+        scaling: float,
+        keep: Tensor,
+    ) -> Tuple[Tensor, Tensor]:
+        weights = _weights(x, directions, padding_mask, scaling)
+        ctx.save_for_backward(x, directions, weights, keep)
+        ctx.scaling = scaling
+        return _summarise(x, weights, keep)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Tuple[Optional[Tensor], ...]:
+        x, directions, weights, keep = ctx.saved_tensors
+        directions_of = _batched(directions, x.size(1))
+        keep = keep.permute(1, 2, 0)
+        grad_weights = (torch.bmm(grad, x.permute(1, 2, 0)) + grad_sum).type_as(weights) * keep
+        mean = (grad_weights * weights).sum(dim=-1, keepdim=True)
+        grad_scores = (weights * (grad_weights - mean) * ctx.scaling).type_as(x)
+        # x is read twice, by the scores and by the sum: both at once
+        left = torch.cat([grad_scores, (weights * keep).type_as(x)], dim=1)
+        grad_x = torch.empty_like(x)
+        right = torch.cat([directions_of, grad], dim=1)
+        torch.bmm(left.transpose(1, 2), right, out=grad_x.transpose(0, 1))
+        grad_directions = torch.bmm(grad_scores, x.transpose(0, 1))
+        if directions.dim() == 2:
+            grad_directions = grad_directions.sum(dim=0)
+        return grad_x, grad_directions, None, None, None
