@@ -38,7 +38,19 @@ import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -558,14 +570,47 @@ def write_json(path: Path, content: Any) -> None:
         file.write("\n")
 
 
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[int]:
+    """Make the results' folder and hold its lock: two calls there would spoil each other's runs.
+
+    Raises:
+        ConfigurationError: the folder cannot be written, or another call is at work there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / "lock", "w")
+    except OSError as error:
+        raise ConfigurationError(
+            f"--out {folder} cannot be written: {error.strerror}; name another folder"
+        ) from None
+    with lock:
+        until = time.monotonic() + SECONDS_TO_DIE
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise ConfigurationError(
+                        f"--out {folder}: another run is at work there; wait for it, or stop it"
+                    ) from None
+                time.sleep(0.2)
+        yield lock.fileno()
+
+
 class Reproduction:
     """All rows on one data folder, in one folder of results.
 
+    Args:
+        args: of the command line.
+        lock: the descriptor that holds the lock of the results' folder.
+
     Raises:
-        ConfigurationError: from the constructor, whatever cannot work, before any row trains.
+        ConfigurationError: whatever cannot work, before any row trains.
     """
 
-    def __init__(self, args: argparse.Namespace):
+    def __init__(self, args: argparse.Namespace, lock: int):
         self.args = args
         self.rows = choose_rows(args.rows)
         self.settings = [*DEFAULTS, *read_settings(PAPER_SETTINGS)]
@@ -578,11 +623,11 @@ class Reproduction:
         self.data = check_data(args.data)
         self.failures: List[Dict[str, str]] = []
         self.writing = threading.Lock()
-        self.lock = self.claim(args.out)
         self.out = args.out.resolve()
         self.cpu = self.device_is_cpu()
         self.check_same_settings()
         self.built = self.check_rows()
+        self.check_space()
         self.machine = describe_machine(self.cpu, args.threads)
         self.commit = machine.commit() or "unknown"
         write_json(self.out / "settings.json", self.shared_settings())
@@ -592,29 +637,7 @@ class Reproduction:
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
-        self.children = Children(environment, self.lock.fileno())
-
-    @staticmethod
-    def claim(folder: Path) -> Any:
-        """The open lock of the results' folder: two trainings there would spoil each other's."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = open(folder / "lock", "w")
-        except OSError as error:
-            raise ConfigurationError(
-                f"--out {folder} cannot be written: {error.strerror}; name another folder"
-            ) from None
-        until = time.monotonic() + SECONDS_TO_DIE
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return lock
-            except OSError:
-                if time.monotonic() > until:
-                    raise ConfigurationError(
-                        f"--out {folder}: another run is at work there; wait for it, or stop it"
-                    ) from None
-                time.sleep(0.2)
+        self.children = Children(environment, lock)
 
     def device_is_cpu(self) -> bool:
         import torch
@@ -681,6 +704,22 @@ class Reproduction:
                 "checkpoints are kept: raise it, or leave it out"
             )
         return built
+
+    def check_space(self) -> None:
+        """The disk must hold the checkpoints of all runs: the best, the last, those kept."""
+        needed = 0
+        for row in self.rows:
+            built = self.built[row.name]
+            size = 3 * 4 * built.parameters  # with the two moments of Adam
+            for seed in self.args.seeds:
+                if not (self.folder(row, seed) / "checkpoint_last.pt").exists():
+                    needed += size * (2 + max(1, built.kept))
+        free = shutil.disk_usage(str(self.out)).free
+        if needed > free:
+            raise ConfigurationError(
+                f"--out {self.out}: the checkpoints need about {needed / 1e9:.1f} GB, and "
+                f"{free / 1e9:.1f} GB are free: name a folder on another disk, or fewer --rows"
+            )
 
     def say(self, text: str) -> None:
         print(text, flush=True)
@@ -839,7 +878,7 @@ class Reproduction:
                 self.failed(name, str(error), error.log)
             except OSError as error:
                 self.failed(name, str(error), self.folder(row, seed))
-            self.write_report()
+            self.write_results()
 
         with ThreadPoolExecutor(self.args.parallel) as pool:
             jobs = [pool.submit(work, number, *run) for number, run in enumerate(plan, 1)]
@@ -885,13 +924,17 @@ class Reproduction:
         )
         figures, log = self.out / "benchmark.json", self.out / "benchmark.log"
         with open(log, "w", encoding="utf-8") as file:
-            status = self.children.run(
-                [*words, "--json", str(figures)], lambda line: void(file.write(line))
-            )
+
+            def on_line(line: str) -> None:
+                file.write(line)
+                if "training steps:" in line:  # its progress
+                    self.say(f"time ratio: {line.strip()}")
+
+            status = self.children.run([*words, "--json", str(figures)], on_line)
         if status != 0:
             self.failed("time ratio", f"scripts/benchmark.py ended with status {status}", log)
             return
-        measured = read_json(figures)["rows"]
+        measured = read_json(figures)
         figures.unlink()
         write_json(
             self.out / "interleaved.json",
@@ -899,7 +942,8 @@ class Reproduction:
                 **wanted,
                 "batches": batches,
                 "rounds": self.args.time_rounds,
-                "rows": {row.name: figure for row, figure in zip(rows, measured)},
+                "rows": {row.name: figure for row, figure in zip(rows, measured["rows"])},
+                "commit": measured["machine"]["commit"],
             },
         )
 
@@ -908,7 +952,8 @@ class Reproduction:
         found = (read_json(path) for path in sorted(self.out.glob("runs/*/result.json")))
         return [record for record in found if record and record.get("training")]
 
-    def write_report(self) -> List[Path]:
+    def write_results(self) -> None:
+        """results.json and the table, as far as they are known."""
         with self.writing:
             runs = self.runs()
             timed = read_json(self.out / "interleaved.json")
@@ -940,33 +985,33 @@ class Reproduction:
                 "failures": self.failures,
             }  # fmt: skip
             write_json(self.out / "results.json", results)
-            return report.write(results, self.out)
+            report.write_table(results, self.out)
 
 
 def void(_: Any) -> None:
     """What is written is not needed."""
 
 
-def report_only(folder: Path) -> int:
+def report_only(folder: Path) -> None:
+    """Table and plot from results.json alone."""
     results = read_json(folder / "results.json")
     if results is None:
         raise ConfigurationError(f"--report-only: {folder} has no results.json; name it with --out")
-    show(report.write(results, folder), folder)
-    return 0
-
-
-def show(written: List[Path], folder: Path) -> None:
-    print("\n" + (folder / "table.md").read_text(encoding="utf-8"))
-    if len(written) == 1:
+    written = [folder / "results.json", report.write_table(results, folder)]
+    print("\n" + report.table(results))
+    try:
+        written += report.plot(results, folder / "bleu_against_time")
+    except ImportError:
         print("no plot: matplotlib is missing (pip install matplotlib, then --report-only)")
-    print("written: " + " ".join(str(path) for path in [*written, folder / "results.json"]))
+    print("written: " + " ".join(map(str, written)))
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     args = read_arguments(sys.argv[1:] if argv is None else argv)
     logging.disable(logging.WARNING)  # fairseq and hydra tell much about what is only checked here
     if args.report_only:
-        return report_only(args.out)
+        report_only(args.out)
+        return 0
 
     signals = (signal.SIGINT, signal.SIGTERM)
 
@@ -979,17 +1024,19 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         signal.signal(number, stop)
     reproduction = None
     try:
-        reproduction = Reproduction(args)
-        reproduction.finish_all()
-        if args.time == "interleaved":
-            reproduction.measure_interleaved()
-        written = reproduction.write_report()
+        check_data(args.data)  # before a folder is made
+        with claimed(args.out) as lock:
+            reproduction = Reproduction(args, lock)
+            reproduction.finish_all()
+            if args.time == "interleaved":
+                reproduction.measure_interleaved()
+            reproduction.write_results()
     except Stopped as error:
         if reproduction is not None:
             reproduction.children.stop()
         print(f"stopped by {error}: the same command goes on from here", file=sys.stderr)
         return 130
-    show(written, reproduction.out)
+    report_only(reproduction.out)
     for failure in reproduction.failures:
         print(f"FAILED {failure['run']}: {failure['message']} ({failure['log']})", file=sys.stderr)
     return 1 if reproduction.failures else 0

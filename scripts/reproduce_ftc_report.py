@@ -168,7 +168,8 @@ def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]
         found.append(
             "Time ratio: training steps of all rows in turn on the same batches after the runs "
             f"(scripts/benchmark.py train-step, {interleaved['batches']} batches x "
-            f"{interleaved['rounds']} rounds), median; quartiles: {quartiles}."
+            f"{interleaved['rounds']} rounds, commit {interleaved['commit']}), median; quartiles: "
+            f"{quartiles}."
         )
         if interleaved["machine"] not in [run["training"]["machine"] for run in runs]:
             found.append(describe_machine(interleaved["machine"], "Time ratio measured on"))
@@ -242,11 +243,7 @@ def plot(results: Dict[str, Any], stem: Path) -> List[Path]:
     return written
 
 
-def write(results: Dict[str, Any], folder: Path) -> List[Path]:
-    """table.md, and the plot where matplotlib is; returns what was written."""
+def write_table(results: Dict[str, Any], folder: Path) -> Path:
     with written_whole(folder / "table.md") as file:
         file.write(table(results))
-    try:
-        return [folder / "table.md", *plot(results, folder / "bleu_against_time")]
-    except ImportError:
-        return [folder / "table.md"]
+    return folder / "table.md"
