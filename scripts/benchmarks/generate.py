@@ -6,10 +6,10 @@
         --contender "plain/checkpoint_best.pt --int8"
 
 A contender is an architecture with options (its weights are random) or a checkpoint; --int8 among
-its words quantises it. So that models compare which do not end their sentences alike, each batch is
-searched up to the length of its longest reference and not ended before, unless --free-length lets
-trained models end themselves. All contenders take the same batches in turn; the first is the
-baseline.
+its words quantises it, --plain takes fairseq's own decoding where the plugin has a faster one. All
+contenders take the same batches in turn; the first is the baseline. So that models compare which do
+not end their sentences alike, each batch is searched up to the length of its longest reference and
+not ended before, unless --free-length lets trained models end themselves.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from fairseq_plugins.errors import ConfigurationError
 from . import contenders, machine, plots, results, timing
 from .operations import count_flops
 
-INT8 = "--int8"
+INT8, PLAIN = "--int8", "--plain"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,10 @@ def run(args: argparse.Namespace) -> results.Report:
     device = machine.choose_device(args)
     built = [load(words, args, device) for words in args.contender]
     batches = load_batches(built[0][0], built[0][1], args, device)
-    works = [searcher(task, model, args, batches) for task, model in built]
+    works = [
+        searcher(task, model, args, batches, PLAIN in shlex.split(words))
+        for words, (task, model) in zip(args.contender, built)
+    ]
     numbers = range(len(batches))
     times = timing.interleave(works, numbers, args.rounds, args.warmup, device, "beam search")
     flops = [
@@ -104,10 +107,10 @@ def load(words: str, args: argparse.Namespace, device: torch.device) -> Tuple[An
     """
     own = shlex.split(words)
     int8 = INT8 in own
-    own = [word for word in own if word != INT8]
+    own = [word for word in own if word not in (INT8, PLAIN)]
     if own and own[0].endswith(".pt"):
         if len(own) > 1:
-            raise ConfigurationError(f"`{words}`: a checkpoint takes no options but {INT8}")
+            raise ConfigurationError(f"`{words}`: a checkpoint takes {INT8} and {PLAIN} only")
         task, model = _from_checkpoint(Path(own[0]), args.data)
     else:
         rest = " ".join(map(shlex.quote, own))
@@ -178,17 +181,26 @@ def _generation_configuration(args: argparse.Namespace, length: int = 0) -> Any:
 
 
 def searcher(
-    task: Any, model: Any, args: argparse.Namespace, batches: List[Dict[str, Any]]
-) -> Callable[[int], None]:
+    task: Any,
+    model: Any,
+    args: argparse.Namespace,
+    batches: List[Dict[str, Any]],
+    plain: bool,
+) -> Callable[[int], Any]:
     """What is timed: the search for a batch, by number. Generators are made beforehand."""
+    from fairseq.tasks import FairseqTask
+
+    build = FairseqTask.build_generator
+    if plain:
+        build = getattr(build, "__wrapped__", build)
     lengths = [batch["target"].size(1) for batch in batches]
     generators = {
-        length: task.build_generator([model], _generation_configuration(args, length))
+        length: build(task, [model], _generation_configuration(args, length))
         for length in sorted(set(lengths))
     }
 
-    def search(number: int) -> None:
+    def search(number: int) -> Any:
         generator = generators[lengths[number]]
-        task.inference_step(generator, [model], batches[number])
+        return task.inference_step(generator, [model], batches[number])
 
     return search

@@ -123,7 +123,7 @@ def point(
             row["peak_bytes"], row["first_seconds"] = peak.resident, peak.seconds
             reason = peak.problem
             if not reason and peak.seconds > args.longest_step:
-                reason = f"a step takes {peak.seconds:.0f} s"
+                reason = f"a step takes {peak.seconds:.3g} s"
         if reason:
             row["problem"] = reason
             left_out[words, what] = reason
@@ -229,3 +229,4 @@ def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace, whats:
                     )
                 title = "training step" if what == "training" else "inference"
                 plots.curves(axes[2 * place + side], lines, args.axis, unit, title)
+        plots.legend(axes)

@@ -101,3 +101,4 @@ def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> Non
         lines.append(plots.Curve(name, across, up))
     with plots.figure(path, width=6.5) as (axis,):
         plots.curves(axis, lines, "length", "seconds", f"{args.what}, {args.tokens:,} tokens")
+        plots.legend([axis])

@@ -122,3 +122,4 @@ def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> Non
     with plots.figure(path, width=6.5) as (axis,):
         title = f"{args.what}, {args.tokens:,} tokens"
         plots.curves(axis, lines, "length", "peak, MiB", title)
+        plots.legend([axis])

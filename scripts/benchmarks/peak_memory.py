@@ -22,6 +22,8 @@ from fairseq_plugins.errors import ConfigurationError
 
 from . import workloads
 
+# the optimizers of newer releases of torch import its compiler when first used
+PRELOAD = ["torch._dynamo", "fairseq.trainer", "scripts.benchmarks.workloads"]
 MIB = 2**20
 GIB = 2**30
 NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "Cannot allocate memory")
@@ -67,7 +69,7 @@ def measure(
     """
     context = multiprocessing.get_context("forkserver")
     # imported once by a server that runs nothing itself; each process is forked from it
-    context.set_forkserver_preload(["fairseq.trainer", "scripts.benchmarks.workloads"])
+    context.set_forkserver_preload(PRELOAD)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(
         target=_child, args=(theirs, words, setting, limit, details), daemon=True

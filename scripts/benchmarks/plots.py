@@ -47,7 +47,8 @@ def figure(
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"svg.hashsalt": "benchmark", "font.size": 9}):
+    style = {"svg.hashsalt": "benchmark", "svg.fonttype": "none", "font.size": 9}
+    with matplotlib.rc_context(style):
         drawing = Figure(figsize=(width * columns, height * rows), layout="constrained")
         FigureCanvasSVG(drawing)
         axes = drawing.subplots(rows, columns, squeeze=False).flatten()
@@ -85,11 +86,11 @@ def bars(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
 
 
 def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: int = 2) -> None:
-    """Growth, both axes logarithmic."""
+    """Growth: y is logarithmic where it spans more than a factor of ten, and else starts at 0."""
     for index, line in enumerate(lines):
         colour = COLOURS[index % len(COLOURS)]
         style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "ms": 4}
-        name = textwrap.fill(line.name, 44)
+        name = textwrap.fill(line.name, 90)
         axis.plot(line.across, line.up, label=name, linewidth=1.4, **style)
         if line.ends and len(line.across):
             axis.annotate(
@@ -102,7 +103,11 @@ def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: 
                 color=colour,
             )
     axis.set_xscale("log", base=base)
-    axis.set_yscale("log")
+    values = [value for line in lines for value in line.up]
+    if values and max(values) > 10 * min(values):
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(0, 1.15 * max(values, default=1.0))
     ticks = sorted({value for line in lines for value in line.across})
     axis.set_xticks(ticks)
     axis.set_xticklabels([f"{tick:,}" for tick in ticks], rotation=45)
@@ -110,4 +115,9 @@ def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: 
     axis.set_xlabel(x)
     axis.set_ylabel(y)
     axis.set_title(title)
-    axis.legend(fontsize=8)
+
+
+def legend(axes: Sequence[Any]) -> None:
+    """One for all panels, above them."""
+    handles, names = axes[0].get_legend_handles_labels()
+    axes[0].figure.legend(handles, names, loc="outside upper center", fontsize=8)

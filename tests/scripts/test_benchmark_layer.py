@@ -1,0 +1,83 @@
+"""The benchmark of single modules and encoders: what it counts, and how it takes turns."""
+
+import pytest
+import torch
+
+from scripts.benchmarks import timing
+from tests.scripts.test_benchmark import SIZES, measure, refused
+
+LAYER = ["layer", "--rounds", 1, "--warmup", 0]
+
+
+def test_operations_are_those_of_the_equations(tmp_path):
+    words = [*LAYER, "--what", "forward", "--dim", 48, "--heads", 4, "--tokens", 64]
+    names = ["ffn", "mscffn", "ffn --inner 96", "sdpa", "softmax", "fastformer-plain"]
+    for name in names:
+        words += ["--contender", name]
+    rows = measure(tmp_path, *words, "--lengths", "16,64")["rows"]
+    assert [row["contender"] for row in rows] == names + names
+    d, tokens = 48, 64
+    for length, own in ((16, rows[:6]), (64, rows[6:])):
+        attention = 4 * d * d + 2 * length * d
+        multiply_adds = [8 * d * d, 2.25 * d * d, 4 * d * d, attention, attention, 3 * d * d]
+        assert [row["length"] for row in own] == [length] * 6
+        assert [row["flops"] for row in own] == [2 * tokens * count for count in multiply_adds]
+        assert own[0]["time_ratio"] == 1.0
+        limit = own[1]["ratio_to_flop_limit"]
+        assert limit == pytest.approx(own[1]["time_ratio"] * 8 / 2.25)
+
+
+def test_backward_is_counted_with_what_it_computes_again(tmp_path):
+    words = [*LAYER, "--dim", 48, "--heads", 4, "--tokens", 64, "--lengths", 32]
+    for name in ("ffn", "sdpa"):
+        words += ["--contender", name]
+    ffn, sdpa = measure(tmp_path, *words)["rows"]
+    assert ffn["flops"] == 3 * 2 * 64 * 8 * 48 * 48
+    # the fused attention computes its scores once more
+    assert sdpa["flops"] == 2 * 64 * (3 * 4 * 48 * 48 + (2 + 5) * 32 * 48)
+
+
+def test_encoders_side_by_side(tmp_path):
+    words = [*LAYER, "--options", SIZES, "--tokens", 64, "--lengths", "16,32"]
+    for name in ("transformer", "transformer", "transformer_ftc --feature-window 1"):
+        words += ["--contender", name]
+    plot = tmp_path / "plot.svg"
+    rows = measure(tmp_path, *words, "--plot", plot)["rows"]
+    assert [row["flop_ratio"] for row in rows[:2]] == [1.0, 1.0]
+    assert rows[2]["flop_ratio"] < 0.9 and rows[5]["flop_ratio"] < 0.9
+    assert rows[0]["parameters"] == rows[1]["parameters"] > 0
+    assert "transformer_ftc --feature-window 1" in plot.read_text()
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["--contender", "sdpa", "--lengths", "64", "--tokens", "32"], "--tokens 32 is less than"),
+        (["--contender", "sdpb"], "'sdpb' is no architecture"),
+        (["--contender", "ffn --colour 3"], "`ffn --colour 3`: unrecognized arguments"),
+        (["--contender", "mscffn --subspaces 7"], "7 MSCFFN subspaces do not fit"),
+        (["--contender", "softmax --heads 7"], "`softmax --heads 7`"),
+        (["--contender", "fastformer --heads 7"], "7 heads do not divide"),
+        (["--contender", "sdpa --heads 7"], "7 heads do not divide"),
+        (["--contender", "ffn", "--rounds", "0"], "--rounds 0"),
+        (["--contender", "ffn", "--threads", "0"], "--threads 0: at least 1"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(words, complaint):
+    assert complaint in refused("layer", *words)
+
+
+def test_works_take_turns_and_begin_in_turn():
+    calls = []
+    works = [lambda item, n=name: calls.append(n + item) for name in "ab"]
+    times = timing.interleave(works, ["1", "2"], 2, 1, torch.device("cpu"), "test")
+    assert calls == ["a1", "b1", "a2", "b2", "b1", "a1", "b2", "a2", "a1", "b1", "a2", "b2"]
+    assert [len(own) for own in times] == [4, 4]
+
+
+def test_ratios_are_taken_within_a_moment():
+    slow = [1.0, 10.0, 1.0]  # a machine that was busy in the middle
+    rows = timing.comparison(["a", "b"], [slow, [t / 2 for t in slow]], [8, 2])
+    assert rows[1]["time_ratio"] == 0.5 and rows[1]["time_ratio_quartiles"] == [0.5, 0.5]
+    assert rows[1]["ratio_to_flop_limit"] == 2.0
+    assert timing.comparison(["a"], [slow], [None])[0]["flop_ratio"] is None
