@@ -66,7 +66,9 @@ def run(args: argparse.Namespace) -> results.Report:
         for words, (task, model) in zip(args.contender, built)
     ]
     numbers = range(len(batches))
-    times = timing.interleave(works, numbers, args.rounds, args.warmup, device, "beam search")
+    times = timing.interleave(
+        works, numbers, args.rounds, args.warmup, device, "beam search", args.clock
+    )
     flops = [
         None if INT8 in shlex.split(words) else count_flops(lambda w=work: w(0))
         for words, work in zip(args.contender, works)

@@ -118,7 +118,8 @@ def point(
                 sized(args, words, value),
                 setting_of(args, value, what, device),
                 int(args.memory_limit * GIB),
-                4 * args.longest_step + 60,
+                args.patience,
+                args.clock,
             )
             row["peak_bytes"], row["first_seconds"] = peak.resident, peak.seconds
             reason = peak.problem
@@ -149,7 +150,7 @@ def add_times(
     works = [lambda _, w=load: w.step() for load in loads]
     warmup = 1 if rounds > 1 else 0
     description = f"{what}, {args.axis} {value:,}"
-    times = timing.interleave(works, [None], rounds, warmup, device, description)
+    times = timing.interleave(works, [None], rounds, warmup, device, description, args.clock)
     flops = [count_flops(load.step) if expected < args.budget else None for load in loads]
     baseline_is_here = names[0] == args.contender[0]
     for row, found, load in zip(rows, timing.comparison(names, times, flops), loads):

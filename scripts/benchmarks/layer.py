@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> results.Report:
             args.warmup,
             device,
             f"length {length:,}",
+            args.clock,
         )
         flops = [count_flops(load.step) for load in loads]
         for row, load in zip(timing.comparison(args.contender, times, flops), loads):

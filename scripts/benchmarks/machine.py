@@ -12,6 +12,7 @@ import torch
 from fairseq_plugins.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+CLOCKS = ("wall", "processor")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -20,6 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=list(DTYPES), default="fp32", help="default: fp32")
     parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
     parser.add_argument("--cpu", action="store_true", help="leave the GPU alone")
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="processor: time on the processor, where other programs run beside; one thread only",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them there (.svg)")
 
@@ -28,7 +35,7 @@ def choose_device(args: argparse.Namespace) -> torch.device:
     """The GPU unless there is none or --cpu is given; sets the number of threads as well.
 
     Raises:
-        ConfigurationError: threads below 1, or fp16 without a GPU.
+        ConfigurationError: threads below 1, fp16 without a GPU, or a clock that would mislead.
     """
     if args.threads < 1:
         raise ConfigurationError(f"--threads {args.threads}: at least 1")
@@ -36,6 +43,8 @@ def choose_device(args: argparse.Namespace) -> torch.device:
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     if device.type == "cpu" and args.dtype == "fp16":
         raise ConfigurationError("--dtype fp16 needs a GPU: use bf16 or fp32 on a CPU")
+    if args.clock == "processor" and (args.threads > 1 or device.type != "cpu"):
+        raise ConfigurationError("--clock processor is for one thread on a CPU: use --clock wall")
     return device
 
 

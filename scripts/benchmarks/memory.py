@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory-limit", type=float, default=6.0, help="GiB of a process (6)")
-    parser.add_argument("--patience", type=float, default=300.0, help="seconds of a process (300)")
+    parser.add_argument("--patience", type=float, default=600.0, help="seconds of a process (600)")
 
 
 def check_limits(args: argparse.Namespace) -> None:
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> results.Report:
             first = None
             for words in args.contender:
                 limit = int(args.memory_limit * GIB)
-                peak = peak_memory.measure(words, setting, limit, args.patience, details=True)
+                peak = peak_memory.measure(words, setting, limit, args.patience, args.clock, True)
                 first = peak if first is None else first
                 rows.append(row_of(words, length, peak, first))
                 bar.update(1)

@@ -13,14 +13,13 @@ import ctypes
 import multiprocessing
 import os
 import resource
-import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
 
-from . import workloads
+from . import timing, workloads
 
 # the optimizers of newer releases of torch import its compiler when first used
 PRELOAD = ["torch._dynamo", "fairseq.trainer", "scripts.benchmarks.workloads"]
@@ -54,6 +53,7 @@ def measure(
     setting: workloads.Setting,
     limit: int,
     patience: float,
+    clock: str = "wall",
     details: bool = False,
 ) -> Peak:
     """Run a contender once in a fresh process.
@@ -62,6 +62,7 @@ def measure(
         words, setting: what to run.
         limit: bytes that the process may have; more is "does not fit", not an error.
         patience: seconds after which it is stopped.
+        clock: of `Peak.seconds`, see `timing.seconds`.
         details: measure `allocated` and `kept` too, in two further runs.
 
     Raises:
@@ -72,7 +73,7 @@ def measure(
     context.set_forkserver_preload(PRELOAD)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(
-        target=_child, args=(theirs, words, setting, limit, details), daemon=True
+        target=_child, args=(theirs, words, setting, limit, clock, details), daemon=True
     )
     process.start()
     theirs.close()
@@ -92,11 +93,13 @@ def measure(
     return Peak(**answer)
 
 
-def _child(pipe: Any, words: str, setting: workloads.Setting, limit: int, details: bool) -> None:
+def _child(
+    pipe: Any, words: str, setting: workloads.Setting, limit: int, clock: str, details: bool
+) -> None:
     with open(os.devnull, "w") as nowhere:  # what goes wrong goes through the pipe
         os.dup2(nowhere.fileno(), 2)
     try:
-        answer = _measure_here(words, setting, limit, details)
+        answer = _measure_here(words, setting, limit, clock, details)
     except ConfigurationError as error:
         answer = {"mistake": str(error)}
     except Exception as error:
@@ -110,7 +113,7 @@ def _child(pipe: Any, words: str, setting: workloads.Setting, limit: int, detail
 
 
 def _measure_here(
-    words: str, setting: workloads.Setting, limit: int, details: bool
+    words: str, setting: workloads.Setting, limit: int, clock: str, details: bool
 ) -> Dict[str, Any]:
     on_gpu = setting.device == "cuda"
     if on_gpu:
@@ -121,12 +124,11 @@ def _measure_here(
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     workload = workloads.build(words, setting)
     before = _start(on_gpu)
-    began = time.perf_counter()
-    workload.step()
+    took = timing.seconds(workload.step, torch.device(setting.device), clock)
     peak = _peak(on_gpu) - before
     answer = {
         "resident": peak,
-        "seconds": time.perf_counter() - began,
+        "seconds": took,
         "parameters": workload.parameters(),
     }
     if on_gpu:

@@ -30,8 +30,11 @@ def ratios(times: Sequence[float], baseline: Sequence[float]) -> List[float]:
     return [own / base for own, base in zip(times, baseline)]
 
 
-def seconds(work: Callable[[], Any], device: torch.device) -> float:
-    """How long it takes; on a GPU between two events of its stream, so that all of it is in."""
+def seconds(work: Callable[[], Any], device: torch.device, clock: str = "wall") -> float:
+    """How long it takes; on a GPU between two events of its stream, so that all of it is in.
+
+    The clock "processor" counts only while this process runs: for one thread beside other programs.
+    """
     if device.type == "cuda":
         torch.cuda.synchronize()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -40,9 +43,10 @@ def seconds(work: Callable[[], Any], device: torch.device) -> float:
         end.record()
         torch.cuda.synchronize()
         return start.elapsed_time(end) / 1000
-    begin = time.perf_counter()
+    now = time.process_time if clock == "processor" else time.perf_counter
+    begin = now()
     work()
-    return time.perf_counter() - begin
+    return now() - begin
 
 
 def interleave(
@@ -52,6 +56,7 @@ def interleave(
     warmup: int,
     device: torch.device,
     description: str,
+    clock: str = "wall",
 ) -> List[List[float]]:
     """Run all works on each item in turn, so that a drifting machine slows all of them alike.
 
@@ -64,6 +69,7 @@ def interleave(
         rounds: how often each pair of work and item is timed.
         warmup: rounds before those, whose times are forgotten.
         description: of the progress bar.
+        clock: "wall" or "processor", see `seconds`.
 
     Returns:
         the seconds of each work, rounds * len(items) numbers; number i of all works belongs to one
@@ -77,7 +83,7 @@ def interleave(
                 took: Dict[int, float] = {}
                 for place in range(len(works)):
                     index = (turn + place) % len(works)
-                    took[index] = seconds(lambda w=works[index], i=item: w(i), device)
+                    took[index] = seconds(lambda w=works[index], i=item: w(i), device, clock)
                     bar.update(1)
                 if turn >= warmup:
                     for index, value in took.items():

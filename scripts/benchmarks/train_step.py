@@ -53,7 +53,9 @@ def run(args: argparse.Namespace) -> results.Report:
     trainers = [contenders.build_trainer(model) for model in models]
     batches = load_batches(models[0], args.max_tokens, args.batches)
     works = [step_of(trainer, args.part) for trainer in trainers]
-    times = timing.interleave(works, batches, args.rounds, args.warmup, device, "training steps")
+    times = timing.interleave(
+        works, batches, args.rounds, args.warmup, device, "training steps", args.clock
+    )
     flops = [count_flops(lambda w=work: [w(batch) for batch in batches]) for work in works]
     rows = timing.comparison(args.arch, times, flops)
     for row, model in zip(rows, models):
