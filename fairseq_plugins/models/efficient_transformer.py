@@ -47,6 +47,7 @@ from .config import (
     plan_model,
     set_default,
 )
+from .word_vectors import load_word_vectors
 
 MODEL_NAME = "efficient_transformer"
 
@@ -96,14 +97,18 @@ class EfficientTransformerModel(TransformerModel):
                 args.encoder_layers = len(str(args.encoder_layers_to_keep).split(","))
             plan = plan_model(args)
             args.mscffn_subspaces = plan.mscffn_subspaces
+        stored = args
         if from_yaml:
             options: Any = OmegaConf.to_container(args, resolve=True)
             args = Namespace(**options)
         args.plan = plan
         try:
-            return super().build_model(args, task)
+            model = super().build_model(args, task)
         finally:
             del args.plan  # checkpoints keep the options, and the plan follows from them
+        # and the vectors: they must not need the files again
+        stored.encoder_embed_path = stored.decoder_embed_path = None
+        return model
 
     @classmethod
     def _option_names(cls) -> Set[str]:
@@ -113,6 +118,17 @@ class EfficientTransformerModel(TransformerModel):
         implied = Namespace()
         base_architecture(implied)
         return names | set(vars(implied)) | {"_name", "arch"}
+
+    @classmethod
+    def build_embedding(
+        cls, cfg: Any, dictionary: Any, embed_dim: int, path: Optional[str] = None
+    ) -> nn.Embedding:
+        embedding = super().build_embedding(cfg, dictionary, embed_dim)
+        if path:
+            of_encoder = (path, embed_dim) == (cfg.encoder.embed_path, cfg.encoder.embed_dim)
+            side = "encoder" if of_encoder else "decoder"
+            load_word_vectors(path, dictionary, embedding, f"--{side}-embed-path")
+        return embedding
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> "Encoder":

@@ -1,0 +1,121 @@
+"""Pre-trained word vectors to begin an embedding with, from GloVe's or word2vec's text files."""
+
+import logging
+from typing import Any, Dict, Iterator, List, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.progress import progress_bar
+
+WORD_BEGINS = "\u2581"  # in a SentencePiece dictionary
+FEW = 0.2  # of a dictionary: what is said to be suspicious
+
+logger = logging.getLogger(__name__)
+
+
+def load_word_vectors(path: str, dictionary: Any, embedding: nn.Embedding, option: str) -> None:
+    """Give the words of a dictionary their vectors, in place.
+
+    A piece that begins a word (`▁the`) takes the word's vector. Words without one are drawn from
+    the normal distribution that has the mean and covariance of the vectors found, as in Fastformer
+    (section A.2); where fewer are found than the embedding has dimensions, they keep the values
+    they have. Padding stays zero.
+
+    Args:
+        path: a text file, a word and its numbers in each line with spaces between. A first line
+            of two whole numbers, which word2vec writes and GloVe does not, is no word.
+        dictionary: fairseq's.
+        embedding: V x d.
+        option: that named the file, such as "--encoder-embed-path", for errors.
+
+    Raises:
+        ConfigurationError: the file cannot be read, has vectors of another size, or none of the
+            dictionary's words.
+    """
+    wanted: Dict[str, List[int]] = {}
+    for index in range(len(dictionary)):
+        if index != dictionary.pad():
+            symbol = dictionary[index]
+            word = symbol[1:] if symbol.startswith(WORD_BEGINS) else symbol
+            wanted.setdefault(word or symbol, []).append(index)
+    found = torch.zeros(len(dictionary), dtype=torch.bool)
+    weight = embedding.weight.data
+    try:
+        for word, numbers in _read(path, embedding.embedding_dim, option):
+            for index in wanted.pop(word, ()):
+                weight[index] = numbers
+                found[index] = True
+    except OSError as error:
+        raise ConfigurationError(f"{option} {path}: {error.strerror}") from None
+    _tell(found, dictionary, path, option)
+    missing = ~found
+    missing[dictionary.pad()] = False
+    if int(found.sum()) > embedding.embedding_dim:
+        weight[missing] = _alike(weight[found], int(missing.sum()))
+
+
+def _read(path: str, dim: int, option: str) -> Iterator[Tuple[str, Tensor]]:
+    """Words and their vectors; spaces within a word are part of it."""
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
+        numbered = enumerate(progress_bar(lines, description="word vectors", unit=" words"), 1)
+        size_is_known = False
+        for number, line in numbered:
+            fields = line.rstrip().split(" ")
+            if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+                continue
+            if not size_is_known:
+                _check_size(len(fields) - 1, dim, path, option)
+                size_is_known = True
+            try:
+                vector = torch.tensor([float(field) for field in fields[-dim:]])
+            except ValueError:
+                vector = torch.empty(0)
+            if len(vector) != dim or len(fields) == dim:
+                raise ConfigurationError(
+                    f"{option} {path}, line {number}: not a word and {dim} numbers with single "
+                    "spaces between"
+                )
+            yield " ".join(fields[:-dim]), vector
+
+
+def _check_size(size: int, dim: int, path: str, option: str) -> None:
+    if size != dim:
+        side = "encoder" if "encoder" in option else "decoder"
+        raise ConfigurationError(
+            f"{option} {path} has vectors of {size} numbers, and --{side}-embed-dim is {dim}: give "
+            f"vectors of {dim}, or --{side}-embed-dim {size} with --{side}-attention-heads that "
+            "divide it"
+        )
+
+
+def _tell(found: Tensor, dictionary: Any, path: str, option: str) -> None:
+    count, total = int(found.sum()), len(dictionary) - 1  # padding has none
+    if count == 0:
+        some = ", ".join(dictionary[index] for index in range(len(dictionary) - 3, len(dictionary)))
+        raise ConfigurationError(
+            f"{option} {path} has none of the dictionary's {total:,} words (such as {some}): "
+            "subwords have no vectors unless they are whole words, and case must be the same; "
+            "give vectors of this dictionary's units, or leave the option out"
+        )
+    logger.info(
+        "{} {}: {:,} of the dictionary's {:,} words found ({:.1f} %)".format(
+            option, path, count, total, 100 * count / total
+        )
+    )
+    if count < FEW * total:
+        logger.warning(
+            "few of the dictionary's words have a vector: subwords have none unless they are whole "
+            "words, and case must be the same"
+        )
+
+
+def _alike(vectors: Tensor, count: int) -> Tensor:
+    """`count` random vectors with the mean and covariance of `vectors`."""
+    mean = vectors.mean(dim=0)
+    centred = (vectors - mean).double()
+    values, directions = torch.linalg.eigh(centred.t() @ centred / (len(vectors) - 1))
+    root = directions * values.clamp(min=0).sqrt()
+    noise = torch.randn(count, vectors.size(1), dtype=torch.float64)
+    return mean + (noise @ root.t()).to(mean)
