@@ -23,9 +23,9 @@ MODELS = [
 ]
 
 
-@pytest.fixture(params=MODELS)
-def words(request):
-    return request.param
+@pytest.fixture(scope="module", params=MODELS)
+def models(request, build):
+    return pair(build, request.param)
 
 
 def pair(build, words):
@@ -35,8 +35,8 @@ def pair(build, words):
     return models[0], quantize(models[1])
 
 
-def test_the_function_stays_close(build, make_sample, words):
-    model, quantised = pair(build, words)
+def test_the_function_stays_close(models, make_sample):
+    model, quantised = models
     net_input = make_sample((5, 1, 30))["net_input"]
     with torch.no_grad():
         exact, rounded = (
@@ -47,8 +47,8 @@ def test_the_function_stays_close(build, make_sample, words):
     assert 0 < difference.norm() < 0.05 * (exact - exact.mean())[real].norm()
 
 
-def test_what_is_quantised(build, words):
-    model, quantised = pair(build, words)
+def test_what_is_quantised(models):
+    model, quantised = models
     linear = {name for name, module in model.named_modules() if type(module) is nn.Linear}
     left = {name for name, module in quantised.named_modules() if type(module) is nn.Linear}
     assert all(name.split(".")[1] == "adaptive_softmax" for name in left)
@@ -61,9 +61,9 @@ def test_what_is_quantised(build, words):
     assert torch.equal(shared, model.decoder.embed_tokens.weight)
 
 
-def test_generation(build, build_generator, make_sample, words):
+def test_generation(models, build_generator, make_sample):
     """The accelerated generator and fairseq's differ by rounding alone."""
-    _, quantised = pair(build, words)
+    _, quantised = models
     sample = make_sample((5, 1, 9, 3))
     fast, plain = (
         build_generator([quantised], accelerated).generate([quantised], sample)
