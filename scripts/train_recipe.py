@@ -231,11 +231,11 @@ def train(command: Sequence[str], log_path: Path, updates: int, lock: Optional[I
         return process.wait()
 
 
-def reason(log_path: Path) -> str:
-    """The line of a log that says why a training failed, or its last ones."""
-    lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
-    begins = max(number for number, line in enumerate(lines) if line.startswith("# "))
-    lines = [re.sub(r"^\[rank\d+\]: ?", "", line) for line in lines[begins + 1 :]]
+def why(log_path: Path) -> str:
+    """The line of fairseq's last log that says why it failed, or its last ones."""
+    lines: List[str] = []
+    for line in log_path.read_text(encoding="utf-8", errors="replace").splitlines():
+        lines = [] if line.startswith("# ") else [*lines, re.sub(r"^\[rank\d+\]: ?", "", line)]
     errors = [
         line
         for line in lines
@@ -273,7 +273,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     total = processes * args.nodes
     batch = recipe_settings.share(whole, total, args.tokens_per_process)
     subsets = [given.train_subset, *given.valid_subset.split(",")]
-    longest = recipe_settings.longest_sentences(args.data, subsets)
+    cut = given.max_source_positions if getattr(given, "truncate_source", False) else None
+    longest = recipe_settings.longest_sentences(args.data, subsets, cut)
     limited = args.tokens_per_process is not None
     recipe_settings.check_longest(batch, whole, total, limited, longest)
 
@@ -318,7 +319,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         started = time.monotonic()
         status = train(command, log, int(given.max_update), lock)
         if status != 0:
-            print(reason(log), file=sys.stderr)
+            print(why(log), file=sys.stderr)
             print(f"{args.name}: training failed; its log is {log}", file=sys.stderr)
             return 1
         with written_whole(save_dir / "finished") as file:
