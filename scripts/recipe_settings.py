@@ -21,6 +21,7 @@ from fairseq.dataclass.configs import (
     DatasetConfig,
     DistributedTrainingConfig,
 )
+from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POSITIONS
 
 import fairseq_plugins  # noqa: F401  (its options are read)
 from fairseq_plugins.errors import ConfigurationError
@@ -155,8 +156,21 @@ def _either(numbers: Sequence[int]) -> str:
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def longest_sentences(data: Path, subsets: Sequence[str]) -> Dict[str, int]:
-    """For each subset that is there, how many tokens its longest side has."""
+def source_cut(args: argparse.Namespace) -> Optional[int]:
+    """Where --truncate-source cuts sources; None without it."""
+    if not getattr(args, "truncate_source", False):
+        return None
+    # fairseq's own architectures leave the default to be filled in later
+    return getattr(args, "max_source_positions", DEFAULT_MAX_SOURCE_POSITIONS)
+
+
+def longest_sentences(
+    data: Path, subsets: Sequence[str], cut: Optional[int] = None
+) -> Dict[str, int]:
+    """For each subset that is there, how many tokens its longest side has.
+
+    Sources count up to `cut`, where --truncate-source cuts them.
+    """
     longest: Dict[str, int] = {}
     for subset in subsets:
         for index in data.glob(f"{subset}.*-*.*.idx"):
@@ -165,7 +179,11 @@ def longest_sentences(data: Path, subsets: Sequence[str]) -> Dict[str, int]:
                 path, impl=indexed_dataset.infer_dataset_impl(path)
             )
             # the sizes lie in a file that is mapped as long as the dataset lives
-            longest[subset] = max(longest.get(subset, 0), int(dataset.sizes.max()))
+            size = int(dataset.sizes.max())
+            pair, language = index.name[len(subset) + 1 : -len(".idx")].rsplit(".", 1)
+            if cut is not None and pair.startswith(language + "-"):
+                size = min(size, cut)
+            longest[subset] = max(longest.get(subset, 0), size)
     return longest
 
 
