@@ -8,6 +8,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.generation.int8 import quantize
 from fairseq_plugins.preparation.processing import Processor
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -44,6 +45,7 @@ class RawTextGenerator:
         fp16: half precision, on a GPU only.
         generation: fairseq's options of beam search.
         max_tokens: subwords in a batch, padding included.
+        int8: 8-bit matrix products, on a CPU only.
 
     Attributes:
         processor: raw text to subwords and back.
@@ -62,6 +64,7 @@ class RawTextGenerator:
         fp16: bool,
         generation: GenerationConfig,
         max_tokens: int,
+        int8: bool = False,
     ):
         paths = [str(find_checkpoint(path)) for path in models]
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
@@ -80,6 +83,8 @@ class RawTextGenerator:
             model.to(self.device)
             model.eval()
             model.prepare_for_inference_(cfg)
+            if int8:
+                quantize(model)
         self.models = loaded
         self.generator = self.task.build_generator(loaded, generation)
         limits = [self.task.max_positions()] + [model.max_positions() for model in loaded]

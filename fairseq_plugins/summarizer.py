@@ -34,6 +34,7 @@ class Summarizer(RawTextGenerator):
             can write.
         no_repeat_ngram: no sequence of so many subwords occurs twice in a summary; 0 allows all.
         max_tokens: subwords in a batch, padding included; a longer document is a batch by itself.
+        int8: 8-bit matrix products, on a CPU only (see `generation.int8`).
 
     Raises:
         ConfigurationError: a folder or file is missing, model and data do not fit together, or the
@@ -52,11 +53,12 @@ class Summarizer(RawTextGenerator):
         max_length: Optional[int] = None,
         no_repeat_ngram: int = 3,
         max_tokens: int = 4000,
+        int8: bool = False,
     ):
         generation = GenerationConfig(
             beam=beam, lenpen=lenpen, min_len=min_length, no_repeat_ngram_size=no_repeat_ngram
         )
-        super().__init__(models, data, cpu, fp16, generation, max_tokens)
+        super().__init__(models, data, cpu, fp16, generation, max_tokens, int8)
         if max_length is None:
             max_length = min(LONGEST, self.max_output)
         if max_length > self.max_output:

@@ -24,6 +24,7 @@ class Translator(RawTextGenerator):
         fp16: half precision, on a GPU only.
         beam, lenpen: as in fairseq-generate.
         max_tokens: subwords in a batch, padding included.
+        int8: 8-bit matrix products, on a CPU only (see `generation.int8`).
 
     Attributes:
         split: numbers (from 1) of the lines that were too long for the model, and so translated in
@@ -43,9 +44,10 @@ class Translator(RawTextGenerator):
         beam: int = 5,
         lenpen: float = 1.0,
         max_tokens: int = 4000,
+        int8: bool = False,
     ):
         generation = GenerationConfig(beam=beam, lenpen=lenpen)
-        super().__init__(models, data, cpu, fp16, generation, max_tokens)
+        super().__init__(models, data, cpu, fp16, generation, max_tokens, int8)
         self.split: List[int] = []
         self.cut_off: List[int] = []
         self._lines_seen = 0

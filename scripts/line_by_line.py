@@ -53,6 +53,9 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
     )
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument("--fp16", action="store_true", help="half precision, on a GPU")
+    parser.add_argument(
+        "--int8", action="store_true", help="8-bit matrix products: much faster on a CPU"
+    )
 
 
 @contextlib.contextmanager

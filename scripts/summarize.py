@@ -101,6 +101,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             args.max_len,
             args.no_repeat_ngram_size,
             args.max_tokens,
+            args.int8,
         )
 
         def summarize(documents: List[str]) -> List[str]:

@@ -35,7 +35,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     args = read_arguments(argv)
     with line_by_line.output_of_its_own() as out:
         translator = Translator(
-            args.model, args.data, args.cpu, args.fp16, args.beam, args.lenpen, args.max_tokens
+            args.model,
+            args.data,
+            args.cpu,
+            args.fp16,
+            args.beam,
+            args.lenpen,
+            args.max_tokens,
+            args.int8,
         )
         whole = line_by_line.convert(translator.translate, out, args.buffer, "translated", "lines")
     if not whole:

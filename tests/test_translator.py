@@ -80,6 +80,16 @@ def test_lines_keep_their_order_and_company_changes_nothing(translate):
         assert err == ""
 
 
+def test_8_bit_products_translate_much_the_same(translate, model):
+    text = "".join(line + "\n" for line in SENTENCES)
+    exact, rounded = translate(text)[0], translate(text, "--int8")[0]
+    pairs = list(zip(exact.split("\n")[:-1], rounded.split("\n")[:-1]))
+    assert len(pairs) == len(SENTENCES)
+    assert sum(a == b for a, b in pairs) >= len(SENTENCES) - 2
+    quantised = Translator([model], cpu=True, int8=True).models[0]
+    assert quantised.decoder.layers[0].fc1.weight().dtype == torch.qint8
+
+
 def test_it_is_what_fairseq_interactive_says(translate, folder, model, run_interactive):
     translator = Translator([model], cpu=True)
     sources = [translator.processor.encode(line) for line in SENTENCES]
