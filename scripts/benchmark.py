@@ -77,8 +77,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         raise SystemExit(f"benchmark: {error}") from None
     where = machine.describe(machine.choose_device(args), args.threads)
     print(
-        "{device}, {threads} thread(s), Python {python}, torch {torch}, fairseq {fairseq}, "
-        "commit {commit}".format(**where)
+        "{device}, {threads} thread(s), {clock} clock, Python {python}, torch {torch}, "
+        "fairseq {fairseq}, commit {commit}".format(clock=args.clock, **where)
     )
     for note in report.notes:
         print(note)

@@ -178,7 +178,8 @@ def _generation_configuration(args: argparse.Namespace, length: int = 0) -> Any:
     cfg = GenerationConfig()
     cfg.beam = args.beam
     if not args.free_length:
-        cfg.max_len_a, cfg.max_len_b, cfg.min_len = 0.0, length, length
+        words = max(1, length - 1)  # fairseq counts without </s>
+        cfg.max_len_a, cfg.max_len_b, cfg.min_len = 0.0, words, words
     return cfg
 
 

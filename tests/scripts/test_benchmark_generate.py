@@ -1,0 +1,51 @@
+"""Beam search side by side: lengths are forced, and contenders do the same work."""
+
+import argparse
+
+import pytest
+import torch
+
+from scripts.benchmarks import generate
+from tests.scripts.test_benchmark import SIZES, measure, refused
+
+SMALL = ["--batch-size", 4, "--batches", 2, "--rounds", 1, "--warmup", 0, "--beam", 2]
+
+
+def test_models_and_checkpoints_side_by_side(toy_data, tiny_checkpoint, tmp_path):
+    words = ["generate", toy_data.bin, *SMALL, "--options", SIZES]
+    for contender in ("transformer", "transformer_ftc", str(tiny_checkpoint)):
+        words += ["--contender", contender]
+    baseline, compressed, trained = measure(tmp_path, *words)["rows"]
+    assert baseline["speed"] == baseline["time_ratio"] == baseline["flop_ratio"] == 1.0
+    assert compressed["flop_ratio"] < 1
+    assert compressed["speed"] == pytest.approx(1 / compressed["time_ratio"])
+    assert trained["sentences_a_second"] == pytest.approx(8 / sum(trained["seconds"]))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_every_hypothesis_has_the_length_of_the_longest_reference(toy_data, plain):
+    args = argparse.Namespace(
+        data=toy_data.bin, options=SIZES, dtype="fp32", beam=2, free_length=False,
+        subset="test", batch_size=4, batches=2,
+    )  # fmt: skip
+    cpu = torch.device("cpu")
+    task, model = generate.load("transformer_ftc", args, cpu)
+    batches = generate.load_batches(task, model, args, cpu)
+    search = generate.searcher(task, model, args, batches, plain)
+    for number, batch in enumerate(batches):
+        longest = batch["target"].size(1)  # with </s>
+        for sentence in search(number):
+            assert [len(hypothesis["tokens"]) for hypothesis in sentence] == [longest] * 2
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["--contender", "nothing.pt"], "nothing.pt: no such checkpoint"),
+        (["--contender", "transformer", "--subset", "dev"], "--subset dev"),
+        (["--contender", "transformer", "--batches", "9"], "--batches 9: test has 3"),
+        (["--contender", "transformer", "--beam", "0"], "--beam 0: at least 1"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(toy_data, words, complaint):
+    assert complaint in refused("generate", toy_data.bin, "--batch-size", 4, *words)
