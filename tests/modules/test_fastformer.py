@@ -128,16 +128,24 @@ def test_padding_changes_nothing_in_any_interaction(interaction, fill):
     check(mixer, (4, 1, 6), (7, 2, 11), fill=fill)
 
 
-def test_the_output_is_folded_by_length(monkeypatch):
+def test_the_form_is_chosen_by_the_size_of_the_batch(monkeypatch):
     mixer = make_fastformer()
     calls = []
-    monkeypatch.setattr(
-        mixer.out_proj, "forward", lambda x, f=mixer.out_proj.forward: calls.append(len(x)) or f(x)
-    )
-    for length in (2, 40 * DIM):
-        x = torch.randn(length, 1, DIM).double()
+    for name in ("k_proj", "out_proj"):  # not called where their weights are read instead
+        linear = getattr(mixer, name)
+        monkeypatch.setattr(
+            linear, "forward", lambda x, n=name, f=linear.forward: calls.append(n) or f(x)
+        )
+    for length, bsz, expected in (
+        (6, 1, ["k_proj", "out_proj"]),
+        (3, 40, ["k_proj", "out_proj"]),
+        (6, 40, ["out_proj"]),
+        (3 * DIM, 1, []),
+    ):
+        x = torch.randn(length, bsz, DIM).double()
         mixer(x, x)
-    assert calls == [2]  # the folded form reads the weights
+        assert calls == expected, (length, bsz)
+        calls.clear()
 
 
 @pytest.mark.parametrize(
@@ -146,6 +154,7 @@ def test_the_output_is_folded_by_length(monkeypatch):
 )
 def test_what_cannot_be_reassociated_is_not(options):
     mixer = make_fastformer(**dict({"qn_block_size": 1}, **options))
+    mixer.reassociate = True
     x = torch.randn(40 * DIM, 1, DIM).double()
     plain = copy.deepcopy(mixer)
     plain.reassociate = False
@@ -371,6 +380,7 @@ def test_under_autocast(form):
 
 def test_a_second_derivative_is_refused():
     mixer = make_fastformer()
+    use("keyless", mixer)
     x = torch.randn(7, 2, DIM, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(mixer(x, x).pow(2).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):

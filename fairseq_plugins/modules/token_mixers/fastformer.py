@@ -12,9 +12,12 @@ from .pooling import pool
 FASTFORMER_INTERACTIONS = ("product", "add", "concat")
 FASTFORMER_SHARING = ("query-value", "head", "layer")
 
-# Length, as a multiple of d, from which one d x d matrix a sentence is cheaper than queries and
-# the output projection of all its positions. Measured on a CPU, forward and backward.
-FOLD_FROM = 1.0
+# Measured on a CPU, forward and backward: positions of a batch, as a multiple of d, from which two
+# d x d products a sentence are cheaper than the keys of all its positions ...
+REASSOCIATE_FROM = 0.5
+# ... and length of a sentence, as a multiple of d, from which one d x d matrix for it is cheaper
+# than the queries and the output projection of all its positions.
+FOLD_FROM = 1.25
 
 
 class Fastformer(nn.Module):
@@ -39,8 +42,8 @@ class Fastformer(nn.Module):
     (sum alpha_i x_i) W_Q', scores of beta are x_i (W_K' (q o w_k)) and k = q o ((sum beta_i x_i)
     W_K'), so that what is done at every position is d x h, not d x d. For sentences that are long
     against d, and v = q, it folds queries and output projection into one d x d matrix a sentence:
-    out = x (W_Q' diag(k) W' + W_Q') + const. Set `reassociate` to False to have the plain form,
-    `fold` to True or False to have or not to have that matrix whatever the length.
+    out = x (W_Q' diag(k) W' + W_Q') + const. The form is chosen by the size of the batch; set
+    `reassociate`, and `fold` for that last step, to True or False to force one.
 
     Args:
         embed_dim: d, size of `x` and of the result.
@@ -63,7 +66,8 @@ class Fastformer(nn.Module):
         ValueError: unknown interaction, or num_heads not a divisor.
     """
 
-    fold: Optional[bool]  # in the class body, where TorchScript looks
+    reassociate: Optional[bool]  # in the class body, where TorchScript looks
+    fold: Optional[bool]
 
     def __init__(
         self,
@@ -93,8 +97,9 @@ class Fastformer(nn.Module):
         self.interaction = interaction
         self.share_heads = share_heads
         self.scaling = self.head_dim**-0.5
-        self.reassociate = True
+        self.reassociate = None
         self.can_reassociate = interaction == "product" and not share_heads and q_noise == 0
+        self.reassociate_from = REASSOCIATE_FROM * embed_dim
         self.fold = None
         self.fold_from = FOLD_FROM * embed_dim
 
@@ -145,7 +150,12 @@ class Fastformer(nn.Module):
         elif memory_padding_mask is not None:
             memory = memory.masked_fill(memory_padding_mask.t().unsqueeze(-1), 0.0)
 
-        if self.can_reassociate and self.reassociate:
+        reassociate = self.reassociate
+        if reassociate is None:
+            positions = memory.size(0) * memory.size(1)
+            # of very short sentences the two products are as many as the keys
+            reassociate = memory.size(0) >= 4 and positions >= self.reassociate_from
+        if self.can_reassociate and reassociate:
             return self._forward_reassociated(x, memory, padding_mask, memory_padding_mask)
         return self._forward_plain(x, memory, padding_mask, memory_padding_mask)
 
