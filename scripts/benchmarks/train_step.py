@@ -6,20 +6,23 @@
 
 A contender is an architecture with any options of fairseq-train; the first is the baseline. A step
 is fairseq's own (Trainer.train_step): forward, loss, backward, clipping, optimizer, in the number
-type given. All contenders take the same batches in turn. With --part encoder only the encoder runs,
-forward and backward of the sum of its output.
+type given. All contenders take the same batches in turn. --part encoder runs the encoder alone,
+forward and backward of the sum of its output; --part loss the projection to the vocabulary and the
+criterion alone, forward and backward from random features that stand for the decoder's.
 """
 
 import argparse
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
+import torch
+
 from fairseq_plugins.errors import ConfigurationError
 
 from . import contenders, machine, plots, results, timing
 from .operations import count_flops
 
-PARTS = ("model", "encoder")
+PARTS = ("model", "encoder", "loss")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,6 +111,8 @@ def step_of(trainer: Any, part: str) -> Callable[[Dict[str, Any]], None]:
     """What is timed with a batch."""
     if part == "model":
         return lambda batch: trainer.train_step([batch])
+    if part == "loss":
+        return loss_of(trainer)
     encoder = trainer.model.encoder.train()
 
     def run_encoder(batch: Dict[str, Any]) -> None:
@@ -117,3 +122,27 @@ def step_of(trainer: Any, part: str) -> Callable[[Dict[str, Any]], None]:
         encoder(source, lengths)["encoder_out"][0].float().sum().backward()
 
     return run_encoder
+
+
+def loss_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
+    """The criterion on random features in place of what the decoder computes before projecting."""
+    model = trainer.model.train()
+    parameter = next(model.parameters())
+    features: Dict[int, torch.Tensor] = {}
+    current: List[torch.Tensor] = []
+    model.encoder.forward = lambda *args, **named: None
+    model.decoder.extract_features = lambda *args, **named: (current[0], {"attn": [None]})
+
+    def run_loss(batch: Dict[str, Any]) -> None:
+        key = id(batch)
+        if key not in features:
+            torch.manual_seed(1)
+            shape = (*batch["target"].shape, model.decoder.output_embed_dim)
+            features[key] = torch.randn(shape).to(parameter).requires_grad_()
+        current[:] = [features[key]]
+        current[0].grad = None
+        model.zero_grad(set_to_none=True)
+        batch, _ = trainer._prepare_sample(batch)
+        trainer.criterion(model, batch)[0].backward()
+
+    return run_loss

@@ -62,6 +62,17 @@ def test_the_encoder_alone(toy_data, tmp_path):
     assert row["parameters"] - 6 * layer == 16 * 48  # the dictionary, filled up to eights
 
 
+def test_projection_and_loss_alone(toy_data, tmp_path):
+    words = ["train-step", toy_data.bin, "--options", SIZES, "--part", "loss", "--batches", 1]
+    words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
+    words += ["--arch", "transformer_ftc --criterion cross_entropy"]
+    rows = measure(tmp_path, *words)["rows"]
+    # forward, and the gradients of features and matrix: 16 features, 48 types, real and padded rows
+    positions, rest = divmod(rows[0]["flops"], 3 * 2 * 16 * 48)
+    assert rest == 0 and 200 < positions <= 300
+    assert rows[1]["flop_ratio"] == 1.0
+
+
 @pytest.mark.parametrize(
     "words, complaint",
     [
