@@ -8,8 +8,8 @@
 
 DATA is a prepared folder, such as scripts/prepare_iwslt14.py makes. Hyper-parameters are those of
 the paper (examples/translation/iwslt14_de_en.args), then what --settings files change, then what
-stands behind --. The paper does not say how long it trained: a run ends after 50,000 updates unless
-the settings, --max-update or --max-minutes say otherwise.
+stands behind --. The paper does not say how long it trained: a run ends after the 50,000 updates of
+that file unless other settings, --max-update or --max-minutes say otherwise.
 
 Killed and run again, finished rows are kept and the others go on from their last checkpoint. With
 more --max-update the same runs are trained on. In the folder of --out: table.md beside the paper's
@@ -71,8 +71,8 @@ from scripts.benchmarks import machine  # noqa: E402
 PAPER_SETTINGS = ROOT / "examples" / "translation" / "iwslt14_de_en.args"
 # what the settings, and then the words behind --, may change
 DEFAULTS = (
-    "--max-update 50000 --no-epoch-checkpoints --save-interval-updates 1000 "
-    "--log-interval 50 --distributed-world-size 1"
+    "--no-epoch-checkpoints --save-interval-updates 1000 --log-interval 50 "
+    "--distributed-world-size 1"
 ).split()
 # what makes the rows comparable, and what this script sets or reads itself
 FIXED = (
@@ -223,7 +223,7 @@ def choose_rows(names: Sequence[str]) -> List[Row]:
     wanted = [word for name in names for word in name.split(",") if word]
     for name in wanted:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or list(known)
+            close = difflib.get_close_matches(name, known, n=3) or list(known)
             raise ConfigurationError(f"--rows {name} is no row: nearest are {', '.join(close)}")
     return [row for row in ROWS if row.name in wanted]
 
@@ -395,7 +395,6 @@ class Progress:
     def __init__(self, say: Callable[[str], None], limit: float, seconds: float):
         self.say, self.limit, self.seconds = say, limit, seconds
         self.first: Optional[Tuple[float, int]] = None
-        self.begun = time.monotonic()
         self.said = -SECONDS_BETWEEN_LINES
 
     def line(self, text: str) -> None:
@@ -416,12 +415,10 @@ class Progress:
         now = time.monotonic()
         if self.first is None:
             self.first = now, updates
-        left = self.begun + self.seconds - now
+        left = self.first[0] + self.seconds - now
         if updates > self.first[1]:
             rate = (now - self.first[0]) / (updates - self.first[1])
             left = min(left, rate * (self.limit - updates))
-        elif left == float("inf"):
-            return ""
         if left == float("inf"):
             return ""
         minutes = max(0.0, left) / 60

@@ -115,8 +115,12 @@ def notes(results: Dict[str, Any]) -> List[str]:
             f"The paper trained on {PAPER_PAIRS:,} pairs: compare BLEU between the rows here, not "
             "with the paper's column."
         )
+    failed = [
+        f"Failed: {failure['run']}: {failure['message']} (log: {failure['log']})"
+        for failure in results["failures"]
+    ]
     if not runs:
-        return [*found, "No run is finished."]
+        return [*found, "No run is finished.", *failed]
     scored = [run["scoring"] for run in runs if run.get("scoring")]
     for signature in distinct([score["signature"] for score in scored]):
         what = "on tokenised text, as the paper" if "tok:none" in signature else "on plain text"
@@ -143,9 +147,7 @@ def notes(results: Dict[str, Any]) -> List[str]:
     commits = distinct([run["training"]["commit"] for run in runs])
     found.append(f"Commit: {', '.join(commits)}.")
     found.append(f"Settings: `{results['settings']['shown']}`.")
-    for failure in results["failures"]:
-        found.append(f"Failed: {failure['run']}: {failure['message']} (log: {failure['log']})")
-    return found
+    return [*found, *failed]
 
 
 def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]:

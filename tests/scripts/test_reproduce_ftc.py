@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 import pytest
 
@@ -61,6 +62,8 @@ def test_rows_are_what_the_tables_name():
 def test_chosen_rows_keep_the_order_of_the_tables():
     names = [row.name for row in reproduce_ftc.choose_rows(["tc-2x3,transformer", "fc-2x4"])]
     assert names == ["transformer", "fc-2x4", "tc-2x3"]
+    with pytest.raises(ConfigurationError, match="nearest are transformer, .*, fc-2x3-linear"):
+        reproduce_ftc.choose_rows(["nonsense"])
     with pytest.raises(ConfigurationError, match="--rows ftc-3x2 is no row: nearest are .*ftc-2x3"):
         reproduce_ftc.choose_rows(["ftc-3x2"])
 
@@ -282,6 +285,31 @@ def test_a_signal_ends_what_runs(tmp_path):
         os.kill(int(lines[0]), 0)
     with pytest.raises(reproduce_ftc.Stopped):
         children.run(["true"], lines.append)
+
+
+def test_bleu_is_of_tokens_in_the_order_of_the_test_set(tmp_path):
+    # fairseq prints long sentences first, and an unknown word of the reference so that none fits
+    texts = [
+        ("a b c d e f &apos;s", "a b c d e f &apos;s"),
+        ("a (b) c", "a <unk> c"),
+        ("d e", "d f g"),
+    ]
+    log = tmp_path / "generate.log"
+    lines = ["INFO | loading model\n"]
+    for number in (1, 0, 2):
+        reference, translation = texts[number]
+        reference = reference.replace("(b)", "<<unk>>")
+        lines += [f"S-{number}\tx\n", f"T-{number}\t{reference}\n"]
+        lines += [f"H-{number}\t-0.1\t{translation}\n", f"D-{number}\t-0.1\t{translation}\n"]
+    log.write_text("".join(lines), encoding="utf-8")
+    made = mock.Mock(data={"pairs": {"test": 3}, "tokenize": "none"})
+    score = reproduce_ftc.Reproduction.score(made, log)
+    # matches of one to four words; the reference has 12 words, the translation 13
+    assert score["bleu"] == pytest.approx(100 * (10 / 13 * 6 / 10 * 5 / 7 * 4 / 4) ** 0.25)
+    assert "tok:none" in score["signature"] and score["sentences"] == 3
+    made.data["pairs"]["test"] = 4
+    with pytest.raises(reproduce_ftc.Failed, match="3 of 4 test sentences"):
+        reproduce_ftc.Reproduction.score(made, log)
 
 
 # --- the report -----------------------------------------------------------------------------------
