@@ -2,8 +2,8 @@
 
 import argparse
 import hashlib
+import itertools
 import json
-import math
 import os
 import re
 import shlex
@@ -90,10 +90,10 @@ class Batch(NamedTuple):
 
 
 def share(whole: Batch, processes: int, limit: Optional[int] = None) -> Batch:
-    """The batch that `processes` processes take each, so that the total stays that of one.
+    """The batch that each of `processes` processes takes, so that the total stays that of one.
 
-    What one process would add up over `update_freq` batches is shared out first; only then do the
-    batches get smaller.
+    No process takes more at a time than the one did; of what is left, the fewest and so largest
+    batches are chosen.
 
     Args:
         whole: what the settings say, which is for one process.
@@ -102,44 +102,43 @@ def share(whole: Batch, processes: int, limit: Optional[int] = None) -> Batch:
     Raises:
         ConfigurationError: the total cannot be kept exactly.
     """
-    together = math.gcd(whole.update_freq, processes)
-    parts = processes // together
     sizes = [size for size in (whole.max_tokens, whole.batch_size) if size is not None]
-    if any(size % parts for size in sizes):
-        fitting = [
-            n
-            for n in range(1, 4 * processes)
-            if not any(size % (n // math.gcd(whole.update_freq, n)) for size in sizes)
-        ]
-        near = sorted(fitting, key=lambda n: (abs(n - processes), n))[:3]
+    totals = [size * whole.update_freq for size in sizes]
+    if any(total % processes for total in totals):
+        fitting = [n for n in range(1, 4 * processes) if not any(total % n for total in totals)]
+        near = sorted(sorted(fitting, key=lambda n: (abs(n - processes), n))[:3])
         raise ConfigurationError(
-            f"{processes} processes cannot share {_sizes(whole)} exactly: start "
-            f"{_either(sorted(near))} (--processes, --nodes), or change --max-tokens, --batch-size "
-            "or --update-freq, which say what one process alone would do"
+            f"{processes} processes cannot share {_sizes(whole)} exactly: start {_either(near)} "
+            "(--processes, --nodes), or change --max-tokens, --batch-size or --update-freq, which "
+            "say what one process alone would do"
         )
-    if limit is None:
-        pieces = 1
-    elif whole.max_tokens is None:
-        raise ConfigurationError(
-            f"--tokens-per-process {limit} limits --max-tokens, which the settings do not have"
-        )
-    else:
-        fitting = [
-            n
-            for n in range(1, whole.max_tokens // parts + 1)
-            if whole.max_tokens // parts <= n * limit and not any(s % (parts * n) for s in sizes)
-        ]
-        if not fitting:
+    if limit is not None:
+        if whole.max_tokens is None or limit < 1:
             raise ConfigurationError(
-                f"--tokens-per-process {limit} and {processes} process(es) cannot share "
-                f"{_sizes(whole)} exactly"
+                f"--tokens-per-process {limit} must be above 0, and limits --max-tokens, which the "
+                "settings must have"
             )
-        pieces = fitting[0]
+        sizes[0] = min(sizes[0], limit)
+    update_freq = next(
+        n
+        for n in itertools.count(1)
+        if all(
+            total % (processes * n) == 0 and total <= size * processes * n
+            for size, total in zip(sizes, totals)
+        )
+        or processes * n > max(totals, default=0)
+    )
     shared = [
-        None if size is None else size // (parts * pieces)
+        None if size is None else size * whole.update_freq // (processes * update_freq)
         for size in (whole.max_tokens, whole.batch_size)
     ]
-    return Batch(shared[0], shared[1], whole.update_freq // together * pieces)
+    if any(size == 0 for size in shared):
+        raise ConfigurationError(
+            f"{processes} process(es)"
+            + (f" and --tokens-per-process {limit}" if limit is not None else "")
+            + f" cannot share {_sizes(whole)} exactly: change one of them"
+        )
+    return Batch(shared[0], shared[1], update_freq)
 
 
 def _sizes(batch: Batch) -> str:

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, Iterable, Iterator, List, Optional, Sequence
+from typing import IO, Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "fairseq_plugins"
@@ -245,16 +245,31 @@ def why(log_path: Path) -> str:
     return errors[-1] if errors else "\n".join(lines[-3:])
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
-    args = read_arguments(sys.argv[1:] if argv is None else argv)
+class Plan(NamedTuple):
+    """What is to be run, and all that is known of it before."""
+
+    command: List[str]
+    save_dir: Path
+    summary: List[str]
+    settings: Dict[str, Any]  # what the training depends on
+    end: Dict[str, Any]  # where it ends
+    threads: Optional[int]  # of each process; None leaves it to torch
+
+
+def plan(args: argparse.Namespace) -> Plan:
+    """Work out the command for this machine.
+
+    Raises:
+        ConfigurationError: the data, an option or their combination cannot work.
+    """
     check_data(args.data)
     check_words(args.extra)
-    save_dir = args.save_dir or ROOT / "runs" / args.name
     if args.nodes < 1 or (args.nodes > 1) != (args.rendezvous is not None):
         raise ConfigurationError(
             f"--nodes {args.nodes}: several machines need --rendezvous HOST:PORT, one must not "
             "have it"
         )
+    save_dir = args.save_dir or ROOT / "runs" / args.name
 
     words = [str(args.data), *recipe_settings.read_settings(args.common)]
     words += shlex.split(args.options)
@@ -273,8 +288,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     total = processes * args.nodes
     batch = recipe_settings.share(whole, total, args.tokens_per_process)
     subsets = [given.train_subset, *given.valid_subset.split(",")]
-    cut = given.max_source_positions if getattr(given, "truncate_source", False) else None
-    longest = recipe_settings.longest_sentences(args.data, subsets, cut)
+    longest = recipe_settings.longest_sentences(args.data, subsets)
     limited = args.tokens_per_process is not None
     recipe_settings.check_longest(batch, whole, total, limited, longest)
 
@@ -292,38 +306,48 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         words += ["--distributed-world-size", "1"]  # not one process for each GPU
     words += ["--user-dir", str(PLUGIN), "--save-dir", str(save_dir)]
     logging = ["--log-format", "simple", "--log-interval", "50"]
-    command = [*launcher(args, processes), words[0], *logging, *words[1:]]
+    device = "CPU" if on_cpu else torch.cuda.get_device_name()
+    return Plan(
+        command=[*launcher(args, processes), words[0], *logging, *words[1:]],
+        save_dir=save_dir,
+        summary=[
+            f"{args.name}: {given.arch} on {args.data}, into {save_dir}",
+            f"an update: {batch.describe(total)}; {' '.join([device, *precision])}",
+        ],
+        settings=recipe_settings.settled(given, whole, args.data),
+        end=recipe_settings.end_of(given),
+        threads=max(1, (os.cpu_count() or 1) // processes) if on_cpu else None,
+    )
 
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    args = read_arguments(sys.argv[1:] if argv is None else argv)
+    todo = plan(args)
+    save_dir = todo.save_dir
     save_dir.mkdir(parents=True, exist_ok=True)
-    # on a file system that machines share, the lock of one would keep the others out
     with contextlib.ExitStack() as stack:
+        # on a file system that machines share, the lock of one would keep the others out
         lock = stack.enter_context(alone_in(save_dir)) if args.nodes == 1 else None
-        settings = recipe_settings.settled(given, whole, args.data)
-        recipe_settings.check_same(save_dir, settings)
-        end = recipe_settings.end_of(given)
-        print(f"{args.name}: {given.arch} on {args.data}, into {save_dir}")
-        if recipe_settings.reached(save_dir, end):
+        recipe_settings.check_same(save_dir, todo.settings)
+        print("\n".join(todo.summary), flush=True)
+        if recipe_settings.reached(save_dir, todo.end):
             print("kept: it is trained already; a larger --max-update (behind --) goes on")
             return 0
-        recipe_settings.store(save_dir, settings)
-        if args.nodes == 1:
-            mended = intact_checkpoint.mend(save_dir)
-            if mended:
-                print(mended)
-        device = "CPU" if on_cpu else torch.cuda.get_device_name()
-        print(f"an update: {batch.describe(total)}; {' '.join([device, *precision])}", flush=True)
-        if on_cpu:
-            threads = max(1, (os.cpu_count() or 1) // processes)
-            os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+        recipe_settings.store(save_dir, todo.settings)
+        mended = intact_checkpoint.mend(save_dir) if args.nodes == 1 else None
+        if mended:
+            print(mended, flush=True)
+        if todo.threads is not None:
+            os.environ.setdefault("OMP_NUM_THREADS", str(todo.threads))
         log = save_dir / ("train.log" if args.nodes == 1 else f"train.{platform.node()}.log")
         started = time.monotonic()
-        status = train(command, log, int(given.max_update), lock)
+        status = train(todo.command, log, int(todo.end["max_update"]), lock)
         if status != 0:
             print(why(log), file=sys.stderr)
             print(f"{args.name}: training failed; its log is {log}", file=sys.stderr)
             return 1
         with written_whole(save_dir / "finished") as file:
-            json.dump(end, file)
+            json.dump(todo.end, file)
     print(f"trained in {time.monotonic() - started:.0f} s; the log is {log}")
     return 0
 
