@@ -126,10 +126,16 @@ def build_on_data(words: str, common: str, data: Path, dtype: str, cpu: bool) ->
 def build_without_data(
     words: str, common: str, vocabulary: int, dtype: str, cpu: bool
 ) -> Contender:
-    """The model with a made-up dictionary of `vocabulary` types, the same on both sides."""
+    """The model with a made-up dictionary of `vocabulary` types, the same on both sides.
+
+    Raises:
+        ConfigurationError: see `configure`, and a vocabulary that has room for no word.
+    """
     from fairseq.data import Dictionary
     from fairseq.tasks.translation import TranslationTask
 
+    if vocabulary < 8:
+        raise ConfigurationError(f"--vocabulary {vocabulary}: at least 8")
     cfg = configure(words, common, "none", dtype, cpu)
     dictionary = Dictionary()
     for index in range(vocabulary - len(dictionary)):

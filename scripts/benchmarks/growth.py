@@ -4,8 +4,9 @@
         --contender transformer --contender fastformer_encoder --plot growth.svg
 
 Contenders are architectures with options; whole models run, or encoders with --part encoder (with
-fixed embeddings, a loss on the output, and Adam). Batches are random tokens without padding, always
---tokens of them (the number of sentences falls as length grows).
+fixed embeddings, a loss on the output, and Adam). Training is one step, forward one pass without
+gradients in evaluation mode (with given targets, for a whole model). Batches are random tokens
+without padding, always --tokens of them (the number of sentences falls as length grows).
 
 --axis length   of the sources; targets are as long, or --target-length
 --axis depth    layers of encoder and decoder each; an encoder of several blocks gets equal blocks

@@ -25,6 +25,8 @@ class FusedAttention(nn.Module):
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0):
         super().__init__()
+        if not hasattr(F, "scaled_dot_product_attention"):
+            raise ValueError("sdpa needs torch 2.0 or later: take softmax")
         if embed_dim % num_heads != 0:
             raise ValueError(f"{num_heads} heads do not divide the dimension {embed_dim}")
         self.num_heads = num_heads

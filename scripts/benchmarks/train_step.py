@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> results.Report:
         for words in args.arch
     ]
     trainers = [contenders.build_trainer(model) for model in models]
-    batches = load_batches(models[0], args.max_tokens, args.batches)
+    batches = load_batches(models[0], args.max_tokens, args.batches, device)
     works = [step_of(trainer, args.part) for trainer in trainers]
     times = timing.interleave(
         works, batches, args.rounds, args.warmup, device, "training steps", args.clock
@@ -76,7 +76,9 @@ def run(args: argparse.Namespace) -> results.Report:
     )
 
 
-def load_batches(contender: contenders.Contender, max_tokens: int, count: int) -> List[Any]:
+def load_batches(
+    contender: contenders.Contender, max_tokens: int, count: int, device: torch.device
+) -> List[Any]:
     """Batches of the training set in the order of a seed, so that all lengths occur.
 
     Raises:
@@ -100,6 +102,8 @@ def load_batches(contender: contenders.Contender, max_tokens: int, count: int) -
         seed=1,
     ).next_epoch_itr(shuffle=True)
     batches = [batch for _, batch in zip(range(count), iterator)]
+    if device.type == "cuda":
+        batches = [utils.move_to_cuda(batch) for batch in batches]
     if len(batches) < count:
         raise ConfigurationError(
             f"--batches {count}: the training set has {len(batches)} of --max-tokens {max_tokens}"

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from scripts.benchmarks import generate
-from tests.scripts.test_benchmark import SIZES, measure, refused
+from tests.scripts.test_benchmark import SIZES, counts, measure, refused
 
 SMALL = ["--batch-size", 4, "--batches", 2, "--rounds", 1, "--warmup", 0, "--beam", 2]
 
 
+@counts
 def test_models_and_checkpoints_side_by_side(toy_data, tiny_checkpoint, tmp_path):
     words = ["generate", toy_data.bin, *SMALL, "--options", SIZES]
     for contender in ("transformer", "transformer_ftc", str(tiny_checkpoint)):

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from scripts.benchmarks import timing
-from tests.scripts.test_benchmark import SIZES, measure, refused
+from tests.scripts.test_benchmark import SIZES, counts, measure, refused
 
+pytestmark = counts
 LAYER = ["layer", "--rounds", 1, "--warmup", 0]
 
 

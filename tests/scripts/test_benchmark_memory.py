@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from scripts.benchmarks import growth
-from tests.scripts.test_benchmark import SIZES, measure, refused
+from tests.scripts.test_benchmark import SIZES, counts, measure, refused
 
 
 def test_what_a_feed_forward_network_keeps(tmp_path):
@@ -42,6 +42,7 @@ def test_what_does_not_fit_is_said(tmp_path):
     assert additive["problem"] == "" and additive["peak_ratio"] is None
 
 
+@counts
 def test_growth_of_whole_models(tmp_path):
     plot = tmp_path / "plot.svg"
     words = ["growth", "--options", SIZES, "--values", "64,16", "--tokens", 128, "--rounds", 2]
