@@ -22,22 +22,28 @@ def summarise(log: Iterable[str], updates: int) -> Iterator[str]:
     begun = 0.0
     end = f"/{updates}" if updates else ""
     for line in log:
-        report = re.search(r"train_inner .* nll_loss=([\d.]+).* num_updates=(\d+)", line)
+        report = re.search(r"train_inner .* num_updates=(\d+)", line)
         if report:
-            done, now = int(report.group(2)), time.monotonic()
+            done, now = int(report.group(1)), time.monotonic()
             if first is None or done <= first:
                 first, begun = done, now
             left = ""
             if done > first and updates:
                 seconds = (now - begun) / (done - first) * max(0, updates - done)
                 left = "  about {:.0f} s left".format(seconds)
-            yield "  update {}{}  train nll {}{}".format(done, end, report.group(1), left)
-        valid = re.search(r"valid on .* nll_loss ([\d.]+) .*num_updates (\d+)", line)
+            yield "  update {}{}  train nll {}{}".format(done, end, _likelihood(line), left)
+        valid = re.search(r"valid on .* num_updates (\d+)", line)
         if valid:
-            yield "  update {}{}  valid nll {}".format(valid.group(2), end, valid.group(1))
+            yield "  update {}{}  valid nll {}".format(valid.group(1), end, _likelihood(line))
         resumed = re.search(r"Loaded checkpoint .* @ (\d+) updates", line)
         if resumed:
             yield "  going on from update {}".format(resumed.group(1))
+
+
+def _likelihood(report: str) -> str:
+    """The negative log-likelihood, which a criterion without label smoothing just calls loss."""
+    found = re.search(r"\bnll_loss[= ]([\d.]+)", report) or re.search(r"\bloss[= ](\S+)", report)
+    return found.group(1).rstrip(",") if found else "?"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

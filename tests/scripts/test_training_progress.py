@@ -23,3 +23,14 @@ def test_time_left_counts_from_where_this_run_began():
     lines = list(summarise([line.format(2.5, n) for n in (100, 200, 300)], updates=300))
     assert lines[0] == "  update 100/300  train nll 2.5"
     assert lines[2] == "  update 300/300  train nll 2.5  about 0 s left"
+
+
+def test_a_criterion_without_label_smoothing_has_only_a_loss():
+    log = [
+        "train_inner | epoch 001: 1 / 9 loss=3.5, ppl=8, wps=2, num_updates=50, lr=1",
+        "valid on 'valid' subset | loss 2.25 | ppl 8 | wps 1 | num_updates 50",
+    ]
+    assert list(summarise(log, updates=0)) == [
+        "  update 50  train nll 3.5",
+        "  update 50  valid nll 2.25",
+    ]
