@@ -1,0 +1,320 @@
+"""scripts/evaluate.py: the scores are those of their definitions, and work is neither lost nor done
+twice."""
+
+import collections
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sacrebleu
+
+from fairseq_plugins.errors import ConfigurationError
+from scripts import evaluate
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TARGET = [  # with what Moses escapes, splits and joins
+    "A man isn't running, he's walking!",
+    "Two dogs (both brown) play in the snow.",
+    'The woman says: "It is 3.5 degrees."',
+    "Children & parents eat ice-cream at the lake.",
+    "A man walks his dog.",
+    "Somebody's bicycle stands in front of the house, doesn't it?",
+]
+
+
+@pytest.fixture(scope="module")
+def prepare(tmp_path_factory, script):
+    """prepare(options...) -> a folder made by scripts/prepare_translation.py."""
+    raw = tmp_path_factory.mktemp("raw")
+    repeated = {"train": TARGET * 20, "test": TARGET * 3, "valid": TARGET}
+    for split, lines in repeated.items():
+        for language, text in (("en", lines), ("de", [line.upper() for line in lines])):
+            (raw / f"{split}.{language}").write_text("\n".join(text) + "\n", encoding="utf-8")
+
+    def run(*options):
+        folder = tmp_path_factory.mktemp("prepared") / "data"
+        words = [folder, "--source-lang", "de", "--target-lang", "en", "--workers", 1]
+        for split in repeated:
+            words += [f"--{split}", raw / split]
+        words += ["--vocab-size", 80, *options]
+        assert script("prepare_translation").main([str(word) for word in words]) == 0
+        return folder
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def data(prepare):
+    return prepare("--lowercase", "--joined-dictionary")
+
+
+def multi_bleu(hypotheses, references):
+    """BLEU as multi-bleu.perl -lc computes it, from its definition."""
+    right, total = collections.Counter(), collections.Counter()
+    lengths = [0, 0]
+    for hypothesis, reference in zip(hypotheses, references):
+        sides = [side.lower().split() for side in (hypothesis, reference)]
+        lengths = [length + len(side) for length, side in zip(lengths, sides)]
+        for n in range(1, 5):
+            grams = [
+                collections.Counter(tuple(side[i : i + n]) for i in range(len(side) - n + 1))
+                for side in sides
+            ]
+            right[n] += sum((grams[0] & grams[1]).values())
+            total[n] += sum(grams[0].values())
+    if min(right.values()) == 0:
+        return 0.0
+    precision = sum(math.log(right[n] / total[n]) for n in range(1, 5)) / 4
+    return 100 * math.exp(min(0, 1 - lengths[1] / lengths[0]) + precision)
+
+
+def subwords(data, split="test", language="en"):
+    return (data / "text" / "subwords" / f"{split}.{language}").read_text("utf-8").splitlines()
+
+
+def worse(lines):
+    """The lines with words missing and in other order."""
+    return [" ".join(line.split()[:-2] + line.split()[:1]) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--lowercase",),
+        (),
+        ("--subword", "sentencepiece"),
+        ("--tokenizer", "none", "--subword", "bpe"),
+    ],
+    ids=["lower-case", "cased", "sentencepiece", "tokenised before"],
+)
+def test_scores_follow_from_their_definitions(prepare, options):
+    folder = prepare(*options)
+    test = evaluate.TestSet(folder, "test", "en")
+    pieces = subwords(folder)
+    perfect = test.text(pieces)
+    assert perfect.tokens == test.references.tokens
+    assert [result["score"] for result in test.score(perfect).values()] == pytest.approx([100] * 3)
+
+    text = test.text(worse(pieces))
+    scores = test.score(text)
+    assert list(scores) == ["tokenised BLEU", "BLEU", "chrF2"]
+    assert 20 < scores["tokenised BLEU"]["score"] < 99
+    assert scores["tokenised BLEU"]["score"] == pytest.approx(
+        multi_bleu(text.tokens, test.references.tokens)
+    )
+    assert scores["BLEU"]["score"] == pytest.approx(
+        sacrebleu.corpus_bleu(
+            text.plain, [test.references.plain], lowercase="--lowercase" in options
+        ).score
+    )
+    assert "tok:13a" in scores["BLEU"]["signature"]
+    assert "tok:none" in scores["tokenised BLEU"]["signature"]
+    for name in ("BLEU", "chrF2"):
+        case = "case:lc" if "--lowercase" in options else "case:mixed"
+        assert case in scores[name]["signature"]
+    # the references of BLEU and chrF are the raw text, but where that was tokenised before
+    raw = (folder / "text" / "raw" / "test.en").read_text("utf-8").splitlines()
+    assert test.references.plain == raw or "none" in options
+    assert ("isn 't" in " ".join(test.references.tokens).lower().replace("&apos;", "'")) != (
+        "none" in options
+    )
+
+
+def test_text_that_was_tokenised_before_is_detokenised_on_both_sides(prepare, tmp_path, script):
+    lines = ["it &apos;s a dog , isn &apos;t it ?"] * 30
+    for split in ("train", "valid", "test"):
+        for language in ("de", "en"):
+            (tmp_path / f"{split}.{language}").write_text("\n".join(lines) + "\n")
+    words = "--source-lang de --target-lang en --tokenizer none --workers 1 --vocab-size 10".split()
+    for split in ("train", "valid", "test"):
+        words += [f"--{split}", str(tmp_path / split)]
+    script("prepare_translation").main([str(tmp_path / "data"), *words])
+    test = evaluate.TestSet(tmp_path / "data", "test", "en")
+    assert test.references.tokens == lines
+    assert test.references.plain == ["it's a dog, isn't it?"] * 30
+    assert test.text(subwords(tmp_path / "data")) == test.references
+
+
+# --------------------------------------------------------------------------------------------------
+# Runs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, data, run_train, train_args):
+    folder = tmp_path_factory.mktemp("runs") / "a"
+    run_train(
+        data, *train_args, "--save-dir", folder, "--max-update", 6, "--save-interval-updates", 2,
+        "--no-epoch-checkpoints", "--share-all-embeddings", "--keep-best-checkpoints", 2,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def fresh_run(run, tmp_path):
+    return Path(shutil.copytree(str(run), str(tmp_path / "run")))
+
+
+@pytest.fixture
+def translations(monkeypatch, data):
+    """fairseq-generate replaced: `.calls` has the checkpoints, `.pieces` is what comes out."""
+
+    class Translations:
+        def __init__(self):
+            self.calls, self.pieces = [], worse(subwords(data))
+
+        def __call__(self, checkpoint, languages, test, folder, args):
+            assert checkpoint.is_file() and languages == ["de", "en"]
+            self.calls.append(checkpoint.name)
+            return self.pieces
+
+    found = Translations()
+    monkeypatch.setattr(evaluate, "translate", found)
+    return found
+
+
+def call(*words):
+    return evaluate.main([str(word) for word in words])
+
+
+def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, capsys):
+    words = [data, fresh_run, "--last", 2]
+    averages = fresh_run / "evaluation" / "last2.pt"
+    call(*words)
+    first = capsys.readouterr().out
+    assert len(first.splitlines()) == 4 and "tokenised BLEU = " in first
+    assert translations.calls == ["last2.pt"]
+    call(*words)
+    assert capsys.readouterr().out == first and len(translations.calls) == 1
+    averages.unlink()  # large, and not needed again
+    call(*words)
+    assert len(translations.calls) == 1 and not averages.exists()
+    call(*words, "--beam", 1)
+    call(*words, "--", "--lenpen", "0.5")
+    assert len(translations.calls) == 3 and averages.exists()
+    call(*words, "--", "--lenpen", "0.5")
+    assert len(translations.calls) == 3
+
+    # another checkpoint: averaged and translated again
+    before = averages.stat().st_mtime_ns
+    newest = max(fresh_run.glob("checkpoint_*_6.pt"))
+    os.utime(str(newest), ns=(1, 1))
+    call(*words)
+    assert len(translations.calls) == 4 and averages.stat().st_mtime_ns > before
+    # one that was stopped after the translation began has nothing to keep
+    (fresh_run / "evaluation" / "test-last2-beam5" / "inputs.json").unlink()
+    call(*words)
+    assert len(translations.calls) == 5
+
+
+def test_which_checkpoint(data, fresh_run, translations):
+    call(data, fresh_run)
+    call(data, fresh_run, "--best", 2)
+    call(data, fresh_run, "--checkpoint", "checkpoint_last.pt")
+    call(data, fresh_run, "--last", 1, "--by", "update")
+    expected = ["checkpoint_best.pt", "best2.pt", "checkpoint_last.pt", "last1-update.pt"]
+    assert translations.calls == expected
+    scores = json.loads(
+        (fresh_run / "evaluation" / "test-best2-beam5" / "scores.json").read_text("utf-8")
+    )
+    assert len(scores["checkpoints"]) == 2 and scores["sentences"] == 18
+    assert all(name.startswith("checkpoint.best_loss") for name in scores["checkpoints"])
+    assert set(scores["scores"]) == {"tokenised BLEU", "BLEU", "chrF2"}
+
+
+def test_paired_bootstrap(data, fresh_run, tmp_path, translations, capsys):
+    other = shutil.copytree(str(fresh_run), str(tmp_path / "other"))
+    call(data, other)
+    capsys.readouterr()
+    translations.pieces = subwords(data)
+    call(data, fresh_run, "--compare", other, "--samples", 200)
+    output = capsys.readouterr().out
+    assert re.search(r"  tokenised BLEU \+\d\d?\.\d\d, p = 0\.00\d\d: 100\.00 \(100\.00", output)
+    folder = fresh_run / "evaluation" / "test-checkpoint_best-beam5"
+    found = json.loads((folder / "against-other.json").read_text("utf-8"))["scores"]
+    for result in found.values():
+        assert result["p"] < 0.05 and "bs:200" in result["signature"]
+        low, high = result["baseline_interval"]
+        assert low < result["baseline"] < high < 100
+
+    # a system does not differ from its equal
+    call(data, other, "--compare", shutil.copytree(str(other), str(tmp_path / "equal")))
+    assert capsys.readouterr().out.count(" +0.00, p = 1.0000: ") == 3
+
+
+def test_real_translations_from_the_shell(data, fresh_run):
+    """The tokens that are scored are those that fairseq-generate prints."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
+    environment["PATH"] = str(Path(sys.executable).parent) + os.pathsep + environment["PATH"]
+    words = [data, fresh_run, "--last", "2", "--split", "valid", "--cpu", "--", "--max-len-b", "5"]
+    done = subprocess.run(
+        ["bash", str(ROOT / "scripts" / "evaluate.sh"), *map(str, words)],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 4 and "valid translated: 100%" in done.stderr
+    folder = fresh_run / "evaluation" / "valid-last2-beam5"
+    log = (folder / "generate.log").read_text("utf-8")
+    hypotheses = (folder / "hypotheses.subwords").read_text("utf-8").splitlines()
+    printed = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", log, flags=re.MULTILINE))
+    assert hypotheses == [printed[str(number)] for number in range(6)]
+    assert not list((fresh_run / "evaluation").rglob("*.part"))
+
+
+# --------------------------------------------------------------------------------------------------
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["{data}x", "{run}"], "DATA .*x: no such folder"),
+        (["{data}", "{run}x"], "runx: no such folder; RUN is the --save-dir"),
+        (["{data}", "{run}", "--compare", "{run}x"], "runx: no such folder"),
+        (["{data}", "{run}", "--compare", "{run}/"], "is RUN itself"),
+        (["{data}", "{run}", "--last", "9"], r"--last 9: .* has 3 checkpoints of this kind"),
+        (["{data}", "{run}", "--best", "3"], r"--best 3: .* has 2 checkpoints"),
+        (["{data}", "{run}", "--checkpoint", "a.pt"], "a.pt is not there: .* checkpoint_best.pt"),
+        (["{data}", "{empty}"], "checkpoint_best.pt is not there: .*no checkpoint; train first"),
+        (["{data}", "{run}", "--split", "test1"], "--split test1: .*holds test, train, valid"),
+        (["{data}", "{run}", "--beam", "0"], "--beam 0: at least 1"),
+        (["{data}", "{run}", "--", "--path", "x"], "--path cannot stand behind --"),
+        (["{empty}", "{run}"], "preparation.json cannot be used"),
+    ],
+)
+def test_mistakes(words, message, data, fresh_run, tmp_path, translations):
+    (tmp_path / "empty").mkdir()
+    places = {"data": data, "run": fresh_run, "empty": tmp_path / "empty"}
+    with pytest.raises(ConfigurationError, match=message):
+        call(*[word.format(**places) for word in words])
+    assert translations.calls == []
+
+
+def test_failing_and_incomplete_translation(data, fresh_run, monkeypatch, tmp_path):
+    commands = []
+
+    def popen(command, **how):
+        commands.append(command)
+        return original([sys.executable, "-c", program], **how)
+
+    original = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    program = "import sys; sys.exit('ValueError: sizes exceed\\n')"
+    with pytest.raises(ConfigurationError, match="fairseq-generate failed .*sizes exceed"):
+        call(data, fresh_run)
+    program = "print('D-0\\t-0.1\\ta\\nD-1\\t-0.2\\tb')"
+    with pytest.raises(ConfigurationError, match="2 translations of 18 sentences"):
+        call(data, fresh_run)
+    assert not list((fresh_run / "evaluation").rglob("scores.json"))
+    assert len(commands) == 2 and commands[0][1:3] == ["-m", "fairseq_cli.generate"]
+
+
+def test_one_evaluation_at_a_time(data, fresh_run, translations):
+    with evaluate.alone_in(fresh_run / "evaluation"):
+        with pytest.raises(ConfigurationError, match="another evaluation is at work"):
+            call(data, fresh_run)
