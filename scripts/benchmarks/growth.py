@@ -71,13 +71,22 @@ def run(args: argparse.Namespace) -> results.Report:
     whats = list(workloads.WHAT) if args.what == BOTH else [args.what]
     rows: List[Dict[str, Any]] = []
     left_out: Dict[Tuple[str, str], str] = {}
+    notes = [
+        f"part: {args.part}, {args.tokens:,} tokens a batch, {args.dtype}; limits "
+        f"{args.memory_limit:g} GiB and {args.longest_step:g} s a step"
+    ]
     with progress_bar(
         description=args.axis, total=len(args.values) * len(whats), leave=False
     ) as bar:
-        for value in args.values:
-            for what in whats:
-                rows += point(args, device, value, what, rows, left_out)
-                bar.update(1)
+        try:
+            for value in args.values:
+                for what in whats:
+                    rows += point(args, device, value, what, rows, left_out)
+                    bar.update(1)
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            notes.append("interrupted: what is here is what was measured until then")
     return results.Report(
         rows,
         [
@@ -92,10 +101,7 @@ def run(args: argparse.Namespace) -> results.Report:
             ("peak, MiB", results.number("peak_bytes", ",.0f", 1 / MIB)),
             ("", results.text("problem")),
         ],
-        [
-            f"part: {args.part}, {args.tokens:,} tokens a batch, {args.dtype}; limits "
-            f"{args.memory_limit:g} GiB and {args.longest_step:g} s a step"
-        ],
+        notes,
         lambda path: draw(path, rows, args, whats),
     )
 

@@ -69,6 +69,19 @@ def test_steps_that_take_too_long_are_left_out_with_the_reason(tmp_path):
     assert not_tried["problem"] == tried["problem"] and "peak_bytes" not in not_tried
 
 
+def test_an_interrupted_run_shows_what_it_has(tmp_path, monkeypatch):
+    def point(args, device, value, what, before, left_out):
+        if before:
+            raise KeyboardInterrupt
+        return [{"value": value, "what": what, "contender": "transformer", "problem": ""}]
+
+    monkeypatch.setattr(growth, "point", point)
+    words = ["growth", "--values", "8,16", "--tokens", 16, "--contender", "transformer"]
+    found = measure(tmp_path, *words)
+    assert [row["value"] for row in found["rows"]] == [8]
+    assert "interrupted" in found["notes"][-1]
+
+
 def test_depth_and_width_reach_the_model():
     def sized(axis, words, value):
         return growth.sized(argparse.Namespace(axis=axis, options=""), words, value)
