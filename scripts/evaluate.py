@@ -294,17 +294,17 @@ def translate(
     log, errors = folder / "generate.log", folder / "generate.err"
     sentences = len(test.references.plain)
     with open(str(log) + ".part", "w", encoding="utf-8") as out, open(errors, "w") as err:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=err, encoding="utf-8", errors="replace"
-        )
-        assert process.stdout is not None
-        with progress_bar(
+        bar = progress_bar(
             description=f"{args.split} translated", total=sentences, unit=" sentences"
-        ) as bar:
+        )
+        with bar, subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=err, encoding="utf-8", errors="replace"
+        ) as process:
+            assert process.stdout is not None
             for line in process.stdout:
                 out.write(line)
                 bar.update(line.startswith("D-"))
-        status = process.wait()
+        status = process.returncode
     if status != 0:
         raise ConfigurationError(f"fairseq-generate failed ({errors}): {why(errors)}")
     os.replace(str(log) + ".part", str(log))

@@ -27,6 +27,7 @@ import fairseq_plugins  # noqa: F401  (its options are read)
 from fairseq_plugins.errors import ConfigurationError
 
 STORED = "settings.json"
+SHARING = "batch_of_a_process"  # what each process takes; beside the settings in the same file
 # A training may go on with other values of these: they say how long it runs, what it logs, keeps
 # and validates, and on which machine it is.
 FREE = {"data", "update_freq", "max_update", "max_epoch", "stop_time_hours", "stop_min_lr"}
@@ -234,20 +235,28 @@ def settled(args: argparse.Namespace, whole: Batch, data: Path) -> Dict[str, Any
     return json.loads(json.dumps(values, default=str, sort_keys=True))
 
 
-def check_same(save_dir: Path, settings: Dict[str, Any]) -> None:
+def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
     """Refuse to go on with other settings than a folder's checkpoints were trained with.
 
-    Options that only one of the two knows, from another version of fairseq, are not compared.
+    Options that only one of the two knows, from another version of fairseq, are not compared, nor
+    how the batch is shared out, SHARING.
+
+    Returns:
+        The settings of the checkpoints; empty if there are none.
     """
     if not any(save_dir.glob("checkpoint*.pt")):
-        return
+        return {}
     try:
         stored = json.loads((save_dir / STORED).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigurationError(
             f"--save-dir {save_dir} has checkpoints that no recipe wrote: choose another folder"
         ) from None
-    changed = sorted(name for name in settings.keys() & stored if settings[name] != stored[name])
+    changed = sorted(
+        name
+        for name in settings.keys() & stored
+        if settings[name] != stored[name] and name != SHARING
+    )
     if changed:
         name = changed[0]
         what = (
@@ -260,6 +269,7 @@ def check_same(save_dir: Path, settings: Dict[str, Any]) -> None:
             f"--save-dir {save_dir} holds a training with {what}: choose another folder, or remove "
             "it to start anew"
         )
+    return stored
 
 
 def store(save_dir: Path, settings: Dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 import intact_checkpoint  # noqa: E402
 import recipe_settings  # noqa: E402
 import torch  # noqa: E402
-from recipe_settings import Batch  # noqa: E402
+from recipe_settings import SHARING, Batch  # noqa: E402
 from training_progress import summarise  # noqa: E402
 
 from fairseq_plugins.errors import ConfigurationError  # noqa: E402
@@ -211,7 +211,7 @@ def train(command: Sequence[str], log_path: Path, updates: int, lock: Optional[I
     with open(log_path, "a", encoding="utf-8") as log:
         log.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}\n# ")
         log.write(" ".join(shlex.quote(word) for word in command) + "\n")
-        process = subprocess.Popen(
+        with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -219,16 +219,15 @@ def train(command: Sequence[str], log_path: Path, updates: int, lock: Optional[I
             errors="replace",
             preexec_fn=end_with_this_process,
             pass_fds=[lock.fileno()] if lock else [],
-        )
-        assert process.stdout is not None
-        try:
-            for line in summarise(copied(process.stdout, log), updates):
-                print(line, flush=True)
-        except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
-            raise
-        return process.wait()
+        ) as process:
+            assert process.stdout is not None
+            try:
+                for line in summarise(copied(process.stdout, log), updates):
+                    print(line, flush=True)
+            except KeyboardInterrupt:
+                process.terminate()
+                raise
+        return process.returncode
 
 
 def why(log_path: Path) -> str:
@@ -314,7 +313,10 @@ def plan(args: argparse.Namespace) -> Plan:
             f"{args.name}: {given.arch} on {args.data}, into {save_dir}",
             f"an update: {batch.describe(total)}; {' '.join([device, *precision])}",
         ],
-        settings=recipe_settings.settled(given, whole, args.data),
+        settings={
+            **recipe_settings.settled(given, whole, args.data),
+            SHARING: batch.describe(total),
+        },
         end=recipe_settings.end_of(given),
         threads=max(1, (os.cpu_count() or 1) // processes) if on_cpu else None,
     )
@@ -328,11 +330,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     with contextlib.ExitStack() as stack:
         # on a file system that machines share, the lock of one would keep the others out
         lock = stack.enter_context(alone_in(save_dir)) if args.nodes == 1 else None
-        recipe_settings.check_same(save_dir, todo.settings)
+        before = recipe_settings.check_same(save_dir, todo.settings)
         print("\n".join(todo.summary), flush=True)
         if recipe_settings.reached(save_dir, todo.end):
             print("kept: it is trained already; a larger --max-update (behind --) goes on")
             return 0
+        if before.get(SHARING, todo.settings[SHARING]) != todo.settings[SHARING]:
+            print(
+                f"before it was {before[SHARING]}. fairseq goes on in an epoch by the number of "
+                "batches: some sentences of this one are seen twice, or not at all",
+                flush=True,
+            )
         recipe_settings.store(save_dir, todo.settings)
         mended = intact_checkpoint.mend(save_dir) if args.nodes == 1 else None
         if mended:

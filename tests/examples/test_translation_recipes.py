@@ -320,7 +320,7 @@ def start(data, save_dir, *words):
 
 
 def finish(process):
-    output, _ = process.communicate(timeout=200)
+    output, _ = process.communicate(timeout=280)
     return process.returncode, output
 
 
@@ -330,9 +330,8 @@ def losses(folder):
     return {int(update): float(loss) for loss, update in found}
 
 
-def test_other_numbers_of_processes_go_on_with_the_same_training(toy_data, tmp_path, capsys):
-    """Two processes, then one, update the model as one process does from beginning to end."""
-    folders = [tmp_path / "one", tmp_path / "two and one"]
+def test_two_processes_train_as_one_and_go_on(toy_data, tmp_path, capsys, monkeypatch):
+    folders = [tmp_path / "one", tmp_path / "two processes"]
     words = ["--", *TINY, "--max-tokens", 400, "--update-freq", 2, "--warmup-updates", 2]
     first = [
         start(toy_data.bin, folders[0], *words, "--max-update", 4),
@@ -343,9 +342,9 @@ def test_other_numbers_of_processes_go_on_with_the_same_training(toy_data, tmp_p
         assert status == 0, output
     assert "400 tokens x 2 process(es) x update-freq 1 = 800" in output
     assert losses(folders[1]).keys() == {1, 2}
-    status, output = finish(start(toy_data.bin, folders[1], *words, "--max-update", 4))
-    assert status == 0 and "going on from update 2" in output
-    assert "400 tokens x 1 process(es) x update-freq 2 = 800" in output
+    more = start(toy_data.bin, folders[1], "--processes", 2, *words, "--max-update", 4)
+    status, output = finish(more)
+    assert status == 0 and "going on from update 2" in output, output
     expected = losses(folders[0])
     assert expected.keys() == {1, 2, 3, 4}
     assert losses(folders[1]) == pytest.approx(expected, abs=0.0011)
@@ -355,6 +354,7 @@ def test_other_numbers_of_processes_go_on_with_the_same_training(toy_data, tmp_p
     recipe += ["--options=--arch transformer_ftc_iwslt_de_en", "--save-dir", folders[0], *words]
     recipe = [str(word) for word in recipe]
     log = (folders[0] / "train.log").read_bytes()
+    monkeypatch.setattr(train_recipe, "train", lambda *arguments: 0)
     for updates in ("4", "3"):
         assert train_recipe.main([*recipe, "--max-update", updates, "--log-interval", "7"]) == 0
         assert "kept: it is trained already" in capsys.readouterr().out
@@ -371,6 +371,11 @@ def test_other_numbers_of_processes_go_on_with_the_same_training(toy_data, tmp_p
         dictionary.write("more 1\n")
     with pytest.raises(ConfigurationError, match="a training with other data"):
         train_recipe.main([other, *recipe[1:]])
+    before = [str(folders[1]) if word == str(folders[0]) else word for word in recipe]
+    assert train_recipe.main([*before, "--max-update", "6"]) == 0
+    output = capsys.readouterr().out
+    assert "400 tokens x 1 process(es) x update-freq 2 = 800" in output
+    assert "before it was 400 tokens x 2 process(es)" in output and "seen twice" in output
     (folders[0] / "settings.json").unlink()
     with pytest.raises(ConfigurationError, match="checkpoints that no recipe wrote"):
         train_recipe.main(recipe)
@@ -392,12 +397,9 @@ def test_failure_says_why_and_may_be_mended_in_the_same_folder(toy_data, tmp_pat
 def test_one_training_at_a_time_and_none_outlives_its_script(toy_data, tmp_path):
     words = ["--", *TINY, "--max-update", 100000]
     process = start(toy_data.bin, tmp_path, *words)
-    deadline = time.monotonic() + 100
-    while (
-        "train_inner" not in (tmp_path / "train.log").read_text()
-        if (tmp_path / "train.log").exists()
-        else True
-    ):
+    deadline = time.monotonic() + 200
+    log = tmp_path / "train.log"
+    while not (log.exists() and "train_inner" in log.read_text()):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     with pytest.raises(ConfigurationError, match="another training is at work"):
