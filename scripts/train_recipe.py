@@ -96,7 +96,7 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def check_data(data: Path) -> None:
     """Raise a ConfigurationError unless this is a prepared folder."""
-    made_by = "scripts/prepare_iwslt14.py or scripts/prepare_translation.py makes one"
+    made_by = "scripts/prepare_*.py makes one"
     if not data.is_dir():
         unfinished = data.with_name(data.name + ".part").is_dir()
         advice = "its preparation was not finished: run it again" if unfinished else made_by
