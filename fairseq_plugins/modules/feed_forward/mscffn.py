@@ -1,7 +1,7 @@
 """MSCFFN: small subspaces crossed by products (Tang & Yang, Findings of EMNLP 2023)."""
 
 import math
-from typing import List, Optional
+from typing import List, Optional, Type
 
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -9,6 +9,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError, nearest
+from fairseq_plugins.modules import kernels
 
 from .chunked_cross import ChunkedCross
 
@@ -43,7 +44,8 @@ class MSCFFN(nn.Module):
     Two exact forms of equations 7 to 9. The plain one is a batched product over all subspaces. The
     chunked one (`chunked_cross.py`) never holds L and C of all tokens. It is the faster one on a
     CPU for hundreds of tokens and more, and is chosen there; set `chunked` to True or False to
-    force one. TorchScript has the plain one.
+    force one. In half precision on a GPU with Triton a kernel takes its place (`modules/kernels/`).
+    TorchScript has the plain one.
 
     Args:
         embed_dim: d.
@@ -112,10 +114,8 @@ class MSCFFN(nn.Module):
         inner = self.in_proj(x).reshape(-1, self.embed_dim)
         if torch.jit.is_scripting():
             narrow = self._cross(inner)
-        elif self._is_chunked(inner):
-            narrow = self._cross_chunked(inner)
         else:
-            narrow = self._cross(inner)
+            narrow = self._cross_fast(inner)
         return self.out_proj(narrow).view(x.size())
 
     def _cross(self, inner: Tensor) -> Tensor:
@@ -128,8 +128,18 @@ class MSCFFN(nn.Module):
         narrow = torch.baddbmm(self.contract_bias, crossed, self.contract_weight)
         return narrow.transpose(0, 1).reshape(-1, self.embed_dim // 2)
 
-    def _cross_chunked(self, inner: Tensor) -> Tensor:
-        """The same function of the same random numbers, without the wide tensors."""
+    def _cross_fast(self, inner: Tensor) -> Tensor:
+        """The same, in the way that is the fastest for this input."""
+        if self._is_chunked(inner):
+            return self._cross_by(ChunkedCross, inner)
+        if self._has_kernel(inner):
+            from fairseq_plugins.modules.kernels.cross import KernelCross
+
+            return self._cross_by(KernelCross, inner)
+        return self._cross(inner)
+
+    def _cross_by(self, function: Type[torch.autograd.Function], inner: Tensor) -> Tensor:
+        """The same, without the wide tensors; on a CPU also of the same random numbers."""
         dropout = self.dropout_module
         keep, scale = None, 1.0
         if dropout.p > 0 and (dropout.training or dropout.apply_during_inference):
@@ -138,7 +148,7 @@ class MSCFFN(nn.Module):
             keep.bernoulli_(1 - dropout.p)
             scale = 1 / (1 - dropout.p) if dropout.p < 1 else 0.0
         # under autocast `inner` has another dtype than the weights
-        return ChunkedCross.apply(
+        return function.apply(
             inner,
             self.expand_weight.type_as(inner),
             self.expand_bias.type_as(inner),
@@ -153,6 +163,11 @@ class MSCFFN(nn.Module):
             return self.chunked
         on_cpu = inner.device.type == "cpu" and not torch.jit.is_tracing()
         return on_cpu and inner.size(0) >= CHUNK_FROM
+
+    def _has_kernel(self, inner: Tensor) -> bool:
+        if self.chunked is not None or torch.jit.is_tracing():
+            return False
+        return self.expand_weight.size(1) <= kernels.MAX_SUBSPACE and kernels.usable(inner)
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, subspaces={self.subspaces}, expansion={self.expansion}"

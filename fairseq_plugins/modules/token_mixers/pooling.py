@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_plugins.modules import kernels
+
 
 def pool(
     x: Tensor,
@@ -17,7 +19,8 @@ def pool(
     """``sum_t w_t x_t`` and ``sum_t w_t`` with ``w = keep * softmax_t(scaling * directions x_t)``.
 
     Outside TorchScript the gradient is written out in `Pool`: one product instead of the four
-    passes over x that automatic differentiation makes. The values are the same to the bit.
+    passes over x that automatic differentiation makes. The values are the same to the bit. In half
+    precision on a GPU with Triton a kernel does both (`modules/kernels/`).
 
     Args:
         x: T x B x d, finite.
@@ -32,8 +35,19 @@ def pool(
     """
     if torch.jit.is_scripting():
         return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
+    else:
+        return _pool_fast(x, directions, padding_mask, scaling, keep)
+
+
+def _pool_fast(
+    x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float, keep: Tensor
+) -> Tuple[Tensor, Tensor]:
     if torch.jit.is_tracing():
         return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
+    if x.size(2) <= kernels.MAX_POOLED and kernels.usable(x):
+        from fairseq_plugins.modules.kernels.pooling import KernelPool
+
+        return KernelPool.apply(x, directions, padding_mask, scaling, keep)
     return Pool.apply(x, directions, padding_mask, scaling, keep)
 
 
@@ -71,19 +85,21 @@ class Pool(torch.autograd.Function):
         keep: Tensor,
     ) -> Tuple[Tensor, Tensor]:
         weights = _weights(x, directions, padding_mask, scaling)
-        ctx.save_for_backward(x, directions, weights, keep)
+        ctx.save_for_backward(x, directions, padding_mask, weights, keep)
         ctx.scaling = scaling
         return _summarise(x, weights, keep)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Tuple[Optional[Tensor], ...]:
-        x, directions, weights, keep = ctx.saved_tensors
+        x, directions, padding_mask, weights, keep = ctx.saved_tensors
         directions_of = _batched(directions, x.size(1))
         keep = keep.permute(1, 2, 0)
         grad_weights = (torch.bmm(grad, x.permute(1, 2, 0)) + grad_sum).type_as(weights) * keep
         mean = (grad_weights * weights).sum(dim=-1, keepdim=True)
         grad_scores = (weights * (grad_weights - mean) * ctx.scaling).type_as(x)
+        if padding_mask is not None:
+            grad_scores = grad_scores.masked_fill(padding_mask.unsqueeze(1), 0.0)
         # x is read twice, by the scores and by the sum: both at once
         left = torch.cat([grad_scores, (weights * keep).type_as(x)], dim=1)
         grad_x = torch.empty_like(x)

@@ -1,0 +1,243 @@
+"""The middle of MSCFFN in one Triton kernel a direction. Not measured on a GPU yet.
+
+Equations 7 to 9 of the paper. L and C live in registers, block by block of their width; only I, the
+result and the weights are in device memory. Backward computes L again: one kernel goes over the
+tokens for the gradient of I, another over the width for the gradients of the weights, whose sums
+over parts of the tokens are added up afterwards, so that results do not depend on the order.
+"""
+
+# Triton's pointers have no Python type
+# mypy: disallow-incomplete-defs=False
+
+from typing import Any, Optional, Tuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+TOKENS = 64  # of a block
+WIDTH = 32  # of L and C at a time
+PARTS = 8  # into which the tokens are cut for the gradients of the weights
+
+
+@triton.jit
+def _wide(
+    inner, expand, bias, keep, tokens, rows, cols, pair, dim, size, width,
+    SIZE: tl.constexpr, HAS_KEEP: tl.constexpr,
+):  # fmt: skip
+    """I_1, I_2, relu(L_1) where kept, L_2, and both W_I, for a block of tokens and of the width."""
+    feature = tl.arange(0, SIZE)
+    at = rows[:, None] * dim + 2 * pair * size + feature[None, :]
+    real = (rows[:, None] < tokens) & (feature[None, :] < size)
+    i_1 = tl.load(inner + at, mask=real, other=0.0)
+    i_2 = tl.load(inner + at + size, mask=real, other=0.0)
+    at = 2 * pair * size * width + feature[:, None] * width + cols[None, :]
+    real = (feature[:, None] < size) & (cols[None, :] < width)
+    w_1 = tl.load(expand + at, mask=real, other=0.0)
+    w_2 = tl.load(expand + at + size * width, mask=real, other=0.0)
+    b_1 = tl.load(bias + 2 * pair * width + cols, mask=cols < width, other=0.0).to(tl.float32)
+    b_2 = tl.load(bias + (2 * pair + 1) * width + cols, mask=cols < width, other=0.0)
+    first = tl.dot(i_1, w_1, input_precision="ieee") + b_1[None, :]
+    second = tl.dot(i_2, w_2, input_precision="ieee") + b_2.to(tl.float32)[None, :]
+    first = tl.where(first <= 0, 0.0, first)  # NaN stays
+    if HAS_KEEP:
+        at = pair.to(tl.int64) * tokens * width + rows[:, None] * width + cols[None, :]
+        real = (rows[:, None] < tokens) & (cols[None, :] < width)
+        first = tl.where(tl.load(keep + at, mask=real, other=0) != 0, first, 0.0)
+    return i_1, i_2, first, second, w_1, w_2
+
+
+@triton.jit
+def _forward(
+    inner, expand, expand_bias, contract, contract_bias, keep, out,
+    tokens, scale, dim, size, width,
+    SIZE: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr, HAS_KEEP: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
+    pair = tl.program_id(1)
+    feature = tl.arange(0, SIZE)
+    total = tl.zeros((TOKENS, SIZE), dtype=tl.float32)
+    for start in range(0, width, WIDTH):
+        cols = start + tl.arange(0, WIDTH)
+        _, _, first, second, _, _ = _wide(
+            inner, expand, expand_bias, keep, tokens, rows, cols, pair, dim, size, width,
+            SIZE, HAS_KEEP,
+        )  # fmt: skip
+        at = pair * width * size + cols[:, None] * size + feature[None, :]
+        real = (cols[:, None] < width) & (feature[None, :] < size)
+        w_c = tl.load(contract + at, mask=real, other=0.0)
+        total += tl.dot((first * second).to(w_c.dtype), w_c, input_precision="ieee")
+    b_c = tl.load(contract_bias + pair * size + feature, mask=feature < size, other=0.0)
+    total = total * scale + b_c.to(tl.float32)[None, :]
+    at = rows[:, None] * (dim // 2) + pair * size + feature[None, :]
+    real = (rows[:, None] < tokens) & (feature[None, :] < size)
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def _gradients(
+    inner, expand, expand_bias, contract, keep, grad, tokens, scale, rows, cols, pair,
+    dim, size, width, SIZE: tl.constexpr, HAS_KEEP: tl.constexpr,
+):  # fmt: skip
+    """I_1, I_2, C_j, both W_I, and the gradients of the result, L_1 and L_2, for a block."""
+    i_1, i_2, first, second, w_1, w_2 = _wide(
+        inner, expand, expand_bias, keep, tokens, rows, cols, pair, dim, size, width,
+        SIZE, HAS_KEEP,
+    )  # fmt: skip
+    feature = tl.arange(0, SIZE)
+    at = pair * width * size + cols[None, :] * size + feature[:, None]
+    real = (cols[None, :] < width) & (feature[:, None] < size)
+    w_c = tl.load(contract + at, mask=real, other=0.0)  # its transpose
+    at = rows[:, None] * (dim // 2) + pair * size + feature[None, :]
+    real = (rows[:, None] < tokens) & (feature[None, :] < size)
+    g = tl.load(grad + at, mask=real, other=0.0)
+    g_c = tl.dot(g, w_c, input_precision="ieee") * scale
+    g_1 = tl.where(first <= 0, 0.0, g_c * second)
+    return i_1, i_2, first * second, w_1, w_2, g, g_1, g_c * first
+
+
+@triton.jit
+def _backward_inner(
+    inner, expand, expand_bias, contract, keep, grad, out, tokens, scale, dim, size, width,
+    SIZE: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr, HAS_KEEP: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
+    pair = tl.program_id(1)
+    total_1 = tl.zeros((TOKENS, SIZE), dtype=tl.float32)
+    total_2 = tl.zeros((TOKENS, SIZE), dtype=tl.float32)
+    for start in range(0, width, WIDTH):
+        cols = start + tl.arange(0, WIDTH)
+        _, _, _, w_1, w_2, _, g_1, g_2 = _gradients(
+            inner, expand, expand_bias, contract, keep, grad, tokens, scale, rows, cols, pair,
+            dim, size, width, SIZE, HAS_KEEP,
+        )  # fmt: skip
+        total_1 += tl.dot(g_1.to(w_1.dtype), tl.trans(w_1), input_precision="ieee")
+        total_2 += tl.dot(g_2.to(w_2.dtype), tl.trans(w_2), input_precision="ieee")
+    feature = tl.arange(0, SIZE)
+    at = rows[:, None] * dim + 2 * pair * size + feature[None, :]
+    real = (rows[:, None] < tokens) & (feature[None, :] < size)
+    tl.store(out + at, total_1.to(out.dtype.element_ty), mask=real)
+    tl.store(out + at + size, total_2.to(out.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def _backward_weights(
+    inner, expand, expand_bias, contract, keep, grad,
+    grad_expand, grad_expand_bias, grad_contract,
+    tokens, tokens_of_part, scale, dim, size, width, subspaces,
+    SIZE: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr, HAS_KEEP: tl.constexpr,
+):  # fmt: skip
+    cols = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    pair = tl.program_id(1)
+    part = tl.program_id(2)
+    total_1 = tl.zeros((SIZE, WIDTH), dtype=tl.float32)
+    total_2 = tl.zeros((SIZE, WIDTH), dtype=tl.float32)
+    total_c = tl.zeros((WIDTH, SIZE), dtype=tl.float32)
+    bias_1 = tl.zeros((WIDTH,), dtype=tl.float32)
+    bias_2 = tl.zeros((WIDTH,), dtype=tl.float32)
+    for start in range(0, tokens_of_part, TOKENS):
+        rows = part.to(tl.int64) * tokens_of_part + start + tl.arange(0, TOKENS)
+        i_1, i_2, c, _, _, g, g_1, g_2 = _gradients(
+            inner, expand, expand_bias, contract, keep, grad, tokens, scale, rows, cols, pair,
+            dim, size, width, SIZE, HAS_KEEP,
+        )  # fmt: skip
+        # rows past the end have no gradient: I and the result's were loaded as zeros
+        total_1 += tl.dot(tl.trans(i_1), g_1.to(i_1.dtype), input_precision="ieee")
+        total_2 += tl.dot(tl.trans(i_2), g_2.to(i_2.dtype), input_precision="ieee")
+        total_c += tl.dot(tl.trans(c.to(g.dtype)), g, input_precision="ieee")
+        bias_1 += tl.sum(g_1, axis=0)
+        bias_2 += tl.sum(g_2, axis=0)
+    feature = tl.arange(0, SIZE)
+    at = (part * subspaces + 2 * pair) * size * width + feature[:, None] * width + cols[None, :]
+    real = (feature[:, None] < size) & (cols[None, :] < width)
+    tl.store(grad_expand + at, total_1, mask=real)
+    tl.store(grad_expand + at + size * width, total_2, mask=real)
+    at = (part * (subspaces // 2) + pair) * width * size
+    at = at + cols[:, None] * size + feature[None, :]
+    real = (cols[:, None] < width) & (feature[None, :] < size)
+    tl.store(grad_contract + at, total_c * scale, mask=real)
+    at = (part * subspaces + 2 * pair) * width + cols
+    tl.store(grad_expand_bias + at, bias_1, mask=cols < width)
+    tl.store(grad_expand_bias + at + width, bias_2, mask=cols < width)
+
+
+class KernelCross(torch.autograd.Function):
+    """Arguments and result of `feed_forward.chunked_cross.ChunkedCross`; not in float64."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inner: Tensor,
+        expand_weight: Tensor,
+        expand_bias: Tensor,
+        contract_weight: Tensor,
+        contract_bias: Tensor,
+        keep: Optional[Tensor],
+        scale: float,
+    ) -> Tensor:
+        inner, expand_weight = inner.contiguous(), expand_weight.contiguous()
+        contract_weight = contract_weight.contiguous()
+        ctx.save_for_backward(inner, expand_weight, expand_bias, contract_weight, keep)
+        ctx.scale = scale
+        tokens, dim = inner.shape
+        pairs, width, size = contract_weight.shape
+        out = inner.new_empty(tokens, pairs * size)
+        if tokens > 0:
+            _forward[(triton.cdiv(tokens, TOKENS), pairs)](
+                inner, expand_weight, expand_bias.contiguous(),
+                contract_weight, contract_bias.contiguous(), inner if keep is None else keep, out,
+                tokens, scale, dim, size, width,
+                **_blocks(size, keep),
+            )  # fmt: skip
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        inner, expand_weight, expand_bias, contract_weight, keep = ctx.saved_tensors
+        tokens, dim = inner.shape
+        pairs, width, size = contract_weight.shape
+        grad = grad.contiguous()
+        grad_inner = torch.empty_like(inner)
+        parts = min(PARTS, max(1, triton.cdiv(tokens, TOKENS)))
+        tokens_of_part = triton.cdiv(triton.cdiv(tokens, parts), TOKENS) * TOKENS
+
+        def sums(weight: Tensor) -> Tensor:
+            return weight.new_zeros((parts, *weight.shape), dtype=torch.float32)
+
+        grad_expand, grad_bias = sums(expand_weight), sums(expand_bias)
+        grad_contract = sums(contract_weight)
+        common = (
+            inner, expand_weight, expand_bias.contiguous(), contract_weight,
+            inner if keep is None else keep, grad,
+        )  # fmt: skip
+        if tokens > 0:
+            _backward_inner[(triton.cdiv(tokens, TOKENS), pairs)](
+                *common, grad_inner, tokens, ctx.scale, dim, size, width, **_blocks(size, keep)
+            )
+            _backward_weights[(triton.cdiv(width, WIDTH), pairs, parts)](
+                *common, grad_expand, grad_bias, grad_contract,
+                tokens, tokens_of_part, ctx.scale, dim, size, width, 2 * pairs,
+                **_blocks(size, keep),
+            )  # fmt: skip
+        grad_contract_bias = grad.sum(dim=0, dtype=torch.float32).view(pairs, 1, size)
+        return (
+            grad_inner,
+            grad_expand.sum(dim=0).type_as(expand_weight),
+            grad_bias.sum(dim=0).type_as(expand_bias),
+            grad_contract.sum(dim=0).type_as(contract_weight),
+            grad_contract_bias.type_as(expand_bias),
+            None,
+            None,
+        )
+
+
+def _blocks(size: int, keep: Optional[Tensor]) -> Any:
+    return {
+        "SIZE": max(16, triton.next_power_of_2(size)),
+        "TOKENS": TOKENS,
+        "WIDTH": WIDTH,
+        "HAS_KEEP": keep is not None,
+    }

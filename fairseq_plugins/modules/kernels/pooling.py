@@ -1,0 +1,207 @@
+"""Fastformer's pooled summaries, x read once a direction, in Triton. Not measured on a GPU yet.
+
+A program takes one part of one sentence: the scores of all heads, a running softmax, and the
+weighted sum of the rows that it has at hand. Parts are put together afterwards, as flash decoding
+does. Backward finds the weights again from the saved maximum and total; the mean that softmax's
+gradient needs is known before, as it is the summary times its own gradient.
+"""
+
+# Triton's pointers have no Python type
+# mypy: disallow-incomplete-defs=False
+
+from typing import Any, Optional, Tuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+TIMES = 16  # positions at a time
+PART = 256  # positions of one program
+
+
+@triton.jit
+def _scores(
+    x, directions, mask, bsz, length, dim, heads, stride_t, stride_b, direction_stride, scaling,
+    b, times, HEADS: tl.constexpr, DIM: tl.constexpr, HAS_MASK: tl.constexpr,
+):  # fmt: skip
+    """Rows of x, the directions, scaled scores with -inf past the end, and the padding mask."""
+    head = tl.arange(0, HEADS)
+    feature = tl.arange(0, DIM)
+    at = times[:, None].to(tl.int64) * stride_t + b * stride_b + feature[None, :]
+    real = (times[:, None] < length) & (feature[None, :] < dim)
+    rows = tl.load(x + at, mask=real, other=0.0)
+    at = b * direction_stride + head[:, None] * dim + feature[None, :]
+    real = (head[:, None] < heads) & (feature[None, :] < dim)
+    to = tl.load(directions + at, mask=real, other=0.0)
+    scores = tl.dot(to, tl.trans(rows), input_precision="ieee") * scaling
+    padded = tl.zeros(times.shape, dtype=tl.int1)
+    if HAS_MASK:
+        padded = tl.load(mask + b * length + times, mask=times < length, other=0) != 0
+        # finite, so that a sentence of padding alone has finite weights
+        scores = tl.where(padded[None, :], -3e38, scores)
+    scores = tl.where(times[None, :] < length, scores, float("-inf"))
+    return rows, to, scores, padded
+
+
+@triton.jit
+def _forward(
+    x, directions, mask, keep, out, out_sum, out_max, out_total,
+    bsz, length, dim, heads, stride_t, stride_b, direction_stride, scaling,
+    HEADS: tl.constexpr, DIM: tl.constexpr, TIMES: tl.constexpr, PART: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    part = tl.program_id(1)
+    head = tl.arange(0, HEADS)
+    feature = tl.arange(0, DIM)
+    largest = tl.full((HEADS,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((HEADS,), dtype=tl.float32)
+    kept = tl.zeros((HEADS,), dtype=tl.float32)
+    summary = tl.zeros((HEADS, DIM), dtype=tl.float32)
+    for start in range(part * PART, min(length, (part + 1) * PART), TIMES):
+        times = start + tl.arange(0, TIMES)
+        rows, _, scores, _ = _scores(
+            x, directions, mask, bsz, length, dim, heads, stride_t, stride_b, direction_stride,
+            scaling, b, times, HEADS, DIM, HAS_MASK,
+        )  # fmt: skip
+        larger = tl.maximum(largest, tl.max(scores, axis=1))
+        shrink = tl.exp(largest - larger)
+        weights = tl.exp(scores - larger[:, None])
+        total = total * shrink + tl.sum(weights, axis=1)
+        at = (times[None, :].to(tl.int64) * bsz + b) * heads + head[:, None]
+        real = (times[None, :] < length) & (head[:, None] < heads)
+        weights = weights * tl.load(keep + at, mask=real, other=0.0)
+        kept = kept * shrink + tl.sum(weights, axis=1)
+        summary = summary * shrink[:, None]
+        summary += tl.dot(weights.to(rows.dtype), rows, input_precision="ieee")
+        largest = larger
+    at = (part.to(tl.int64) * bsz + b) * heads + head
+    tl.store(out_max + at, largest, mask=head < heads)
+    tl.store(out_total + at, total, mask=head < heads)
+    tl.store(out_sum + at, kept, mask=head < heads)
+    real = (head[:, None] < heads) & (feature[None, :] < dim)
+    tl.store(out + at[:, None] * dim + feature[None, :], summary, mask=real)
+
+
+@triton.jit
+def _backward(
+    x, directions, mask, keep, maximum, softmax_total, grad, grad_sum, mean,
+    grad_x, grad_directions,
+    bsz, length, dim, heads, stride_t, stride_b, direction_stride, scaling,
+    HEADS: tl.constexpr, DIM: tl.constexpr, TIMES: tl.constexpr, PART: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    part = tl.program_id(1)
+    head = tl.arange(0, HEADS)
+    feature = tl.arange(0, DIM)
+    of_head = b * heads + head
+    maximum_h = tl.load(maximum + of_head, mask=head < heads, other=0.0)
+    total_h = tl.load(softmax_total + of_head, mask=head < heads, other=1.0)
+    grad_sum_h = tl.load(grad_sum + of_head, mask=head < heads, other=0.0).to(tl.float32)
+    mean_h = tl.load(mean + of_head, mask=head < heads, other=0.0)
+    at = of_head[:, None] * dim + feature[None, :]
+    real_summary = (head[:, None] < heads) & (feature[None, :] < dim)
+    grad_h = tl.load(grad + at, mask=real_summary, other=0.0)
+    total = tl.zeros((HEADS, DIM), dtype=tl.float32)
+    for start in range(part * PART, min(length, (part + 1) * PART), TIMES):
+        times = start + tl.arange(0, TIMES)
+        rows, to, scores, padded = _scores(
+            x, directions, mask, bsz, length, dim, heads, stride_t, stride_b, direction_stride,
+            scaling, b, times, HEADS, DIM, HAS_MASK,
+        )  # fmt: skip
+        weights = tl.exp(scores - maximum_h[:, None]) / total_h[:, None]
+        at = (times[None, :].to(tl.int64) * bsz + b) * heads + head[:, None]
+        real = (times[None, :] < length) & (head[:, None] < heads)
+        kept = tl.load(keep + at, mask=real, other=0.0)
+        grad_weights = tl.dot(grad_h, tl.trans(rows), input_precision="ieee")
+        grad_weights = (grad_weights + grad_sum_h[:, None]) * kept
+        grad_scores = weights * (grad_weights - mean_h[:, None]) * scaling
+        # the score of padding is a constant, also where all is padding and its weight is not zero
+        grad_scores = tl.where(real & (padded[None, :] == 0), grad_scores, 0.0).to(rows.dtype)
+        grad_rows = tl.dot(tl.trans(grad_scores), to, input_precision="ieee")
+        kept_weights = (weights * kept).to(rows.dtype)
+        grad_rows += tl.dot(tl.trans(kept_weights), grad_h, input_precision="ieee")
+        at = (times[:, None].to(tl.int64) * bsz + b) * dim + feature[None, :]
+        real = (times[:, None] < length) & (feature[None, :] < dim)
+        tl.store(grad_x + at, grad_rows.to(grad_x.dtype.element_ty), mask=real)
+        total += tl.dot(grad_scores, rows, input_precision="ieee")
+    at = (part.to(tl.int64) * bsz + b) * heads + head
+    tl.store(grad_directions + at[:, None] * dim + feature[None, :], total, mask=real_summary)
+
+
+class KernelPool(torch.autograd.Function):
+    """Arguments and result of `token_mixers.pooling.pool`; not in float64."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        directions: Tensor,
+        padding_mask: Optional[Tensor],
+        scaling: float,
+        keep: Tensor,
+    ) -> Tuple[Tensor, Tensor]:
+        x = x if x.stride(-1) == 1 else x.contiguous()
+        directions, keep = directions.contiguous(), keep.contiguous()
+        mask = None if padding_mask is None else padding_mask.contiguous()
+        length, bsz, dim = x.shape
+        heads = directions.size(-2)
+        parts = triton.cdiv(length, PART)
+        sums = torch.empty(parts, bsz, heads, dim, dtype=torch.float32, device=x.device)
+        kept, largest, total = torch.empty(
+            3, parts, bsz, heads, dtype=torch.float32, device=x.device
+        ).unbind()
+        _forward[(bsz, parts)](
+            x, directions, x if mask is None else mask, keep, sums, kept, largest, total,
+            *_sizes(x, directions), scaling, **_blocks(dim, heads, mask),
+        )  # fmt: skip
+        # not one logarithm: beside the -3e38 of padding alone it would be lost
+        maximum = largest.amax(dim=0)  # B x h
+        share = torch.exp(largest - maximum)
+        total = (total * share).sum(dim=0)
+        share = share / total
+        summary = (sums * share.unsqueeze(-1)).sum(dim=0).type_as(x)
+        weight = (kept * share).sum(dim=0).unsqueeze(-1).type_as(x)
+        ctx.save_for_backward(x, directions, mask, keep, maximum, total, summary, weight)
+        ctx.scaling = scaling
+        return summary, weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Tuple[Optional[Tensor], ...]:
+        x, directions, mask, keep, maximum, total, summary, weight = ctx.saved_tensors
+        length, bsz, dim = x.shape
+        heads = directions.size(-2)
+        grad, grad_sum = grad.contiguous(), grad_sum.contiguous()
+        mean = (grad.float() * summary.float()).sum(dim=-1)
+        mean = mean + grad_sum.float().squeeze(-1) * weight.float().squeeze(-1)
+        grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        parts = triton.cdiv(length, PART)
+        grad_directions = torch.empty(parts, bsz, heads, dim, dtype=torch.float32, device=x.device)
+        _backward[(bsz, parts)](
+            x, directions, x if mask is None else mask, keep, maximum, total, grad, grad_sum,
+            mean, grad_x, grad_directions,
+            *_sizes(x, directions), ctx.scaling, **_blocks(dim, heads, mask),
+        )  # fmt: skip
+        over = (0, 1) if directions.dim() == 2 else (0,)
+        return grad_x, grad_directions.sum(dim=over).type_as(directions), None, None, None
+
+
+def _sizes(x: Tensor, directions: Tensor) -> Tuple[int, ...]:
+    length, bsz, dim = x.shape
+    heads = directions.size(-2)
+    step = heads * dim if directions.dim() == 3 else 0
+    return bsz, length, dim, heads, x.stride(0), x.stride(1), step
+
+
+def _blocks(dim: int, heads: int, mask: Optional[Tensor]) -> Any:
+    return {
+        "HEADS": max(16, triton.next_power_of_2(heads)),
+        "DIM": max(16, triton.next_power_of_2(dim)),
+        "TIMES": TIMES,
+        "PART": PART,
+        "HAS_MASK": mask is not None,
+    }
