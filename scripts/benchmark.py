@@ -84,7 +84,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print(note)
     print("\n" + results.markdown(report))
     if args.json:
-        arguments = {name: value for name, value in vars(args).items() if name != "command"}
+        own = ("command", "json", "plot")
+        arguments = {name: value for name, value in vars(args).items() if name not in own}
         results.write_json(args.json, args.command, arguments, where, report)
     return 0
 
