@@ -1,5 +1,6 @@
 """Training criterions that fairseq lacks. Importing this registers them."""
 
+from .label_smoothed_cross_entropy_fused import LabelSmoothedCrossEntropyFused
 from .label_smoothed_cross_entropy_rdrop import LabelSmoothedCrossEntropyRDrop
 
-__all__ = ["LabelSmoothedCrossEntropyRDrop"]
+__all__ = ["LabelSmoothedCrossEntropyFused", "LabelSmoothedCrossEntropyRDrop"]

@@ -24,6 +24,7 @@ from fairseq_plugins.modules.token_mixers import (
     TOKEN_MIXERS,
 )
 
+TRAINING_PATHS = ("auto", "fast", "plain")
 MSCFFN_SUBSPACES = 12  # the paper's n, where the dimensions allow it
 
 
@@ -106,6 +107,15 @@ class EfficientTransformerOptions(FairseqDataclass):
     mscffn_expansion: int = field(
         default=6, metadata={"help": "m, how much wider an MSCFFN's inner layer is (default: 6)"}
     )
+    training_path: ChoiceEnum(list(TRAINING_PATHS)) = field(  # type: ignore[valid-type]
+        default="auto",
+        metadata={
+            "help": "how training computes the same model: plain, as fairseq does, or fast, where "
+            "the decoder computes real target positions alone and dropout on a CPU has a cheaper "
+            "random stream. Default: auto, fast where any choice differs from the Transformer's "
+            "and no option of fairseq's stands against it, else plain"
+        },
+    )
 
 
 class LayerPlan(NamedTuple):
@@ -133,6 +143,7 @@ class ModelPlan(NamedTuple):
     decoder_ffn: str
     mscffn_subspaces: Optional[int]  # None where no layer has an MSCFFN
     mscffn_expansion: int
+    fast_training: bool
 
 
 def fill_defaults(args: Any) -> None:
@@ -261,6 +272,7 @@ def plan_model(args: Any) -> ModelPlan:
         decoder_ffn=str(args.decoder_ffn),
         mscffn_subspaces=_choose_subspaces(args, layers),
         mscffn_expansion=args.mscffn_expansion,
+        fast_training=_choose_fast_training(args, blocks),
     )
 
 
@@ -368,6 +380,39 @@ def _choose_subspaces(args: Any, layers: List[LayerPlan]) -> Optional[int]:
             f"{nearest(args.mscffn_subspaces, allowed)}"
         )
     return args.mscffn_subspaces
+
+
+def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
+    if args.training_path == "plain":
+        return False
+    obstacles = [
+        "--" + name.replace("_", "-")
+        for name in (
+            "quant_noise_pq",
+            "quant_noise_scalar",
+            "cross_self_attention",
+            "decoder_xformers_att_config",
+            "encoder_xformers_att_config",
+            "offload_activations",
+            "base_layers",
+            "scale_attn",
+            "scale_fc",
+            "scale_heads",
+            "scale_resids",
+        )
+        if getattr(args, name, None)
+    ]
+    if args.training_path == "fast" and obstacles:
+        raise ConfigurationError(
+            f"--training-path fast does not compute what {', '.join(obstacles)} asks for: use "
+            "--training-path auto or plain, or leave the other out"
+        )
+    like_transformer = (
+        len(blocks) == 1
+        and args.encoder_token_mixer == "softmax"
+        and args.encoder_ffn == args.decoder_ffn == "standard"
+    )
+    return args.training_path == "fast" or not (obstacles or like_transformer)
 
 
 def _check_quant_noise(args: Any, layers: List[LayerPlan]) -> None:

@@ -32,9 +32,17 @@ from fairseq_plugins.modules.compression import (
     upsample,
 )
 from fairseq_plugins.modules.decoder_layer import DecoderLayer
+from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.encoder_layer import EncoderLayer
 from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward
 from fairseq_plugins.modules.layer_drop import BlockLayerDropModuleList
+from fairseq_plugins.modules.packed_decoder import (
+    Memory,
+    Packing,
+    can_pack,
+    pack_memory,
+    packed_layer,
+)
 from fairseq_plugins.modules.token_mixers import Fastformer, SoftmaxAttention
 
 from .config import (
@@ -108,6 +116,8 @@ class EfficientTransformerModel(TransformerModel):
             del args.plan  # checkpoints keep the options, and the plan follows from them
         # and the vectors: they must not need the files again
         stored.encoder_embed_path = stored.decoder_embed_path = None
+        if plan.fast_training:
+            use_fast_dropout(model)
         return model
 
     @classmethod
@@ -138,7 +148,7 @@ class EfficientTransformerModel(TransformerModel):
     def build_decoder(
         cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding
     ) -> TransformerDecoderBase:
-        if cfg.plan.decoder_ffn == "standard":
+        if cfg.plan.decoder_ffn == "standard" and not cfg.plan.fast_training:
             return TransformerModelBase.build_decoder(cfg, tgt_dict, embed_tokens)
         return Decoder(cfg, tgt_dict, embed_tokens, cfg.plan)
 
@@ -298,7 +308,11 @@ class Encoder(TransformerEncoderBase):
 
 
 class Decoder(TransformerDecoderBase):
-    """fairseq's decoder with another feed-forward network in each layer.
+    """fairseq's decoder, with another feed-forward network in each layer where the plan has one.
+
+    With the plan's `fast_training`, training to predict each next token computes real target
+    positions alone (see `packed_decoder`). Features at padding are then zero, "attn" is zero at
+    padding, and "inner_states" is empty. Everything else is fairseq's own forward.
 
     Args:
         cfg: fairseq's TransformerConfig.
@@ -310,12 +324,81 @@ class Decoder(TransformerDecoderBase):
         self.plan = plan  # the parent's constructor asks for the layers
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
         del self.plan
+        layers = self.get_submodule("layers").children()
+        # a layer wrapped to be sharded over processes is not one of these
+        self.packs = plan.fast_training and all(can_pack(layer) for layer in layers)
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
+        if self.plan.decoder_ffn == "standard":
+            return super().build_decoder_layer(cfg, no_encoder_attn)
         build_ffn: Callable[[], nn.Module] = lambda: build_feed_forward(  # noqa: E731
             cfg, self.plan, "decoder", cfg.decoder.embed_dim, cfg.decoder.ffn_embed_dim
         )
         return wrap_layer(DecoderLayer(cfg, build_ffn, no_encoder_attn), cfg)
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+        """As fairseq's: features of B x T x C, and a dictionary of "attn" and "inner_states"."""
+        if not torch.jit.is_scripting():
+            one_by_one = incremental_state is not None or full_context_alignment
+            if self.packs and self.training and not one_by_one:
+                return self.extract_packed_features(
+                    prev_output_tokens, encoder_out, alignment_layer, alignment_heads
+                )
+        return self.extract_features_scriptable(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
+
+    @torch.jit.unused
+    def extract_packed_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+        """`extract_features` on real target positions alone."""
+        if alignment_layer is None:
+            alignment_layer = self.num_layers - 1
+        memory: Optional[Memory] = None
+        if encoder_out is not None and len(encoder_out["encoder_out"]) > 0:
+            masks = encoder_out["encoder_padding_mask"]
+            memory = pack_memory(encoder_out["encoder_out"][0], masks[0] if masks else None)
+        packing = Packing(prev_output_tokens.ne(self.padding_idx))
+
+        x = self.embed_scale * self.embed_tokens(prev_output_tokens.reshape(-1)[packing.index])
+        if self.project_in_dim is not None:
+            x = self.project_in_dim(x)
+        if self.embed_positions is not None:
+            positions = self.embed_positions(prev_output_tokens)
+            x = x + packing.pack(positions.expand(*prev_output_tokens.shape, -1))
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        x = self.dropout_module(x)
+
+        attn: Optional[Tensor] = None
+        for idx, layer in enumerate(self.layers):
+            x, weights = packed_layer(layer, x, packing, memory, idx == alignment_layer)
+            if weights is not None:
+                attn = weights[:alignment_heads].mean(dim=0)
+
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        if self.project_out_dim is not None:
+            x = self.project_out_dim(x)
+        return packing.unpack(x), {"attn": [attn], "inner_states": []}
 
 
 def build_feed_forward(

@@ -1,0 +1,261 @@
+"""Decoder layers on real target positions alone, for training.
+
+fairseq computes a decoder on B x T positions, padding included. Here all that works on single
+positions (projections, feed-forward network, LayerNorm, dropout, residuals) sees the N real ones,
+N x C, and only the attention products are taken in B sentences of equal width. The layers are
+fairseq's own with their weights; what differs is the order of additions.
+"""
+
+import math
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor, nn
+
+
+class Packing:
+    """Where the real positions of a batch are.
+
+    Args:
+        real: B x T, True at real positions, wherever padding is.
+    """
+
+    def __init__(self, real: Tensor):
+        self.real = real
+        self.batch, self.length = real.shape
+        lengths = real.sum(dim=1, keepdim=True)  # B x 1
+        self.width = int(lengths.max())
+        self.rank = (real.cumsum(dim=1) - 1).clamp_(min=0)  # B x T, place among the real ones
+        self.index = real.reshape(-1).nonzero().squeeze(1)  # N, of the batch
+        rows = torch.arange(self.batch, device=real.device).unsqueeze(1) * self.width
+        self.grid_index = (self.rank + rows).reshape(-1)[self.index]  # N, of the grid
+        self.grid_padding = torch.arange(self.width, device=real.device) >= lengths  # B x width
+        self.full = self.index.numel() == self.batch * self.width
+
+    def pack(self, x: Tensor) -> Tensor:
+        """B x T x C -> N x C."""
+        return _Take.apply(x.reshape(-1, x.size(-1)), self.index)
+
+    def unpack(self, rows: Tensor) -> Tensor:
+        """N x C -> B x T x C with zeros at padding."""
+        x = _Put.apply(rows, self.index, self.batch * self.length)
+        return x.view(self.batch, self.length, -1)
+
+    def to_grid(self, rows: Tensor) -> Tensor:
+        """N x C -> B x width x C: sentences from the start of each row, then zeros."""
+        if not self.full:
+            rows = _Put.apply(rows, self.grid_index, self.batch * self.width)
+        return rows.view(self.batch, self.width, -1)
+
+    def from_grid(self, grid: Tensor) -> Tensor:
+        """B x width x C -> N x C."""
+        grid = grid.reshape(self.batch * self.width, -1)
+        return grid if self.full else _Take.apply(grid, self.grid_index)
+
+
+class _Take(torch.autograd.Function):
+    """Different rows of a matrix; index_select's own gradient would add them one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.size = x.size(0)
+        return x.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        (index,) = ctx.saved_tensors
+        return _Put.apply(grad, index, ctx.size), None
+
+
+class _Put(torch.autograd.Function):
+    """The opposite: rows of a matrix of `size` rows, the others zero."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(index)
+        return rows.new_zeros(size, rows.size(1)).index_copy_(0, index, rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        (index,) = ctx.saved_tensors
+        return _Take.apply(grad, index), None, None
+
+
+class Memory(NamedTuple):
+    """The encoder's output: its real positions, N' x C, and where they are."""
+
+    rows: Tensor
+    packing: Packing
+
+
+def pack_memory(encoder_out: Tensor, padding_mask: Optional[Tensor]) -> Memory:
+    """Of T' x B x C and a mask of B x T', True at padding, or None."""
+    x = encoder_out.transpose(0, 1)
+    if padding_mask is None:
+        padding_mask = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+    packing = Packing(~padding_mask.bool())
+    return Memory(packing.pack(x), packing)
+
+
+def can_pack(layer: nn.Module) -> bool:
+    """Whether `packed_layer` computes what this layer does."""
+    if not isinstance(layer, TransformerDecoderLayerBase) or layer.cross_self_attention:
+        return False
+    options = ("c_attn", "attn_ln", "ffn_layernorm", "w_resid")
+    if any(getattr(layer, option, None) is not None for option in options):
+        return False
+    attentions = [layer.self_attn] + ([] if layer.encoder_attn is None else [layer.encoder_attn])
+    return all(
+        attention.bias_k is None
+        and not attention.add_zero_attn
+        and not getattr(attention, "use_xformers", False)
+        for attention in attentions
+    )
+
+
+def packed_layer(
+    layer: TransformerDecoderLayerBase,
+    x: Tensor,
+    packing: Packing,
+    memory: Optional[Memory],
+    need_weights: bool = False,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """The layer's forward in training, left to right.
+
+    Activations are recomputed in backward where fairseq's `checkpoint_wrapper` asks for it.
+
+    Args:
+        layer: one that `can_pack`.
+        x: N x d, the real target positions.
+        memory: of the encoder, or None.
+        need_weights: whether to return the weights of cross-attention.
+
+    Returns:
+        N x d, and h x B x T x T' in the layout of the batches, zero at padding, or None.
+    """
+    rows = None if memory is None else memory.rows
+    source = None if memory is None else memory.packing
+
+    def run(x: Tensor, rows: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
+        return _run(layer, x, packing, rows, source, need_weights)
+
+    if hasattr(layer, "precheckpoint_forward"):
+        return checkpoint_wrapper(SimpleNamespace(forward=run)).forward(x, rows)
+    return run(x, rows)
+
+
+def _run(
+    layer: TransformerDecoderLayerBase,
+    x: Tensor,
+    packing: Packing,
+    memory: Optional[Tensor],
+    source: Optional[Packing],
+    need_weights: bool,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    pre_norm, dropout = layer.normalize_before, layer.dropout_module
+    residual = x
+    if pre_norm:
+        x = layer.self_attn_layer_norm(x)
+    x, weights = _attend(layer.self_attn, x, packing, x, packing, causal=True)
+    x = residual + dropout(x)
+    if not pre_norm:
+        x = layer.self_attn_layer_norm(x)
+
+    if layer.encoder_attn is not None and memory is not None and source is not None:
+        residual = x
+        if pre_norm:
+            x = layer.encoder_attn_layer_norm(x)
+        x, weights = _attend(
+            layer.encoder_attn, x, packing, memory, source, need_weights=need_weights
+        )
+        x = residual + dropout(x)
+        if not pre_norm:
+            x = layer.encoder_attn_layer_norm(x)
+
+    residual = x
+    if pre_norm:
+        x = layer.final_layer_norm(x)
+    x = layer.activation_dropout_module(layer.activation_fn(layer.fc1(x)))
+    x = residual + dropout(layer.fc2(x))
+    if not pre_norm:
+        x = layer.final_layer_norm(x)
+    return x, weights
+
+
+def _attend(
+    attention: MultiheadAttention,
+    x: Tensor,
+    packing: Packing,
+    memory: Tensor,
+    source: Packing,
+    causal: bool = False,
+    need_weights: bool = False,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    def heads(rows: Tensor, at: Packing) -> Tensor:
+        grid = at.to_grid(rows)
+        return grid.view(at.batch, at.width, attention.num_heads, -1).transpose(1, 2)
+
+    query = heads(attention.q_proj(x), packing)  # B x h x T x s
+    key = heads(attention.k_proj(memory), source)
+    value = heads(attention.v_proj(memory), source)
+    mask: Optional[Tensor] = None
+    if not causal and not source.full:
+        # causal attention from the start of each row never reads the padding at its end
+        mask = source.grid_padding[:, None, None, :]
+    p = attention.dropout_module.p
+    if need_weights or not _use_fused(query, p):
+        mixed, weights = _attend_plainly(query, key, value, mask, causal, attention.dropout_module)
+    else:
+        allowed = None if mask is None else ~mask
+        mixed = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=allowed, dropout_p=p, is_causal=causal
+        )
+    mixed = mixed.transpose(1, 2).reshape(packing.batch, packing.width, -1)
+    out = attention.out_proj(packing.from_grid(mixed))
+    if not need_weights:
+        return out, None
+    # into the layout of the batches
+    at_rows = packing.from_grid(weights.permute(0, 2, 1, 3).flatten(2))
+    grid = packing.unpack(at_rows).view(packing.batch, packing.length, -1, source.width)
+    columns = source.rank[:, None, None, :].expand(*grid.shape[:3], -1)
+    weights = grid.gather(3, columns).masked_fill(~source.real[:, None, None, :], 0.0)
+    return out, weights.permute(2, 0, 1, 3)
+
+
+def _use_fused(query: Tensor, dropout: float) -> bool:
+    """Whether torch's fused attention is there and pays: on a CPU it is slow in half precision,
+    and has no dropout."""
+    if not hasattr(F, "scaled_dot_product_attention"):  # before torch 2.0
+        return False
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    return query.device.type != "cpu" or not (half or dropout > 0)
+
+
+def _attend_plainly(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Optional[Tensor],
+    causal: bool,
+    dropout: nn.Module,
+) -> Tuple[Tensor, Tensor]:
+    """``dropout(softmax(Q K^T / sqrt(s))) V`` and the softmax, its statistics in float32."""
+    query = query * (1.0 / math.sqrt(query.size(-1)))
+    scores = torch.matmul(query, key.transpose(2, 3))
+    if causal:
+        future = scores.new_full(scores.shape[2:], -math.inf).triu_(1)
+        scores = scores + future
+    if mask is not None:
+        scores = scores.masked_fill(mask, -math.inf)
+    exact = torch.promote_types(scores.dtype, torch.float32)
+    if scores.device.type == "cpu":
+        weights = scores.softmax(dim=-1)  # float32 within, whatever goes in and comes out
+    else:
+        weights = scores.softmax(dim=-1, dtype=exact).type_as(scores)
+    return torch.matmul(dropout(weights), value), weights

@@ -1,0 +1,269 @@
+"""The fused criterion is fairseq's label smoothing: numbers, logs and gradients."""
+
+import re
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from fairseq import checkpoint_utils
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    label_smoothed_nll_loss,
+)
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
+from torch.multiprocessing import start_processes
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from fairseq_plugins.criterions import LabelSmoothedCrossEntropyFused
+from fairseq_plugins.criterions import label_smoothed_cross_entropy_fused as fused
+from fairseq_plugins.errors import ConfigurationError
+from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
+
+PAD = 1
+TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD))
+
+
+def run(kind, model, sample, **options):
+    settings = {"sentence_avg": False, "label_smoothing": 0.1, **options}
+    model.zero_grad()
+    torch.manual_seed(1)
+    loss, size, log = kind(TASK, **settings)(model, sample)
+    gradients = {}
+    if loss.requires_grad:
+        loss.backward()
+        gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return loss.detach(), size, log, gradients
+
+
+def assert_equal(model, sample, **options):
+    expected = run(LabelSmoothedCrossEntropyCriterion, model, sample, **options)
+    with mock.patch.object(fused, "CHUNK", 4):
+        found = run(LabelSmoothedCrossEntropyFused, model, sample, **options)
+    torch.testing.assert_close(found[0].double(), expected[0].double(), rtol=1e-6, atol=0)
+    assert found[1] == expected[1]
+    assert list(found[2]) == list(expected[2])
+    for name, value in expected[2].items():
+        assert float(found[2][name]) == pytest.approx(float(value), rel=1e-6), name
+    assert sorted(found[3]) == sorted(expected[3])
+    for name, gradient in expected[3].items():
+        torch.testing.assert_close(found[3][name], gradient, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
+@pytest.mark.parametrize("tied", [[], ["--share-decoder-input-output-embed"]])
+@pytest.mark.parametrize("training", [False, True])
+def test_equal_to_fairseqs(build, make_sample, arch, tied, training):  # noqa: F811
+    model = build(*tied, "--dropout", 0.2, arch=arch).train(training)
+    sample = make_sample((5, 1, 7, 3))
+    for options in (
+        {"report_accuracy": True},
+        {"sentence_avg": True, "label_smoothing": 0.0},
+        {"ignore_prefix_size": 2, "report_accuracy": True, "label_smoothing": 0.3},
+    ):
+        assert_equal(model, sample, **options)
+    with torch.no_grad():
+        assert_equal(model, sample, report_accuracy=True)
+
+
+def test_unreduced_losses_are_fairseqs(build, make_sample):  # noqa: F811
+    model, sample = build(arch="transformer").eval(), make_sample((5, 1, 7, 3))
+    losses = [
+        kind(TASK, False, 0.1)(model, sample, reduce=False)[0]
+        for kind in (LabelSmoothedCrossEntropyCriterion, LabelSmoothedCrossEntropyFused)
+    ]
+    assert torch.equal(*losses)
+
+
+def make_problem(tokens=7, dim=3, vocabulary=11, dtype=torch.float64, scale=1.0):
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((tokens, dim), (vocabulary, dim), (vocabulary,))
+    values = [scale * torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
+    target = torch.randint(0, vocabulary, (tokens,), generator=generator)
+    return [v.to(dtype).requires_grad_() for v in values], target
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 100])
+@pytest.mark.parametrize("bias", [False, True])
+def test_gradients_are_those_of_finite_differences(chunk, bias):
+    (x, weight, b), target = make_problem()
+
+    def loss(x, weight, *b):
+        b = b[0] if b else None
+        return fused.smoothed_cross_entropy(x, target, weight, b, 0.2, chunk).loss * 1.7
+
+    assert torch.autograd.gradcheck(loss, (x, weight, b) if bias else (x, weight))
+    for leaf in (x, weight):  # a frozen one changes nothing for the other
+        leaf.requires_grad_(False)
+        assert torch.autograd.gradcheck(loss, (x, weight, b) if bias else (x, weight))
+        leaf.requires_grad_(True)
+
+
+def test_extreme_logits_stay_finite_and_right():
+    (x, weight, _), target = make_problem(scale=60.0)
+    x, weight = (v.detach().float().requires_grad_() for v in (x, weight))
+    found = fused.smoothed_cross_entropy(x, target, weight, None, 0.1, 3)
+    found.loss.backward()
+    log_probs = functional.linear(x.double(), weight.double()).log_softmax(dim=-1)
+    loss, nll = label_smoothed_nll_loss(log_probs, target, 0.1, ignore_index=-1)
+    assert nll > 1e4  # probabilities that no float32 has
+    torch.testing.assert_close(found.loss.double(), loss, rtol=1e-6, atol=0)
+    torch.testing.assert_close(found.nll_loss.double(), nll, rtol=1e-6, atol=0)
+    expected = torch.autograd.grad(loss, (x, weight))
+    torch.testing.assert_close((x.grad, weight.grad), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_half_precision_no_worse_than_fairseqs(dtype):
+    """max|fused - exact| <= 2 max|plain - exact|, for the loss and both gradients."""
+    tokens, vocabulary = 900, 300
+    values, target = make_problem(tokens, 16, vocabulary, torch.float64, 0.5)
+    half = [v.detach().to(dtype) for v in values[:2]]
+    results = []
+    for kind, kept in (("exact", torch.float64), ("plain", dtype), ("fused", dtype)):
+        x, weight = (v.to(kept, copy=True).requires_grad_() for v in half)
+        if kind == "fused":
+            loss = fused.smoothed_cross_entropy(x, target, weight, None, 0.1, 64).loss
+        else:
+            exact = torch.promote_types(kept, torch.float32)
+            log_probs = functional.linear(x, weight).log_softmax(dim=-1, dtype=exact)
+            loss, _ = label_smoothed_nll_loss(log_probs, target, 0.1, ignore_index=-1)
+        (loss / 16).backward()
+        results.append([v.detach().double() for v in (loss, x.grad, weight.grad)])
+    for exact, plain, found in zip(*results):
+        assert torch.isfinite(found).all()
+        allowed = 2 * (plain - exact).abs().max() + 1e-7 * exact.abs().max()
+        assert (found - exact).abs().max() <= allowed
+
+
+def test_no_more_logits_than_a_chunk_and_none_at_padding():
+    (x, weight, _), target = make_problem()
+    rows = []
+    linear = functional.linear
+
+    def spy(features, *rest):
+        rows.append(features.size(0))
+        return linear(features, *rest)
+
+    model = SimpleNamespace(
+        decoder=SimpleNamespace(output_projection=torch.nn.Linear(3, 11, bias=False)),
+        modules=lambda: [],
+        get_targets=lambda sample, _: sample["target"],
+    )
+
+    class Model(SimpleNamespace):
+        def __call__(self, features, features_only):
+            assert features_only
+            return (features, None)
+
+    target = torch.cat([target, torch.full((5,), PAD)]).clamp(min=2)
+    target[7:] = PAD
+    sample = {
+        "net_input": {"features": torch.randn(3, 4, 3)},
+        "target": target.view(3, 4),
+        "ntokens": 7,
+    }
+    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
+    with mock.patch.object(fused, "CHUNK", 3), mock.patch.object(functional, "linear", spy):
+        criterion(Model(**vars(model)), sample)
+    assert rows == [3, 3, 1]
+
+
+class Wrapper(torch.nn.Module):
+    def __init__(self, module, find_unused_parameters):
+        super().__init__()
+        self.module = module
+        self.find_unused_parameters = find_unused_parameters
+
+
+class FullyShardedDataParallel(Wrapper):
+    """Named as fairscale's, which is not needed here."""
+
+
+def test_models_that_cannot_are_refused(build):  # noqa: F811
+    tied = build("--share-decoder-input-output-embed", arch="transformer")
+    untied = build(arch="transformer")
+    adaptive = build("--adaptive-softmax-cutoff", "10,20", arch="transformer", plain=True)
+    assert fused.find_projection(Wrapper(Wrapper(tied, True), False)).weight is (
+        tied.decoder.embed_tokens.weight
+    )
+    assert fused.find_projection(Wrapper(untied, False)) is untied.decoder.output_projection
+    for model, message in (
+        (adaptive, "--adaptive-softmax-cutoff leaves"),
+        (torch.nn.Linear(2, 3), "Linear has no output_projection"),
+        (FullyShardedDataParallel(tied, False), "fully_sharded"),
+        (Wrapper(untied, True), "--find-unused-parameters does not see"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            fused.find_projection(model)
+
+
+def share_a_batch(rank, folder, backend, find_unused_parameters):
+    """One of two processes: the mean gradient of its half of the sentences and the other's."""
+    torch.set_num_threads(1)
+    meeting = f"file://{folder}/{backend}{find_unused_parameters}"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    model, halves = torch.load(f"{folder}/work.pt", weights_only=False)
+    if backend == "legacy_ddp":
+        shared = LegacyDistributedDataParallel(model, dist.group.WORLD)
+    else:  # as fairseq does it on a GPU
+        ddp = DistributedDataParallel(model, find_unused_parameters=find_unused_parameters)
+        shared = ModuleProxyWrapper(ddp)
+    loss, _, _ = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)(shared, halves[rank])
+    loss.backward()
+    if hasattr(shared, "all_reduce_grads"):  # legacy_ddp leaves that to the trainer
+        shared.all_reduce_grads()
+    torch.save([p.grad for p in model.parameters()], f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="these processes are forked")
+@pytest.mark.parametrize(
+    "backend, find_unused", [("legacy_ddp", False), ("pytorch_ddp", False), ("pytorch_ddp", True)]
+)
+def test_two_processes_share_the_gradient_of_the_projection(
+    build,  # noqa: F811
+    make_sample,  # noqa: F811
+    tmp_path,
+    backend,
+    find_unused,
+):
+    """It is no part of the model's forward, where DDP looks for what is used."""
+    tied = ["--share-decoder-input-output-embed"] if find_unused else []
+    model = build(*tied, arch="transformer")
+    halves = [make_sample((5, 1, 7)), make_sample((2, 4), seed=3)]
+    torch.save((model, halves), tmp_path / "work.pt")
+    for half in halves:
+        LabelSmoothedCrossEntropyCriterion(TASK, False, 0.1)(model, half)[0].backward()
+    start_processes(
+        share_a_batch, (str(tmp_path), backend, find_unused), nprocs=2, start_method="fork"
+    )
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        for (name, p), gradient in zip(model.named_parameters(), found):
+            if p.grad is not None:
+                torch.testing.assert_close(2 * gradient, p.grad, rtol=1e-5, atol=1e-5, msg=name)
+
+
+def test_trains_as_fairseqs(run_train, toy_data, train_args, tmp_path):
+    words = [toy_data.bin, *train_args, "--max-update", 3, "--update-freq", 2, "--lr", 0.5]
+    words += "--dropout 0 --optimizer sgd --report-accuracy --batch-size 48".split()
+    states, logs = [], []
+    for name in ("label_smoothed_cross_entropy", "label_smoothed_cross_entropy_fused"):
+        output = run_train(*words, "--criterion", name, "--save-dir", tmp_path / name).output
+        logs.append(re.findall(r"\b(loss|nll_loss|accuracy)[= ]([\d.]+)", output))
+        path = tmp_path / name / "checkpoint_last.pt"
+        states.append(checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"])
+    assert len(logs[0]) == len(logs[1]) > 9
+    for (name, expected), (found_name, found) in zip(*logs):
+        assert name == found_name and float(found) == pytest.approx(float(expected), abs=0.0011)
+    for name, value in states[0].items():
+        torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_trains_in_bf16(run_train, toy_data, train_args, tmp_path):
+    words = [*train_args, "--criterion", "label_smoothed_cross_entropy_fused", "--bf16"]
+    output = run_train(toy_data.bin, *words, "--save-dir", tmp_path, "--max-update", 2).output
+    assert "| nll_loss " in output and "nan" not in output
