@@ -106,6 +106,7 @@ def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: 
     values = [value for line in lines for value in line.up]
     if values and max(values) > 10 * min(values):
         axis.set_yscale("log")
+        axis.margins(y=0.12)  # room for why a line ends
     else:
         axis.set_ylim(0, 1.15 * max(values, default=1.0))
     ticks = sorted({value for line in lines for value in line.across})
