@@ -207,13 +207,13 @@ def share_a_batch(rank, folder, backend, find_unused_parameters):
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     model, halves = torch.load(f"{folder}/work.pt", weights_only=False)
     if backend == "legacy_ddp":
-        shared = LegacyDistributedDataParallel(model, dist.group.WORLD)
+        wrapped = LegacyDistributedDataParallel(model, dist.group.WORLD)
     else:  # as fairseq does it on a GPU
-        ddp = DistributedDataParallel(model, find_unused_parameters=find_unused_parameters)
-        shared = ModuleProxyWrapper(ddp)
+        wrapped = DistributedDataParallel(model, find_unused_parameters=find_unused_parameters)
+    shared = ModuleProxyWrapper(wrapped)
     loss, _, _ = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)(shared, halves[rank])
     loss.backward()
-    if hasattr(shared, "all_reduce_grads"):  # legacy_ddp leaves that to the trainer
+    if backend == "legacy_ddp":  # which leaves that to the trainer
         shared.all_reduce_grads()
     torch.save([p.grad for p in model.parameters()], f"{folder}/{rank}.pt")
     dist.destroy_process_group()
