@@ -105,10 +105,12 @@ def test_pooling_kernel(
         compare(module.KernelPool.apply, Pool.apply, [x, directions], given, tolerance)
 
 
-def test_kernels_are_for_half_precision_on_a_gpu(monkeypatch):
+def test_kernels_run_where_they_are_asked_for(monkeypatch):
+    """In half precision on a GPU, and not by themselves as long as they are not measured there."""
+    monkeypatch.setenv("FAIRSEQ_PLUGINS_TRITON", "1")
     assert not kernels.usable(torch.zeros(2, dtype=torch.bfloat16))
     if DEVICE == "cuda" and HAS_TRITON:
         half = torch.zeros(2, dtype=torch.bfloat16, device="cuda")
         assert kernels.usable(half) and not kernels.usable(half.float())
-        monkeypatch.setenv("FAIRSEQ_PLUGINS_TRITON", "0")
+        monkeypatch.delenv("FAIRSEQ_PLUGINS_TRITON")
         assert not kernels.usable(half)
