@@ -1,8 +1,8 @@
 """Triton kernels for GPUs, behind the modules that they speed up. Not measured on a GPU yet.
 
 As long as they are not, they run only where the environment variable ``FAIRSEQ_PLUGINS_TRITON=1``
-asks for them. `usable` says whether a tensor is for them; the modules ask, and otherwise go the way of
-plain torch, with equal results. Triton is imported where a kernel first runs, never before.
+asks for them. `usable` says whether a tensor is for them; the modules ask, and otherwise go the way
+of plain torch, with equal results. Triton is imported where a kernel first runs, never before.
 """
 
 import importlib.util
