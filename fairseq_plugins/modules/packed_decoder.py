@@ -36,15 +36,18 @@ class Packing:
         self.grid_index = (self.rank + rows).reshape(-1)[self.index]  # N, of the grid
         self.grid_padding = torch.arange(self.width, device=real.device) >= lengths  # B x width
         self.full = self.index.numel() == self.batch * self.width
+        self.without_padding = self.index.numel() == real.numel()
 
     def pack(self, x: Tensor) -> Tensor:
         """B x T x C -> N x C."""
-        return _Take.apply(x.reshape(-1, x.size(-1)), self.index)
+        x = x.reshape(-1, x.size(-1))
+        return x if self.without_padding else _Take.apply(x, self.index)
 
     def unpack(self, rows: Tensor) -> Tensor:
         """N x C -> B x T x C with zeros at padding."""
-        x = _Put.apply(rows, self.index, self.batch * self.length)
-        return x.view(self.batch, self.length, -1)
+        if not self.without_padding:
+            rows = _Put.apply(rows, self.index, self.batch * self.length)
+        return rows.view(self.batch, self.length, -1)
 
     def to_grid(self, rows: Tensor) -> Tensor:
         """N x C -> B x width x C: sentences from the start of each row, then zeros."""

@@ -33,6 +33,7 @@ OPTIONS = [  # words that make the option matter, option, value that is not the 
     ([], "decoder-ffn", "mscffn"),
     (MSCFFN, "mscffn-subspaces", 2),
     (MSCFFN, "mscffn-expansion", 3),
+    (["--dropout", "0.2"], "training-path", "plain"),
     # fairseq's own: FAIRSEQ's registries are known to lose some of these in silence
     ([], "encoder-embed-dim", 48),
     ([], "encoder-ffn-embed-dim", 40),
