@@ -48,6 +48,7 @@ def apply() -> None:
     complete_distributed_launch()
     refuse_training_alone()
     gather_lists_without_a_gpu()
+    end_process_groups()
     refuse_asynchronous_writing_without_iopath()
     number_diverse_beams_within_the_batch()
     ban_repeated_ngrams()
@@ -433,6 +434,25 @@ def gather_lists_without_a_gpu() -> None:
 
 # --------------------------------------------------------------------------------------------------
 # Others
+
+
+def end_process_groups() -> None:
+    """Processes that trained together end with status 0.
+
+    fairseq leaves the process group to the interpreter's end, where gloo's threads sometimes abort
+    the process ("terminate called without an active exception"), and torchrun then calls a training
+    failed that is done.
+    """
+
+    def make(distributed_main: Callable) -> Callable:
+        def main_and_end(*args: Any, **kwargs: Any) -> None:
+            distributed_main(*args, **kwargs)  # ends with a barrier: nobody is still waited for
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+        return main_and_end
+
+    _wrap(distributed_utils, "distributed_main", "end_process_groups", make)
 
 
 def refuse_asynchronous_writing_without_iopath() -> None:

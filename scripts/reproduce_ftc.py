@@ -1005,7 +1005,6 @@ def report_only(folder: Path) -> None:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     args = read_arguments(sys.argv[1:] if argv is None else argv)
-    logging.disable(logging.WARNING)  # fairseq and hydra tell much about what is only checked here
     if args.report_only:
         report_only(args.out)
         return 0
@@ -1040,4 +1039,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 if __name__ == "__main__":
+    # fairseq and hydra tell much about what is only checked here
+    logging.disable(logging.WARNING)
     sys.exit(main())

@@ -260,7 +260,7 @@ def test_bad_options(monkeypatch, toy_data, words, message):
 
 
 def test_bad_data(tmp_path, toy_data):
-    with pytest.raises(ConfigurationError, match="no such folder; scripts/prepare_iwslt14.py"):
+    with pytest.raises(ConfigurationError, match="no such folder; scripts/prepare_"):
         plan(tmp_path / "data")
     (tmp_path / "data.part").mkdir()
     with pytest.raises(ConfigurationError, match="not finished: run it again"):

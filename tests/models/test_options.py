@@ -392,7 +392,7 @@ def test_help_states_the_default_of_every_option(parse):
     own = {
         option for _, option, _ in OPTIONS[: [o for _, o, _ in OPTIONS].index("encoder-embed-dim")]
     }
-    assert len(own) == 12
+    assert len(own) == 13
     for option in own:
         assert "efault" in helps["--" + option], option
 
