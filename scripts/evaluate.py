@@ -16,20 +16,20 @@ RUN/evaluation, and done again only if checkpoints, data or options are others.
 
 import argparse
 import contextlib
-import fcntl
 import json
 import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import average_checkpoints  # noqa: E402
 import torch  # noqa: E402
+from folder_lock import alone_in  # noqa: E402
 from sacrebleu.metrics import BLEU, CHRF  # noqa: E402
 from sacrebleu.significance import PairedTest  # noqa: E402
 from score_generation import read_translations  # noqa: E402
@@ -235,24 +235,6 @@ def identity(paths: Sequence[Path]) -> List[List[Any]]:
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
-@contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder of a model's evaluations."""
-    try:
-        folder.mkdir(exist_ok=True)
-        lock = open(folder / "lock", "w")
-    except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be written: {error.strerror}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigurationError(
-                f"another evaluation is at work in {folder}: wait for it, or stop it"
-            ) from None
-        yield
-
-
 def stored(path: Path) -> Any:
     """What a JSON file holds, or None."""
     try:
@@ -333,7 +315,7 @@ def evaluate(run: Path, args: argparse.Namespace) -> System:
         "data": identity(test.files),
         "options": [args.max_tokens, *args.extra],
     }
-    with alone_in(run / "evaluation"):
+    with alone_in(run / "evaluation", "evaluation"):
         folder.mkdir(exist_ok=True)
         hypotheses, done = folder / "hypotheses.subwords", folder / "inputs.json"
         if stored(done) == inputs and hypotheses.is_file():

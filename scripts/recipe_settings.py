@@ -48,9 +48,7 @@ def read_settings(path: Path) -> List[str]:
     """The words of a settings file: options as in a shell, # begins a comment."""
     try:
         return shlex.split(path.read_text(encoding="utf-8"), comments=True)
-    except OSError as error:
-        raise ConfigurationError(f"--settings {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f"--settings {path} cannot be read: {error}") from None
 
 

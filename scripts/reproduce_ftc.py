@@ -63,6 +63,7 @@ for folder in (ROOT, SCRIPTS):
 import intact_checkpoint  # noqa: E402
 import reproduce_ftc_report as report  # noqa: E402
 import score_generation  # noqa: E402
+from recipe_settings import read_settings  # noqa: E402
 
 from fairseq_plugins.errors import ConfigurationError  # noqa: E402
 from fairseq_plugins.preparation.files import written_whole  # noqa: E402
@@ -226,14 +227,6 @@ def choose_rows(names: Sequence[str]) -> List[Row]:
             close = difflib.get_close_matches(name, known, n=3) or list(known)
             raise ConfigurationError(f"--rows {name} is no row: nearest are {', '.join(close)}")
     return [row for row in ROWS if row.name in wanted]
-
-
-def read_settings(path: Path) -> List[str]:
-    """The words of a file of options, one option a line, # for comments."""
-    try:
-        return shlex.split(path.read_text(encoding="utf-8"), comments=True)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"--settings {path} cannot be read: {error}") from None
 
 
 def refuse_fixed(words: Iterable[str], where: str) -> None:

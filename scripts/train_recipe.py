@@ -14,7 +14,6 @@ without one on the CPU. Run again, it goes on from its last checkpoint.
 import argparse
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import platform
@@ -34,6 +33,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 import intact_checkpoint  # noqa: E402
 import recipe_settings  # noqa: E402
 import torch  # noqa: E402
+from folder_lock import alone_in  # noqa: E402
 from recipe_settings import SHARING, Batch  # noqa: E402
 from training_progress import summarise  # noqa: E402
 
@@ -171,19 +171,6 @@ def launcher(args: argparse.Namespace, processes: int) -> List[str]:
         "--nproc_per_node", str(processes), "--rdzv_backend", "c10d", "--rdzv_endpoint", place,
         "--rdzv_id", args.name, "-m", "fairseq_cli.train",
     ]  # fmt: skip
-
-
-@contextlib.contextmanager
-def alone_in(save_dir: Path) -> Iterator[IO[str]]:
-    """Hold a folder, which two trainings would spoil for each other."""
-    with open(save_dir / "lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigurationError(
-                f"another training is at work in {save_dir}: wait for it, or stop it"
-            ) from None
-        yield lock
 
 
 def end_with_this_process() -> None:
@@ -329,7 +316,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     save_dir.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         # on a file system that machines share, the lock of one would keep the others out
-        lock = stack.enter_context(alone_in(save_dir)) if args.nodes == 1 else None
+        lock = stack.enter_context(alone_in(save_dir, "training")) if args.nodes == 1 else None
         before = recipe_settings.check_same(save_dir, todo.settings)
         print("\n".join(todo.summary), flush=True)
         if recipe_settings.reached(save_dir, todo.end):

@@ -416,3 +416,23 @@ def test_unknown_words_are_copied_without_a_dictionary(tiny_checkpoint, toy_data
         toy_data.bin, "--path", tiny_checkpoint, "--replace-unk", stdin="ba be\n"
     ).output
     assert re.search(r"^H-0\t", output, re.MULTILINE)
+
+
+def test_process_groups_end_with_the_training(monkeypatch, tmp_path):
+    """Left to the interpreter's end, gloo's threads sometimes abort it."""
+    from torch import distributed as dist
+
+    def join(cfg):
+        store = "file://{}".format(tmp_path / "store")
+        dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+        return 0
+
+    monkeypatch.setattr(distributed_utils, "distributed_init", join)
+    monkeypatch.setattr(distributed_utils, "get_global_group", lambda: None)
+    cfg = argparse.Namespace(
+        distributed_training=argparse.Namespace(device_id=0, distributed_rank=0),
+        common=argparse.Namespace(cpu=True, tpu=False),
+    )
+    during = []
+    distributed_utils.distributed_main(0, lambda cfg: during.append(dist.is_initialized()), cfg, {})
+    assert during == [True] and not dist.is_initialized()
