@@ -403,7 +403,7 @@ def test_one_training_at_a_time_and_none_outlives_its_script(toy_data, tmp_path)
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     with pytest.raises(ConfigurationError, match="another training is at work"):
-        with train_recipe.alone_in(tmp_path):
+        with train_recipe.alone_in(tmp_path, "training"):
             pass
     process.kill()
     process.wait()

@@ -315,6 +315,6 @@ def test_failing_and_incomplete_translation(data, fresh_run, monkeypatch, tmp_pa
 
 
 def test_one_evaluation_at_a_time(data, fresh_run, translations):
-    with evaluate.alone_in(fresh_run / "evaluation"):
+    with evaluate.alone_in(fresh_run / "evaluation", "evaluation"):
         with pytest.raises(ConfigurationError, match="another evaluation is at work"):
             call(data, fresh_run)
