@@ -218,6 +218,7 @@ class Encoder(TransformerEncoderBase):
             return SoftmaxAttention(
                 self_attention=not layer.starts_block,
                 xformers_att_config=getattr(cfg.encoder, "xformers_att_config", None),
+                fast=plan.fast_training,
                 **common,
             )
 

@@ -6,16 +6,16 @@ N x C, and only the attention products are taken in B sentences of equal width. 
 fairseq's own with their weights; what differs is the order of additions.
 """
 
-import math
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
+
+from .attention import attend, attend_plainly
 
 
 class Packing:
@@ -211,17 +211,14 @@ def _attend(
     if not causal and not source.full:
         # causal attention from the start of each row never reads the padding at its end
         mask = source.grid_padding[:, None, None, :]
-    p = attention.dropout_module.p
-    if need_weights or not _use_fused(query, p):
-        mixed, weights = _attend_plainly(query, key, value, mask, causal, attention.dropout_module)
+    weights: Optional[Tensor] = None
+    if need_weights:
+        mixed, weights = attend_plainly(query, key, value, mask, causal, attention.dropout_module)
     else:
-        allowed = None if mask is None else ~mask
-        mixed = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=allowed, dropout_p=p, is_causal=causal
-        )
+        mixed = attend(query, key, value, mask, causal, attention.dropout_module)
     mixed = mixed.transpose(1, 2).reshape(packing.batch, packing.width, -1)
     out = attention.out_proj(packing.from_grid(mixed))
-    if not need_weights:
+    if weights is None:
         return out, None
     # into the layout of the batches
     at_rows = packing.from_grid(weights.permute(0, 2, 1, 3).flatten(2))
@@ -229,36 +226,3 @@ def _attend(
     columns = source.rank[:, None, None, :].expand(*grid.shape[:3], -1)
     weights = grid.gather(3, columns).masked_fill(~source.real[:, None, None, :], 0.0)
     return out, weights.permute(2, 0, 1, 3)
-
-
-def _use_fused(query: Tensor, dropout: float) -> bool:
-    """Whether torch's fused attention is there and pays: on a CPU it is slow in half precision,
-    and has no dropout."""
-    if not hasattr(F, "scaled_dot_product_attention"):  # before torch 2.0
-        return False
-    half = query.dtype in (torch.bfloat16, torch.float16)
-    return query.device.type != "cpu" or not (half or dropout > 0)
-
-
-def _attend_plainly(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Optional[Tensor],
-    causal: bool,
-    dropout: nn.Module,
-) -> Tuple[Tensor, Tensor]:
-    """``dropout(softmax(Q K^T / sqrt(s))) V`` and the softmax, its statistics in float32."""
-    query = query * (1.0 / math.sqrt(query.size(-1)))
-    scores = torch.matmul(query, key.transpose(2, 3))
-    if causal:
-        future = scores.new_full(scores.shape[2:], -math.inf).triu_(1)
-        scores = scores + future
-    if mask is not None:
-        scores = scores.masked_fill(mask, -math.inf)
-    exact = torch.promote_types(scores.dtype, torch.float32)
-    if scores.device.type == "cpu":
-        weights = scores.softmax(dim=-1)  # float32 within, whatever goes in and comes out
-    else:
-        weights = scores.softmax(dim=-1, dtype=exact).type_as(scores)
-    return torch.matmul(dropout(weights), value), weights

@@ -5,6 +5,7 @@ A row of padding alone is no matter of this module: the encoder shows it none (t
 
 import pytest
 
+from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.token_mixers import SoftmaxAttention
 from tests.batches import (
     SIDES,
@@ -29,14 +30,21 @@ def true_rows(mixer, x, memory):
     return truth(x, memory, HEADS, *parameters)
 
 
-@pytest.mark.parametrize("training", [False, True])
+# with a dropout that drops nothing the fast form is taken, and must compute the same
+@pytest.mark.parametrize("training, fast", [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("fill", [0.0, 1e9])
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("memory_dim", [None, DIM, 21])
-def test_equals_the_reference(memory_dim, side, fill, training):
+def test_equals_the_reference(memory_dim, side, fill, training, fast):
     mixer = SoftmaxAttention(
-        DIM, HEADS, memory_dim=memory_dim, self_attention=memory_dim is None, dropout=0.0
+        DIM,
+        HEADS,
+        memory_dim=memory_dim,
+        self_attention=memory_dim is None,
+        dropout=1e-12 if fast else 0.0,
+        fast=fast,
     )
+    use_fast_dropout(mixer)
     randomize(mixer).train(training)  # fairseq takes other ways in training and evaluation
     x = make_sentences(LENGTHS, DIM)
     mask = padding_mask(LENGTHS, side)

@@ -1,9 +1,12 @@
-"""Scaled dot-product attention: fairseq's own, behind the interface of a token mixer."""
+"""Scaled dot-product attention with fairseq's parameters, behind the interface of a token mixer."""
 
 from typing import Optional
 
+import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
+
+from fairseq_plugins.modules.attention import attend
 
 
 class SoftmaxAttention(nn.Module):
@@ -18,6 +21,9 @@ class SoftmaxAttention(nn.Module):
         dropout: on the attention weights.
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
         xformers_att_config: passed on to fairseq.
+        fast: in training on a CPU, compute what fairseq's attention is slow at there, or takes
+            memory for that is quadratic in the length: half precision and dropout (see `attend`).
+            Equal but for the order of additions and the random stream.
 
     Shape:
         x: T x B x d; memory: T' x B x memory_dim; memory_padding_mask: B x T', True at padding,
@@ -35,8 +41,10 @@ class SoftmaxAttention(nn.Module):
         q_noise: float = 0.0,
         qn_block_size: int = 8,
         xformers_att_config: Optional[str] = None,
+        fast: bool = False,
     ):
         super().__init__()
+        self.fast = fast
         # only name what is asked for: fairseq 0.12.2 and its successors order these differently,
         # and the first does not know xformers_att_config in every build
         extra = {} if xformers_att_config is None else {"xformers_att_config": xformers_att_config}
@@ -59,6 +67,11 @@ class SoftmaxAttention(nn.Module):
         padding_mask: Optional[Tensor] = None,
         memory_padding_mask: Optional[Tensor] = None,
     ) -> Tensor:
+        if not torch.jit.is_scripting():
+            if self.fast and self.training and x.device.type == "cpu":
+                half = x.dtype in (torch.bfloat16, torch.float16)
+                if half or self.attention.dropout_module.p > 0:
+                    return self._attend(x, memory, memory_padding_mask)
         return self.attention(
             query=x,
             key=memory,
@@ -66,3 +79,23 @@ class SoftmaxAttention(nn.Module):
             key_padding_mask=memory_padding_mask,
             need_weights=False,
         )[0]
+
+    @torch.jit.unused
+    def _attend(self, x: Tensor, memory: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+        attention = self.attention
+
+        def heads(projected: Tensor) -> Tensor:  # T x B x d -> B x h x T x s
+            length, batch, dim = projected.shape
+            split = projected.view(length, batch, attention.num_heads, -1)
+            return split.permute(1, 2, 0, 3)
+
+        mask = None if padding_mask is None else padding_mask.bool()[:, None, None, :]
+        mixed = attend(
+            heads(attention.q_proj(x)),
+            heads(attention.k_proj(memory)),
+            heads(attention.v_proj(memory)),
+            mask,
+            False,
+            attention.dropout_module,
+        )
+        return attention.out_proj(mixed.permute(2, 0, 1, 3).flatten(2))

@@ -1,0 +1,182 @@
+"""Softmax attention for training, without more memory than the input where that can be had."""
+
+import math
+from typing import Any, Iterator, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from .dropout import draw_kept
+
+# Weights that exist at a time on a CPU, 16 MiB in float32. Measured at lengths of 1,024 and 4,096:
+# half of it took 1.1 times as long, and double 1.7 times, as the C library then asks the system for
+# every tensor anew.
+WEIGHTS_AT_A_TIME = 2**22
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Optional[Tensor],
+    causal: bool,
+    dropout: nn.Module,
+) -> Tensor:
+    """``dropout(softmax(Q K^T / sqrt(s))) V``.
+
+    torch's fused attention where it pays. On a CPU that has no dropout and is slow in half
+    precision; there `ChunkedAttention` takes over as soon as the weights are many.
+
+    Args:
+        query: B x h x T x s; key, value: B x h x T' x s.
+        mask: B x 1 x 1 x T', True at keys that are not read, or None.
+        causal: position t reads keys up to t only (T = T').
+        dropout: on the weights; a FairseqDropout.
+
+    Returns:
+        B x h x T x s.
+    """
+    p = float(dropout.p) if dropout.training else 0.0  # type: ignore[arg-type]
+    if _fused_pays(query, p):
+        allowed = None if mask is None else ~mask
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=allowed, dropout_p=p, is_causal=causal
+        )
+    weights = query.size(0) * query.size(1) * query.size(2) * key.size(2)
+    if query.device.type == "cpu" and weights > WEIGHTS_AT_A_TIME and p < 1:
+        return ChunkedAttention.apply(query, key, value, mask, causal, p)
+    return attend_plainly(query, key, value, mask, causal, dropout)[0]
+
+
+def attend_plainly(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Optional[Tensor],
+    causal: bool,
+    dropout: nn.Module,
+) -> Tuple[Tensor, Tensor]:
+    """`attend` with all weights at once, B x h x T x T', which are returned too, before dropout.
+
+    Statistics of the softmax are in float32.
+    """
+    query = query * (1.0 / math.sqrt(query.size(-1)))
+    scores = torch.matmul(query, key.transpose(2, 3))
+    if causal:
+        scores = scores + scores.new_full(scores.shape[2:], -math.inf).triu_(1)
+    if mask is not None:
+        scores = scores.masked_fill(mask, -math.inf)
+    if scores.device.type == "cpu":
+        weights = scores.softmax(dim=-1)  # float32 within, whatever goes in and comes out
+    else:
+        exact = torch.promote_types(scores.dtype, torch.float32)
+        weights = scores.softmax(dim=-1, dtype=exact).type_as(scores)
+    return torch.matmul(dropout(weights), value), weights
+
+
+class ChunkedAttention(torch.autograd.Function):
+    """Attention with dropout on a CPU in memory that grows with the length, not with its square.
+
+    Some queries are taken at a time. Their weights are computed again in backward, with the draws
+    of dropout that forward made. With W the softmax, M the draws over 1 - p, G the gradient of the
+    result O, all of a chunk::
+
+        dV += (W M)^T G
+        dS  = W ((G V^T) M - rowsum(G O))
+        dQ  = dS K / sqrt(s),    dK += dS^T Q / sqrt(s)
+
+    Shapes and arguments are those of `attend`. Sums over chunks are in float32. Can be
+    differentiated once.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Optional[Tensor],
+        causal: bool,
+        p: float,
+    ) -> Tensor:
+        ctx.random = torch.get_rng_state()
+        ctx.causal, ctx.p = causal, p
+        heads = query.size(1)
+        query, key, value = (x.flatten(0, 1) for x in (query, key, value))
+        out = query.new_empty(*query.shape[:2], value.size(-1))
+        for rows, seen, weights, kept in _chunks(query, key, mask, causal, p, heads):
+            if kept is not None:
+                weights.mul_(kept)
+            torch.bmm(weights, value[:, :seen], out=out[:, rows])
+        out = out.unflatten(0, (-1, heads))
+        ctx.save_for_backward(query, key, value, mask, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        query, key, value, mask, out = ctx.saved_tensors
+        heads = out.size(1)
+        scale = 1.0 / math.sqrt(query.size(-1))
+        grad = grad.flatten(0, 1)
+        exact = torch.promote_types(grad.dtype, torch.float32)
+        row_sums = (grad * out.flatten(0, 1)).sum(dim=-1, keepdim=True, dtype=exact)
+        grad_query = torch.empty_like(query)
+        grad_key = torch.zeros_like(key, dtype=exact)
+        grad_value = torch.zeros_like(value, dtype=exact)
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.random)
+            for rows, seen, weights, kept in _chunks(query, key, mask, ctx.causal, ctx.p, heads):
+                g = grad[:, rows]
+                dropped = weights if kept is None else weights * kept
+                grad_value[:, :seen] += torch.bmm(dropped.transpose(1, 2), g)
+                of_scores = torch.bmm(g, value[:, :seen].transpose(1, 2))
+                if kept is not None:
+                    of_scores.mul_(kept)
+                of_scores.sub_(row_sums[:, rows].to(of_scores.dtype)).mul_(weights)
+                grad_query[:, rows] = torch.bmm(of_scores, key[:, :seen]).mul_(scale)
+                product = torch.bmm(of_scores.transpose(1, 2), query[:, rows])
+                grad_key[:, :seen].add_(product, alpha=scale)
+        return (
+            grad_query.unflatten(0, (-1, heads)),
+            grad_key.type_as(key).unflatten(0, (-1, heads)),
+            grad_value.type_as(value).unflatten(0, (-1, heads)),
+            None,
+            None,
+            None,
+        )
+
+
+def _chunks(
+    query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, p: float, heads: int
+) -> Iterator[Tuple[slice, int, Tensor, Optional[Tensor]]]:
+    """Of some queries at a time: which, how many keys they read, weights, and dropout's factors.
+
+    `query` and `key` are (B h) x T x s. The weights, (B h) x rows x keys, may be overwritten.
+    """
+    both, length, size = query.shape
+    step = max(1, WEIGHTS_AT_A_TIME // (both * key.size(1)))
+    for start in range(0, length, step):
+        rows = slice(start, min(start + step, length))
+        seen = rows.stop if causal else key.size(1)
+        # scaled before the product, as fairseq does: in half precision the scores are rounded
+        scores = torch.bmm(query[:, rows] * (1.0 / math.sqrt(size)), key[:, :seen].transpose(1, 2))
+        if causal:
+            ones = torch.ones(rows.stop - start, rows.stop - start, dtype=torch.bool)
+            scores[:, :, start:].masked_fill_(ones.triu_(1), -math.inf)
+        if mask is not None:
+            grid = scores.view(-1, heads, *scores.shape[1:])
+            grid.masked_fill_(mask[..., :seen], -math.inf)
+        weights = torch.softmax(scores, dim=-1)  # float32 within
+        kept = draw_kept(weights, 1.0 - p).mul_(1.0 / (1.0 - p)) if p > 0 else None
+        yield rows, seen, weights, kept
+
+
+def _fused_pays(query: Tensor, dropout: float) -> bool:
+    """Whether torch has fused attention (from 2.0 on), and on a CPU the fast kind of it."""
+    if not hasattr(F, "scaled_dot_product_attention"):
+        return False
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    return query.device.type != "cpu" or not (half or dropout > 0)

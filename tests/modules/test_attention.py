@@ -1,0 +1,126 @@
+"""Attention in chunks against attention with all weights at once."""
+
+import pytest
+import torch
+
+from fairseq_plugins.modules import attention
+from fairseq_plugins.modules.attention import ChunkedAttention, attend, attend_plainly
+from fairseq_plugins.modules.dropout import FastDropout
+from tests.batches import assert_close
+
+BATCH, HEADS, SIZE = 2, 3, 4
+
+
+def draw(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def make_input(length, memory_length, dtype=torch.float64):
+    lengths = (length, memory_length, memory_length)
+    tensors = [draw(BATCH, HEADS, n, SIZE, seed=i, dtype=dtype) for i, n in enumerate(lengths)]
+    return [tensor.requires_grad_() for tensor in tensors]
+
+
+def make_mask(length):
+    """The second sentence's last third is padding."""
+    mask = torch.zeros(BATCH, 1, 1, length, dtype=torch.bool)
+    mask[1, :, :, length - length // 3 :] = True
+    return mask
+
+
+def no_dropout():
+    return FastDropout(0.0, "test").train()
+
+
+@pytest.fixture(params=[1, 2, 5, 1000])
+def rows_at_a_time(request, monkeypatch):
+    """Chunks of one query, some, and all."""
+
+    def choose(memory_length):
+        limit = request.param * BATCH * HEADS * memory_length
+        monkeypatch.setattr(attention, "WEIGHTS_AT_A_TIME", limit)
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    "causal, masked, length, memory_length",
+    [(False, False, 7, 5), (False, True, 7, 9), (True, False, 7, 7), (True, True, 9, 9)],
+)
+def test_equals_all_weights_at_once(rows_at_a_time, causal, masked, length, memory_length):
+    rows_at_a_time(memory_length)
+    mask = make_mask(memory_length) if masked else None
+    inputs = make_input(length, memory_length)
+    seed = draw(BATCH, HEADS, length, SIZE, seed=7)
+    expected = attend_plainly(*inputs, mask, causal, no_dropout())[0]
+    found = ChunkedAttention.apply(*inputs, mask, causal, 0.0)
+    assert_close(found, expected, "result", 1e-12)
+    gradients = torch.autograd.grad(expected, inputs, seed)
+    for name, one, other in zip("QKV", torch.autograd.grad(found, inputs, seed), gradients):
+        assert_close(one, other, name, 1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_are_of_the_draws_that_forward_made(rows_at_a_time, causal):
+    rows_at_a_time(5)
+    inputs = make_input(5, 5)
+
+    def run(*inputs):
+        torch.manual_seed(3)
+        return ChunkedAttention.apply(*inputs, make_mask(5), causal, 0.4)
+
+    assert torch.autograd.gradcheck(run, inputs)
+
+
+def test_backward_leaves_the_random_stream_as_it_was():
+    inputs = make_input(5, 5)
+    loss = ChunkedAttention.apply(*inputs, None, False, 0.4).sum()
+    state = torch.get_rng_state()
+    loss.backward()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_dropout_keeps_its_share_and_scales_it(rows_at_a_time):
+    """With unit vectors for values the result is the weights after dropout."""
+    length, p = 40, 0.3
+    rows_at_a_time(length)
+    query, key, _ = make_input(length, length)
+    value = torch.eye(length, dtype=torch.float64).expand(BATCH, HEADS, -1, -1)
+    weights = attend_plainly(query, key, value, None, False, no_dropout())[1]
+    torch.manual_seed(5)
+    ratio = ChunkedAttention.apply(query, key, value, None, False, p) / weights
+    kept = ratio > 0
+    assert_close(ratio[kept], torch.full_like(ratio[kept], 1 / (1 - p)), "scale", 1e-9)
+    count = kept.numel()
+    assert abs(kept.sum().item() - count * (1 - p)) < 5 * (count * p * (1 - p)) ** 0.5
+
+
+def test_half_precision_is_close_to_float32(rows_at_a_time):
+    rows_at_a_time(9)
+    exact = make_input(9, 9, torch.float32)
+    half = [x.detach().bfloat16().requires_grad_() for x in exact]
+    seed = draw(BATCH, HEADS, 9, SIZE, seed=7, dtype=torch.float32)
+    results = []
+    for inputs in (exact, half):
+        out = ChunkedAttention.apply(*inputs, make_mask(9), False, 0.0)
+        results.append([out, *torch.autograd.grad(out, inputs, seed.to(out.dtype))])
+    for full, rounded in zip(*results):
+        assert rounded.dtype == torch.bfloat16
+        torch.testing.assert_close(rounded.float(), full, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.nn.functional, "scaled_dot_product_attention"), reason="torch before 2.0"
+)
+def test_chunks_are_for_many_weights_with_dropout(monkeypatch):
+    calls = []
+    apply = ChunkedAttention.apply
+    monkeypatch.setattr(
+        attention.ChunkedAttention, "apply", lambda *args: calls.append(args) or apply(*args)
+    )
+    inputs, weights = make_input(7, 7), BATCH * HEADS * 49
+    for p, limit, expected in ((0.2, weights, 0), (0.2, weights - 1, 1), (0.0, weights - 1, 0)):
+        calls.clear()
+        monkeypatch.setattr(attention, "WEIGHTS_AT_A_TIME", limit)
+        attend(*[x.float() for x in inputs], None, True, FastDropout(p, "test").train())
+        assert len(calls) == expected
