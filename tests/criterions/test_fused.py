@@ -23,6 +23,7 @@ from fairseq_plugins.errors import ConfigurationError
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
 PAD = 1
+AT_LEAST_2 = int(torch.__version__.split(".")[0]) >= 2
 TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD))
 
 
@@ -115,7 +116,16 @@ def test_extreme_logits_stay_finite_and_right():
     torch.testing.assert_close((x.grad, weight.grad), expected, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.bfloat16,
+        pytest.param(
+            torch.float16,
+            marks=pytest.mark.skipif(not AT_LEAST_2, reason="no fp16 products on the CPU"),
+        ),
+    ],
+)
 def test_in_half_precision_no_worse_than_fairseqs(dtype):
     """max|fused - exact| <= 2 max|plain - exact|, for the loss and both gradients."""
     tokens, vocabulary = 900, 300
@@ -205,7 +215,8 @@ def share_a_batch(rank, folder, backend, find_unused_parameters):
     torch.set_num_threads(1)
     meeting = f"file://{folder}/{backend}{find_unused_parameters}"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    model, halves = torch.load(f"{folder}/work.pt", weights_only=False)
+    whole = {"weights_only": False} if AT_LEAST_2 else {}  # a word that older releases do not know
+    model, halves = torch.load(f"{folder}/work.pt", **whole)
     if backend == "legacy_ddp":
         wrapped = LegacyDistributedDataParallel(model, dist.group.WORLD)
     else:  # as fairseq does it on a GPU
@@ -221,7 +232,18 @@ def share_a_batch(rank, folder, backend, find_unused_parameters):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="these processes are forked")
 @pytest.mark.parametrize(
-    "backend, find_unused", [("legacy_ddp", False), ("pytorch_ddp", False), ("pytorch_ddp", True)]
+    "backend, find_unused",
+    [
+        ("legacy_ddp", False),
+        pytest.param(
+            "pytorch_ddp",
+            False,
+            marks=pytest.mark.skipif(
+                not AT_LEAST_2, reason="torch 1.12 does not share fairseq's own gradients either"
+            ),
+        ),
+        ("pytorch_ddp", True),
+    ],
 )
 def test_two_processes_share_the_gradient_of_the_projection(
     build,  # noqa: F811
@@ -260,6 +282,8 @@ def test_trains_as_fairseqs(run_train, toy_data, train_args, tmp_path):
     for (name, expected), (found_name, found) in zip(*logs):
         assert name == found_name and float(found) == pytest.approx(float(expected), abs=0.0011)
     for name, value in states[0].items():
+        if name.endswith("_float_tensor"):  # holds nothing but a type, whatever was in memory
+            continue
         torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-6, msg=name)
 
 
