@@ -111,9 +111,10 @@ class EfficientTransformerOptions(FairseqDataclass):
         default="auto",
         metadata={
             "help": "how training computes the same model: plain, as fairseq does, or fast, where "
-            "the decoder computes real target positions alone and dropout on a CPU has a cheaper "
-            "random stream. Default: auto, fast where any choice differs from the Transformer's "
-            "and no option of fairseq's stands against it, else plain"
+            "the decoder computes real target positions alone, and on a CPU dropout has a cheaper "
+            "random stream and attention dropout memory linear in length. Default: auto, fast "
+            "where any choice differs from the Transformer's and no option of fairseq's stands "
+            "against it, else plain"
         },
     )
 
