@@ -128,6 +128,9 @@ def notes(results: Dict[str, Any]) -> List[str]:
     checkpoints = distinct([score["checkpoint"] for score in scored])
     if checkpoints:
         found.append(f"Test set translated once, beam 5, by: {'; '.join(checkpoints)}.")
+    changed = distinct([" ".join(score.get("wanted", [None, []])[1]) for score in scored])
+    for words in filter(None, changed):
+        found.append(f"Translation was changed by `--generate`: `{words}`.")
     seeds = {
         row["name"]: tuple(sorted(run["seed"] for run in row["runs"]))
         for row in results["rows"] if row["runs"]

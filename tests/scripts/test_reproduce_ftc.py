@@ -380,7 +380,9 @@ def test_the_table_stands_beside_the_papers_figures(results):
 def test_the_table_says_what_limits_its_figures(results):
     made, add = results
     made["data"]["pairs"]["train"] = 48880
+    assert "--generate" not in report.table(made)
     add("tc-2x3", 1, 34.0, None, updates=700, parallel=3)
+    made["rows"][0]["runs"][0]["scoring"]["wanted"] = [None, ["--beam", "1"]]
     table = report.table(made)
     assert cells(table, "Time", "2x3", "2")[3] == "-"  # too short to be timed
     for note in (
@@ -389,6 +391,7 @@ def test_the_table_says_what_limits_its_figures(results):
         "not to be trusted here",
         "Up to 1 to 3 runs shared the machine",
         "Seeds differ",
+        "Translation was changed by `--generate`: `--beam 1`.",
     ):
         assert note in table
 
