@@ -243,8 +243,8 @@ def multiply_bf16_in_float32_where_it_is_slow() -> None:
 
     def make(original: Callable) -> Callable:
         def step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-            half = self.cfg.common.bf16 or self.cfg.common.memory_efficient_bf16
-            if not (half and self.device.type == "cpu" and bf16_products.are_slow()):
+            on_cpu = self.device.type == "cpu"
+            if not (self.cfg.common.bf16 and on_cpu and bf16_products.are_slow()):
                 return original(self, *args, **kwargs)
             with bf16_products.InFloat32():
                 return original(self, *args, **kwargs)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 SIDES = ("left", "right")
+TORCH_2 = int(torch.__version__.split(".")[0]) >= 2
 
 
 def make_sentences(lengths: Sequence[int], channels: int, seed: int = 0) -> List[Tensor]:

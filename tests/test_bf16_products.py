@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from fairseq_plugins import bf16_products
+from tests.batches import TORCH_2
 
-pytestmark = pytest.mark.skipif(
-    int(torch.__version__.split(".")[0]) < 2, reason="needs torch 2 or newer"
-)
+pytestmark = pytest.mark.skipif(not TORCH_2, reason="needs torch 2 or newer")
 
 
 def draw(*shape, seed=0):

@@ -26,8 +26,8 @@ def attend(
 ) -> Tensor:
     """``dropout(softmax(Q K^T / sqrt(s))) V``.
 
-    torch's fused attention where it pays. On a CPU that has no dropout and is slow in half
-    precision; there `ChunkedAttention` takes over as soon as the weights are many.
+    torch's fused attention where it pays (see `fused_pays`). Elsewhere on a CPU `ChunkedAttention`
+    takes over as soon as the weights are many.
 
     Args:
         query: B x h x T x s; key, value: B x h x T' x s.
@@ -39,7 +39,7 @@ def attend(
         B x h x T x s.
     """
     p = float(dropout.p) if dropout.training else 0.0  # type: ignore[arg-type]
-    if _fused_pays(query, p):
+    if fused_pays(query, p):
         allowed = None if mask is None else ~mask
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=allowed, dropout_p=p, is_causal=causal
@@ -174,8 +174,11 @@ def _chunks(
         yield rows, seen, weights, kept
 
 
-def _fused_pays(query: Tensor, dropout: float) -> bool:
-    """Whether torch has fused attention (from 2.0 on), and on a CPU the fast kind of it."""
+def fused_pays(query: Tensor, dropout: float) -> bool:
+    """Whether torch has fused attention (from 2.0 on), and on a CPU the fast kind of it.
+
+    On a CPU that is slow in half precision, and has no dropout but by all weights at once.
+    """
     if not hasattr(F, "scaled_dot_product_attention"):
         return False
     half = query.dtype in (torch.bfloat16, torch.float16)

@@ -20,10 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 from fairseq_plugins.criterions import LabelSmoothedCrossEntropyFused
 from fairseq_plugins.criterions import label_smoothed_cross_entropy_fused as fused
 from fairseq_plugins.errors import ConfigurationError
+from tests.batches import TORCH_2
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
 PAD = 1
-AT_LEAST_2 = int(torch.__version__.split(".")[0]) >= 2
 TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD))
 
 
@@ -122,7 +122,7 @@ def test_extreme_logits_stay_finite_and_right():
         torch.bfloat16,
         pytest.param(
             torch.float16,
-            marks=pytest.mark.skipif(not AT_LEAST_2, reason="no fp16 products on the CPU"),
+            marks=pytest.mark.skipif(not TORCH_2, reason="no fp16 products on the CPU"),
         ),
     ],
 )
@@ -215,7 +215,7 @@ def share_a_batch(rank, folder, backend, find_unused_parameters):
     torch.set_num_threads(1)
     meeting = f"file://{folder}/{backend}{find_unused_parameters}"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    whole = {"weights_only": False} if AT_LEAST_2 else {}  # a word that older releases do not know
+    whole = {"weights_only": False} if TORCH_2 else {}  # a word that older releases do not know
     model, halves = torch.load(f"{folder}/work.pt", **whole)
     if backend == "legacy_ddp":
         wrapped = LegacyDistributedDataParallel(model, dist.group.WORLD)
@@ -239,7 +239,7 @@ def share_a_batch(rank, folder, backend, find_unused_parameters):
             "pytorch_ddp",
             False,
             marks=pytest.mark.skipif(
-                not AT_LEAST_2, reason="torch 1.12 does not share fairseq's own gradients either"
+                not TORCH_2, reason="torch 1.12 does not share fairseq's own gradients either"
             ),
         ),
         ("pytorch_ddp", True),

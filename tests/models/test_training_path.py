@@ -5,7 +5,8 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.dropout import FastDropout
-from tests.batches import assert_close
+from fairseq_plugins.modules.token_mixers import softmax_attention
+from tests.batches import TORCH_2, assert_close
 
 BASE = "--encoder-blocks 1,1 --decoder-layers 2 --training-path fast".split()
 OPTIONS = {
@@ -73,7 +74,7 @@ def test_equal_with_every_option(build, make_sample, name):
 def test_equal_wherever_padding_is(
     build, make_sample, make_tokens, lengths, source_side, target_side
 ):
-    if target_side == "left" and int(torch.__version__.split(".")[0]) < 2:
+    if target_side == "left" and not TORCH_2:
         pytest.skip(
             "fairseq's own features are not finite with this torch: nothing to compare with"
         )
@@ -154,7 +155,7 @@ def test_in_half_precision_no_worse_than_the_plain_path(build, make_sample):
         worst = max((gradients[n].double() - g).abs().max() for n, g in exact_gradients.items())
         errors.append(((found.double() - exact).abs().max(), worst))
     assert errors[1][0] <= 2 * errors[0][0] and errors[1][1] <= 2 * errors[0][1]
-    assert errors[1][0] < 0.25
+    assert errors[1][0] < (0.2 if TORCH_2 else 0.25)  # 0.207 with torch 1.12
 
 
 def fast(model):
@@ -193,3 +194,20 @@ def test_a_checkpoint_of_one_path_is_one_of_the_other(build, make_sample):
         model.eval()
     found, expected = (m(**sample["net_input"])[0] for m in (fast_model, plain_model))
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("path", ["plain", "fast"])
+def test_the_encoders_attention_follows_the_path(build, make_sample, monkeypatch, path):
+    """With dropout on its weights; the blocks' first layers read a memory of another length."""
+    calls = []
+    attend = softmax_attention.attend
+    monkeypatch.setattr(
+        softmax_attention, "attend", lambda *args: calls.append(args) or attend(*args)
+    )
+    words = ["--encoder-blocks", "1,2", "--training-path", path, "--attention-dropout", "0.2"]
+    model = build(*words).train()
+    model(**make_sample((5, 1, 7))["net_input"])[0].sum().backward()
+    assert len(calls) == (3 if path == "fast" else 0)
+    calls.clear()
+    model.eval()(**make_sample((5, 1, 7))["net_input"])
+    assert not calls

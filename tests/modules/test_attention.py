@@ -6,7 +6,7 @@ import torch
 from fairseq_plugins.modules import attention
 from fairseq_plugins.modules.attention import ChunkedAttention, attend, attend_plainly
 from fairseq_plugins.modules.dropout import FastDropout
-from tests.batches import assert_close
+from tests.batches import TORCH_2, assert_close
 
 BATCH, HEADS, SIZE = 2, 3, 4
 
@@ -109,9 +109,7 @@ def test_half_precision_is_close_to_float32(rows_at_a_time):
         torch.testing.assert_close(rounded.float(), full, rtol=0.05, atol=0.05)
 
 
-@pytest.mark.skipif(
-    not hasattr(torch.nn.functional, "scaled_dot_product_attention"), reason="torch before 2.0"
-)
+@pytest.mark.skipif(not TORCH_2, reason="without fused attention chunks are for all")
 def test_chunks_are_for_many_weights_with_dropout(monkeypatch):
     calls = []
     apply = ChunkedAttention.apply

@@ -6,7 +6,7 @@ A row of padding alone is no matter of this module: the encoder shows it none (t
 import pytest
 
 from fairseq_plugins.modules.dropout import use_fast_dropout
-from fairseq_plugins.modules.token_mixers import SoftmaxAttention
+from fairseq_plugins.modules.token_mixers import SoftmaxAttention, softmax_attention
 from tests.batches import (
     SIDES,
     assert_same_function,
@@ -35,7 +35,7 @@ def true_rows(mixer, x, memory):
 @pytest.mark.parametrize("fill", [0.0, 1e9])
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("memory_dim", [None, DIM, 21])
-def test_equals_the_reference(memory_dim, side, fill, training, fast):
+def test_equals_the_reference(memory_dim, side, fill, training, fast, monkeypatch):
     mixer = SoftmaxAttention(
         DIM,
         HEADS,
@@ -45,6 +45,11 @@ def test_equals_the_reference(memory_dim, side, fill, training, fast):
         fast=fast,
     )
     use_fast_dropout(mixer)
+    calls = []
+    attend = softmax_attention.attend
+    monkeypatch.setattr(
+        softmax_attention, "attend", lambda *args: calls.append(args) or attend(*args)
+    )
     randomize(mixer).train(training)  # fairseq takes other ways in training and evaluation
     x = make_sentences(LENGTHS, DIM)
     mask = padding_mask(LENGTHS, side)
@@ -64,3 +69,4 @@ def test_equals_the_reference(memory_dim, side, fill, training, fast):
         lambda: [true_rows(mixer, *pair) for pair in zip(x, memory)],
         leaves_of(mixer, x=x, **({} if memory is x else {"memory": memory})),
     )
+    assert bool(calls) == fast

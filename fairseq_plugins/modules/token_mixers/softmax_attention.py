@@ -6,7 +6,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.attention import attend
+from fairseq_plugins.modules.attention import attend, fused_pays
 
 
 class SoftmaxAttention(nn.Module):
@@ -21,9 +21,9 @@ class SoftmaxAttention(nn.Module):
         dropout: on the attention weights.
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
         xformers_att_config: passed on to fairseq.
-        fast: in training on a CPU, compute what fairseq's attention is slow at there, or takes
-            memory for that is quadratic in the length: half precision and dropout (see `attend`).
-            Equal but for the order of additions and the random stream.
+        fast: in training, `attend` in the place of fairseq's computation where torch's fused
+            attention does not pay, as on a CPU with dropout or in half precision. Equal but for the
+            order of additions and the random stream.
 
     Shape:
         x: T x B x d; memory: T' x B x memory_dim; memory_padding_mask: B x T', True at padding,
@@ -68,10 +68,8 @@ class SoftmaxAttention(nn.Module):
         memory_padding_mask: Optional[Tensor] = None,
     ) -> Tensor:
         if not torch.jit.is_scripting():
-            if self.fast and self.training and x.device.type == "cpu":
-                half = x.dtype in (torch.bfloat16, torch.float16)
-                if half or self.attention.dropout_module.p > 0:
-                    return self._attend(x, memory, memory_padding_mask)
+            if self.fast and self.training and not fused_pays(x, self.attention.dropout_module.p):
+                return self._attend(x, memory, memory_padding_mask)
         return self.attention(
             query=x,
             key=memory,
