@@ -5,11 +5,33 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_plugins import bf16_products
 from tests.batches import TORCH_2
 
 pytestmark = pytest.mark.skipif(not TORCH_2, reason="needs torch 2 or newer")
+
+
+class OnlyFloat32(TorchDispatchMode):
+    """Counts the products that reach torch, none of which may be in bf16."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if re.search("mm|mv|dot_product", func._schema.name):
+            self.count += 1
+            tensors = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
+            assert all(x.dtype != torch.bfloat16 for x in tensors), func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def in_float32():
+    """The mode, inside one that looks at what it does."""
+    with OnlyFloat32() as seen:
+        yield bf16_products.InFloat32()
+    assert seen.count > 0
 
 
 def draw(*shape, seed=0):
@@ -32,20 +54,20 @@ def rounded_once(exact):
         (F.linear, [(7, 6, 5), (4, 5), (4,)]),
     ],
 )
-def test_each_product_is_rounded_once(product, shapes):
+def test_each_product_is_rounded_once(product, shapes, in_float32):
     operands = [draw(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    with bf16_products.InFloat32():
+    with in_float32:
         result = product(*operands)
     exact = product(*(operand.float() for operand in operands))
     assert result.dtype == torch.bfloat16
     assert torch.equal(result, rounded_once(exact))
 
 
-def test_results_in_a_place_that_is_given():
+def test_results_in_a_place_that_is_given(in_float32):
     left, right, total = draw(6, 5), draw(5, 4, seed=1), draw(6, 4, seed=2)
     exact = 0.25 * total.float() + 0.5 * left.float().mm(right.float())
     place = torch.empty_like(total)
-    with bf16_products.InFloat32():
+    with in_float32:
         returned = torch.addmm(total, left, right, beta=0.25, alpha=0.5, out=place)
         total.addmm_(left, right, beta=0.25, alpha=0.5)
     assert returned is place
@@ -53,20 +75,20 @@ def test_results_in_a_place_that_is_given():
     assert torch.equal(total, place)
 
 
-def test_gradients_are_products_too():
+def test_gradients_are_products_too(in_float32):
     x, weight, seed = draw(6, 5).requires_grad_(), draw(4, 5, seed=1).requires_grad_(), draw(6, 4)
-    with bf16_products.InFloat32():
+    with in_float32:
         F.linear(x, weight).backward(seed)
     assert torch.equal(x.grad, rounded_once(seed.float().mm(weight.detach().float())))
     assert torch.equal(weight.grad, rounded_once(seed.float().t().mm(x.detach().float())))
 
 
-def test_fused_attention_and_its_gradients():
+def test_fused_attention_and_its_gradients(in_float32):
     exact_in = [draw(2, 3, 7, 8, seed=seed).float().requires_grad_() for seed in range(3)]
     half_in = [x.detach().bfloat16().requires_grad_() for x in exact_in]
     mask = torch.rand(2, 1, 1, 7, generator=torch.Generator().manual_seed(5)) > 0.3
     seed = draw(2, 3, 7, 8, seed=4)
-    with bf16_products.InFloat32():
+    with in_float32:
         result = F.scaled_dot_product_attention(*half_in, attn_mask=mask)
         result.backward(seed)
     exact = F.scaled_dot_product_attention(*exact_in, attn_mask=mask)
