@@ -10,11 +10,13 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
 
+import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models.transformer import base_architecture
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError, nearest
+from fairseq_plugins.modules import compilation
 from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.feed_forward.mscffn import valid_subspaces
@@ -117,6 +119,14 @@ class EfficientTransformerOptions(FairseqDataclass):
             "against it, else plain"
         },
     )
+    torch_compile: bool = field(
+        default=False,
+        metadata={
+            "help": "let torch compile each layer in training (on --training-path fast): fewer and "
+            "larger kernels, for GPUs that wait for those of small batches to be launched. The "
+            "first batches take minutes. On a CPU it is slower than what it replaces. Default: off"
+        },
+    )
 
 
 class LayerPlan(NamedTuple):
@@ -145,6 +155,7 @@ class ModelPlan(NamedTuple):
     mscffn_subspaces: Optional[int]  # None where no layer has an MSCFFN
     mscffn_expansion: int
     fast_training: bool
+    compile_training: bool
 
 
 def fill_defaults(args: Any) -> None:
@@ -274,6 +285,7 @@ def plan_model(args: Any) -> ModelPlan:
         mscffn_subspaces=_choose_subspaces(args, layers),
         mscffn_expansion=args.mscffn_expansion,
         fast_training=_choose_fast_training(args, blocks),
+        compile_training=_choose_compilation(args),
     )
 
 
@@ -403,17 +415,39 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
         )
         if getattr(args, name, None)
     ]
-    if args.training_path == "fast" and obstacles:
+    wanted = "--torch-compile" if args.torch_compile else "--training-path fast"
+    needed = args.torch_compile or args.training_path == "fast"
+    if needed and obstacles:
         raise ConfigurationError(
-            f"--training-path fast does not compute what {', '.join(obstacles)} asks for: use "
-            "--training-path auto or plain, or leave the other out"
+            f"{wanted} does not compute what {', '.join(obstacles)} asks for: leave one of them out"
         )
     like_transformer = (
         len(blocks) == 1
         and args.encoder_token_mixer == "softmax"
         and args.encoder_ffn == args.decoder_ffn == "standard"
     )
-    return args.training_path == "fast" or not (obstacles or like_transformer)
+    return needed or not (obstacles or like_transformer)
+
+
+def _choose_compilation(args: Any) -> bool:
+    if not args.torch_compile:
+        return False
+    if not compilation.available():
+        raise ConfigurationError(
+            f"--torch-compile needs torch 2.1 or newer, and this is {torch.__version__}: leave it "
+            "out"
+        )
+    if args.training_path == "plain":
+        raise ConfigurationError(
+            "--torch-compile compiles the layers of --training-path fast, not those of plain: "
+            "leave one of them out"
+        )
+    if args.checkpoint_activations:
+        raise ConfigurationError(
+            "--torch-compile decides itself what backward computes again, which "
+            "--checkpoint-activations does too: leave one of them out"
+        )
+    return True
 
 
 def _check_quant_noise(args: Any, layers: List[LayerPlan]) -> None:

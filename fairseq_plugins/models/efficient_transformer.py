@@ -200,6 +200,7 @@ class Encoder(TransformerEncoderBase):
                 dropout=cfg.dropout,
                 normalize_before=cfg.encoder.normalize_before,
                 export=cfg.export,
+                compile_training=plan.compile_training,
             ),
             cfg,
         )
@@ -327,6 +328,7 @@ class Decoder(TransformerDecoderBase):
         del self.plan
         layers = self.get_submodule("layers").children()
         # a layer wrapped to be sharded over processes is not one of these
+        self.compile_training = plan.compile_training
         self.packs = plan.fast_training and all(can_pack(layer) for layer in layers)
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
@@ -376,8 +378,9 @@ class Decoder(TransformerDecoderBase):
         memory: Optional[Memory] = None
         if encoder_out is not None and len(encoder_out["encoder_out"]) > 0:
             masks = encoder_out["encoder_padding_mask"]
-            memory = pack_memory(encoder_out["encoder_out"][0], masks[0] if masks else None)
-        packing = Packing(prev_output_tokens.ne(self.padding_idx))
+            mask = masks[0] if masks else None
+            memory = pack_memory(encoder_out["encoder_out"][0], mask, not self.compile_training)
+        packing = Packing(prev_output_tokens.ne(self.padding_idx), not self.compile_training)
 
         x = self.embed_scale * self.embed_tokens(prev_output_tokens.reshape(-1)[packing.index])
         if self.project_in_dim is not None:
@@ -391,7 +394,10 @@ class Decoder(TransformerDecoderBase):
 
         attn: Optional[Tensor] = None
         for idx, layer in enumerate(self.layers):
-            x, weights = packed_layer(layer, x, packing, memory, idx == alignment_layer)
+            need_weights = idx == alignment_layer
+            x, weights = packed_layer(
+                layer, x, packing, memory, need_weights, self.compile_training
+            )
             if weights is not None:
                 attn = weights[:alignment_heads].mean(dim=0)
 

@@ -5,19 +5,22 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
+from .compilation import is_captured
+
 
 class FastDropout(FairseqDropout):
-    """``x * keep / (1 - p)`` with independent keep ~ Bernoulli(1 - p); torch's own beside a CPU.
+    """``x * keep / (1 - p)`` with independent keep ~ Bernoulli(1 - p).
 
     The distribution is torch's, the random stream is another. torch draws a number of 31 bits an
-    element, which costs more than a LayerNorm; here an element has a byte, see `draw_kept`.
+    element, which costs more than a LayerNorm; here an element has a byte, see `draw_kept`. Off a
+    CPU, and where a layer is compiled, it is torch's own.
     """
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         if self.p <= 0 or not (self.training or self.apply_during_inference):
             return x
         if not torch.jit.is_scripting():
-            if x.device.type == "cpu" and self.p < 1:
+            if x.device.type == "cpu" and self.p < 1 and not is_captured():
                 return x * draw_kept(x, 1.0 - self.p).mul_(1.0 / (1.0 - self.p))
         return F.dropout(x, p=self.p, training=True, inplace=inplace)
 

@@ -16,6 +16,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
 from .attention import attend, attend_plainly
+from .compilation import can_compile, compiled
 
 
 class Packing:
@@ -23,9 +24,11 @@ class Packing:
 
     Args:
         real: B x T, True at real positions, wherever padding is.
+        shortcuts: do nothing where there is nothing to move. Compiled layers do without: each
+            shortcut is another version of them.
     """
 
-    def __init__(self, real: Tensor):
+    def __init__(self, real: Tensor, shortcuts: bool = True):
         self.real = real
         self.batch, self.length = real.shape
         lengths = real.sum(dim=1, keepdim=True)  # B x 1
@@ -35,8 +38,8 @@ class Packing:
         rows = torch.arange(self.batch, device=real.device).unsqueeze(1) * self.width
         self.grid_index = (self.rank + rows).reshape(-1)[self.index]  # N, of the grid
         self.grid_padding = torch.arange(self.width, device=real.device) >= lengths  # B x width
-        self.full = self.index.numel() == self.batch * self.width
-        self.without_padding = self.index.numel() == real.numel()
+        self.full = shortcuts and self.index.numel() == self.batch * self.width
+        self.without_padding = shortcuts and self.index.numel() == real.numel()
 
     def pack(self, x: Tensor) -> Tensor:
         """B x T x C -> N x C."""
@@ -97,12 +100,14 @@ class Memory(NamedTuple):
     packing: Packing
 
 
-def pack_memory(encoder_out: Tensor, padding_mask: Optional[Tensor]) -> Memory:
+def pack_memory(
+    encoder_out: Tensor, padding_mask: Optional[Tensor], shortcuts: bool = True
+) -> Memory:
     """Of T' x B x C and a mask of B x T', True at padding, or None."""
     x = encoder_out.transpose(0, 1)
     if padding_mask is None:
         padding_mask = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
-    packing = Packing(~padding_mask.bool())
+    packing = Packing(~padding_mask.bool(), shortcuts)
     return Memory(packing.pack(x), packing)
 
 
@@ -128,6 +133,7 @@ def packed_layer(
     packing: Packing,
     memory: Optional[Memory],
     need_weights: bool = False,
+    compile_training: bool = False,
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """The layer's forward in training, left to right.
 
@@ -138,6 +144,7 @@ def packed_layer(
         x: N x d, the real target positions.
         memory: of the encoder, or None.
         need_weights: whether to return the weights of cross-attention.
+        compile_training: let torch compile the layer.
 
     Returns:
         N x d, and h x B x T x T' in the layout of the batches, zero at padding, or None.
@@ -146,7 +153,8 @@ def packed_layer(
     source = None if memory is None else memory.packing
 
     def run(x: Tensor, rows: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
-        return _run(layer, x, packing, rows, source, need_weights)
+        compute = compiled(_run) if compile_training and can_compile(x) else _run
+        return compute(layer, x, packing, rows, source, need_weights)
 
     if hasattr(layer, "precheckpoint_forward"):
         return checkpoint_wrapper(SimpleNamespace(forward=run)).forward(x, rows)

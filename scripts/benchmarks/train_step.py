@@ -6,15 +6,17 @@
 
 A contender is an architecture with any options of fairseq-train; the first is the baseline. A step
 is fairseq's own (Trainer.train_step): forward, loss, backward, clipping, optimizer, in the number
-type given. All contenders take the same batches in turn. --part encoder runs the encoder alone,
-forward and backward of the sum of its output; --part loss the projection to the vocabulary and the
-criterion alone, forward and backward from random features that stand for the decoder's.
+type given. All contenders take the same batches in turn: of sentences alike in length, as in
+training, or with --order random of any. --part encoder runs the encoder alone, forward and backward
+of the sum of its output; --part loss the projection to the vocabulary and the criterion alone,
+forward and backward from random features that stand for the decoder's.
 """
 
 import argparse
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
+import numpy as np
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
@@ -23,6 +25,7 @@ from . import contenders, machine, plots, results, timing
 from .operations import count_flops
 
 PARTS = ("model", "encoder", "loss")
+ORDERS = ("length", "random")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--options", "--model", default="", help="options that all models get")
     parser.add_argument("--part", choices=PARTS, default="model", help="default: model")
     parser.add_argument("--max-tokens", type=int, default=2048, help="size of a batch (2048)")
+    parser.add_argument(
+        "--order", choices=ORDERS, default="length", help="what fills a batch (default: length)"
+    )
     parser.add_argument("--batches", type=int, default=8, help="different batches (8)")
     parser.add_argument("--rounds", type=int, default=5, help="times each batch is counted (5)")
     parser.add_argument("--warmup", type=int, default=1, help="rounds that are not counted (1)")
@@ -54,7 +60,7 @@ def run(args: argparse.Namespace) -> results.Report:
         for words in args.arch
     ]
     trainers = [contenders.build_trainer(model) for model in models]
-    batches = load_batches(models[0], args.max_tokens, args.batches, device)
+    batches = load_batches(models[0], args.max_tokens, args.batches, device, args.order)
     works = [step_of(trainer, args.part) for trainer in trainers]
     times = timing.interleave(
         works, batches, args.rounds, args.warmup, device, "training steps", args.clock
@@ -64,22 +70,35 @@ def run(args: argparse.Namespace) -> results.Report:
     for row, model in zip(rows, models):
         part = model.model.encoder if args.part == "encoder" else model.model
         row["parameters"] = contenders.count_parameters(part)
-    sizes = [batch["ntokens"] for batch in batches]
+    real = sum(batch["ntokens"] for batch in batches)
+    positions = sum(batch["target"].numel() for batch in batches)
     return results.Report(
         rows,
         [*results.COMPARISON, ("parameters, M", results.number("parameters", ".2f", 1e-6))],
         [
-            f"{len(batches)} batches of at most {args.max_tokens} tokens ({sum(sizes)} real target "
-            f"tokens) x {args.rounds} rounds, {args.dtype}, part: {args.part}"
+            f"{len(batches)} batches of at most {args.max_tokens} tokens, filled by {args.order} "
+            f"({real} real target tokens, {real / positions:.0%} of the positions) x {args.rounds} "
+            f"rounds, {args.dtype}, part: {args.part}"
         ],
         lambda path: plots.bars(path, rows, f"Training step: {args.part}, ratio to the first"),
     )
 
 
 def load_batches(
-    contender: contenders.Contender, max_tokens: int, count: int, device: torch.device
+    contender: contenders.Contender,
+    max_tokens: int,
+    count: int,
+    device: torch.device,
+    order: str = "length",
 ) -> List[Any]:
     """Batches of the training set in the order of a seed, so that all lengths occur.
+
+    Args:
+        contender: whose task and limits count.
+        max_tokens: of a batch, padding included.
+        count: how many.
+        device: where they go.
+        order: "length", sentences alike in length as fairseq trains, or "random".
 
     Raises:
         ConfigurationError: the set has fewer.
@@ -91,8 +110,12 @@ def load_batches(
         task.load_dataset("train")
     except FileNotFoundError as error:
         raise ConfigurationError(f"no training set in {contender.cfg.task.data}: {error}") from None
+    dataset = task.dataset("train")
+    if order == "random":
+        permutation = np.random.default_rng(1).permutation(len(dataset))
+        dataset.ordered_indices = lambda: permutation
     iterator = task.get_batch_iterator(
-        task.dataset("train"),
+        dataset,
         max_tokens=max_tokens,
         max_positions=utils.resolve_max_positions(
             task.max_positions(), contender.model.max_positions(), max_tokens

@@ -6,6 +6,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from fairseq_plugins.modules import compilation
 from tests.models.conftest import TINY
 
 FASTFORMER = ["--encoder-token-mixer", "fastformer"]
@@ -154,8 +155,20 @@ def test_every_option_of_the_plugin_is_tried_here():
         for name in EfficientTransformerOptions.__dataclass_fields__
         if not name.startswith("_")
     }
-    # decoder-token-mixer has one value that works; the others are mistakes, below
-    assert options - {option for _, option, _ in OPTIONS} <= {"decoder-token-mixer"}
+    # decoder-token-mixer has one value that works, the others are mistakes; for torch-compile there
+    # is a test of its own below, as it changes no number
+    others = {"decoder-token-mixer", "torch-compile"}
+    assert options - {option for _, option, _ in OPTIONS} <= others
+
+
+@pytest.mark.skipif(not compilation.available(), reason="this torch does not compile")
+def test_compilation_arrives_both_ways(parse):
+    words = ["--arch", "transformer_ftc", *TINY]
+    for make in (from_words, from_yaml):
+        for more in ([], ["--torch-compile"]):
+            model = make(parse, words + more)
+            layers = [*model.encoder.layers, model.decoder]
+            assert {layer.compile_training for layer in layers} == {bool(more)}
 
 
 IWSLT = {"dim": 512, "ffn": 1024, "heads": 4, "decoder_layers": 6}

@@ -79,6 +79,17 @@ def test_projection_and_loss_alone(toy_data, tmp_path):
     assert rows[1]["flop_ratio"] == 1.0
 
 
+@counts
+def test_batches_of_any_length_have_more_padding_for_the_fused_loss_to_skip(toy_data, tmp_path):
+    def share_of_operations(order):
+        words = ["train-step", toy_data.bin, "--options", SIZES, "--part", "loss", "--batches", 1]
+        words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
+        words += ["--arch", "transformer_ftc --criterion label_smoothed_cross_entropy_fused"]
+        return measure(tmp_path, *words, "--order", order)["rows"][1]["flop_ratio"]
+
+    assert share_of_operations("random") < share_of_operations("length") <= 1
+
+
 @pytest.mark.parametrize(
     "words, complaint",
     [

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError, nearest
 from fairseq_plugins.modules import kernels
+from fairseq_plugins.modules.compilation import is_captured
 
 from .chunked_cross import ChunkedCross
 
@@ -45,7 +46,7 @@ class MSCFFN(nn.Module):
     chunked one (`chunked_cross.py`) never holds L and C of all tokens. It is the faster one on a
     CPU for hundreds of tokens and more, and is chosen there; set `chunked` to True or False to
     force one. In half precision on a GPU with Triton a kernel takes its place (`modules/kernels/`).
-    TorchScript has the plain one.
+    TorchScript and torch.compile have the plain one.
 
     Args:
         embed_dim: d.
@@ -161,11 +162,11 @@ class MSCFFN(nn.Module):
     def _is_chunked(self, inner: Tensor) -> bool:
         if self.chunked is not None:
             return self.chunked
-        on_cpu = inner.device.type == "cpu" and not torch.jit.is_tracing()
+        on_cpu = inner.device.type == "cpu" and not is_captured()
         return on_cpu and inner.size(0) >= CHUNK_FROM
 
     def _has_kernel(self, inner: Tensor) -> bool:
-        if self.chunked is not None or torch.jit.is_tracing():
+        if self.chunked is not None or is_captured():
             return False
         return self.expand_weight.size(1) <= kernels.MAX_SUBSPACE and kernels.usable(inner)
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_plugins.modules import kernels
+from fairseq_plugins.modules.compilation import is_captured
 
 
 def pool(
@@ -18,9 +19,9 @@ def pool(
 ) -> Tuple[Tensor, Tensor]:
     """``sum_t w_t x_t`` and ``sum_t w_t`` with ``w = keep * softmax_t(scaling * directions x_t)``.
 
-    Outside TorchScript the gradient is written out in `Pool`: one product instead of the four
-    passes over x that automatic differentiation makes. The values are the same to the bit. In half
-    precision on a GPU with Triton a kernel does both (`modules/kernels/`).
+    Outside TorchScript and torch.compile the gradient is written out in `Pool`: one product instead
+    of the four passes over x that automatic differentiation makes. The values are the same to the
+    bit. In half precision on a GPU with Triton a kernel does both (`modules/kernels/`).
 
     Args:
         x: T x B x d, finite.
@@ -42,7 +43,7 @@ def pool(
 def _pool_fast(
     x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float, keep: Tensor
 ) -> Tuple[Tensor, Tensor]:
-    if torch.jit.is_tracing():
+    if is_captured():
         return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
     if x.size(2) <= kernels.MAX_POOLED and kernels.usable(x):
         from fairseq_plugins.modules.kernels.pooling import KernelPool

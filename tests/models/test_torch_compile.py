@@ -1,0 +1,147 @@
+"""Layers compiled by torch against the same layers as they run otherwise."""
+
+import shutil
+
+import pytest
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules import compilation
+from tests.batches import assert_close
+
+pytestmark = pytest.mark.skipif(
+    not compilation.available(), reason="this torch does not compile for shapes that change"
+)
+
+FTC = "--encoder-blocks 1,1"
+OPTIONS = {
+    "ftc": FTC,
+    "fastformer and mscffn, pre-norm": FTC
+    + " --encoder-token-mixer fastformer --encoder-ffn mscffn --decoder-ffn mscffn"
+    + " --encoder-normalize-before --decoder-normalize-before",
+    "like fairseq's transformer": "--encoder-blocks 1 --time-window 1 --feature-window 1",
+}
+LENGTHS = ((5, 3, 7), (3, 9, 2, 4), (4, 4), (2, 3, 4, 5, 6, 7, 8, 9), (6, 6, 5), (11, 8))
+
+
+@pytest.fixture
+def compile_with(monkeypatch):
+    """compile_with(backend): what is compiled from now on, and so far, is known to the result."""
+    compile_function = torch.compile
+
+    def use(backend):
+        def compile_so(function, **options):
+            return compile_function(function, **{**options, "backend": backend})
+
+        monkeypatch.setattr(torch, "compile", compile_so)
+        return torch._dynamo.utils.counters
+
+    def forget():
+        compilation.compiled.cache_clear()
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+
+    forget()
+    yield use
+    forget()
+
+
+@pytest.fixture
+def count(compile_with):
+    """Captured and run as captured: needs no compiler of C++, and takes a part of the time."""
+    return compile_with("eager")
+
+
+def compute(model, sample, seed=3):
+    """Features at real positions, and the gradient of a weighting of them."""
+    model.train().zero_grad()
+    torch.manual_seed(seed)
+    features = model(**sample["net_input"], features_only=True)[0]
+    found = features[sample["net_input"]["prev_output_tokens"].ne(1)]
+    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(5)).type_as(found)
+    (found * weights).sum().backward()
+    return found, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_same(model, plain, sample, tolerance=1e-6):
+    found, gradients = compute(model, sample)
+    expected, true_gradients = compute(plain, sample)
+    assert_close(found, expected, "features", tolerance)
+    assert sorted(gradients) == sorted(true_gradients)
+    for name, gradient in true_gradients.items():
+        assert_close(gradients[name], gradient, name, 10 * tolerance)
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_same_function_whole_layers_and_few_versions(build, make_sample, count, name):
+    words = [*OPTIONS[name].split(), "--training-path", "fast"]
+    model, plain = build(*words, "--torch-compile"), build(*words)
+    for lengths in LENGTHS[:4]:
+        assert_same(model, plain, make_sample(lengths))
+    assert not count["graph_break"]
+    versions = count["stats"]["unique_graphs"]
+    assert 0 < versions < compilation.VERSIONS
+    for lengths in LENGTHS[4:]:
+        assert_same(model, plain, make_sample(lengths))
+    assert count["stats"]["unique_graphs"] <= versions + 3  # without padding, or of odd length
+
+
+def test_only_training_compiles(build, make_sample, count):
+    model = build(*FTC.split(), "--torch-compile").eval()
+    model(**make_sample(LENGTHS[0])["net_input"])
+    assert not count["stats"]
+    compute(model, make_sample(LENGTHS[0]))
+    assert count["stats"]["unique_graphs"] > 0
+
+
+def test_bf16_on_a_cpu_is_not_compiled_and_said_so(build, make_sample, count, caplog):
+    compilation._say_that_it_is_not.cache_clear()
+    compute(build(*FTC.split(), "--torch-compile").bfloat16(), make_sample(LENGTHS[0]))
+    assert not count["stats"]
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("--torch-compile: layers in torch.bfloat16 on a CPU run without")
+
+
+def test_dropout_follows_the_seed(build, make_sample, count):
+    model = build(*FTC.split(), "--torch-compile", "--dropout", "0.3", "--attention-dropout", "0.2")
+    one, same, other = (compute(model, make_sample(LENGTHS[0]), seed)[0] for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert not count["graph_break"]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_same_function_in_machine_code(build, make_sample, compile_with):
+    count = compile_with("inductor")
+    words = FTC.split()
+    assert_same(build(*words, "--torch-compile"), build(*words), make_sample(LENGTHS[0]))
+    assert count["stats"]["unique_graphs"] > 0
+
+
+def test_a_machine_that_cannot_compile_is_told_so(build, make_sample, compile_with):
+    def fails(graph, inputs):
+        raise RuntimeError("no compiler found\nand more")
+
+    compile_with(fails)
+    model = build(*FTC.split(), "--torch-compile")
+    with pytest.raises(ConfigurationError, match=r"--torch-compile.*no compiler found\).*leave"):
+        compute(model, make_sample(LENGTHS[0]))
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("--training-path plain", "--torch-compile compiles the layers of --training-path fast"),
+        ("--checkpoint-activations", "which --checkpoint-activations does too"),
+        ("--quant-noise-scalar 0.1", "--torch-compile does not compute what --quant-noise-scalar"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused(build, words, message):
+    with pytest.raises(ConfigurationError, match=message):
+        build(*FTC.split(), "--torch-compile", *words.split())
+
+
+def test_an_old_torch_is_refused(build, monkeypatch):
+    monkeypatch.setattr(compilation, "available", lambda: False)
+    with pytest.raises(ConfigurationError, match="needs torch 2.1 or newer, and this is"):
+        build("--torch-compile")
