@@ -415,11 +415,14 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
         )
         if getattr(args, name, None)
     ]
-    wanted = "--torch-compile" if args.torch_compile else "--training-path fast"
     needed = args.torch_compile or args.training_path == "fast"
     if needed and obstacles:
+        name, advice = "--training-path fast", "use --training-path auto or plain"
+        if args.torch_compile:
+            name, advice = "--torch-compile", "leave --torch-compile out"
         raise ConfigurationError(
-            f"{wanted} does not compute what {', '.join(obstacles)} asks for: leave one of them out"
+            f"{name} does not compute what {', '.join(obstacles)} asks for: {advice}, or leave the "
+            "other out"
         )
     like_transformer = (
         len(blocks) == 1

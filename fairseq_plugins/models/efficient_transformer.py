@@ -23,6 +23,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.compression import (
     FeaturePooling,
     TimePooling,
@@ -320,6 +321,9 @@ class Decoder(TransformerDecoderBase):
         cfg: fairseq's TransformerConfig.
         dictionary, embed_tokens: of the target.
         plan: the checked sizes and choices.
+
+    Raises:
+        ConfigurationError: layers are to be compiled, and are wrapped for sharding.
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
@@ -328,8 +332,13 @@ class Decoder(TransformerDecoderBase):
         del self.plan
         layers = self.get_submodule("layers").children()
         # a layer wrapped to be sharded over processes is not one of these
-        self.compile_training = plan.compile_training
         self.packs = plan.fast_training and all(can_pack(layer) for layer in layers)
+        self.compile_training = plan.compile_training
+        if self.compile_training and not self.packs:
+            raise ConfigurationError(
+                "--torch-compile does not compile layers that are wrapped for sharding: use "
+                "another --ddp-backend than fully_sharded, or leave --torch-compile out"
+            )
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
         if self.plan.decoder_ffn == "standard":

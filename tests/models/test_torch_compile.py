@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.models import efficient_transformer
 from fairseq_plugins.modules import compilation
 from tests.batches import assert_close
 
@@ -139,6 +140,12 @@ def test_a_machine_that_cannot_compile_is_told_so(build, make_sample, compile_wi
 def test_what_cannot_be_compiled_is_refused(build, words, message):
     with pytest.raises(ConfigurationError, match=message):
         build(*FTC.split(), "--torch-compile", *words.split())
+
+
+def test_layers_wrapped_for_sharding_are_refused(build, monkeypatch):
+    monkeypatch.setattr(efficient_transformer, "can_pack", lambda layer: False)
+    with pytest.raises(ConfigurationError, match="another --ddp-backend than fully_sharded"):
+        build("--torch-compile")
 
 
 def test_an_old_torch_is_refused(build, monkeypatch):
