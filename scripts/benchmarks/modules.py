@@ -15,6 +15,7 @@ from fairseq_plugins.models.config import MSCFFN_SUBSPACES
 from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward
 from fairseq_plugins.modules.feed_forward.mscffn import valid_subspaces
 from fairseq_plugins.modules.token_mixers import Fastformer, SoftmaxAttention
+from fairseq_plugins.modules.token_mixers.pooling import pool
 
 
 class FusedAttention(nn.Module):
@@ -54,6 +55,26 @@ class SelfMixer(nn.Module):
         return self.mixer(x, x)
 
 
+class Copy(nn.Module):
+    """Reads x once and writes it once: the measure of what memory can do."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clone()
+
+
+class Summaries(nn.Module):
+    """One of Fastformer's pooled summaries: T x B x d -> B x h x d."""
+
+    def __init__(self, embed_dim: int, num_heads: int):
+        super().__init__()
+        self.directions = nn.Parameter(torch.randn(num_heads, embed_dim))
+        self.scaling = embed_dim**-0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        keep = x.new_ones(*x.shape[:2], self.directions.size(0), dtype=torch.float32)
+        return pool(x, self.directions, None, self.scaling, keep)[0]
+
+
 def _fastformer(options: argparse.Namespace) -> Fastformer:
     return Fastformer(options.dim, options.heads, dropout=options.dropout)
 
@@ -82,6 +103,8 @@ MODULES: Dict[str, Callable[[argparse.Namespace], nn.Module]] = {
     "fastformer-reassociated": lambda o: _forced(o, True),
     "ffn": lambda o: StandardFeedForward(o.dim, o.inner or 4 * o.dim, "relu", o.dropout),
     "mscffn": _mscffn,
+    "copy": lambda o: Copy(),
+    "summaries": lambda o: Summaries(o.dim, o.heads),
 }
 
 

@@ -2,12 +2,16 @@
 
 import importlib
 import os
+import sys
 
 import pytest
 import torch
 
 from fairseq_plugins.modules import kernels
+from fairseq_plugins.modules.feed_forward import MSCFFN, mscffn
 from fairseq_plugins.modules.feed_forward.chunked_cross import ChunkedCross
+from fairseq_plugins.modules.kernels import trial
+from fairseq_plugins.modules.token_mixers import pooling
 from fairseq_plugins.modules.token_mixers.pooling import Pool
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -17,9 +21,10 @@ def why_not():
     """Why the kernels cannot be run here, or nothing."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
-    version = importlib.import_module("triton").__version__
-    if DEVICE == "cpu" and tuple(map(int, version.split(".")[:2])) < (3, 1):
-        return f"the interpreter of Triton {version} lacks what the kernels need: 3.1 or newer"
+    # older interpreters do not go with today's NumPy
+    needed = kernels.TRITON if DEVICE == "cuda" else (3, 7)
+    if kernels.triton_version() < needed:
+        return "Triton {}.{} or newer is needed here".format(*needed)
     return ""
 
 
@@ -27,19 +32,10 @@ needs_triton = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 @pytest.fixture(scope="module")
-def interpreted():
-    """Kernels that the interpreter runs where there is no GPU: it is chosen at their import."""
-    before = os.environ.get("TRITON_INTERPRET")
-    if DEVICE == "cpu":
-        os.environ["TRITON_INTERPRET"] = "1"
-    try:
-        names = ("cross", "pooling")
-        yield {name: importlib.import_module(kernels.__name__ + "." + name) for name in names}
-    finally:
-        if before is None:
-            os.environ.pop("TRITON_INTERPRET", None)
-        else:
-            os.environ["TRITON_INTERPRET"] = before
+def kernel_modules():
+    """Where there is no GPU interpreted, as tests/conftest.py asks Triton to do."""
+    names = ("cross", "pooling")
+    return {name: importlib.import_module(kernels.__name__ + "." + name) for name in names}
 
 
 def compare(fast, plain, leaves, others, tolerance):
@@ -69,7 +65,7 @@ def normal(*shape, dtype=torch.float32, seed=0):
     "tokens, size, subspaces, width, dropout",
     [(1, 4, 2, 8, 0.0), (70, 12, 4, 36, 0.0), (131, 20, 2, 40, 0.3)],
 )
-def test_cross_kernel(interpreted, tokens, size, subspaces, width, dropout, dtype, tolerance):
+def test_cross_kernel(kernel_modules, tokens, size, subspaces, width, dropout, dtype, tolerance):
     pairs = subspaces // 2
     shapes = [
         (tokens, subspaces * size),
@@ -84,7 +80,7 @@ def test_cross_kernel(interpreted, tokens, size, subspaces, width, dropout, dtyp
     leaves[2] += 3 * leaves[2].sign()
     keep = normal(pairs, tokens, width) > -0.5 if dropout else None
     compare(
-        interpreted["cross"].KernelCross.apply,
+        kernel_modules["cross"].KernelCross.apply,
         ChunkedCross.apply,
         leaves,
         (keep, 1 / (1 - dropout)),
@@ -99,9 +95,9 @@ def test_cross_kernel(interpreted, tokens, size, subspaces, width, dropout, dtyp
     [(1, 2, 8, 2, True, False), (70, 3, 24, 3, True, False), (41, 2, 40, 5, False, True)],
 )
 def test_pooling_kernel(
-    interpreted, length, bsz, dim, heads, shared, dropout, dtype, tolerance, monkeypatch
+    kernel_modules, length, bsz, dim, heads, shared, dropout, dtype, tolerance, monkeypatch
 ):
-    module = interpreted["pooling"]
+    module = kernel_modules["pooling"]
     monkeypatch.setattr(module, "PART", 32)
     x = normal(bsz, length, dim, dtype=dtype).transpose(0, 1)  # not contiguous
     directions = normal(*((heads, dim) if shared else (bsz, heads, dim)), dtype=dtype, seed=1)
@@ -116,12 +112,78 @@ def test_pooling_kernel(
         compare(module.KernelPool.apply, Pool.apply, [x, directions], given, tolerance)
 
 
-def test_kernels_run_where_they_are_asked_for(monkeypatch):
-    """In half precision on a GPU, and not by themselves as long as they are not measured there."""
-    monkeypatch.setenv("FAIRSEQ_PLUGINS_TRITON", "1")
+def test_kernels_are_for_half_precision_on_a_gpu():
     assert not kernels.usable(torch.zeros(2, dtype=torch.bfloat16))
     if DEVICE == "cuda" and not why_not():
         half = torch.zeros(2, dtype=torch.bfloat16, device="cuda")
         assert kernels.usable(half) and not kernels.usable(half.float())
-        monkeypatch.delenv("FAIRSEQ_PLUGINS_TRITON")
-        assert not kernels.usable(half)
+
+
+def build_mscffn(dropout):
+    torch.manual_seed(1)
+    return MSCFFN(24, subspaces=4, expansion=3, activation_dropout=dropout).half()
+
+
+@needs_triton
+@pytest.mark.parametrize("faster", [True, False])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_mscffn_takes_the_faster_way(kernel_modules, monkeypatch, dropout, faster):
+    monkeypatch.delenv(trial.VARIABLE, raising=False)
+    monkeypatch.setattr(trial, "_chosen", {})
+    monkeypatch.setattr(kernels, "usable", lambda x: True)
+    kernel = kernel_modules["cross"].KernelCross.apply
+    taken = []
+    monkeypatch.setattr(mscffn, "_kernel", lambda *given: taken.append(1) or kernel(*given))
+    monkeypatch.setattr(
+        trial,
+        "_milliseconds",
+        lambda function, _: 1.0 if (function is mscffn._kernel) == faster else 2.0,
+    )
+    ffn, x = build_mscffn(dropout), normal(9, 2, 24, dtype=torch.float16).cpu()
+    out = ffn(x)
+    out.float().pow(2).sum().backward()
+    assert list(trial._chosen.values()) == [faster] and len(taken) == 1 + faster
+    assert torch.isfinite(out).all() and torch.isfinite(ffn.expand_weight.grad).all()
+    if not dropout:
+        ffn.chunked = False
+        torch.testing.assert_close(out, ffn(x), atol=1e-3, rtol=1e-2)
+
+
+@needs_triton
+@pytest.mark.parametrize("faster", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_pooling_takes_the_faster_way(kernel_modules, monkeypatch, shared, faster):
+    monkeypatch.delenv(trial.VARIABLE, raising=False)
+    monkeypatch.setattr(trial, "_chosen", {})
+    monkeypatch.setattr(kernels, "usable", lambda x: True)
+    monkeypatch.setattr(pooling, "TRIED", 14)  # of three sentences two
+    kernel = kernel_modules["pooling"].KernelPool.apply
+    taken = []
+    monkeypatch.setattr(pooling, "_kernel", lambda *given: taken.append(1) or kernel(*given))
+    monkeypatch.setattr(
+        trial,
+        "_milliseconds",
+        lambda function, _: 1.0 if (function is pooling._kernel) == faster else 2.0,
+    )
+    x = normal(7, 3, 8, dtype=torch.float16).cpu()
+    directions = normal(*((2, 8) if shared else (3, 2, 8)), dtype=torch.float16, seed=1).cpu()
+    padding = torch.zeros(3, 7, dtype=torch.bool)
+    padding[1, 5:] = True
+    given = (x, directions, padding, 0.3, torch.ones(7, 3, 2))
+    found = pooling.pool(*given)
+    assert list(trial._chosen.values()) == [faster] and len(taken) == 1 + faster
+    for ours, theirs in zip(found, Pool.apply(*given)):
+        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-2)
+
+
+@needs_triton
+def test_kernels_compile_for_gpus(run_process):
+    """For an A100 and an H100, without one, within their shared memory."""
+    environment = dict(os.environ, TRITON_INTERPRET="0")
+    result = run_process([sys.executable, "-m", "tests.modules.compile_kernels"], env=environment)
+    assert result.returncode == 0, result.stdout
+    lines = [line.split() for line in result.stdout.splitlines() if line.startswith("sm_")]
+    # what a program may have of an A100's and an H100's
+    limits = {"sm_80": 163 * 1024, "sm_90": 227 * 1024}
+    assert len(lines) == 20
+    assert all(int(line[-1]) <= limits[line[0]] for line in lines), lines

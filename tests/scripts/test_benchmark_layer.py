@@ -38,6 +38,16 @@ def test_backward_is_counted_with_what_it_computes_again(tmp_path):
     assert sdpa["flops"] == 2 * 64 * (3 * 4 * 48 * 48 + (2 + 5) * 32 * 48)
 
 
+@pytest.mark.parametrize("what, passes", [("forward", 1), ("training", 3)])
+def test_reductions_beside_a_copy(tmp_path, what, passes):
+    """A copy has no operations; a summary has a score and a sum for each head and feature."""
+    words = ["layer", "--rounds", 1, "--what", what, "--dim", 48, "--heads", 4, "--tokens", 64]
+    words += ["--lengths", 32, "--contender", "copy", "--contender", "summaries"]
+    copy, summaries = measure(tmp_path, *words)["rows"]
+    assert (copy["flops"], summaries["flops"]) == (0, passes * 2 * 64 * 2 * 4 * 48)
+    assert copy["parameters"] == 0 and summaries["parameters"] == 4 * 48
+
+
 def test_encoders_side_by_side(tmp_path):
     words = [*LAYER, "--options", SIZES, "--tokens", 64, "--lengths", "16,32"]
     for name in ("transformer", "transformer", "transformer_ftc --feature-window 1"):

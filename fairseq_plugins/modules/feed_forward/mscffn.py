@@ -1,7 +1,7 @@
 """MSCFFN: small subspaces crossed by products (Tang & Yang, Findings of EMNLP 2023)."""
 
 import math
-from typing import List, Optional, Type
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -17,6 +17,7 @@ from .chunked_cross import ChunkedCross
 # Tokens from which the chunked form is the faster one on a CPU: below, calls of small products
 # cost more than travels of wide tensors through memory.
 CHUNK_FROM = 512
+TRIED = 8192  # tokens at most on which a kernel is tried
 
 
 def valid_subspaces(dims: List[int]) -> List[int]:
@@ -45,8 +46,8 @@ class MSCFFN(nn.Module):
     Two exact forms of equations 7 to 9. The plain one is a batched product over all subspaces. The
     chunked one (`chunked_cross.py`) never holds L and C of all tokens. It is the faster one on a
     CPU for hundreds of tokens and more, and is chosen there; set `chunked` to True or False to
-    force one. In half precision on a GPU with Triton a kernel takes its place (`modules/kernels/`).
-    TorchScript and torch.compile have the plain one.
+    force one. In half precision on a GPU a Triton kernel takes their place where it is faster
+    (`modules/kernels/`). TorchScript and torch.compile have the plain one.
 
     Args:
         embed_dim: d.
@@ -121,43 +122,44 @@ class MSCFFN(nn.Module):
 
     def _cross(self, inner: Tensor) -> Tensor:
         """Equations 7 to 9, tokens x d -> tokens x d/2, as they are written."""
-        inner = inner.view(-1, self.subspaces, self.embed_dim // self.subspaces)
-        inner = inner.transpose(0, 1)  # n x tokens x d/n
-        wide = torch.baddbmm(self.expand_bias, inner, self.expand_weight)  # n x tokens x m d/n
-        crossed = torch.relu(wide[0::2]) * wide[1::2]  # n/2 x tokens x m d/n
-        crossed = self.dropout_module(crossed)
-        narrow = torch.baddbmm(self.contract_bias, crossed, self.contract_weight)
-        return narrow.transpose(0, 1).reshape(-1, self.embed_dim // 2)
+        crossed = _widen(inner, self.expand_weight, self.expand_bias)
+        return _narrow(self.dropout_module(crossed), self.contract_weight, self.contract_bias)
 
     def _cross_fast(self, inner: Tensor) -> Tensor:
         """The same, in the way that is the fastest for this input."""
         if self._is_chunked(inner):
-            return self._cross_by(ChunkedCross, inner)
+            return self._cross_by(ChunkedCross.apply, inner)
         if self._has_kernel(inner):
-            from fairseq_plugins.modules.kernels.cross import KernelCross
-
-            return self._cross_by(KernelCross, inner)
+            return self._cross_by(_kernel, inner)
         return self._cross(inner)
 
-    def _cross_by(self, function: Type[torch.autograd.Function], inner: Tensor) -> Tensor:
+    def _cross_by(self, function: Callable[..., Tensor], inner: Tensor) -> Tensor:
         """The same, without the wide tensors; on a CPU also of the same random numbers."""
         dropout = self.dropout_module
         keep, scale = None, 1.0
-        if dropout.p > 0 and (dropout.training or dropout.apply_during_inference):
-            size = (self.subspaces // 2, inner.size(0), self.expand_weight.size(2))
-            keep = torch.empty(size, dtype=torch.bool, device=inner.device)
-            keep.bernoulli_(1 - dropout.p)
+        if self._has_dropout():
+            keep = self._empty_mask(inner).bernoulli_(1 - dropout.p)
             scale = 1 / (1 - dropout.p) if dropout.p < 1 else 0.0
+        return function(*self._tensors(inner), keep, scale)
+
+    def _has_dropout(self) -> bool:
+        dropout = self.dropout_module
+        return dropout.p > 0 and (dropout.training or dropout.apply_during_inference)
+
+    def _empty_mask(self, inner: Tensor) -> Tensor:
+        """n/2 x tokens x m d/n."""
+        size = (self.subspaces // 2, inner.size(0), self.expand_weight.size(2))
+        return torch.empty(size, dtype=torch.bool, device=inner.device)
+
+    def _tensors(self, inner: Tensor) -> Tuple[Tensor, ...]:
         # under autocast `inner` has another dtype than the weights
-        return function.apply(
-            inner,
-            self.expand_weight.type_as(inner),
-            self.expand_bias.type_as(inner),
-            self.contract_weight.type_as(inner),
-            self.contract_bias.type_as(inner),
-            keep,
-            scale,
+        weights = (
+            self.expand_weight,
+            self.expand_bias,
+            self.contract_weight,
+            self.contract_bias,
         )
+        return (inner, *(weight.type_as(inner) for weight in weights))
 
     def _is_chunked(self, inner: Tensor) -> bool:
         if self.chunked is not None:
@@ -166,9 +168,58 @@ class MSCFFN(nn.Module):
         return on_cpu and inner.size(0) >= CHUNK_FROM
 
     def _has_kernel(self, inner: Tensor) -> bool:
-        if self.chunked is not None or is_captured():
+        size, width = self.expand_weight.shape[1:]
+        if self.chunked is not None or is_captured() or inner.size(0) == 0:
             return False
-        return self.expand_weight.size(1) <= kernels.MAX_SUBSPACE and kernels.usable(inner)
+        if size > kernels.MAX_SUBSPACE or not kernels.usable(inner):
+            return False
+        tokens, has_dropout = min(inner.size(0), TRIED), self._has_dropout()
+
+        def trial() -> kernels.Trial:
+            name = f"MSCFFN's {self.subspaces} subspaces of {size}, {tokens} tokens"
+            sample = inner[:tokens]
+            keep = self._empty_mask(sample).fill_(True) if has_dropout else None
+            return kernels.Trial(name, _kernel, _plainly, self._tensors(sample), (keep, 1.0))
+
+        sizes = ("MSCFFN", self.subspaces, size, width, tokens.bit_length(), has_dropout)
+        return kernels.chosen(inner, sizes, trial)
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, subspaces={self.subspaces}, expansion={self.expansion}"
+
+
+def _widen(inner: Tensor, expand_weight: Tensor, expand_bias: Tensor) -> Tensor:
+    """Equations 7 and 8: tokens x d -> n/2 x tokens x m d/n."""
+    subspaces, size = expand_weight.size(0), expand_weight.size(1)
+    inner = inner.view(-1, subspaces, size).transpose(0, 1)  # n x tokens x d/n
+    wide = torch.baddbmm(expand_bias, inner, expand_weight)  # n x tokens x m d/n
+    return torch.relu(wide[0::2]) * wide[1::2]
+
+
+def _narrow(crossed: Tensor, contract_weight: Tensor, contract_bias: Tensor) -> Tensor:
+    """Equation 9: n/2 x tokens x m d/n -> tokens x d/2."""
+    narrow = torch.baddbmm(contract_bias, crossed, contract_weight)  # n/2 x tokens x d/n
+    pairs, _, size = contract_weight.shape
+    return narrow.transpose(0, 1).reshape(-1, pairs * size)
+
+
+def _plainly(
+    inner: Tensor,
+    expand_weight: Tensor,
+    expand_bias: Tensor,
+    contract_weight: Tensor,
+    contract_bias: Tensor,
+    keep: Optional[Tensor],
+    scale: float,
+) -> Tensor:
+    """`ChunkedCross` and the kernel, written plainly."""
+    crossed = _widen(inner, expand_weight, expand_bias)
+    if keep is not None:
+        crossed = crossed * keep * scale
+    return _narrow(crossed, contract_weight, contract_bias)
+
+
+def _kernel(*arguments: Any) -> Tensor:
+    from fairseq_plugins.modules.kernels.cross import KernelCross
+
+    return KernelCross.apply(*arguments)

@@ -235,9 +235,13 @@ class KernelCross(torch.autograd.Function):
 
 
 def _blocks(size: int, keep: Optional[Tensor]) -> Any:
+    block = max(16, triton.next_power_of_2(size))
     return {
-        "SIZE": max(16, triton.next_power_of_2(size)),
+        "SIZE": block,
         "TOKENS": TOKENS,
         "WIDTH": WIDTH,
         "HAS_KEEP": keep is not None,
+        # what the compiler reports for sm_90 to keep sums in registers, and two programs at a time
+        "num_warps": 4 if block <= 64 else 8,
+        "num_stages": 2,
     }

@@ -9,6 +9,8 @@ from torch.autograd.function import once_differentiable
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.compilation import is_captured
 
+TRIED = 32768  # positions at most on which a kernel is tried
+
 
 def pool(
     x: Tensor,
@@ -21,7 +23,8 @@ def pool(
 
     Outside TorchScript and torch.compile the gradient is written out in `Pool`: one product instead
     of the four passes over x that automatic differentiation makes. The values are the same to the
-    bit. In half precision on a GPU with Triton a kernel does both (`modules/kernels/`).
+    bit. In half precision on a GPU a Triton kernel does both where it is faster
+    (`modules/kernels/`).
 
     Args:
         x: T x B x d, finite.
@@ -45,11 +48,34 @@ def _pool_fast(
 ) -> Tuple[Tensor, Tensor]:
     if is_captured():
         return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
-    if x.size(2) <= kernels.MAX_POOLED and kernels.usable(x):
-        from fairseq_plugins.modules.kernels.pooling import KernelPool
+    arguments = (x, directions, padding_mask, scaling, keep)
+    return _kernel(*arguments) if _has_kernel(*arguments) else Pool.apply(*arguments)
 
-        return KernelPool.apply(x, directions, padding_mask, scaling, keep)
-    return Pool.apply(x, directions, padding_mask, scaling, keep)
+
+def _has_kernel(
+    x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float, keep: Tensor
+) -> bool:
+    length, bsz, dim = x.shape
+    if dim > kernels.MAX_POOLED or x.numel() == 0 or not kernels.usable(x):
+        return False
+    heads, sentences = directions.size(-2), min(bsz, max(1, TRIED // length))
+
+    def trial() -> kernels.Trial:
+        name = f"Fastformer's summaries of {heads} heads, {length} x {sentences} x {dim}"
+        some = directions if directions.dim() == 2 else directions[:sentences]
+        mask = None if padding_mask is None else padding_mask[:sentences]
+        others = (mask, scaling, keep[:, :sentences])
+        return kernels.Trial(name, _kernel, Pool.apply, (x[:, :sentences], some), others)
+
+    kinds = (directions.dim(), padding_mask is None)
+    sizes = ("Fastformer", heads, dim, length.bit_length(), sentences.bit_length(), *kinds)
+    return kernels.chosen(x, sizes, trial)
+
+
+def _kernel(*arguments: Any) -> Tuple[Tensor, Tensor]:
+    from fairseq_plugins.modules.kernels.pooling import KernelPool
+
+    return KernelPool.apply(*arguments)
 
 
 def _batched(directions: Tensor, bsz: int) -> Tensor:

@@ -1,0 +1,70 @@
+"""Compiles every Triton kernel for GPUs that need not be there; prints name and shared memory."""
+
+from typing import Dict
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+
+from fairseq_plugins.modules import kernels
+from fairseq_plugins.modules.kernels import cross, pooling
+
+GPUS = (80, 90)  # A100, H100
+OPTIONS = ("num_warps", "num_stages")
+FLOAT32 = {
+    "cross": ("grad_expand", "grad_expand_bias", "grad_contract"),
+    "pooling": (
+        "keep out out_sum out_max out_total maximum softmax_total mean grad_directions".split()
+    ),
+}
+MASKS = {"cross": ("keep",), "pooling": ("mask",)}
+NUMBERS = (
+    "tokens tokens_of_part dim size width subspaces bsz length heads stride_t stride_b "
+    "direction_stride".split()
+)
+
+
+def type_of(module: str, argument: str) -> str:
+    if argument in ("scale", "scaling"):
+        return "fp32"
+    if argument in NUMBERS:
+        return "i32"
+    if argument in MASKS[module]:
+        return "*i1"
+    return "*fp32" if argument in FLOAT32[module] else "*bf16"
+
+
+def shared_memory(module: str, kernel, blocks: Dict[str, int], gpu: int) -> int:
+    constants = {name: value for name, value in blocks.items() if name not in OPTIONS}
+    signature = {
+        name: "constexpr" if name in constants else type_of(module, name)
+        for name in kernel.arg_names
+    }
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places)
+    built = compile(
+        source,
+        target=GPUTarget("cuda", gpu, 32),
+        options={name: blocks[name] for name in OPTIONS},
+    )
+    return built.metadata.shared
+
+
+def main() -> None:
+    mask = torch.ones(1, dtype=torch.bool)
+    for gpu in GPUS:
+        for size in (64, kernels.MAX_SUBSPACE):
+            for name in ("_forward", "_backward_inner", "_backward_weights"):
+                shared = shared_memory(
+                    "cross", getattr(cross, name), cross._blocks(size, mask), gpu
+                )
+                print(f"sm_{gpu} cross{name} {size}", shared)
+        for dim in (512, kernels.MAX_POOLED):
+            for name in ("_forward", "_backward"):
+                blocks = pooling._blocks(dim, 16, mask)
+                shared = shared_memory("pooling", getattr(pooling, name), blocks, gpu)
+                print(f"sm_{gpu} pooling{name} {dim}", shared)
+
+
+if __name__ == "__main__":
+    main()
