@@ -14,6 +14,9 @@ from torch.autograd.function import once_differentiable
 from fairseq_plugins.errors import ConfigurationError
 
 CHUNK = 512  # tokens whose logits exist at a time
+# float16 loses numbers below 6e-8 and rounds those below 6e-5. Products of gradients are taken with
+# these powers of two: of the features, and of the weight, where many tokens add up.
+FEATURE_SCALE, WEIGHT_SCALE = 2.0**10, 2.0**3
 
 
 @register_criterion(
@@ -110,10 +113,11 @@ def smoothed_cross_entropy(
 
     Returns:
         sums over tokens, in float32 (float64 for float64). Products of half types are in these, as
-        in fairseq; softmax, loss and the weight's gradient over chunks are in float32.
+        in fairseq; softmax, loss and the gradients between products are in float32, and rounded
+        after they were multiplied with the loss's own (in float16 its scale).
     """
-    if torch.is_autocast_enabled():
-        dtype = torch.get_autocast_gpu_dtype()
+    dtype = _autocast_dtype(features.device)
+    if dtype is not None:
         features, weight = features.to(dtype), weight.to(dtype)
         bias = None if bias is None else bias.to(dtype)
     with torch.autocast(features.device.type, enabled=False):
@@ -129,6 +133,12 @@ def smoothed_cross_entropy(
                 torch.is_grad_enabled(),
             )
         )
+
+
+def _autocast_dtype(device: torch.device) -> Optional[torch.dtype]:
+    if device.type == "cpu":
+        return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+    return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
@@ -157,7 +167,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         needs_features, needs_weight, needs_bias = (
             with_gradients and needed for needed in ctx.needs_input_grad[:3]
         )
-        feature_grad = torch.empty_like(features) if needs_features else None
+        is_half = features.dtype == torch.float16
+        scale, weight_scale = (FEATURE_SCALE, WEIGHT_SCALE) if is_half else (1.0, 1.0)
+        feature_grad = torch.empty_like(features, dtype=exact) if needs_features else None
         weight_grad = torch.zeros_like(weight, dtype=exact) if needs_weight else None
         bias_grad = (
             torch.zeros(vocabulary, dtype=exact, device=weight.device) if needs_bias else None
@@ -183,26 +195,32 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 continue
             softmax.div_(total.unsqueeze(1))
             softmax[rows, y] -= confidence
-            grad = softmax.to(x.dtype)
+            if bias_grad is not None:
+                bias_grad += softmax.sum(dim=0)
+            grad = (softmax.mul_(scale) if is_half else softmax).to(x.dtype)
             if feature_grad is not None:
-                torch.mm(grad, weight, out=feature_grad[start : start + chunk])
+                part = feature_grad[start : start + chunk]
+                if x.dtype == exact:
+                    torch.mm(grad, weight, out=part)
+                else:
+                    part.copy_(grad.mm(weight))
             if weight_grad is not None:
                 if x.dtype == exact:
                     weight_grad.addmm_(grad.t(), x)
                 else:
-                    weight_grad += grad.t().mm(x)
-            if bias_grad is not None:
-                bias_grad += softmax.sum(dim=0)
+                    weight_grad += grad.t().mm(x * (weight_scale / scale) if is_half else x)
 
         # the same share of every word: taken off once, and before no type is too coarse for it
         if feature_grad is not None:
-            feature_grad.sub_(weight_sum.mul_(share).to(feature_grad.dtype))
+            feature_grad = feature_grad.div_(scale) if is_half else feature_grad
+            feature_grad.sub_(weight_sum.mul_(share))
         if weight_grad is not None:
+            weight_grad = weight_grad.div_(weight_scale) if is_half else weight_grad
             weight_grad.sub_(features.sum(dim=0, dtype=exact).mul_(share))
-            weight_grad = weight_grad.to(weight.dtype)
-        if bias_grad is not None and bias is not None:
-            bias_grad = bias_grad.sub_(share * features.size(0)).to(bias.dtype)
+        if bias_grad is not None:
+            bias_grad.sub_(share * features.size(0))
         ctx.save_for_backward(feature_grad, weight_grad, bias_grad)
+        ctx.dtypes = (features.dtype, weight.dtype, None if bias is None else bias.dtype)
         ctx.mark_non_differentiable(nll_loss, correct)
         return confidence * nll_loss + share * smooth_loss, nll_loss, correct
 
@@ -210,8 +228,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor, *unused: Tensor) -> Tuple[Optional[Tensor], ...]:
         grads = [
-            None if grad is None else grad * grad_output.to(grad.dtype)
-            for grad in ctx.saved_tensors
+            None if grad is None else (grad * grad_output).to(dtype)
+            for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
         ]
         return (*grads, None, None, None, None, None)
 

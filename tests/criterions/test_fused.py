@@ -116,17 +116,14 @@ def test_extreme_logits_stay_finite_and_right():
     torch.testing.assert_close((x.grad, weight.grad), expected, rtol=1e-4, atol=1e-3)
 
 
+needs_fp16_products = pytest.mark.skipif(not TORCH_2, reason="no fp16 products on the CPU")
+
+
+@pytest.mark.parametrize("scale", [1 / 16, 2.0**13])
 @pytest.mark.parametrize(
-    "dtype",
-    [
-        torch.bfloat16,
-        pytest.param(
-            torch.float16,
-            marks=pytest.mark.skipif(not TORCH_2, reason="no fp16 products on the CPU"),
-        ),
-    ],
+    "dtype", [torch.bfloat16, pytest.param(torch.float16, marks=needs_fp16_products)]
 )
-def test_in_half_precision_no_worse_than_fairseqs(dtype):
+def test_in_half_precision_no_worse_than_fairseqs(dtype, scale):
     """max|fused - exact| <= 2 max|plain - exact|, for the loss and both gradients."""
     tokens, vocabulary = 900, 300
     values, target = make_problem(tokens, 16, vocabulary, torch.float64, 0.5)
@@ -140,12 +137,53 @@ def test_in_half_precision_no_worse_than_fairseqs(dtype):
             exact = torch.promote_types(kept, torch.float32)
             log_probs = functional.linear(x, weight).log_softmax(dim=-1, dtype=exact)
             loss, _ = label_smoothed_nll_loss(log_probs, target, 0.1, ignore_index=-1)
-        (loss / 16).backward()
+        (loss * scale).backward()
         results.append([v.detach().double() for v in (loss, x.grad, weight.grad)])
     for exact, plain, found in zip(*results):
         assert torch.isfinite(found).all()
         allowed = 2 * (plain - exact).abs().max() + 1e-7 * exact.abs().max()
         assert (found - exact).abs().max() <= allowed
+
+
+@needs_fp16_products
+@pytest.mark.parametrize("scale", [2.0**7, 2.0**16])
+def test_the_scale_of_fp16_saves_gradients_of_words_that_are_known(scale):
+    """Where probabilities are near 0 and 1, gradients of features are as exact as fairseq's."""
+    tokens, dim, vocabulary = 40, 64, 8000
+    generator = torch.Generator().manual_seed(1)
+    weight = 0.3 * torch.randn(vocabulary, dim, generator=generator)
+    target = torch.randint(0, vocabulary, (tokens,), generator=generator)
+    x = 4.5 * weight[target]  # the target has 0.99999
+    errors = []
+    for kind in ("plain", "fused"):
+        results = []
+        for dtype in (torch.float64, torch.float16):
+            leaf, w = x.half().to(dtype).requires_grad_(), weight.half().to(dtype)
+            if kind == "fused":
+                loss = fused.smoothed_cross_entropy(leaf, target, w, None, 0.0, 16).loss
+            else:
+                exact = torch.promote_types(dtype, torch.float32)
+                log_probs = functional.linear(leaf, w).log_softmax(dim=-1, dtype=exact)
+                loss, _ = label_smoothed_nll_loss(log_probs, target, 0.0, ignore_index=-1)
+            (loss * scale).backward()
+            results.append(leaf.grad.double())
+        assert torch.isfinite(results[1]).all()
+        errors.append((results[1] - results[0]).norm(dim=1) / results[0].norm(dim=1))
+    assert errors[1].median() <= 1.5 * errors[0].median() + 1e-4
+
+
+@pytest.mark.skipif(not TORCH_2, reason="no autocast of linear on the CPU")
+def test_autocast_on_a_cpu():
+    (x, weight, b), target = make_problem(dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = functional.linear(x, torch.eye(3))
+        loss = fused.smoothed_cross_entropy(half, target, weight, b, 0.1, 3).loss
+        log_probs = functional.linear(half, weight, b).float().log_softmax(dim=-1)
+    expected, _ = label_smoothed_nll_loss(log_probs, target, 0.1, ignore_index=-1)
+    torch.testing.assert_close(loss, expected, rtol=1e-2, atol=1e-2)
+    grads = [torch.autograd.grad(v, (x, weight, b), retain_graph=True) for v in (loss, expected)]
+    for found, true in zip(*grads):
+        torch.testing.assert_close(found, true, rtol=5e-2, atol=5e-2)
 
 
 def test_no_more_logits_than_a_chunk_and_none_at_padding():
