@@ -16,7 +16,7 @@ def try_(monkeypatch):
     monkeypatch.delenv(trial.VARIABLE, raising=False)
     monkeypatch.setattr(trial, "_chosen", {})
 
-    def run(kernel=torch.sin, kernel_time=1.0, calls=None):
+    def run(kernel=torch.sin, kernel_time=1.0, calls=None, training=False):
         def make():
             if calls is not None:
                 calls.append(kernel)
@@ -28,7 +28,7 @@ def try_(monkeypatch):
         x = torch.linspace(-3, 3, 100).bfloat16()
         with monkeypatch.context() as patch:
             patch.setattr(trial, "_milliseconds", milliseconds)
-            return kernels.chosen(x, SIZES, make)
+            return kernels.chosen(x, SIZES, training, make)
 
     return run
 
@@ -85,9 +85,18 @@ def test_a_kernel_that_fails_is_not_chosen(try_, caplog, kernel, reason):
     assert not try_(kernel) and not caplog.text  # said once
 
 
-def test_a_gradient_counts_only_where_there_are_gradients(try_):
+def test_a_gradient_counts_only_where_there_may_be_gradients(try_):
     with torch.no_grad():
         assert try_(WrongGradient.apply)
+        assert not try_(WrongGradient.apply, training=True)
+
+
+def test_checkpointed_activations_go_the_same_way_twice(try_):
+    calls = []
+    with torch.no_grad():
+        assert try_(lambda x: torch.sin(x), calls=calls, training=True)
+    assert try_(lambda x: torch.sin(x), calls=calls, training=True)
+    assert len(calls) == 1
 
 
 def test_the_variable_decides_without_a_trial(try_, monkeypatch):
@@ -109,6 +118,6 @@ def test_a_trial_leaves_what_it_was_given(try_):
 
     state = torch.get_rng_state()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        kernels.chosen(weight, SIZES, make)
+        kernels.chosen(weight, SIZES, True, make)
     assert weight.grad is None and torch.equal(state, torch.get_rng_state())
     assert list(trial._chosen)[0][1] == torch.float32

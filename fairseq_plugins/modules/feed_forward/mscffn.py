@@ -182,7 +182,7 @@ class MSCFFN(nn.Module):
             return kernels.Trial(name, _kernel, _plainly, self._tensors(sample), (keep, 1.0))
 
         sizes = ("MSCFFN", self.subspaces, size, width, tokens.bit_length(), has_dropout)
-        return kernels.chosen(inner, sizes, trial)
+        return kernels.chosen(inner, sizes, self.training, trial)
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, subspaces={self.subspaces}, expansion={self.expansion}"

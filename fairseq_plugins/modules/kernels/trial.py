@@ -36,16 +36,19 @@ class Trial(NamedTuple):
     others: Sequence[Any] = ()
 
 
-def chosen(x: Tensor, sizes: Tuple[Hashable, ...], trial: Callable[[], Trial]) -> bool:
+def chosen(
+    x: Tensor, sizes: Tuple[Hashable, ...], training: bool, trial: Callable[[], Trial]
+) -> bool:
     """Whether the kernel is to compute what plain torch does.
 
-    Both are tried, with gradients where they are enabled. The kernel is chosen if it is no further
-    than twice the other's distance from float64, and in the median faster. One that raises anything
-    is not, and a warning says so.
+    Both are tried. The kernel is chosen if it is no further than twice the other's distance from
+    float64, and in the median faster. One that raises anything is not, and a warning says so.
 
     Args:
         x: whose dtype and device count.
         sizes: what else the outcome depends on, the functions among it: one trial for each.
+        training: try gradients too, also where they are not enabled: checkpointed activations are
+            computed without and then with them, and both times must go the same way.
         trial: makes it.
 
     Raises:
@@ -59,11 +62,12 @@ def chosen(x: Tensor, sizes: Tuple[Hashable, ...], trial: Callable[[], Trial]) -
                 "that are faster)"
             )
         return asked == "1"
-    key = (sizes, x.dtype, x.device, torch.is_grad_enabled())
+    with_gradients = training or torch.is_grad_enabled()
+    key = (sizes, x.dtype, x.device, with_gradients)
     if key not in _chosen:
         if x.is_cuda and torch.cuda.is_current_stream_capturing():
             return False  # a graph cannot wait for the time that something took
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(x.device.type, enabled=False), torch.set_grad_enabled(with_gradients):
             _chosen[key] = _passes(trial())
     return _chosen[key]
 

@@ -238,7 +238,8 @@ class Fastformer(nn.Module):
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
             device=x.device,
         )
-        return pool(x, directions, padding_mask, self.scaling, self.dropout_module(ones))
+        keep = self.dropout_module(ones)
+        return pool(x, directions, padding_mask, self.scaling, keep, self.training)
 
     def _weights(self, scores: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
         """Softmax over time of T x B x h scores; all-padding rows come out finite."""

@@ -18,6 +18,7 @@ def pool(
     padding_mask: Optional[Tensor],
     scaling: float,
     keep: Tensor,
+    training: bool,
 ) -> Tuple[Tensor, Tensor]:
     """``sum_t w_t x_t`` and ``sum_t w_t`` with ``w = keep * softmax_t(scaling * directions x_t)``.
 
@@ -33,6 +34,7 @@ def pool(
             the weights are finite, and equal.
         scaling: of the scores.
         keep: T x B x h, what the weights are multiplied by: ones, or what dropout made of them.
+        training: whether backward may follow, also where gradients are not enabled yet.
 
     Returns:
         B x h x d and B x h x 1 in x's dtype; weights are normalised in float32 at least.
@@ -40,20 +42,30 @@ def pool(
     if torch.jit.is_scripting():
         return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
     else:
-        return _pool_fast(x, directions, padding_mask, scaling, keep)
+        return _pool_fast(x, directions, padding_mask, scaling, keep, training)
 
 
 def _pool_fast(
-    x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float, keep: Tensor
+    x: Tensor,
+    directions: Tensor,
+    padding_mask: Optional[Tensor],
+    scaling: float,
+    keep: Tensor,
+    training: bool,
 ) -> Tuple[Tensor, Tensor]:
     if is_captured():
         return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
     arguments = (x, directions, padding_mask, scaling, keep)
-    return _kernel(*arguments) if _has_kernel(*arguments) else Pool.apply(*arguments)
+    return _kernel(*arguments) if _has_kernel(*arguments, training) else Pool.apply(*arguments)
 
 
 def _has_kernel(
-    x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float, keep: Tensor
+    x: Tensor,
+    directions: Tensor,
+    padding_mask: Optional[Tensor],
+    scaling: float,
+    keep: Tensor,
+    training: bool,
 ) -> bool:
     length, bsz, dim = x.shape
     if dim > kernels.MAX_POOLED or x.numel() == 0 or not kernels.usable(x):
@@ -69,7 +81,7 @@ def _has_kernel(
 
     kinds = (directions.dim(), padding_mask is None)
     sizes = ("Fastformer", heads, dim, length.bit_length(), sentences.bit_length(), *kinds)
-    return kernels.chosen(x, sizes, trial)
+    return kernels.chosen(x, sizes, training, trial)
 
 
 def _kernel(*arguments: Any) -> Tuple[Tensor, Tensor]:
