@@ -1,6 +1,7 @@
 """Products of bf16 numbers on a CPU that has no instructions for them."""
 
-from typing import Any, Dict, Optional
+from contextlib import nullcontext
+from typing import Any, ContextManager, Dict, Optional
 
 import torch
 from torch import Tensor
@@ -54,6 +55,12 @@ class InFloat32(TorchDispatchMode):
         if name == _ATTENTION:
             return result[0].to(torch.bfloat16), result[1]  # logsumexp is float32 anyway
         return tuple(tensor.to(torch.bfloat16) for tensor in result)
+
+
+def at_full_speed(dtype: torch.dtype, device: torch.device) -> ContextManager:
+    """`InFloat32` for work in bf16 on a CPU where that is slow, else nothing."""
+    slow = dtype == torch.bfloat16 and device.type == "cpu" and are_slow()
+    return InFloat32() if slow else nullcontext()
 
 
 def _is_half(value: Any) -> bool:

@@ -243,10 +243,8 @@ def multiply_bf16_in_float32_where_it_is_slow() -> None:
 
     def make(original: Callable) -> Callable:
         def step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-            on_cpu = self.device.type == "cpu"
-            if not (self.cfg.common.bf16 and on_cpu and bf16_products.are_slow()):
-                return original(self, *args, **kwargs)
-            with bf16_products.InFloat32():
+            dtype = torch.bfloat16 if self.cfg.common.bf16 else torch.float32
+            with bf16_products.at_full_speed(dtype, self.device):
                 return original(self, *args, **kwargs)
 
         return step

@@ -70,6 +70,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         with quiet():
             plots.check(args.plot)
+            results.check_place("--plot", args.plot)
+            results.check_place("--json", args.json)
             report = COMMANDS[args.command].run(args)
             if args.plot:
                 report.draw(args.plot)

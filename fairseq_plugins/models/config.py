@@ -6,6 +6,7 @@ else reads or checks these options.
 """
 
 import difflib
+import logging
 from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
@@ -25,6 +26,8 @@ from fairseq_plugins.modules.token_mixers import (
     FASTFORMER_SHARING,
     TOKEN_MIXERS,
 )
+
+logger = logging.getLogger(__name__)
 
 TRAINING_PATHS = ("auto", "fast", "plain")
 MSCFFN_SUBSPACES = 12  # the paper's n, where the dimensions allow it
@@ -435,11 +438,6 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
 def _choose_compilation(args: Any) -> bool:
     if not args.torch_compile:
         return False
-    if not compilation.available():
-        raise ConfigurationError(
-            f"--torch-compile needs torch 2.1 or newer, and this is {torch.__version__}: leave it "
-            "out"
-        )
     if args.training_path == "plain":
         raise ConfigurationError(
             "--torch-compile compiles the layers of --training-path fast, not those of plain: "
@@ -450,6 +448,13 @@ def _choose_compilation(args: Any) -> bool:
             "--torch-compile decides itself what backward computes again, which "
             "--checkpoint-activations does too: leave one of them out"
         )
+    if not compilation.available():
+        # no error: a checkpoint that was trained with it is the same model without
+        logger.warning(
+            f"--torch-compile needs torch 2.1 or newer, and this is {torch.__version__}: layers "
+            "run without being compiled"
+        )
+        return False
     return True
 
 

@@ -1,5 +1,6 @@
 """The one model: fairseq's Transformer with a choice of mixers, feed-forwards and compression."""
 
+import logging
 from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
@@ -57,6 +58,8 @@ from .config import (
     set_default,
 )
 from .word_vectors import load_word_vectors
+
+logger = logging.getLogger(__name__)
 
 MODEL_NAME = "efficient_transformer"
 
@@ -338,6 +341,11 @@ class Decoder(TransformerDecoderBase):
             raise ConfigurationError(
                 "--torch-compile does not compile layers that are wrapped for sharding: use "
                 "another --ddp-backend than fully_sharded, or leave --torch-compile out"
+            )
+        if plan.fast_training and not self.packs:
+            logger.warning(
+                "the decoder's layers are wrapped for sharding: in training they compute padding "
+                "too, as on --training-path plain"
             )
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:

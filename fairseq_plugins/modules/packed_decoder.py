@@ -32,7 +32,7 @@ class Packing:
         self.real = real
         self.batch, self.length = real.shape
         lengths = real.sum(dim=1, keepdim=True)  # B x 1
-        self.width = int(lengths.max())
+        self.width = max(1, int(lengths.max()))  # also where all is padding
         self.rank = (real.cumsum(dim=1) - 1).clamp_(min=0)  # B x T, place among the real ones
         self.index = real.reshape(-1).nonzero().squeeze(1)  # N, of the batch
         rows = torch.arange(self.batch, device=real.device).unsqueeze(1) * self.width

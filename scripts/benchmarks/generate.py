@@ -133,10 +133,14 @@ def _from_checkpoint(path: Path, data: Path) -> Tuple[Any, Any]:
     contenders.register_plugin()
     if not path.is_file():
         raise ConfigurationError(f"{path}: no such checkpoint")
-    with contextlib.redirect_stdout(io.StringIO()):
-        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path)], arg_overrides={"data": str(data)}
-        )
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+                [str(path)], arg_overrides={"data": str(data)}
+            )
+    except Exception as error:  # of a file that is something else, or of another model
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigurationError(f"{path} cannot be loaded: {reason}") from error
     return task, models[0]
 
 

@@ -50,6 +50,8 @@ def sizes_of(args: argparse.Namespace) -> Dict[str, Any]:
 
 
 def check_tokens(lengths: List[int], tokens: int) -> None:
+    if min(lengths) < 1:
+        raise ConfigurationError(f"a length of {min(lengths)}: at least 1")
     if tokens < max(lengths):
         raise ConfigurationError(
             f"--tokens {tokens} is less than one sentence of {max(lengths)}: at least that many"

@@ -134,10 +134,17 @@ def module_options(words: str, defaults: Dict[str, object]) -> argparse.Namespac
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            return parser.parse_args(shlex.split(words)[1:])
+            options = parser.parse_args(shlex.split(words)[1:])
     except SystemExit:
         last = complaint.getvalue().strip().split("error: ")[-1]
         raise ConfigurationError(f"`{words}`: {last}") from None
+    for name in ("dim", "heads", "inner", "subspaces", "expansion"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ConfigurationError(f"`{words}`: --{name} {value}: at least 1")
+    if not 0 <= options.dropout <= 1:
+        raise ConfigurationError(f"`{words}`: --dropout {options.dropout}: from 0 to 1")
+    return options
 
 
 def build_module(words: str, defaults: Dict[str, object]) -> nn.Module:

@@ -1,9 +1,11 @@
 """What a subcommand found: a Markdown table, and JSON with all that belongs to it."""
 
 import json
+import os
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import written_whole
 
 Row = Dict[str, Any]
@@ -24,6 +26,20 @@ def markdown(report: Report) -> str:
     lines = [titles, ["---"] * len(titles)]
     lines += [[show(row) for _, show in report.columns] for row in report.rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def check_place(option: str, path: Optional[Path]) -> None:
+    """Fail before anything is measured rather than after.
+
+    Raises:
+        ConfigurationError: no file can be written there.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise ConfigurationError(f"{option} {path} is a folder: give the name of a file")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise ConfigurationError(f"{option} {path}: there is no such folder to write in")
 
 
 def write_json(path: Path, command: str, arguments: Row, machine: Row, report: Report) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, List
 import numpy as np
 import torch
 
+from fairseq_plugins import bf16_products
 from fairseq_plugins.errors import ConfigurationError
 
 from . import contenders, machine, plots, results, timing
@@ -138,8 +139,18 @@ def step_of(trainer: Any, part: str) -> Callable[[Dict[str, Any]], None]:
     """What is timed with a batch."""
     if part == "model":
         return lambda batch: trainer.train_step([batch])
-    if part == "loss":
-        return loss_of(trainer)
+    alone = loss_of(trainer) if part == "loss" else encoder_of(trainer)
+    dtype = torch.bfloat16 if trainer.cfg.common.bf16 else torch.float32
+
+    def run_part(batch: Dict[str, Any]) -> None:
+        with bf16_products.at_full_speed(dtype, trainer.device):
+            alone(batch)
+
+    return run_part
+
+
+def encoder_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
+    """The encoder, forward and backward of the sum of its output."""
     encoder = trainer.model.encoder.train()
 
     def run_encoder(batch: Dict[str, Any]) -> None:

@@ -148,7 +148,9 @@ def test_layers_wrapped_for_sharding_are_refused(build, monkeypatch):
         build("--torch-compile")
 
 
-def test_an_old_torch_is_refused(build, monkeypatch):
+def test_with_an_old_torch_the_model_is_the_same_without(build, monkeypatch, caplog):
+    """A checkpoint trained with a newer one must translate here."""
     monkeypatch.setattr(compilation, "available", lambda: False)
-    with pytest.raises(ConfigurationError, match="needs torch 2.1 or newer, and this is"):
-        build("--torch-compile")
+    model = build("--torch-compile")
+    assert "needs torch 2.1 or newer, and this is" in caplog.text
+    assert model.decoder.packs and not model.decoder.compile_training

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.models import efficient_transformer
 from fairseq_plugins.modules.dropout import FastDropout
 from fairseq_plugins.modules.token_mixers import softmax_attention
 from tests.batches import TORCH_2, assert_close
@@ -91,6 +92,23 @@ def test_equal_wherever_padding_is(
 def test_alignment_of_a_layer_and_of_some_heads(build, make_sample, layer, heads):
     model = build(*BASE)
     assert_same(model, make_sample((3, 9, 2, 1)), alignment_layer=layer, alignment_heads=heads)
+
+
+@pytest.mark.parametrize("mixer", ["softmax", "fastformer"])
+def test_a_batch_without_a_target(build, make_sample, mixer):
+    """As a process may get to take part in a step of the others: no features, zero gradients."""
+    model = build(*BASE, "--encoder-token-mixer", mixer)
+    sample = make_sample((2, 4))
+    sample["net_input"]["prev_output_tokens"].fill_(1)
+    features, attention, gradients = compute(model, sample, packs=True)
+    assert features.numel() == 0 and attention.numel() == 0 and gradients
+    assert not any(gradient.any() for gradient in gradients.values())
+
+
+def test_layers_that_cannot_be_packed_are_told(build, monkeypatch, caplog):
+    monkeypatch.setattr(efficient_transformer, "can_pack", lambda layer: False)
+    assert not build("--training-path", "fast").decoder.packs
+    assert "they compute padding too" in caplog.text
 
 
 def test_features_at_padding_are_zero_and_poison_there_is_not_read(build, make_sample):

@@ -5,7 +5,9 @@ from importlib.util import find_spec
 
 import pytest
 
+from fairseq_plugins import bf16_products
 from scripts import benchmark
+from scripts.benchmarks import train_step
 
 counts = pytest.mark.skipif(
     find_spec("torch.utils.flop_counter") is None, reason="torch counts operations from 2.1 on"
@@ -31,6 +33,23 @@ def refused(*words):
     message = str(stopped.value)
     assert "\n" not in message
     return message
+
+
+@pytest.mark.parametrize("part", train_step.PARTS)
+def test_bf16_has_the_products_that_training_has(toy_data, tmp_path, monkeypatch, part):
+    """On a CPU without instructions for it they are in float32, in every part."""
+    entered = []
+    enter = bf16_products.InFloat32.__enter__
+    monkeypatch.setattr(bf16_products, "are_slow", lambda: True)
+    monkeypatch.setattr(
+        bf16_products.InFloat32, "__enter__", lambda self: entered.append(1) or enter(self)
+    )
+    words = ["train-step", toy_data.bin, "--options", SIZES, "--part", part, "--batches", 1]
+    words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
+    measure(tmp_path, *words)
+    assert not entered
+    measure(tmp_path, *words, "--dtype", "bf16")
+    assert entered
 
 
 @counts

@@ -39,6 +39,12 @@ def test_every_hypothesis_has_the_length_of_the_longest_reference(toy_data, plai
             assert [len(hypothesis["tokens"]) for hypothesis in sentence] == [longest] * 2
 
 
+def test_a_file_that_is_no_checkpoint(toy_data, tmp_path):
+    (tmp_path / "text.pt").write_text("no checkpoint")
+    message = refused("generate", toy_data.bin, "--contender", tmp_path / "text.pt")
+    assert "text.pt cannot be loaded: " in message
+
+
 @pytest.mark.parametrize(
     "words, complaint",
     [

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fairseq_plugins import bf16_products
 from scripts.benchmarks import timing
 from tests.scripts.test_benchmark import SIZES, counts, measure, refused
 
@@ -70,12 +71,37 @@ def test_encoders_side_by_side(tmp_path):
         (["--contender", "softmax --heads 7"], "`softmax --heads 7`"),
         (["--contender", "fastformer --heads 7"], "7 heads do not divide"),
         (["--contender", "sdpa --heads 7"], "7 heads do not divide"),
+        (["--contender", "ffn --dropout 2"], "`ffn --dropout 2`: --dropout 2.0: from 0 to 1"),
+        (["--contender", "ffn", "--dim", "0"], "`ffn`: --dim 0: at least 1"),
+        (["--contender", "ffn", "--json", "."], "--json . is a folder"),
+        (
+            ["--contender", "ffn", "--json", "no/f.json"],
+            "--json no/f.json: there is no such folder",
+        ),
+        (["--contender", "ffn", "--plot", "no/f.svg"], "--plot no/f.svg: there is no such folder"),
         (["--contender", "ffn", "--rounds", "0"], "--rounds 0"),
         (["--contender", "ffn", "--threads", "0"], "--threads 0: at least 1"),
     ],
 )
 def test_mistakes_are_told_in_one_line(words, complaint):
     assert complaint in refused("layer", *words)
+
+
+def test_bf16_has_the_products_that_training_has(tmp_path, monkeypatch):
+    """On a CPU without instructions for it they are in float32."""
+    entered = []
+    enter = bf16_products.InFloat32.__enter__
+    monkeypatch.setattr(bf16_products, "are_slow", lambda: True)
+    monkeypatch.setattr(
+        bf16_products.InFloat32, "__enter__", lambda self: entered.append(1) or enter(self)
+    )
+    for name in ("ffn", "transformer"):
+        words = [*LAYER, "--options", SIZES, "--tokens", 16, "--lengths", 8, "--contender", name]
+        measure(tmp_path, *words)
+        assert not entered
+        measure(tmp_path, *words, "--dtype", "bf16")
+        assert entered
+        entered.clear()
 
 
 def test_works_take_turns_and_begin_in_turn():

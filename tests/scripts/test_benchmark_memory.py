@@ -103,6 +103,10 @@ def test_depth_and_width_reach_the_model():
         (["memory", "--contender", "mscffn --subspaces 7"], "7 MSCFFN subspaces do not fit"),
         (["growth", "--values", "64", "--tokens", "32", "--contender", "transformer"], "--tokens"),
         (
+            ["growth", "--axis", "depth", "--values", "1", "--length", "0", "--contender", "ffn"],
+            "a length of 0: at least 1",
+        ),
+        (
             ["growth", "--axis", "depth", "--values", "1", "--contender", "transformer_ftc"],
             "`transformer_ftc` has 2 blocks",
         ),
