@@ -83,11 +83,15 @@ class ChunkedAttention(torch.autograd.Function):
 
     Some queries are taken at a time. Their weights are computed again in backward, with the draws
     of dropout that forward made. With W the softmax, M the draws over 1 - p, G the gradient of the
-    result O, all of a chunk::
+    result, all of a chunk::
 
         dV += (W M)^T G
-        dS  = W ((G V^T) M - rowsum(G O))
+        dW  = (G V^T) M
+        dS  = W (dW - rowsum(dW W))
         dQ  = dS K / sqrt(s),    dK += dS^T Q / sqrt(s)
+
+    rowsum(dW W) is that of G and the result, too, but in half precision those were rounded
+    otherwise than dW: the difference, which is small, would be lost.
 
     Shapes and arguments are those of `attend`. Sums over chunks are in float32. Can be
     differentiated once.
@@ -113,18 +117,17 @@ class ChunkedAttention(torch.autograd.Function):
                 weights.mul_(kept)
             torch.bmm(weights, value[:, :seen], out=out[:, rows])
         out = out.unflatten(0, (-1, heads))
-        ctx.save_for_backward(query, key, value, mask, out)
+        ctx.save_for_backward(query, key, value, mask)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        query, key, value, mask, out = ctx.saved_tensors
-        heads = out.size(1)
+        query, key, value, mask = ctx.saved_tensors
+        heads = grad.size(1)
         scale = 1.0 / math.sqrt(query.size(-1))
         grad = grad.flatten(0, 1)
         exact = torch.promote_types(grad.dtype, torch.float32)
-        row_sums = (grad * out.flatten(0, 1)).sum(dim=-1, keepdim=True, dtype=exact)
         grad_query = torch.empty_like(query)
         grad_key = torch.zeros_like(key, dtype=exact)
         grad_value = torch.zeros_like(value, dtype=exact)
@@ -134,10 +137,11 @@ class ChunkedAttention(torch.autograd.Function):
                 g = grad[:, rows]
                 dropped = weights if kept is None else weights * kept
                 grad_value[:, :seen] += torch.bmm(dropped.transpose(1, 2), g)
-                of_scores = torch.bmm(g, value[:, :seen].transpose(1, 2))
+                of_weights = torch.bmm(g, value[:, :seen].transpose(1, 2))
                 if kept is not None:
-                    of_scores.mul_(kept)
-                of_scores.sub_(row_sums[:, rows].to(of_scores.dtype)).mul_(weights)
+                    of_weights.mul_(kept)
+                # what softmax's own backward is: float32 within, in one pass
+                of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
                 grad_query[:, rows] = torch.bmm(of_scores, key[:, :seen]).mul_(scale)
                 product = torch.bmm(of_scores.transpose(1, 2), query[:, rows])
                 grad_key[:, :seen].add_(product, alpha=scale)

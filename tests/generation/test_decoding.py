@@ -225,6 +225,9 @@ def test_grouped_search_is_beam_search(dictionary, monkeypatch):
     monkeypatch.setattr(beam_search, "GROUP", 64)
     generator = torch.Generator().manual_seed(1)
     plain, grouped = search.BeamSearch(dictionary), GroupedBeamSearch(dictionary)
+    ungrouped = []
+    step_of = search.BeamSearch.step
+    monkeypatch.setattr(search.BeamSearch, "step", _noting(step_of, ungrouped))
     for vocabulary, beam in ((640, 5), (701, 5), (6344, 4), (1000, 1), (100, 5)):
         lprobs = torch.randn(3, beam, vocabulary, generator=generator).log_softmax(dim=-1)
         lprobs[:, :, 1] = -float("inf")
@@ -233,7 +236,9 @@ def test_grouped_search_is_beam_search(dictionary, monkeypatch):
         lprobs[1, :, -7:] += 9
         scores = torch.randn(3, beam, 2, generator=generator)
         for step in (0, 2):
+            ungrouped.clear()
             found = grouped.step(step, lprobs, scores[:, :, :step])
+            assert len(ungrouped) == (vocabulary < 640)
             expected = plain.step(step, lprobs, scores[:, :, :step])
             for a, b in zip(found, expected):
                 assert torch.equal(a, b)
@@ -267,19 +272,20 @@ def test_fairseq_generate_says_the_same(
     for options in ([], ["--print-alignment"]):
         fast = run_generate(*command, *options).output
         assert used
+        used.clear()
         with monkeypatch.context() as patch:
             patch.setattr(generation, "accelerate", lambda generator: generator)
             plain = run_generate(*command, *options).output
+        assert not used
         lines = [re.findall(r"^[HPA]-\d+.*$", log, re.MULTILINE) for log in (fast, plain)]
         assert len(lines[0]) >= 2 * 3 * toy_data.sizes["test"]
         assert [_rounded(line) for line in lines[0]] == [_rounded(line) for line in lines[1]]
-        used.clear()
 
 
 def _noting(method, calls):
     def noting(self, *args, **kwargs):
         calls.append(args)
-        method(self, *args, **kwargs)
+        return method(self, *args, **kwargs)
 
     return noting
 

@@ -96,18 +96,44 @@ def test_dropout_keeps_its_share_and_scales_it(rows_at_a_time):
     assert abs(kept.sum().item() - count * (1 - p)) < 5 * (count * p * (1 - p)) ** 0.5
 
 
-def test_half_precision_is_close_to_float32(rows_at_a_time):
-    rows_at_a_time(9)
-    exact = make_input(9, 9, torch.float32)
-    half = [x.detach().bfloat16().requires_grad_() for x in exact]
-    seed = draw(BATCH, HEADS, 9, SIZE, seed=7, dtype=torch.float32)
+@pytest.mark.parametrize("causal", [False, True])
+def test_half_precision_is_rounded_as_with_all_weights_at_once(monkeypatch, causal):
+    """Over a hundred chunks: sums in bf16 would lose what is small beside them."""
+    length = 300
+    monkeypatch.setattr(attention, "WEIGHTS_AT_A_TIME", 3 * BATCH * HEADS * length)
+    half = [x.detach().bfloat16() for x in make_input(length, length)]
+    half[2] += 2  # a mean, so that sums do not stay near zero
+    seed = (draw(BATCH, HEADS, length, SIZE, seed=7) + 1).bfloat16()
     results = []
-    for inputs in (exact, half):
-        out = ChunkedAttention.apply(*inputs, make_mask(9), False, 0.0)
-        results.append([out, *torch.autograd.grad(out, inputs, seed.to(out.dtype))])
-    for full, rounded in zip(*results):
-        assert rounded.dtype == torch.bfloat16
-        torch.testing.assert_close(rounded.float(), full, rtol=0.05, atol=0.05)
+    for dtype, chunked in ((torch.float64, False), (torch.bfloat16, False), (torch.bfloat16, True)):
+        inputs = [x.to(dtype).requires_grad_() for x in half]
+        if chunked:
+            out = ChunkedAttention.apply(*inputs, None, causal, 0.0)
+        else:
+            out = attend_plainly(*inputs, None, causal, no_dropout())[0]
+        results.append([out, *torch.autograd.grad(out, inputs, seed.to(dtype))])
+    for name, exact, plain, found in zip("OQKV", *results):
+        assert found.dtype == torch.bfloat16
+        errors = [(x.double() - exact).norm().item() for x in (found, plain)]
+        assert errors[0] <= 1.2 * errors[1], (name, errors)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_more_weights_than_allowed_exist_at_a_time(monkeypatch, causal):
+    counts = []
+    chunks = attention._chunks
+
+    def spy(*args):
+        for rows, seen, weights, kept in chunks(*args):
+            counts.append(max(weights.numel(), kept.numel()))
+            yield rows, seen, weights, kept
+
+    monkeypatch.setattr(attention, "_chunks", spy)
+    limit = 5 * BATCH * HEADS * 40
+    monkeypatch.setattr(attention, "WEIGHTS_AT_A_TIME", limit)
+    out = ChunkedAttention.apply(*make_input(40, 40), None, causal, 0.4)
+    out.sum().backward()
+    assert len(counts) == 2 * 8 and max(counts) == limit
 
 
 @pytest.mark.skipif(not TORCH_2, reason="without fused attention chunks are for all")
