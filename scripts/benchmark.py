@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from fairseq_plugins.errors import ConfigurationError  # noqa: E402
 from scripts.benchmarks import (  # noqa: E402
     generate,
+    goals,
     growth,
     layer,
     machine,
@@ -36,6 +37,7 @@ COMMANDS = {
     "generate": generate,
     "memory": memory,
     "growth": growth,
+    "goals": goals,
 }
 
 

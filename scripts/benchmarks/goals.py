@@ -1,0 +1,241 @@
+"""The goals for a CPU: each measured anew, and whether it is reached.
+
+    python scripts/benchmark.py goals DATA --out DIR --clock processor
+
+DATA is a folder of prepared IWSLT'14 text. Each measurement is a run of another subcommand in a
+process of its own, on one thread unless --threads says otherwise, and leaves NAME.json and NAME.md
+in --out; one that is there is not run again, so that an interrupted run goes on. It takes about
+half an hour.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from fairseq_plugins.errors import ConfigurationError
+
+from . import machine, plots, results
+
+SIZES = "--share-decoder-input-output-embed --dropout 0.3"
+TRANSFORMER, FTC = "transformer_iwslt_de_en", "transformer_ftc_iwslt_de_en"
+FUSED = FTC + " --criterion label_smoothed_cross_entropy_fused"
+DEEP = "transformer_ftc_deep_iwslt_de_en"
+ATTENTION = (
+    "--encoder-layers 2 --encoder-embed-dim 512 --encoder-attention-heads 8"
+    " --encoder-ffn-embed-dim 1024 --attention-dropout 0.1"
+)
+
+
+class Measurement(NamedTuple):
+    """A run of the benchmark: its words, DATA for the folder, and its contenders."""
+
+    words: str
+    contenders: List[str]
+    options: str = ""
+
+    def command(self, data: Path) -> List[str]:
+        """The words of the command line."""
+        words = [str(data) if word == "DATA" else word for word in self.words.split()]
+        option = "--arch" if words[0] == "train-step" else "--contender"
+        for contender in self.contenders:
+            words += [option, contender]
+        return words + (["--options", self.options] if self.options else [])
+
+
+MEASUREMENTS: Dict[str, Measurement] = {
+    "training_step": Measurement(
+        "train-step DATA --max-tokens 4000 --batches 4 --rounds 3",
+        [
+            TRANSFORMER,
+            FTC + " --training-path plain",
+            FTC,
+            FUSED,
+            FUSED + " --bf16",
+            TRANSFORMER + " --bf16",
+        ],
+        SIZES,
+    ),
+    "loss": Measurement(
+        "train-step DATA --part loss --max-tokens 4000 --batches 4 --rounds 4",
+        [TRANSFORMER, FUSED],
+        SIZES,
+    ),
+    "loss_random_order": Measurement(
+        "train-step DATA --part loss --order random --max-tokens 4000 --batches 4 --rounds 4",
+        [TRANSFORMER, FUSED],
+        SIZES,
+    ),
+    "mscffn_768": Measurement(
+        "layer --dim 768 --tokens 4096 --lengths 128", ["ffn --inner 3072", "mscffn --subspaces 12"]
+    ),
+    "mscffn_512": Measurement(
+        "layer --dim 512 --tokens 4096 --lengths 128", ["ffn --inner 1024", "mscffn --subspaces 8"]
+    ),
+    "mscffn_768_memory": Measurement(
+        "memory --dim 768 --tokens 4096 --lengths 128",
+        ["ffn --inner 3072", "mscffn --subspaces 12"],
+    ),
+    "mscffn_512_memory": Measurement(
+        "memory --dim 512 --tokens 4096 --lengths 128", ["ffn --inner 1024", "mscffn --subspaces 8"]
+    ),
+    "fastformer_encoder": Measurement(
+        "train-step DATA --part encoder --max-tokens 4000 --batches 4 --rounds 3",
+        [TRANSFORMER, "fastformer_encoder_iwslt_de_en"],
+        SIZES,
+    ),
+    "fastformer_8192": Measurement(
+        "layer --dim 512 --heads 8 --tokens 8192 --lengths 8192", ["sdpa", "fastformer"]
+    ),
+    "fastformer_forms": Measurement(
+        "layer --dim 256 --heads 16 --tokens 8192 --lengths 2048,8192",
+        ["fastformer-plain", "fastformer-reassociated"],
+    ),
+    "generation_32": Measurement(
+        "generate DATA --batch-size 32 --batches 4", [TRANSFORMER, DEEP, DEEP + " --int8"], SIZES
+    ),
+    "generation_1": Measurement(
+        "generate DATA --batch-size 1 --batches 64", [TRANSFORMER, DEEP + " --int8"], SIZES
+    ),
+    "generation_8": Measurement(
+        "generate DATA --batch-size 8 --batches 8", [TRANSFORMER, DEEP + " --int8"], SIZES
+    ),
+    "attention_dropout": Measurement(
+        "growth --part encoder --values 1024,4096 --tokens 4096 --what training --rounds 3"
+        " --budget 60",
+        ["transformer", "fastformer_encoder --encoder-token-mixer softmax --training-path fast"],
+        ATTENTION,
+    ),
+}
+
+
+class Goal(NamedTuple):
+    """A figure of a measurement, against its first contender.
+
+    `row` counts those of the table, `limit` is None where there is no goal, and `memory` tells a
+    ratio of peaks from one of times.
+    """
+
+    what: str
+    against: str
+    measurement: str
+    row: int
+    limit: Optional[float] = None
+    memory: bool = False
+
+
+GOALS = [
+    Goal("FTC 2x3 training step, fused loss, fast path", "Transformer", "training_step", 3, 0.75),
+    Goal("the same with fairseq's criterion (the default)", "Transformer", "training_step", 2),
+    Goal("the same, plain path", "Transformer", "training_step", 1),
+    Goal("fused loss, fast path, bf16", "Transformer, fp32", "training_step", 4, 0.45),
+    Goal("Transformer, bf16", "Transformer, fp32", "training_step", 5),
+    Goal("projection and loss, fused", "fairseq's", "loss", 1, 0.47),
+    Goal("the same, batches of sentences of any length", "fairseq's", "loss_random_order", 1),
+    Goal("MSCFFN 768/3072, 12 subspaces", "standard network", "mscffn_768", 1, 0.33),
+    Goal("MSCFFN 512/1024, 8 subspaces", "standard network", "mscffn_512", 1, 0.78),
+    Goal("MSCFFN 768/3072, peak memory", "standard network", "mscffn_768_memory", 1, 1.0, True),
+    Goal("MSCFFN 512/1024, peak memory", "standard network", "mscffn_512_memory", 1, 1.0, True),
+    Goal("Fastformer's encoder, IWSLT lengths", "the Transformer's", "fastformer_encoder", 1, 0.87),
+    Goal("Fastformer layer, length 8,192, d 512", "fused attention", "fastformer_8192", 1, 1 / 15),
+    Goal(
+        "Fastformer re-associated, d 256, 2,048", "as in the paper", "fastformer_forms", 1, 1 / 1.8
+    ),
+    Goal("the same, 8,192", "as in the paper", "fastformer_forms", 3, 1 / 1.8),
+    Goal("beam 5, batch 32, FTC 6,6 + 1", "Transformer", "generation_32", 1, 1 / 2.7),
+    Goal("the same with --int8", "Transformer", "generation_32", 2),
+    Goal("the same, batch 1", "Transformer", "generation_1", 1, 1 / 4),
+    Goal("the same, batch 8", "Transformer", "generation_8", 1, 1 / 4),
+    Goal("attention dropout, length 1,024", "fairseq's", "attention_dropout", 1),
+    Goal("the same, peak memory", "fairseq's", "attention_dropout", 1, None, True),
+    Goal("attention dropout, length 4,096", "fairseq's", "attention_dropout", 3),
+    Goal("the same, peak memory", "fairseq's", "attention_dropout", 3, None, True),
+]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", type=Path, help="folder of prepared data")
+    parser.add_argument("--out", type=Path, required=True, help="folder for what is measured")
+    machine.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> results.Report:
+    """Measure what is missing; see the module's text.
+
+    Raises:
+        ConfigurationError: a measurement failed, or arguments that cannot work.
+    """
+    if args.dtype != "fp32":
+        raise ConfigurationError("--dtype: each goal has its own number type, leave it out")
+    args.cpu = True
+    machine.choose_device(args)
+    args.out.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for number, (name, measurement) in enumerate(MEASUREMENTS.items(), 1):
+        path = args.out / f"{name}.json"
+        if not path.exists():
+            print(f"[{number}/{len(MEASUREMENTS)}] {name}", file=sys.stderr, flush=True)
+            _measure(measurement.command(args.data), path, args)
+        found[name] = json.loads(path.read_text(encoding="utf-8"))
+    rows = [judge(goal, found[goal.measurement]["rows"][goal.row]) for goal in GOALS]
+    commits = sorted({str(each["machine"]["commit"]) for each in found.values()})
+    return results.Report(
+        rows,
+        [
+            ("what", results.text("what")),
+            ("against", results.text("against")),
+            ("goal", results.number("goal")),
+            ("ratio", results.number("time_ratio")),
+            ("quartiles", results.quartiles("time_ratio_quartiles")),
+            ("operations, ratio", results.number("flop_ratio")),
+            ("", results.text("verdict")),
+        ],
+        ["measured at commit " + ", ".join(commits)],
+        lambda path: draw(path, rows),
+    )
+
+
+def draw(path: Path, rows: List[Dict[str, Any]]) -> None:
+    """Those that have a figure; peaks have no quartiles."""
+    shown = [
+        {**row, "time_ratio_quartiles": row["time_ratio_quartiles"] or [row["time_ratio"]] * 2}
+        for row in rows
+        if row["time_ratio"] is not None
+    ]
+    plots.bars(path, shown, "Ratio to the baseline")
+
+
+def _measure(words: List[str], path: Path, args: argparse.Namespace) -> None:
+    script = Path(__file__).resolve().parent.parent / "benchmark.py"
+    command = [sys.executable, str(script), *words, "--cpu", "--json", str(path)]
+    command += ["--threads", str(args.threads), "--clock", args.clock]
+    done = subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True)
+    if done.returncode != 0 or not path.exists():
+        raise ConfigurationError(
+            f"the measurement of {path.stem} failed, see above: mend it and run this again, it "
+            "goes on from there"
+        )
+    path.with_suffix(".md").write_text(done.stdout, encoding="utf-8")
+
+
+def judge(goal: Goal, row: Dict[str, Any]) -> Dict[str, Any]:
+    """The row of the table for a goal, from that of its measurement."""
+    ratio = row.get("peak_ratio" if goal.memory else "time_ratio")
+    verdict = ""
+    if ratio is None:
+        verdict = "not measured: " + (row.get("problem") or "no figure")
+    elif goal.limit is not None:
+        missed = f"missed by {ratio - goal.limit:.3f}"
+        verdict = "reached" if ratio <= goal.limit else missed
+    return {
+        "what": goal.what,
+        "contender": goal.what,
+        "against": goal.against,
+        "goal": goal.limit,
+        "time_ratio": ratio,
+        "time_ratio_quartiles": None if goal.memory else row.get("time_ratio_quartiles"),
+        "flop_ratio": None if goal.memory else row.get("flop_ratio"),
+        "verdict": verdict,
+    }

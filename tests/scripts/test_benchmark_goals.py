@@ -1,0 +1,73 @@
+"""The table of goals: every row has its measurement, and an interrupted run goes on."""
+
+import argparse
+import json
+
+import pytest
+
+from scripts import benchmark
+from scripts.benchmarks import goals
+from tests.scripts.test_benchmark import measure, refused
+
+
+def test_every_goal_has_a_measurement_that_can_be_asked_for(tmp_path):
+    assert {goal.measurement for goal in goals.GOALS} == set(goals.MEASUREMENTS)
+    for measurement in goals.MEASUREMENTS.values():
+        command, *words = measurement.command(tmp_path)
+        parser = argparse.ArgumentParser()
+        benchmark.COMMANDS[command].add_arguments(parser)
+        args = parser.parse_args(words)
+        lengths = len(getattr(args, "lengths", None) or getattr(args, "values", None) or [0])
+        rows = lengths * len(measurement.contenders)
+        own = [goal for goal in goals.GOALS if goals.MEASUREMENTS[goal.measurement] == measurement]
+        # the first contender of each length is the baseline
+        assert all(0 < g.row < rows and g.row % len(measurement.contenders) > 0 for g in own)
+        assert all(g.memory <= (command in ("memory", "growth")) for g in own)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Two measurements of a moment, and their goals."""
+    layer = "layer --dim 24 --heads 2 --tokens 16 --lengths 8 --rounds 1 --warmup 0"
+    memory = "memory --dim 24 --tokens 16 --lengths 8"
+    contenders = ["ffn", "mscffn"]
+    measurements = {
+        "time": goals.Measurement(layer, contenders),
+        "peak": goals.Measurement(memory, contenders),
+    }
+    monkeypatch.setattr(goals, "MEASUREMENTS", measurements)
+    table = [
+        goals.Goal("a", "b", "time", 1, 1e6),
+        goals.Goal("c", "d", "time", 1, 1e-6),
+        goals.Goal("e", "f", "peak", 1, None, True),
+    ]
+    monkeypatch.setattr(goals, "GOALS", table)
+    return measurements
+
+
+def test_goals_are_judged_and_what_is_there_is_kept(small, tmp_path, capsys):
+    out = tmp_path / "goals"
+    words = ["goals", tmp_path, "--out", out, "--plot", tmp_path / "plot.svg"]
+    first, second, third = measure(tmp_path, *words)["rows"]
+    assert first["verdict"] == "reached" and first["time_ratio"] > 0
+    assert second["verdict"] == "missed by {:.3f}".format(second["time_ratio"] - 1e-6)
+    assert third["verdict"] == "" or third["verdict"].startswith("not measured: ")
+    assert "[1/2] time" in capsys.readouterr().err
+    assert "| 8 | `mscffn` |" in (out / "time.md").read_text()
+
+    figures = json.loads((out / "time.json").read_text())
+    figures["rows"][1]["time_ratio"] = 0.25
+    (out / "time.json").write_text(json.dumps(figures))
+    assert measure(tmp_path, *words)["rows"][0]["time_ratio"] == 0.25
+    assert "[1/2]" not in capsys.readouterr().err
+
+
+def test_a_measurement_that_fails_is_named(small, tmp_path):
+    small["peak"] = goals.Measurement("layer --lengths 8", ["no such module"])
+    message = refused("goals", tmp_path, "--out", tmp_path / "goals")
+    assert "the measurement of peak failed" in message and "it goes on from there" in message
+    assert (tmp_path / "goals" / "time.json").exists()
+
+
+def test_one_number_type_for_all_is_refused(tmp_path):
+    assert "leave it out" in refused("goals", tmp_path, "--out", tmp_path, "--dtype", "bf16")
