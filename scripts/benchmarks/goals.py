@@ -69,10 +69,12 @@ MEASUREMENTS: Dict[str, Measurement] = {
         SIZES,
     ),
     "mscffn_768": Measurement(
-        "layer --dim 768 --tokens 4096 --lengths 128", ["ffn --inner 3072", "mscffn --subspaces 12"]
+        "layer --dim 768 --tokens 4096 --lengths 128 --rounds 25",
+        ["ffn --inner 3072", "mscffn --subspaces 12"],
     ),
     "mscffn_512": Measurement(
-        "layer --dim 512 --tokens 4096 --lengths 128", ["ffn --inner 1024", "mscffn --subspaces 8"]
+        "layer --dim 512 --tokens 4096 --lengths 128 --rounds 25",
+        ["ffn --inner 1024", "mscffn --subspaces 8"],
     ),
     "mscffn_768_memory": Measurement(
         "memory --dim 768 --tokens 4096 --lengths 128",
