@@ -130,12 +130,14 @@ class Goal(NamedTuple):
 
 GOALS = [
     Goal("FTC 2x3 training step, fused loss, fast path", "Transformer", "training_step", 3, 0.75),
-    Goal("the same with fairseq's criterion (the default)", "Transformer", "training_step", 2),
-    Goal("the same, plain path", "Transformer", "training_step", 1),
-    Goal("fused loss, fast path, bf16", "Transformer, fp32", "training_step", 4, 0.45),
-    Goal("Transformer, bf16", "Transformer, fp32", "training_step", 5),
+    Goal("FTC 2x3 step, fairseq's criterion (the default)", "Transformer", "training_step", 2),
+    Goal("FTC 2x3 step, plain path", "Transformer", "training_step", 1),
+    Goal(
+        "FTC 2x3 step, fused loss, fast path, bf16", "Transformer, fp32", "training_step", 4, 0.45
+    ),
+    Goal("Transformer's step, bf16", "Transformer, fp32", "training_step", 5),
     Goal("projection and loss, fused", "fairseq's", "loss", 1, 0.47),
-    Goal("the same, batches of sentences of any length", "fairseq's", "loss_random_order", 1),
+    Goal("projection and loss, sentences of any length", "fairseq's", "loss_random_order", 1),
     Goal("MSCFFN 768/3072, 12 subspaces", "standard network", "mscffn_768", 1, 0.33),
     Goal("MSCFFN 512/1024, 8 subspaces", "standard network", "mscffn_512", 1, 0.78),
     Goal("MSCFFN 768/3072, peak memory", "standard network", "mscffn_768_memory", 1, 1.0, True),
@@ -145,15 +147,17 @@ GOALS = [
     Goal(
         "Fastformer re-associated, d 256, 2,048", "as in the paper", "fastformer_forms", 1, 1 / 1.8
     ),
-    Goal("the same, 8,192", "as in the paper", "fastformer_forms", 3, 1 / 1.8),
+    Goal(
+        "Fastformer re-associated, d 256, 8,192", "as in the paper", "fastformer_forms", 3, 1 / 1.8
+    ),
     Goal("beam 5, batch 32, FTC 6,6 + 1", "Transformer", "generation_32", 1, 1 / 2.7),
-    Goal("the same with --int8", "Transformer", "generation_32", 2),
-    Goal("the same, batch 1", "Transformer", "generation_1", 1, 1 / 4),
-    Goal("the same, batch 8", "Transformer", "generation_8", 1, 1 / 4),
+    Goal("beam 5, batch 32, FTC 6,6 + 1, --int8", "Transformer", "generation_32", 2),
+    Goal("beam 5, batch 1, FTC 6,6 + 1, --int8", "Transformer", "generation_1", 1, 1 / 4),
+    Goal("beam 5, batch 8, FTC 6,6 + 1, --int8", "Transformer", "generation_8", 1, 1 / 4),
     Goal("attention dropout, length 1,024", "fairseq's", "attention_dropout", 1),
-    Goal("the same, peak memory", "fairseq's", "attention_dropout", 1, None, True),
+    Goal("its peak memory, length 1,024", "fairseq's", "attention_dropout", 1, None, True),
     Goal("attention dropout, length 4,096", "fairseq's", "attention_dropout", 3),
-    Goal("the same, peak memory", "fairseq's", "attention_dropout", 3, None, True),
+    Goal("its peak memory, length 4,096", "fairseq's", "attention_dropout", 3, None, True),
 ]
 
 
