@@ -172,6 +172,18 @@ def test_the_scale_of_fp16_saves_gradients_of_words_that_are_known(scale):
     assert errors[1].median() <= 1.5 * errors[0].median() + 1e-4
 
 
+@needs_fp16_products
+def test_a_word_that_fills_a_chunk_stays_within_fp16():
+    """The largest sum of the weight's gradient: fairseq's, 512 times 4, is in range, too."""
+    x = torch.full((512, 8), 4.0, dtype=torch.float16)
+    weight = torch.zeros(50, 8, dtype=torch.float16, requires_grad=True)
+    target = torch.full((512,), 7)
+    fused.smoothed_cross_entropy(x, target, weight, None, 0.0, fused.CHUNK).loss.backward()
+    expected = torch.full((50, 8), 512 * 4 / 50)
+    expected[7] -= 512 * 4
+    torch.testing.assert_close(weight.grad.float(), expected, rtol=2e-3, atol=0)
+
+
 @pytest.mark.skipif(not TORCH_2, reason="no autocast of linear on the CPU")
 def test_autocast_on_a_cpu():
     (x, weight, b), target = make_problem(dtype=torch.float32)

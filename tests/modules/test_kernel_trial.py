@@ -110,14 +110,20 @@ def test_the_variable_decides_without_a_trial(try_, monkeypatch):
 
 
 def test_a_trial_leaves_what_it_was_given(try_):
-    """Gradients, the random stream, and with autocast the number type of the comparison."""
+    """Gradients and the random stream; autocast is off, so that float64 stays what it is."""
     weight = torch.ones(3, 3, requires_grad=True)
+    seen = []
 
-    def make():
-        return kernels.Trial("a test", torch.mm, torch.mm, [torch.ones(3, 3), weight])
+    def product(x, y):
+        seen.append((x @ y).dtype)
+        return x @ y
 
+    given = torch.rand(3, 3)
     state = torch.get_rng_state()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        kernels.chosen(weight, SIZES, True, make)
-    assert weight.grad is None and torch.equal(state, torch.get_rng_state())
-    assert list(trial._chosen)[0][1] == torch.float32
+        trial_of = kernels.Trial("a test", product, product, [given, weight])
+        kernels.chosen(weight, SIZES, True, lambda: trial_of)
+        assert (given @ weight).dtype == torch.bfloat16  # on again
+    assert set(seen) == {torch.float32, torch.float64}
+    assert weight.grad is None and not given.requires_grad
+    assert torch.equal(state, torch.get_rng_state())
