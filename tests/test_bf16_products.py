@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_plugins import bf16_products
+from fairseq_plugins.compat import bf16
 from tests.batches import TORCH_2
 
 pytestmark = pytest.mark.skipif(not TORCH_2, reason="needs torch 2 or newer")
@@ -30,7 +30,7 @@ class OnlyFloat32(TorchDispatchMode):
 def in_float32():
     """The mode, inside one that looks at what it does."""
     with OnlyFloat32() as seen:
-        yield bf16_products.InFloat32()
+        yield bf16.InFloat32()
     assert seen.count > 0
 
 
@@ -103,7 +103,7 @@ def test_fused_attention_and_its_gradients(in_float32):
 
 def test_other_types_are_left_alone():
     left, right = torch.randn(3, 4, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
-    with bf16_products.InFloat32():
+    with bf16.InFloat32():
         assert torch.equal(left @ right, torch.mm(left, right))
         assert (left @ right).dtype == torch.float64
         assert torch.equal(draw(3) + draw(3, seed=1), draw(3) + draw(3, seed=1))
@@ -116,15 +116,15 @@ def test_training_uses_it_where_bf16_is_slow(
     words = [toy_data.bin, *train_args, "--cpu", "--bf16", "--max-update", 3, "--no-save"]
     entered = []
 
-    class Noted(bf16_products.InFloat32):
+    class Noted(bf16.InFloat32):
         def __enter__(self):
             entered.append(True)
             return super().__enter__()
 
-    monkeypatch.setattr(bf16_products, "InFloat32", Noted)
+    monkeypatch.setattr(bf16, "InFloat32", Noted)
     losses = []
     for slow in (False, True):
-        monkeypatch.setattr(bf16_products, "are_slow", lambda slow=slow: slow)
+        monkeypatch.setattr(bf16, "are_slow", lambda slow=slow: slow)
         output = run_train(*words, "--save-dir", tmp_path).output
         assert ("products are computed in float32" in output) == slow
         assert bool(entered) == slow

@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List
 import numpy as np
 import torch
 
-from fairseq_plugins import bf16_products
+from fairseq_plugins.compat import bf16
 from fairseq_plugins.errors import ConfigurationError
 
 from . import contenders, machine, plots, results, timing
@@ -143,7 +143,7 @@ def step_of(trainer: Any, part: str) -> Callable[[Dict[str, Any]], None]:
     dtype = torch.bfloat16 if trainer.cfg.common.bf16 else torch.float32
 
     def run_part(batch: Dict[str, Any]) -> None:
-        with bf16_products.at_full_speed(dtype, trainer.device):
+        with bf16.at_full_speed(dtype, trainer.device):
             alone(batch)
 
     return run_part

@@ -9,7 +9,7 @@ from typing import Any, ContextManager, Dict, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins import bf16_products
+from fairseq_plugins.compat import bf16
 
 from . import contenders, modules
 from .machine import DTYPES
@@ -69,7 +69,7 @@ class Workload:
     def at_full_speed(self) -> ContextManager:
         """Products as fairseq's trainer has them with this plugin."""
         device = torch.device(self.setting.device)
-        return bf16_products.at_full_speed(DTYPES[self.setting.dtype], device)
+        return bf16.at_full_speed(DTYPES[self.setting.dtype], device)
 
     def compute_loss(self) -> Tensor:
         raise NotImplementedError

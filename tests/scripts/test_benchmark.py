@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from fairseq_plugins import bf16_products
+from fairseq_plugins.compat import bf16
 from scripts import benchmark
 from scripts.benchmarks import train_step
 
@@ -39,10 +39,10 @@ def refused(*words):
 def test_bf16_has_the_products_that_training_has(toy_data, tmp_path, monkeypatch, part):
     """On a CPU without instructions for it they are in float32, in every part."""
     entered = []
-    enter = bf16_products.InFloat32.__enter__
-    monkeypatch.setattr(bf16_products, "are_slow", lambda: True)
+    enter = bf16.InFloat32.__enter__
+    monkeypatch.setattr(bf16, "are_slow", lambda: True)
     monkeypatch.setattr(
-        bf16_products.InFloat32, "__enter__", lambda self: entered.append(1) or enter(self)
+        bf16.InFloat32, "__enter__", lambda self: entered.append(1) or enter(self)
     )
     words = ["train-step", toy_data.bin, "--options", SIZES, "--part", part, "--batches", 1]
     words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]

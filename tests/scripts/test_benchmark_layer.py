@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_plugins import bf16_products
+from fairseq_plugins.compat import bf16
 from scripts.benchmarks import timing
 from tests.scripts.test_benchmark import SIZES, counts, measure, refused
 
@@ -90,10 +90,10 @@ def test_mistakes_are_told_in_one_line(words, complaint):
 def test_bf16_has_the_products_that_training_has(tmp_path, monkeypatch):
     """On a CPU without instructions for it they are in float32."""
     entered = []
-    enter = bf16_products.InFloat32.__enter__
-    monkeypatch.setattr(bf16_products, "are_slow", lambda: True)
+    enter = bf16.InFloat32.__enter__
+    monkeypatch.setattr(bf16, "are_slow", lambda: True)
     monkeypatch.setattr(
-        bf16_products.InFloat32, "__enter__", lambda self: entered.append(1) or enter(self)
+        bf16.InFloat32, "__enter__", lambda self: entered.append(1) or enter(self)
     )
     for name in ("ffn", "transformer"):
         words = [*LAYER, "--options", SIZES, "--tokens", 16, "--lengths", 8, "--contender", name]

@@ -1,0 +1,201 @@
+"""Several processes, with torchrun, srun or fairseq's own start, with and without GPUs."""
+
+import logging
+import os
+import socket
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+import torch
+import torch.distributed as dist
+from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.compat import bf16
+from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+
+class Launch(NamedTuple):
+    """This process among those that torchrun or srun started."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+
+    @classmethod
+    def from_environment(cls) -> Optional["Launch"]:
+        """Read torchrun's variables, or srun's; None for a process started by itself."""
+        for rank, local_rank, world_size in (
+            ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+            ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"),
+        ):
+            if rank in os.environ and world_size in os.environ:
+                number = int(os.environ[rank])
+                return cls(
+                    number, int(os.environ.get(local_rank, number)), int(os.environ[world_size])
+                )
+        return None
+
+
+def complete_distributed_launch() -> None:
+    """Make the processes that were started train together (0.12.2 and ff).
+
+    fairseq assumes that several processes mean several GPUs. Without them torchrun's processes each
+    train alone into one folder, `--distributed-world-size 2` fails, `--distributed-init-method`
+    trains nothing and exits 0, and the default backends ask for a GPU. ff does the same on nodes of
+    one GPU each. The flags are completed from what torchrun or srun put in the environment.
+    """
+
+    def make(original: Callable) -> Callable:
+        def call_main(cfg: Any, main: Callable, **kwargs: Any) -> None:
+            distributed = cfg.distributed_training
+            if cfg.common.tpu or distributed.pipeline_model_parallel:
+                return original(cfg, main, **kwargs)
+            on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+            launch = Launch.from_environment()
+            if launch is not None and launch.world_size > 1:
+                _join(launch, distributed, on_cpu)
+            alone = (
+                distributed.distributed_world_size == 1
+                and distributed.distributed_init_method is None
+            )
+            if on_cpu and not alone:
+                if distributed.distributed_backend == "nccl":
+                    distributed.distributed_backend = "gloo"
+                if distributed.ddp_backend in ("c10d", "pytorch_ddp"):
+                    distributed.ddp_backend = "legacy_ddp"
+                if not distributed.distributed_no_spawn:
+                    return _spawn_on_cpu(cfg, main, kwargs)
+            return original(cfg, main, **kwargs)
+
+        return call_main
+
+    wrap(distributed_utils, "call_main", "complete_distributed_launch", make)
+
+
+def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
+    """Fill in this process's place among the others, unless fairseq itself can find it."""
+    if distributed.distributed_init_method is None:
+        if not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
+            return
+        if distributed.distributed_port > 0 and not on_cpu:
+            return  # fairseq's own way with srun
+        distributed.distributed_init_method = "env://"
+    device = launch.local_rank
+    if not on_cpu:
+        gpus = torch.cuda.device_count()
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
+        if processes > gpus:
+            raise ConfigurationError(
+                "{} processes were started on this machine, but it has {} GPU(s): use "
+                "--nproc_per_node {}, or --cpu to train without them".format(processes, gpus, gpus)
+            )
+        device %= gpus  # srun may show a process its own GPU only
+    distributed.distributed_world_size = launch.world_size
+    distributed.distributed_rank = launch.rank
+    distributed.device_id = device
+    distributed.distributed_no_spawn = True
+
+
+def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
+    """Start `--distributed-world-size` processes on this machine, as fairseq does for GPUs."""
+    distributed = cfg.distributed_training
+    size = distributed.distributed_world_size
+    if distributed.distributed_init_method is not None:
+        raise ConfigurationError(
+            "--distributed-init-method {} would train nothing, as there is no GPU to start a "
+            "process for: use torchrun, or --distributed-world-size alone to start processes "
+            "here, or start each yourself with --distributed-no-spawn and --distributed-rank"
+            "".format(distributed.distributed_init_method)
+        )
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    distributed.distributed_init_method = "tcp://localhost:{}".format(port)
+    distributed.distributed_rank = None  # each process takes its own
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // size)))
+    torch.multiprocessing.spawn(
+        distributed_utils.distributed_main,
+        args=(main, cfg, dict(kwargs, start_rank=0)),
+        nprocs=size,
+    )
+
+
+def refuse_training_alone() -> None:
+    """The trainer checks what it was asked for against what it has (0.12.2 and ff).
+
+    One of several processes that does not know of the others trains a model of its own and
+    overwrites their checkpoints: an error. `--fp16` without a GPU fails deep inside: a clear error.
+    `--amp` without a GPU does nothing: a warning.
+    """
+
+    def make(original: Callable) -> Callable:
+        def __init__(self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
+            launch = Launch.from_environment()
+            together = dist.is_available() and dist.is_initialized()
+            if launch is not None and launch.world_size > 1 and not together:
+                raise ConfigurationError(
+                    "this is process {} of {}, and each would train alone and overwrite the "
+                    "others' checkpoints: with srun set MASTER_ADDR and MASTER_PORT; with "
+                    "fairseq-hydra-train set the distributed_training options as the README "
+                    "says".format(launch.rank, launch.world_size)
+                )
+            common = getattr(cfg, "common", cfg)
+            if common.cpu or not torch.cuda.is_available():
+                if common.fp16:
+                    raise ConfigurationError(
+                        "--fp16 needs a GPU: leave it out, or use --bf16 on a CPU"
+                    )
+                if common.amp:
+                    logger.warning("--amp has no effect without a GPU: training in float32")
+                if common.bf16 and bf16.are_slow():
+                    logger.warning(
+                        "this CPU has no instructions for bf16: products are computed in float32 "
+                        "and rounded, and --bf16 saves no time here"
+                    )
+            original(self, cfg, *args, **kwargs)
+
+        return __init__
+
+    wrap(Trainer, "__init__", "refuse_training_alone", make)
+
+
+def gather_lists_without_a_gpu() -> None:
+    """`all_gather_list` goes through GPU memory (0.12.2 and ff): with gloo let torch gather.
+
+    fairseq-validate needs it, and training with a criterion whose logs cannot be summed.
+    """
+
+    def make(original: Callable) -> Callable:
+        def all_gather_list(data: Any, group: Any = None, max_size: int = 16384) -> List[Any]:
+            group = group if group is not None else distributed_utils.get_global_group()
+            if dist.get_backend(group) != "gloo":
+                return original(data, group, max_size)
+            gathered: List[Any] = [None] * distributed_utils.get_world_size(group)
+            dist.all_gather_object(gathered, data, group=group)
+            return gathered
+
+        return all_gather_list
+
+    wrap(distributed_utils, "all_gather_list", "gather_lists_without_a_gpu", make)
+
+
+def end_process_groups() -> None:
+    """Processes that trained together end with status 0.
+
+    fairseq leaves the process group to the interpreter's end, where gloo's threads sometimes abort
+    the process ("terminate called without an active exception"), and torchrun then calls a training
+    failed that is done.
+    """
+
+    def make(distributed_main: Callable) -> Callable:
+        def main_and_end(*args: Any, **kwargs: Any) -> None:
+            distributed_main(*args, **kwargs)  # ends with a barrier: nobody is still waited for
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+        return main_and_end
+
+    wrap(distributed_utils, "distributed_main", "end_process_groups", make)
