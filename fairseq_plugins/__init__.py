@@ -1,19 +1,25 @@
-"""Models and tools for fairseq, known to it once this package is given as `--user-dir`.
+"""Models and tools for fairseq: give fairseq this package's folder as `--user-dir`.
 
-Importing the package mends what newer releases of torch and Python broke in fairseq (`compat`) and
-registers architectures (`models`), criterions, scorers and tasks, and lets generation be fast
-(`generation`). It prints nothing.
+Importing the package applies the workarounds for newer torch and Python (`compat`), registers
+architectures, criterions, scorers and tasks, and makes generation fast (`generation`). It prints
+nothing. Only `python -m fairseq_plugins` starts without all that: the command it runs decides.
 """
 
-from fairseq_plugins import compat
+import importlib
+import sys
+
 from fairseq_plugins.errors import show_configuration_errors_in_one_line
 
-compat.apply()
+
+def register() -> None:
+    """Make everything known to fairseq. A second call does nothing."""
+    importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
+    for part in ("criterions", "models", "scoring", "tasks"):
+        importlib.import_module(f"fairseq_plugins.{part}")
+    importlib.import_module("fairseq_plugins.generation").install()
+
+
 show_configuration_errors_in_one_line()
-
-# fairseq is mended first
-from fairseq_plugins import criterions, generation, models, scoring, tasks  # noqa: E402
-
-generation.install()
-
-__all__ = ["compat", "criterions", "generation", "models", "scoring", "tasks"]
+# argv[0] is "-m" while Python looks for the module to run: `python -m fairseq_plugins`
+if sys.argv[:1] != ["-m"]:
+    register()

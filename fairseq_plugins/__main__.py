@@ -1,6 +1,8 @@
-"""``fairseq-train --user-dir "$(python -m fairseq_plugins)" ...``: prints this package's folder."""
+"""`python -m fairseq_plugins [COMMAND]`; without a command, the folder for `--user-dir`."""
 
-from pathlib import Path
+import sys
+
+from fairseq_plugins.commands import main
 
 if __name__ == "__main__":
-    print(Path(__file__).resolve().parent)
+    sys.exit(main(sys.argv[1:]))

@@ -8,6 +8,7 @@ from fairseq.data import data_utils
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
 
+
 def keep_the_last_batch() -> None:
     """ff throws the last batch away unless its size is a multiple of 8 (not in 0.12.2).
 

@@ -16,6 +16,7 @@ from fairseq.file_io import PathManager
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
 
+
 def allow_types_of_fairseq_checkpoints() -> None:
     """torch >= 2.6 refuses to unpickle any type it was not told of, and so fairseq's checkpoints.
 
@@ -30,7 +31,6 @@ def allow_types_of_fairseq_checkpoints() -> None:
 
 def _checkpoint_types() -> List[Any]:
     import typing
-    from argparse import Namespace
 
     from omegaconf import DictConfig, ListConfig, base, nodes
 

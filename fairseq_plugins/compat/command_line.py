@@ -10,6 +10,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
 
+
 def _given(option: str, words: Optional[List[str]]) -> bool:
     """Whether the command line, or `words` in its place, has `option`."""
     words = sys.argv[1:] if words is None else words

@@ -9,6 +9,7 @@ from fairseq.search import DiverseBeamSearch
 
 from fairseq_plugins.compat.patch import wrap
 
+
 def number_diverse_beams_within_the_batch() -> None:
     """ff's `--diverse-beam-groups` looks a sentence up by its number in the data (not in 0.12.2).
 

@@ -3,6 +3,7 @@
 import functools
 from typing import Any, Callable
 
+
 def wrap(owner: Any, name: str, mend: str, make: Callable[[Callable], Callable]) -> None:
     """Replace `owner.name` by `make(original)`, once for each `mend`."""
     original = getattr(owner, name)

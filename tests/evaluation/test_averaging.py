@@ -9,8 +9,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_plugins.commands import average as command
 from fairseq_plugins.errors import ConfigurationError
-from scripts import average_checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def save_dir(tmp_path_factory, toy_data, run_train, train_args):
 def average(tmp_path, *arguments):
     output = tmp_path / "average.pt"
     words = [str(a) for a in arguments]
-    average_checkpoints.main(["--inputs", *words, "--output", str(output)])
+    command.main(["--inputs", *words, "--output", str(output)])
     return torch.load(str(output), map_location="cpu")
 
 

@@ -1,0 +1,57 @@
+"""What `python -m fairseq_plugins COMMAND` can do: one file a command.
+
+A command's file has a one-line docstring, which the list of commands shows, and a function
+`main(argv) -> int`: arguments in, a call into the package, a message out, the exit status. A file
+`a_b.py` is the command `a-b`. Only the file of the command that runs is imported.
+"""
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+from typing import Dict, Optional, Sequence
+
+import fairseq_plugins
+from fairseq_plugins.errors import ConfigurationError
+
+FOLDER = Path(__file__).resolve().parent
+USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
+
+Without a command: print the folder for fairseq's --user-dir. With one, and -h: its options.
+"""
+
+
+def commands() -> Dict[str, Path]:
+    """The file of each command."""
+    files = sorted(FOLDER.glob("[a-z]*.py"))
+    return {path.stem.replace("_", "-"): path for path in files}
+
+
+def summary(path: Path) -> str:
+    """The first line of a file's docstring; the file is not imported."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    return (text or "").split("\n")[0]
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run a command line; returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    found = commands()
+    if not words:
+        print(FOLDER.parent)
+        return 0
+    name = words[0]
+    if name in ("-h", "--help"):
+        print(USAGE)
+        for command, path in found.items():
+            print(f"  {command:22s}{summary(path)}")
+        return 0
+    if name not in found:
+        raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")
+    fairseq_plugins.register()
+    module = importlib.import_module(f"fairseq_plugins.commands.{found[name].stem}")
+    try:
+        return int(module.main(words[1:]))
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130

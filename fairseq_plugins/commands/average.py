@@ -1,0 +1,43 @@
+"""Average checkpoints of a training.
+
+    python -m fairseq_plugins average --inputs a.pt b.pt c.pt --output average.pt
+    python -m fairseq_plugins average --inputs SAVE_DIR --last 5 --output average.pt
+    python -m fairseq_plugins average --inputs SAVE_DIR --best 5 --output average.pt
+
+`--last` takes the newest checkpoints of whole epochs, or with `--by update` those that
+`--save-interval-updates` wrote; `--best` takes those that `--keep-best-checkpoints` kept.
+
+One checkpoint is in memory at a time. Everything but the parameters is that of the newest one. The
+optimizer's state is left out: it does not belong to the mean.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.evaluation import averaging
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins average",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--inputs", nargs="+", type=Path, required=True, metavar="PATH",
+        help="checkpoints, or one folder of checkpoints with --last or --best",
+    )  # fmt: skip
+    parser.add_argument("--output", type=Path, required=True, help="where to write the average")
+    how_many = parser.add_mutually_exclusive_group()
+    how_many.add_argument("--last", type=int, metavar="K", help="the newest K of the folder")
+    how_many.add_argument("--best", type=int, metavar="K", help="the best K of the folder")
+    parser.add_argument(
+        "--by", choices=["epoch", "update"], default="epoch",
+        help="what --last counts: checkpoints of epochs (default) or of updates",
+    )  # fmt: skip
+    args = parser.parse_args(argv)
+    paths = averaging.choose(args.inputs, args.last, args.best, args.by)
+    averaging.save(averaging.average(paths), args.output)
+    print(f"wrote the average of {len(paths)} checkpoints to {args.output}")
+    return 0

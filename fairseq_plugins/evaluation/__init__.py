@@ -1,0 +1,1 @@
+"""How good a trained model is: averaged checkpoints, scores, comparisons, baselines."""

@@ -1,0 +1,1 @@
+"""Training by recipe: settings, launching, progress, resuming."""

@@ -1,0 +1,51 @@
+"""`python -m fairseq_plugins`: quick to start, lists its commands, and runs one."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_plugins import commands
+from fairseq_plugins.errors import ConfigurationError
+
+NAMES = sorted(commands.commands())
+
+
+def test_help_lists_each_command_with_a_line(capsys):
+    assert commands.main(["-h"]) == 0
+    listed = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert [line.split()[0] for line in listed] == NAMES
+    assert all(len(line) <= 100 and line.endswith(".") for line in listed)
+    assert {"average", "lead-baseline"} <= set(NAMES)
+
+
+def test_an_unknown_command_is_told_with_those_that_exist():
+    with pytest.raises(ConfigurationError, match="^trian: no such command; choose from .*average"):
+        commands.main(["trian"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_that_names_itself(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main([name, "-h"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: python -m fairseq_plugins {name} ")
+
+
+def test_starting_imports_neither_torch_nor_fairseq():
+    """As Python does for -m: argv[0] is "-m" while the package is imported."""
+    code = (
+        "import sys; sys.argv = ['-m']; from fairseq_plugins.commands import main; main([]);"
+        "main(['-h']); sys.exit(sorted({'torch', 'fairseq', 'numpy'} & set(sys.modules)) or 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    assert result.returncode == 0, result.stderr
+
+
+def test_an_ordinary_import_registers_everything():
+    code = (
+        "import fairseq_plugins; from fairseq.models import ARCH_MODEL_REGISTRY as known;"
+        "import sys; sys.exit('transformer_ftc' not in known)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert (result.returncode, result.stdout) == (0, b"")
