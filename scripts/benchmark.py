@@ -1,98 +1,11 @@
 #!/usr/bin/env python3
-"""Measure speed, memory and operations of architectures and layers against a baseline.
+"""Launcher of `python -m fairseq_plugins benchmark`."""
 
-    python scripts/benchmark.py train-step DATA --arch transformer --arch transformer_ftc ...
-
-Every figure is a ratio to the first contender, measured in turn with it in one process (peaks of
-memory in a fresh process each), with median and quartiles, and with the ratio of operations beside
-it. `benchmark.py COMMAND -h` tells more. Tables go to standard output, progress to standard error.
-"""
-
-import argparse
-import contextlib
-import logging
 import sys
-import warnings
-from pathlib import Path
-from typing import Iterator, Optional, Sequence
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+try:
+    from fairseq_plugins.commands import main
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name} is not installed in this Python: run bash scripts/install.sh")
 
-from fairseq_plugins.errors import ConfigurationError  # noqa: E402
-from scripts.benchmarks import (  # noqa: E402
-    generate,
-    goals,
-    growth,
-    layer,
-    machine,
-    memory,
-    plots,
-    results,
-    train_step,
-)
-
-COMMANDS = {
-    "train-step": train_step,
-    "layer": layer,
-    "generate": generate,
-    "memory": memory,
-    "growth": growth,
-    "goals": goals,
-}
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep what libraries log and warn of out of the progress."""
-    root = logging.getLogger()
-    level = root.level
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        root.setLevel(logging.WARNING)
-        try:
-            yield
-        finally:
-            root.setLevel(level)
-
-
-def main(argv: Optional[Sequence[str]] = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, module in COMMANDS.items():
-        sub = commands.add_parser(
-            name,
-            help=module.__doc__.splitlines()[0],
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(sub)
-    args = parser.parse_args(argv)
-    try:
-        with quiet():
-            plots.check(args.plot)
-            results.check_place("--plot", args.plot)
-            results.check_place("--json", args.json)
-            report = COMMANDS[args.command].run(args)
-            if args.plot:
-                report.draw(args.plot)
-    except ConfigurationError as error:
-        raise SystemExit(f"benchmark: {error}") from None
-    where = machine.describe(machine.choose_device(args), args.threads)
-    print(
-        "{device}, {threads} thread(s), {clock} clock, Python {python}, torch {torch}, "
-        "fairseq {fairseq}, commit {commit}".format(clock=args.clock, **where)
-    )
-    for note in report.notes:
-        print(note)
-    print("\n" + results.markdown(report))
-    if args.json:
-        own = ("command", "json", "plot")
-        arguments = {name: value for name, value in vars(args).items() if name not in own}
-        results.write_json(args.json, args.command, arguments, where, report)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main(["benchmark", *sys.argv[1:]]))

@@ -1,8 +1,8 @@
 """One layer's parts, or whole encoders, against length at a constant number of tokens.
 
-    python scripts/benchmark.py layer --contender sdpa --contender fastformer --lengths 512,8192
-    python scripts/benchmark.py layer --contender ffn --contender "mscffn --subspaces 12" --dim 768
-    python scripts/benchmark.py layer --contender transformer --contender "transformer_ftc ..."
+    python -m fairseq_plugins benchmark layer --contender sdpa --contender fastformer --lengths 512
+    python -m fairseq_plugins benchmark layer --contender ffn --contender mscffn --dim 768
+    python -m fairseq_plugins benchmark layer --contender transformer --contender transformer_ftc
 
 A contender is a module or an architecture (then its encoder runs), with options of its own; the
 first is the baseline. Modules: softmax (fairseq's attention), sdpa (torch's fused attention),
@@ -12,6 +12,7 @@ an encoder), forward is evaluation without gradients.
 """
 
 import argparse
+from functools import partial
 from typing import Any, Dict, List
 
 from fairseq_plugins.errors import ConfigurationError
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> results.Report:
         )  # fmt: skip
         loads = [workloads.build(words, setting) for words in args.contender]
         times = timing.interleave(
-            [lambda _, w=load: w.step() for load in loads],
+            [partial(_step, load) for load in loads],
             [None],
             args.rounds,
             args.warmup,
@@ -93,6 +94,10 @@ def run(args: argparse.Namespace) -> results.Report:
         [f"{args.what}, {args.tokens} tokens a batch, {args.dtype}, {args.rounds} rounds"],
         lambda path: draw(path, rows, args),
     )
+
+
+def _step(load: Any, _: None) -> None:
+    load.step()
 
 
 def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> None:

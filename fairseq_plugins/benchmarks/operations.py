@@ -21,7 +21,7 @@ def count_flops(work: Callable[[], Any]) -> Optional[int]:
 
 def _left_out_by_torch() -> Dict[Any, Callable[..., int]]:
     """Fused attention, which torch counts on GPUs alone, and products written into their sum."""
-    formulas = {
+    formulas: Dict[str, Callable[..., int]] = {
         "addmm_": _added_product,
         "baddbmm_": _added_products,
         "_addmm_activation": _added_product,
@@ -32,20 +32,23 @@ def _left_out_by_torch() -> Dict[Any, Callable[..., int]]:
     return {getattr(torch.ops.aten, name): formulas[name] for name in known}
 
 
-def _added_product(total, left, right, *rest, out_shape=None, **named) -> int:
+def _added_product(total: Any, left: Any, right: Any, *rest: Any, **named: Any) -> int:
     return 2 * left[0] * left[1] * right[1]
 
 
-def _added_products(total, left, right, *rest, out_shape=None, **named) -> int:
+def _added_products(total: Any, left: Any, right: Any, *rest: Any, **named: Any) -> int:
     return 2 * left[0] * left[1] * left[2] * right[2]
 
 
-def _attention(query, key, value, *rest, out_shape=None, **named) -> int:  # shapes, B x h x T x s
+# shapes of queries, keys and values: B x h x T x s
+def _attention(query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> int:
     batch, heads, length, size = query
     return 2 * batch * heads * length * key[2] * (size + value[3])
 
 
-def _attention_backward(gradient, query, key, value, *rest, out_shape=None, **named) -> int:
+def _attention_backward(
+    gradient: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any
+) -> int:
     """Scores once more, and the gradients of weights, values, queries and keys."""
     batch, heads, length, size = query
     return 2 * batch * heads * length * key[2] * (3 * size + 2 * value[3])

@@ -1,4 +1,4 @@
-"""The parts of scripts/benchmark.py: one subcommand a file, and what they share.
+"""Measuring models and layers side by side: one subcommand a file, and what they share.
 
 Subcommands: `train_step`, `layer`, `generate`, `memory`, `growth`. Each has
 ``add_arguments(parser)`` and ``run(args) -> Report``.

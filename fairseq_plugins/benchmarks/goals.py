@@ -1,6 +1,6 @@
 """The goals for a CPU: each measured anew, and whether it is reached.
 
-    python scripts/benchmark.py goals DATA --out DIR --clock processor
+    python -m fairseq_plugins benchmark goals DATA --out DIR --clock processor
 
 DATA is a folder of prepared IWSLT'14 text. Each measurement is a run of another subcommand in a
 process of its own, on one thread unless --threads says otherwise, and leaves NAME.json and NAME.md
@@ -214,14 +214,13 @@ def draw(path: Path, rows: List[Dict[str, Any]]) -> None:
 
 
 def _measure(words: List[str], path: Path, args: argparse.Namespace) -> None:
-    script = Path(__file__).resolve().parent.parent / "benchmark.py"
-    command = [sys.executable, str(script), *words, "--cpu", "--json", str(path)]
+    command = [sys.executable, "-m", "fairseq_plugins", "benchmark", *words, "--cpu"]
+    command += ["--json", str(path)]
     command += ["--threads", str(args.threads), "--clock", args.clock]
     done = subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True)
     if done.returncode != 0 or not path.exists():
         raise ConfigurationError(
-            f"the measurement of {path.stem} failed, see above: mend it and run this again, it "
-            "goes on from there"
+            f"the measurement of {path.stem} failed, see above: repair it and rerun to resume"
         )
     path.with_suffix(".md").write_text(done.stdout, encoding="utf-8")
 

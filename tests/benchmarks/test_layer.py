@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from fairseq_plugins.benchmarks import timing
 from fairseq_plugins.compat import bf16
-from scripts.benchmarks import timing
-from tests.scripts.test_benchmark import SIZES, counts, measure, refused
+from tests.benchmarks.test_train_step import SIZES, counts, measure, refused
 
 pytestmark = counts
 LAYER = ["layer", "--rounds", 1, "--warmup", 0]
@@ -92,9 +92,7 @@ def test_bf16_has_the_products_that_training_has(tmp_path, monkeypatch):
     entered = []
     enter = bf16.InFloat32.__enter__
     monkeypatch.setattr(bf16, "are_slow", lambda: True)
-    monkeypatch.setattr(
-        bf16.InFloat32, "__enter__", lambda self: entered.append(1) or enter(self)
-    )
+    monkeypatch.setattr(bf16.InFloat32, "__enter__", lambda self: entered.append(1) or enter(self))
     for name in ("ffn", "transformer"):
         words = [*LAYER, "--options", SIZES, "--tokens", 16, "--lengths", 8, "--contender", name]
         measure(tmp_path, *words)

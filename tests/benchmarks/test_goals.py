@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from scripts import benchmark
-from scripts.benchmarks import goals
-from tests.scripts.test_benchmark import measure, refused
+from fairseq_plugins.benchmarks import goals
+from fairseq_plugins.commands import benchmark
+from tests.benchmarks.test_train_step import measure, refused
 
 
 def test_every_goal_has_a_measurement_that_can_be_asked_for(tmp_path):
@@ -65,7 +65,7 @@ def test_goals_are_judged_and_what_is_there_is_kept(small, tmp_path, capsys):
 def test_a_measurement_that_fails_is_named(small, tmp_path):
     small["peak"] = goals.Measurement("layer --lengths 8", ["no such module"])
     message = refused("goals", tmp_path, "--out", tmp_path / "goals")
-    assert "the measurement of peak failed" in message and "it goes on from there" in message
+    assert "the measurement of peak failed" in message and "rerun to resume" in message
     assert (tmp_path / "goals" / "time.json").exists()
 
 

@@ -1,7 +1,7 @@
 """Peak memory of a training step or an inference, each in a fresh process.
 
-    python scripts/benchmark.py memory --contender transformer --contender transformer_ftc
-    python scripts/benchmark.py memory --contender ffn --contender mscffn --dim 768 --lengths 1024
+    python -m fairseq_plugins benchmark memory --contender transformer --contender transformer_ftc
+    python -m fairseq_plugins benchmark memory --contender ffn --contender mscffn --lengths 1024
 
 Contenders as in `layer`; an architecture runs whole, or its encoder with --part encoder. "peak" is
 the growth of the process over one run (on a GPU that of torch's allocations), which leaves out what

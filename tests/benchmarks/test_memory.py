@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from scripts.benchmarks import growth
-from tests.scripts.test_benchmark import SIZES, counts, measure, refused
+from fairseq_plugins.benchmarks import growth
+from tests.benchmarks.test_train_step import SIZES, counts, measure, refused
 
 
 def test_what_a_feed_forward_network_keeps(tmp_path):

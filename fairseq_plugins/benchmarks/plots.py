@@ -47,7 +47,7 @@ def figure(
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    style = {"svg.hashsalt": "benchmark", "svg.fonttype": "none", "font.size": 9}
+    style: Any = {"svg.hashsalt": "benchmark", "svg.fonttype": "none", "font.size": 9}
     with matplotlib.rc_context(style):
         drawing = Figure(figsize=(width * columns, height * rows), layout="constrained")
         FigureCanvasSVG(drawing)

@@ -1,8 +1,8 @@
 """Beam search over real sentences of a prepared folder, contenders side by side.
 
-    python scripts/benchmark.py generate DATA --contender transformer_iwslt_de_en \\
+    python -m fairseq_plugins benchmark generate DATA --contender transformer_iwslt_de_en \\
         --contender "transformer_ftc_iwslt_de_en --encoder-blocks 6,6 --decoder-layers 1"
-    python scripts/benchmark.py generate DATA --contender plain/checkpoint_best.pt \\
+    python -m fairseq_plugins benchmark generate DATA --contender plain/checkpoint_best.pt \\
         --contender "plain/checkpoint_best.pt --int8"
 
 A contender is an architecture with options (its weights are random) or a checkpoint; --int8 among
@@ -17,6 +17,7 @@ import contextlib
 import io
 import shlex
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> results.Report:
         works, numbers, args.rounds, args.warmup, device, "beam search", args.clock
     )
     flops = [
-        None if INT8 in shlex.split(words) else count_flops(lambda w=work: w(0))
+        None if INT8 in shlex.split(words) else count_flops(partial(work, 0))
         for words, work in zip(args.contender, works)
     ]
     rows = timing.comparison(args.contender, times, flops)
@@ -130,7 +131,6 @@ def load(words: str, args: argparse.Namespace, device: torch.device) -> Tuple[An
 def _from_checkpoint(path: Path, data: Path) -> Tuple[Any, Any]:
     from fairseq import checkpoint_utils
 
-    contenders.register_plugin()
     if not path.is_file():
         raise ConfigurationError(f"{path}: no such checkpoint")
     try:

@@ -76,7 +76,9 @@ def processor_name() -> str:
 
 
 def commit() -> Optional[str]:
-    """The commit of the checkout, with "+" where files differ from it; None outside of git."""
+    """The commit of the checkout, with "+" where files differ; None without a checkout."""
+    if not (ROOT / ".git").exists():
+        return None
     answers = []
     for words in (["rev-parse", "--short=10", "HEAD"], ["status", "--porcelain", "-uno"]):
         try:

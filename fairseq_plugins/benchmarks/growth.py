@@ -1,6 +1,6 @@
 """Step time and peak memory against length, depth or width.
 
-    python scripts/benchmark.py growth --axis length --values 128,256,512,1024 --tokens 8192 \\
+    python -m fairseq_plugins benchmark growth --axis length --values 128,256,512 --tokens 8192 \\
         --contender transformer --contender fastformer_encoder --plot growth.svg
 
 Contenders are architectures with options; whole models run, or encoders with --part encoder (with

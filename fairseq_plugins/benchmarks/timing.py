@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
@@ -83,7 +84,7 @@ def interleave(
                 took: Dict[int, float] = {}
                 for place in range(len(works)):
                     index = (turn + place) % len(works)
-                    took[index] = seconds(lambda w=works[index], i=item: w(i), device, clock)
+                    took[index] = seconds(partial(works[index], item), device, clock)
                     bar.update(1)
                 if turn >= warmup:
                     for index, value in took.items():

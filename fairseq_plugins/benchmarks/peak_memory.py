@@ -22,7 +22,7 @@ from fairseq_plugins.errors import ConfigurationError
 from . import timing, workloads
 
 # the optimizers of newer releases of torch import its compiler when first used
-PRELOAD = ["torch._dynamo", "fairseq.trainer", "scripts.benchmarks.workloads"]
+PRELOAD = ["torch._dynamo", "fairseq.trainer", "fairseq_plugins.benchmarks.workloads"]
 MIB = 2**20
 GIB = 2**30
 NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "Cannot allocate memory")

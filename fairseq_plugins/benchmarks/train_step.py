@@ -1,6 +1,6 @@
 """Training steps of several architectures side by side, on real batches.
 
-    python scripts/benchmark.py train-step DATA --arch transformer --arch transformer_ftc \\
+    python -m fairseq_plugins benchmark train-step DATA --arch transformer --arch transformer_ftc \\
         --arch "transformer_ftc --encoder-ffn mscffn --criterion NAME --bf16" \\
         [--options "--encoder-embed-dim 256 ..."]
 
@@ -13,6 +13,7 @@ forward and backward from random features that stand for the decoder's.
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> results.Report:
     times = timing.interleave(
         works, batches, args.rounds, args.warmup, device, "training steps", args.clock
     )
-    flops = [count_flops(lambda w=work: [w(batch) for batch in batches]) for work in works]
+    flops = [count_flops(partial(_each, work, batches)) for work in works]
     rows = timing.comparison(args.arch, times, flops)
     for row, model in zip(rows, models):
         part = model.model.encoder if args.part == "encoder" else model.model
@@ -83,6 +84,11 @@ def run(args: argparse.Namespace) -> results.Report:
         ],
         lambda path: plots.bars(path, rows, f"Training step: {args.part}, ratio to the first"),
     )
+
+
+def _each(work: Callable[[Any], Any], batches: List[Any]) -> None:
+    for batch in batches:
+        work(batch)
 
 
 def load_batches(

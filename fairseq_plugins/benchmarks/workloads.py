@@ -163,7 +163,7 @@ class ModelWorkload(Workload):
     def set_input(self, length: int, sentences: int, target_length: int) -> None:
         source = random_tokens(self.setting, sentences, length)
         target = random_tokens(self.setting, sentences, target_length)
-        self.batch = {
+        self.batch: Dict[str, Any] = {
             "id": torch.arange(sentences),
             "nsentences": sentences,
             "ntokens": target.numel(),

@@ -4,7 +4,6 @@ import contextlib
 import difflib
 import io
 import shlex
-from argparse import Namespace
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional
 from unittest import mock
@@ -13,9 +12,6 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 
-from .machine import ROOT
-
-PLUGIN = ROOT / "fairseq_plugins"
 # given to every contender; what the contender says itself comes later and wins
 DEFAULTS = "--optimizer adam --adam-betas '(0.9,0.98)' --lr 1e-4 --seed 1 --num-workers 0"
 CRITERION = "label_smoothed_cross_entropy"
@@ -31,20 +27,12 @@ class Contender(NamedTuple):
     name: str
     cfg: Any
     task: Any
-    model: torch.nn.Module
-
-
-def register_plugin() -> None:
-    """Make the plugin's architectures known to fairseq."""
-    from fairseq import utils
-
-    utils.import_user_module(Namespace(user_dir=str(PLUGIN)))
+    model: Any  # a torch.nn.Module
 
 
 def architectures() -> List[str]:
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    register_plugin()
     return sorted(ARCH_MODEL_REGISTRY)
 
 

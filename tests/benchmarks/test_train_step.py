@@ -5,9 +5,10 @@ from importlib.util import find_spec
 
 import pytest
 
+from fairseq_plugins.benchmarks import train_step
+from fairseq_plugins.commands import benchmark
 from fairseq_plugins.compat import bf16
-from scripts import benchmark
-from scripts.benchmarks import train_step
+from fairseq_plugins.errors import ConfigurationError
 
 counts = pytest.mark.skipif(
     find_spec("torch.utils.flop_counter") is None, reason="torch counts operations from 2.1 on"
@@ -28,7 +29,7 @@ def measure(tmp_path, *words):
 
 def refused(*words):
     """The one line that a mistake ends in."""
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(ConfigurationError) as stopped:
         benchmark.main([*map(str, words), "--cpu"])
     message = str(stopped.value)
     assert "\n" not in message
@@ -41,9 +42,7 @@ def test_bf16_has_the_products_that_training_has(toy_data, tmp_path, monkeypatch
     entered = []
     enter = bf16.InFloat32.__enter__
     monkeypatch.setattr(bf16, "are_slow", lambda: True)
-    monkeypatch.setattr(
-        bf16.InFloat32, "__enter__", lambda self: entered.append(1) or enter(self)
-    )
+    monkeypatch.setattr(bf16.InFloat32, "__enter__", lambda self: entered.append(1) or enter(self))
     words = ["train-step", toy_data.bin, "--options", SIZES, "--part", part, "--batches", 1]
     words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
     measure(tmp_path, *words)

@@ -5,8 +5,8 @@ import argparse
 import pytest
 import torch
 
-from scripts.benchmarks import generate
-from tests.scripts.test_benchmark import SIZES, counts, measure, refused
+from fairseq_plugins.benchmarks import generate
+from tests.benchmarks.test_train_step import SIZES, counts, measure, refused
 
 SMALL = ["--batch-size", 4, "--batches", 2, "--rounds", 1, "--warmup", 0, "--beam", 2]
 

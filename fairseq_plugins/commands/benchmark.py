@@ -1,0 +1,87 @@
+"""Measure speed, memory and operations of models and layers against a baseline.
+
+    python scripts/benchmark.py train-step DATA --arch transformer --arch transformer_ftc ...
+
+Every figure is a ratio to the first contender, measured in turn with it in one process (peaks of
+memory in a fresh process each), with median and quartiles, and with the ratio of operations beside
+it. `benchmark COMMAND -h` says more. Tables go to standard output, progress to standard error.
+"""
+
+import argparse
+import contextlib
+import logging
+import warnings
+from typing import Iterator, Sequence
+
+from fairseq_plugins.benchmarks import (
+    generate,
+    goals,
+    growth,
+    layer,
+    machine,
+    memory,
+    plots,
+    results,
+    train_step,
+)
+
+COMMANDS = {
+    "train-step": train_step,
+    "layer": layer,
+    "generate": generate,
+    "memory": memory,
+    "growth": growth,
+    "goals": goals,
+}
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what libraries log and warn of out of the progress."""
+    root = logging.getLogger()
+    level = root.level
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        root.setLevel(logging.WARNING)
+        try:
+            yield
+        finally:
+            root.setLevel(level)
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins benchmark",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, module in COMMANDS.items():
+        sub = commands.add_parser(
+            name,
+            help=(module.__doc__ or "").splitlines()[0],
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(sub)
+    args = parser.parse_args(argv)
+    with quiet():
+        plots.check(args.plot)
+        results.check_place("--plot", args.plot)
+        results.check_place("--json", args.json)
+        report = COMMANDS[args.command].run(args)
+        if args.plot:
+            report.draw(args.plot)
+    where = machine.describe(machine.choose_device(args), args.threads)
+    print(
+        "{device}, {threads} thread(s), {clock} clock, Python {python}, torch {torch}, "
+        "fairseq {fairseq}, commit {commit}".format(clock=args.clock, **where)
+    )
+    for note in report.notes:
+        print(note)
+    print("\n" + results.markdown(report))
+    if args.json:
+        own = ("command", "json", "plot")
+        arguments = {name: value for name, value in vars(args).items() if name not in own}
+        results.write_json(args.json, args.command, arguments, where, report)
+    return 0
