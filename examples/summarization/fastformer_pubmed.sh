@@ -1,15 +1,3 @@
 #!/usr/bin/env bash
-# Fastformer on PubMed, documents of 4,096 tokens (Wu et al. 2021, table 9).
-#
-# prepare, once:     python scripts/prepare_summarization.py data/pubmed --train train.txt \
-#                        --valid val.txt --test test.txt --fields article_text abstract_text
-# train on all GPUs: bash examples/summarization/fastformer_pubmed.sh data/pubmed
-# on one GPU:        bash examples/summarization/fastformer_pubmed.sh data/pubmed \
-#                        --processes 1
-# evaluate:          bash examples/summarization/evaluate.sh data/pubmed \
-#                        runs/fastformer_pubmed examples/summarization/generate_pubmed.args
-# from YAML:         examples/summarization/config/fastformer_pubmed.yaml says how
-set -euo pipefail
-
-exec bash "$(dirname "${BASH_SOURCE[0]}")/train.sh" fastformer_pubmed \
-    "--arch fastformer_encoder_pubmed --max-epoch 15" "$@"
+# Trains fairseq_plugins/recipes/summarization/fastformer_pubmed.yaml; -h lists the options.
+exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/plugin.sh" train fastformer_pubmed "$@"

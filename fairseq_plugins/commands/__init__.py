@@ -9,7 +9,7 @@ import ast
 import importlib
 import sys
 from pathlib import Path
-from typing import Dict, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
@@ -31,6 +31,13 @@ def summary(path: Path) -> str:
     """The first line of a file's docstring; the file is not imported."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     return (text or "").split("\n")[0]
+
+
+def split(argv: Sequence[str]) -> Tuple[List[str], List[str]]:
+    """The words before the first `--`, and those behind it, which are for fairseq."""
+    words = list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

@@ -1,0 +1,64 @@
+"""Train a recipe: a YAML file, on whatever this machine has; rerun to resume."""
+
+import argparse
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.commands import split
+from fairseq_plugins.training import launch, recipes
+from fairseq_plugins.training.jobs import Jobs
+
+
+def read_request(argv: Sequence[str]) -> launch.Request:
+    """What the command line asks for.
+
+    Raises:
+        ConfigurationError: a recipe or settings file is not there.
+    """
+    own, extra = split(argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins train",
+        usage="%(prog)s RECIPE DATA [options] [-- more options for fairseq-train]",
+        description="Train a recipe on a prepared folder. Rerun to resume. What comes later wins: "
+        "the recipe, --settings, what stands behind --.",
+        epilog="recipes: " + ", ".join(recipes.names()),
+        allow_abbrev=False,
+    )
+    parser.add_argument("recipe", metavar="RECIPE", help="a YAML file, or a name listed below")
+    parser.add_argument("data", type=Path, metavar="DATA", help="the prepared folder")
+    parser.add_argument(
+        "--save-dir", type=Path, metavar="DIR", help="default: runs/RECIPE in the current folder"
+    )
+    parser.add_argument(
+        "--settings", action="append", default=[], metavar="FILE",
+        help="more settings: YAML like a recipe, or options as in a shell; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--processes", type=int, metavar="N",
+        help="processes on this machine (default: one for each GPU; 1 without)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tokens-per-process", type=int, metavar="N",
+        help="where memory is small: at most so many tokens at a time, the rest accumulated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--nodes", type=int, default=1, metavar="N",
+        help="machines; give the same command on each, with --rendezvous",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rendezvous", metavar="HOST:PORT", help="one of the machines, and a free port there"
+    )
+    parser.add_argument(
+        "--precision", choices=launch.PRECISIONS, default="auto",
+        help="default: bf16 on a GPU that has it, fp16 on another, fp32 on a CPU",
+    )  # fmt: skip
+    parser.add_argument("--cpu", action="store_true", help="do not use the GPUs")
+    args = vars(parser.parse_args(own))
+    recipe = recipes.find(args.pop("recipe"))
+    files = [recipes.find(name, [recipe.parent]) for name in args.pop("settings")]
+    return launch.Request(recipe=recipe, settings=files, words=extra, **args)
+
+
+def main(argv: Sequence[str]) -> int:
+    launch.train(launch.plan(read_request(argv)), Jobs(), say=lambda line: print(line, flush=True))
+    return 0

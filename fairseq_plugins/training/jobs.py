@@ -1,0 +1,189 @@
+"""Jobs: one at a time in a folder, with a log, and ended when their parent ends."""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import platform
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any, Callable, Iterator, List, Optional, Sequence, Set
+
+from fairseq_plugins.errors import ConfigurationError
+
+LIBC = ctypes.CDLL(None)
+# the data loader of a training that was killed notices after 5 seconds
+PATIENCE = 8.0
+
+
+class JobFailed(ConfigurationError):
+    """A program ended with an error: the message has its cause and its log."""
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, work: str, patience: Optional[float] = None) -> Iterator[IO[str]]:
+    """Hold the lock of a folder until the block ends; yields the lock's file.
+
+    Args:
+        folder: made if it is not there.
+        work: what is done there, such as "training", for the message.
+        patience: seconds to wait for another process to end (default: `PATIENCE`).
+
+    Raises:
+        ConfigurationError: another process holds the lock, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / "lock", "w")
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be written: {error.strerror}") from None
+    until = time.monotonic() + (PATIENCE if patience is None else patience)
+    with lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise ConfigurationError(
+                        f"another {work} is running in {folder}: wait for it, or stop it"
+                    ) from None
+                time.sleep(0.2)
+        yield lock
+
+
+class Jobs:
+    """Programs that run now, each in a process group of its own.
+
+    All end when this process ends, however it ends, and when `stop` is called.
+    """
+
+    def __init__(self) -> None:
+        self._running: Set["subprocess.Popen[str]"] = set()
+        self._guard = threading.Lock()
+        self._stopping = False
+
+    def run(
+        self,
+        command: Sequence[str],
+        log: Path,
+        on_line: Callable[[str], None],
+        lock: Optional[IO[str]] = None,
+        threads: Optional[int] = None,
+    ) -> int:
+        """Run a program; returns its exit status.
+
+        Args:
+            command: the program and its arguments.
+            log: where its output is appended, after a line with the time and the command.
+            on_line: gets each line of the output as well.
+            lock: of its folder: the program holds it too, as it may outlive this process briefly.
+            threads: of the program, unless OMP_NUM_THREADS is set.
+
+        Raises:
+            KeyboardInterrupt: `stop` was called.
+        """
+        environment = dict(os.environ, PYTHONUNBUFFERED="1")
+        # threads that wait actively steal the processor from other programs
+        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        if threads is not None:
+            environment.setdefault("OMP_NUM_THREADS", str(threads))
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}\n# ")
+            file.write(" ".join(shlex.quote(word) for word in command) + "\n")
+            file.flush()
+            with self._guard:
+                if self._stopping:
+                    raise KeyboardInterrupt
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    encoding="utf-8",
+                    errors="replace",
+                    env=environment,
+                    preexec_fn=_end_with_the_parent,
+                    start_new_session=True,
+                    pass_fds=[lock.fileno()] if lock else [],
+                )
+                self._running.add(process)
+            assert process.stdout is not None
+            try:
+                with process.stdout:
+                    for line in process.stdout:
+                        file.write(line)
+                        file.flush()
+                        on_line(line)
+                process.wait()
+            finally:
+                with self._guard:
+                    self._running.discard(process)
+                _end([process])
+        if self._stopping:
+            raise KeyboardInterrupt
+        return process.returncode
+
+    def stop(self) -> None:
+        """End all, and start no more."""
+        with self._guard:
+            self._stopping = True
+            running = list(self._running)
+        _end(running)
+
+
+def _end_with_the_parent() -> None:
+    with contextlib.suppress(AttributeError):  # Linux alone has it
+        LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def _end(processes: Sequence["subprocess.Popen[str]"], patience: float = 5.0) -> None:
+    """End the process groups of those that still run, at first politely."""
+    running = [process for process in processes if process.poll() is None]
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, how)
+        until = time.monotonic() + patience
+        while any(process.poll() is None for process in running) and time.monotonic() < until:
+            time.sleep(0.05)
+
+
+def why(log: Path) -> str:
+    """The line of a log's last run that says why it failed, or its last ones."""
+    lines: List[str] = []
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        lines = [] if line.startswith("# ") else [*lines, re.sub(r"^\[rank\d+\]: ?", "", line)]
+    errors = [
+        line
+        for line in lines
+        if re.match(r"error: |([A-Za-z_]+\.)*[A-Za-z_]*(Error|Exception)\b", line)
+        and "ChildFailedError" not in line
+    ]
+    told = [line.strip() for line in lines if line.strip() and not re.search(r"Warning\b", line)]
+    return re.sub("^error: ", "", errors[-1]) if errors else " / ".join(told[-3:])
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; None if there is none, or none that can be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all; several machines may do so at once."""
+    handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=str(path.parent))
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, str(path))

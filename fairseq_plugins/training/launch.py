@@ -1,0 +1,265 @@
+"""From a recipe, a folder of data and a machine to the command that trains, and its run.
+
+Settings say what one process does: --max-tokens x --update-freq tokens an update. More processes
+share exactly that. On a GPU training is in bf16, or fp16 where the GPU has no bf16; without one on
+the CPU. What comes later wins: the recipe, --settings files, words behind --.
+"""
+
+import argparse
+import contextlib
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.processing import FILE as PREPARATION
+from fairseq_plugins.training import batches, recipes, settings
+from fairseq_plugins.training.batches import Batch
+from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, read_json, why
+from fairseq_plugins.training.progress import Progress
+
+PLUGIN = Path(__file__).resolve().parent.parent
+PRECISIONS = ("auto", "bf16", "fp16", "fp32")
+OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
+# how --eval-bleu joins subwords, by the kind that the data was prepared with
+JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
+
+
+class Request(NamedTuple):
+    """What is to be trained, and where."""
+
+    recipe: Path
+    data: Path
+    save_dir: Optional[Path] = None  # None for runs/NAME in the current folder
+    settings: Sequence[Path] = ()
+    words: Sequence[str] = ()  # more options for fairseq-train
+    processes: Optional[int] = None  # None for one for each GPU
+    tokens_per_process: Optional[int] = None
+    nodes: int = 1
+    rendezvous: Optional[str] = None
+    precision: str = "auto"
+    cpu: bool = False
+    threads: Optional[int] = None  # of a process on a CPU; None to share the cores
+
+    @property
+    def name(self) -> str:
+        return self.recipe.stem
+
+
+class Plan(NamedTuple):
+    """What will run, and what is known of it before."""
+
+    name: str
+    command: List[str]
+    save_dir: Path
+    summary: List[str]
+    settings: Dict[str, Any]  # what the training depends on
+    end: Dict[str, Any]  # where it ends
+    given: argparse.Namespace  # all options as fairseq-train reads them
+    threads: Optional[int]  # of each process; None leaves it to torch
+    nodes: int
+
+
+def check_data(data: Path) -> None:
+    """Raise a ConfigurationError unless this is a prepared folder."""
+    made_by = "scripts/prepare_*.py makes one"
+    if not data.is_dir():
+        unfinished = data.with_name(data.name + ".part").is_dir()
+        advice = "its preparation was not finished: run it again" if unfinished else made_by
+        raise ConfigurationError(f"DATA {data}: no such folder; {advice}")
+    if not list(data.glob("dict.*.txt")):
+        raise ConfigurationError(f"DATA {data} has no dictionaries (dict.*.txt); {made_by}")
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse options behind -- that this script sets itself."""
+    for word in words:
+        option = word.split("=")[0]
+        if option in OWN_OPTIONS or option.startswith("--distributed-"):
+            raise ConfigurationError(
+                f"{option} cannot stand behind --: the recipe sets it (--save-dir, --processes, "
+                "--nodes and --rendezvous come before --)"
+            )
+
+
+def check_shared_dictionary(data: Path) -> None:
+    """Raise a ConfigurationError unless both languages have the same dictionary."""
+    if len({path.read_bytes() for path in data.glob("dict.*.txt")}) > 1:
+        raise ConfigurationError(
+            f"--share-all-embeddings needs one dictionary for both languages, and {data} has two: "
+            "prepare it with --joined-dictionary, or leave that setting out"
+        )
+
+
+def count_processes(asked: Optional[int], on_cpu: bool) -> int:
+    gpus = 0 if on_cpu else torch.cuda.device_count()
+    processes = (gpus or 1) if asked is None else asked
+    if processes < 1:
+        raise ConfigurationError(f"--processes {processes}: at least 1 is needed")
+    if gpus and processes > gpus:
+        raise ConfigurationError(
+            f"--processes {processes}, but this machine has {gpus} GPU(s): give at most {gpus}, or "
+            "--cpu"
+        )
+    return processes
+
+
+def choose_precision(asked: str, given: argparse.Namespace, on_cpu: bool) -> List[str]:
+    """The flags for fairseq-train, unless it was given one."""
+    if given.fp16 or given.bf16 or given.amp:
+        if asked != "auto":
+            raise ConfigurationError(f"--precision {asked} and a flag behind --: give one of them")
+        return []
+    if asked == "fp16" and on_cpu:
+        raise ConfigurationError("--precision fp16 needs a GPU: use bf16 or fp32 on a CPU")
+    if asked == "auto":
+        asked = "fp32" if on_cpu else "bf16" if gpus_have_bf16() else "fp16"
+    return [] if asked == "fp32" else ["--" + asked]
+
+
+def gpus_have_bf16() -> bool:
+    """Whether all have it in hardware; torch.cuda.is_bf16_supported counts emulation as well."""
+    if torch.version.hip is not None:
+        return torch.cuda.is_bf16_supported()
+    return all(
+        torch.cuda.get_device_capability(gpu) >= (8, 0) for gpu in range(torch.cuda.device_count())
+    )
+
+
+def launcher(request: Request, processes: int) -> List[str]:
+    """The command that starts the processes of this machine."""
+    if processes * request.nodes == 1:
+        return [sys.executable, "-m", "fairseq_cli.train"]
+    # port 0 is any free one: --standalone took a fixed one in older releases
+    place = request.rendezvous or "localhost:0"
+    return [
+        sys.executable, "-m", "torch.distributed.run", "--nnodes", str(request.nodes),
+        "--nproc_per_node", str(processes), "--rdzv_backend", "c10d", "--rdzv_endpoint", place,
+        "--rdzv_id", request.name, "-m", "fairseq_cli.train",
+    ]  # fmt: skip
+
+
+def bleu_options(data: Path, words: Sequence[str]) -> List[str]:
+    """--eval-bleu joins the subwords that the data was prepared with, whatever a recipe expects."""
+    prepared = read_json(data / PREPARATION)
+    if "--eval-bleu" not in words or not isinstance(prepared, dict):
+        return []
+    joined_by = JOINED_BY.get(prepared.get("settings", {}).get("subword", ""))
+    return ["--eval-bleu-remove-bpe", joined_by] if joined_by else []
+
+
+def plan(request: Request) -> Plan:
+    """Work out the command for this machine.
+
+    Raises:
+        ConfigurationError: the data, an option or their combination cannot work.
+    """
+    check_data(request.data)
+    check_words(request.words)
+    if request.nodes < 1 or (request.nodes > 1) != (request.rendezvous is not None):
+        raise ConfigurationError(
+            f"--nodes {request.nodes}: several machines need --rendezvous HOST:PORT, one must not "
+            "have it"
+        )
+    words = [str(request.data), *recipes.settings([request.recipe, *request.settings])]
+    words += bleu_options(request.data, words)
+    words += request.words
+    given = settings.parse(words)
+    on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
+    if getattr(given, "share_all_embeddings", False):
+        check_shared_dictionary(request.data)
+
+    processes = count_processes(request.processes, on_cpu)
+    if len(given.update_freq) != 1:
+        raise ConfigurationError("--update-freq: give one number, the same for all epochs")
+    whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
+    total = processes * request.nodes
+    batch = batches.share(whole, total, request.tokens_per_process)
+    subsets = [given.train_subset, *given.valid_subset.split(",")]
+    longest = batches.longest_sentences(request.data, subsets, batches.source_cut(given))
+    limited = request.tokens_per_process is not None
+    batches.check_longest(batch, whole, total, limited, longest)
+
+    precision = choose_precision(request.precision, given, on_cpu)
+    words += [*precision, "--update-freq", str(batch.update_freq)]
+    for name in ("max_tokens", "batch_size"):
+        if getattr(batch, name) is not None:
+            option = "--" + name.replace("_", "-")
+            words += [option, str(getattr(batch, name))]
+            if getattr(given, name + "_valid") == getattr(given, name):
+                words += [option + "-valid", str(getattr(batch, name))]
+    if on_cpu:
+        words += ["--cpu"]
+    if total == 1:
+        words += ["--distributed-world-size", "1"]  # not one process for each GPU
+    save_dir = request.save_dir or Path("runs") / request.name
+    words += ["--user-dir", str(PLUGIN), "--save-dir", str(save_dir)]
+    logging = ["--log-format", "simple", "--log-interval", "50"]
+    device = "CPU" if on_cpu else torch.cuda.get_device_name()
+    threads = request.threads or max(1, len(os.sched_getaffinity(0)) // processes)
+    return Plan(
+        name=request.name,
+        command=[*launcher(request, processes), words[0], *logging, *words[1:]],
+        save_dir=save_dir,
+        summary=[
+            f"{request.name}: {given.arch} on {request.data}, into {save_dir}",
+            f"an update: {batch.describe(total)}; {' '.join([device, *precision])}",
+        ],
+        settings={
+            **settings.settled(given, whole, request.data),
+            settings.SHARING: batch.describe(total),
+        },
+        end=settings.end_of(given),
+        given=given,
+        threads=threads if on_cpu else None,
+        nodes=request.nodes,
+    )
+
+
+def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: float = 0) -> None:
+    """Train, or resume, or keep what is finished.
+
+    Args:
+        todo: from `plan`.
+        jobs: runs the programs.
+        say: takes a line of progress.
+        seconds: between two lines about training steps, at least.
+
+    Raises:
+        ConfigurationError: the folder is in use, or holds another training.
+        JobFailed: fairseq-train failed.
+    """
+    save_dir, sharing = todo.save_dir, settings.SHARING
+    save_dir.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        # on a file system that machines share, the lock of one would keep the others out
+        lock = stack.enter_context(alone_in(save_dir, "training")) if todo.nodes == 1 else None
+        before = settings.check_same(save_dir, todo.settings)
+        for line in todo.summary:
+            say(line)
+        if settings.reached(save_dir, todo.end):
+            say("kept: training is finished; train longer with a larger --max-update behind --")
+            return
+        if before.get(sharing, todo.settings[sharing]) != todo.settings[sharing]:
+            say(
+                f"before it was {before[sharing]}. fairseq resumes an epoch by the number of "
+                "batches: some sentences of this one are seen twice, or not at all"
+            )
+        settings.store(save_dir, todo.settings)
+        log = save_dir / ("train.log" if todo.nodes == 1 else f"train.{platform.node()}.log")
+        progress = Progress(
+            lambda text: say("  " + text),
+            int(todo.end["max_update"]),
+            float(todo.end["stop_time_hours"]),
+            seconds,
+        )
+        started = time.monotonic()
+        if jobs.run(todo.command, log, progress.line, lock, todo.threads) != 0:
+            raise JobFailed(f"{todo.name}: training failed: {why(log)}; its log is {log}")
+        settings.mark_finished(save_dir, todo.end)
+        say(f"trained in {time.monotonic() - started:.0f} s; the log is {log}")

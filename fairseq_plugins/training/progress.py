@@ -1,0 +1,68 @@
+"""fairseq's training log (--log-format simple) as a short line a report."""
+
+import re
+import time
+from typing import Callable, Optional, Tuple
+
+RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates")
+REPORT = re.compile(r"train_inner .* num_updates=(\d+)")
+VALID = re.compile(r"valid on .* num_updates (\d+)")
+BLEU = re.compile(r"\bbleu ([\d.]+)")
+
+
+class Progress:
+    """Tells the update, the loss and about how long it will still take.
+
+    Args:
+        say: what takes a line.
+        updates: where training will end; 0 if that is not known.
+        hours: after how much time training will end; 0 for no limit.
+        seconds: between two lines of training, at least.
+    """
+
+    def __init__(
+        self, say: Callable[[str], None], updates: int, hours: float = 0, seconds: float = 0
+    ):
+        self.say, self.updates, self.seconds = say, updates, seconds
+        self.until = time.monotonic() + 3600 * hours if hours else float("inf")
+        self.first: Optional[Tuple[float, int]] = None
+        self.said = -float("inf")
+        self.goal = f"/{updates:,}" if updates else ""
+
+    def line(self, text: str) -> None:
+        """Take a line of the log."""
+        report, valid, resumed = REPORT.search(text), VALID.search(text), RESUMED.search(text)
+        if report:
+            done, now = int(report.group(1)), time.monotonic()
+            if self.first is None or done <= self.first[1]:
+                self.first = now, done
+            if now - self.said >= self.seconds:
+                self.said = now
+                loss = _likelihood(text)
+                self.say(f"update {done:,}{self.goal}  train nll {loss}{self._left(now, done)}")
+        elif valid:
+            bleu = BLEU.search(text)
+            score = f"  bleu {bleu.group(1)}" if bleu else ""
+            done = int(valid.group(1))
+            self.say(f"update {done:,}{self.goal}  valid nll {_likelihood(text)}{score}")
+        elif resumed:
+            self.say(f"resumed from update {int(resumed.group(1)):,}")
+        elif "OOM: Ran out of memory" in text:
+            self.say(
+                "a batch did not fit into the GPU's memory, and fairseq leaves it out: stop this "
+                "and give --tokens-per-process"
+            )
+
+    def _left(self, now: float, done: int) -> str:
+        assert self.first is not None
+        left = self.until - now
+        begun, before = self.first
+        if done > before and self.updates:
+            left = min(left, (now - begun) / (done - before) * max(0, self.updates - done))
+        return f"  about {max(0, left):.0f} s left" if left < float("inf") else ""
+
+
+def _likelihood(report: str) -> str:
+    """The negative log-likelihood, which a criterion without label smoothing just calls loss."""
+    found = re.search(r"\bnll_loss[= ]([\d.]+)", report) or re.search(r"\bloss[= ](\S+)", report)
+    return found.group(1).rstrip(",") if found else "?"

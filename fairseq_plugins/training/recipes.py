@@ -1,0 +1,108 @@
+"""Recipes: YAML files that fairseq-hydra-train reads as they are, and fairseq-train through here.
+
+A recipe has fairseq's groups (`task`, `model`, `optimization`, ...) with their options; `_name`
+chooses the task, the architecture, and so on. Files under `defaults:` are read with it. Those of
+the package are in `fairseq_plugins/recipes`, one folder a task, and are found by name.
+"""
+
+import shlex
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Union
+
+import yaml
+
+from fairseq_plugins.errors import ConfigurationError
+
+FOLDER = Path(__file__).resolve().parent.parent / "recipes"
+# what a group's _name chooses on the command line
+CHOICES = {"model": "arch"}
+
+
+def names() -> List[str]:
+    """The package's recipes that train a model."""
+    return sorted(path.stem for path in FOLDER.glob("*/*.yaml") if "arch" in read(path))
+
+
+def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:
+    """A recipe or settings file: a path, or the name of one in `beside` or in the package.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    if path.name == str(name):
+        for folder in (*beside, *sorted(FOLDER.iterdir())):
+            found = folder / f"{name}.yaml"
+            if found.is_file():
+                return found
+    raise ConfigurationError(
+        f"{name}: no such file, and no recipe of that name; recipes are {', '.join(names())}"
+    )
+
+
+def read(path: Path) -> Dict[str, Any]:
+    """The options of a YAML file and of its `defaults`, by the names of the command line.
+
+    Raises:
+        ConfigurationError: the file cannot be read, is no mapping of groups, or sets an option that
+            its `defaults` set too: hydra and fairseq-train would take different ones.
+    """
+    try:
+        groups = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(groups, dict) or not isinstance(groups.get("defaults", []), list):
+        raise ConfigurationError(f"{path}: give groups of options, such as 'optimization:'")
+    options: Dict[str, Any] = {}
+    for other in groups.pop("defaults", []):
+        if other != "_self_":
+            options.update(read(path.parent / f"{other}.yaml"))
+    for group, values in groups.items():
+        if not isinstance(values, dict):
+            raise ConfigurationError(f"{path}: {group} is no group of options")
+        for name, value in values.items():
+            option = str(name) if name != "_name" else CHOICES.get(group, group)
+            if options.get(option, value) != value:
+                raise ConfigurationError(
+                    f"{path}: {group}.{name} is {value} here and {options[option]} in its defaults"
+                )
+            options[option] = value
+    return options
+
+
+def words(options: Dict[str, Any]) -> List[str]:
+    """Options as the words of fairseq's command line; false and null leave an option out."""
+    found: List[str] = []
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        if value is None or value is False or value == "???":  # ???: hydra's "give this"
+            continue
+        if value is True:
+            found += [option]
+        else:
+            items = value if isinstance(value, list) else [value]
+            found += [option, ",".join(map(str, items))]
+    return found
+
+
+def settings(paths: Sequence[Path]) -> List[str]:
+    """The words of several files; what comes later wins.
+
+    A file that is not YAML holds options as in a shell, with # before a comment.
+
+    Raises:
+        ConfigurationError: a file cannot be read.
+    """
+    options: Dict[str, Any] = {}
+    more: List[str] = []
+    for path in paths:
+        if path.suffix in (".yaml", ".yml"):
+            options.update(read(path))
+            continue
+        try:
+            more += shlex.split(path.read_text(encoding="utf-8"), comments=True)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"--settings {path} cannot be read: {error}") from None
+    return [*words(options), *more]

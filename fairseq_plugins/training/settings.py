@@ -1,0 +1,148 @@
+"""The settings of a training, and whether a folder holds a training with the same ones."""
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Dict, Sequence
+from unittest import mock
+
+from fairseq import options
+from fairseq.dataclass.configs import (
+    CheckpointConfig,
+    CommonConfig,
+    DatasetConfig,
+    DistributedTrainingConfig,
+)
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.training.batches import Batch
+from fairseq_plugins.training.jobs import read_json, write_json
+
+STORED, FINISHED = "settings.json", "finished"
+SHARING = "batch_of_a_process"  # what each process takes; beside the settings in the same file
+# A training may go on with other values of these: they say how long it runs, what it logs, keeps
+# and validates, and on which machine it is.
+FREE = {"data", "update_freq", "max_update", "max_epoch", "stop_time_hours", "stop_min_lr"}
+FREE |= {"no_progress_bar", "no_seed_provided", "tpu"}
+for _group in (CommonConfig, CheckpointConfig, DistributedTrainingConfig):
+    FREE |= set(_group.__dataclass_fields__)
+FREE |= {
+    name
+    for name in DatasetConfig.__dataclass_fields__
+    if "valid" in name or name in ("num_workers", "data_buffer_size", "max_tokens", "batch_size")
+}
+FREE -= {"seed", "finetune_from_model"}
+# What decides where a training ends.
+END = ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr", "patience")
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options as fairseq-train reads them, the architecture's own filled in.
+
+    Raises:
+        ConfigurationError: fairseq does not know an option or a value, in one line.
+    """
+
+    def refuse(message: str) -> None:
+        message = re.sub(r" \(choose from .*", "", message, flags=re.DOTALL)
+        raise ConfigurationError(f"fairseq-train does not take this: {message}")
+
+    with mock.patch.object(sys, "argv", ["fairseq-train"]):
+        parser = options.get_training_parser()
+    with mock.patch.object(parser, "error", refuse):
+        return options.parse_args_and_arch(parser, list(words))
+
+
+def fingerprint(data: Path) -> str:
+    """Stands for the content of a prepared folder, wherever it lies."""
+    content = hashlib.sha256()
+    for path in sorted([*data.glob("dict.*.txt"), *data.glob("train.*.idx")]):
+        content.update(path.name.encode())
+        content.update(path.read_bytes())
+    return content.hexdigest()
+
+
+def settled(args: argparse.Namespace, whole: Batch, data: Path) -> Dict[str, Any]:
+    """All that the training depends on, as JSON can hold it."""
+    values = {
+        name: value
+        for name, value in vars(args).items()
+        if name not in FREE and not name.startswith("eval_")
+    }
+    # the total, as any number of processes may share it
+    values["max_tokens"] = whole.max_tokens and whole.max_tokens * whole.update_freq
+    values["batch_size"] = whole.batch_size and whole.batch_size * whole.update_freq
+    values["data"] = fingerprint(data)
+    return json.loads(json.dumps(values, default=str, sort_keys=True))
+
+
+def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
+    """Refuse to resume with other settings than a folder's checkpoints were trained with.
+
+    Options that only one of the two knows, from another version of fairseq, are not compared, nor
+    how the batch is shared out, SHARING.
+
+    Returns:
+        The settings of the checkpoints; empty if there are none.
+
+    Raises:
+        ConfigurationError: the settings differ, or those of the checkpoints are not known.
+    """
+    if not any(save_dir.glob("checkpoint*.pt")):
+        return {}
+    path = save_dir / STORED
+    if not path.exists():
+        raise ConfigurationError(
+            f"--save-dir {save_dir} has checkpoints that no recipe wrote: choose another folder"
+        )
+    stored = read_json(path)
+    if not isinstance(stored, dict):
+        raise ConfigurationError(
+            f"{path} is damaged, so the settings of the checkpoints beside it are not known: "
+            "restore it, or choose another --save-dir"
+        )
+    changed = sorted(
+        name
+        for name in settings.keys() & stored
+        if settings[name] != stored[name] and name != SHARING
+    )
+    if changed:
+        name = changed[0]
+        what = (
+            "other data"
+            if name == "data"
+            else f"other settings (--{name.replace('_', '-')} was {stored[name]}, "
+            f"is {settings[name]}" + (f"; {len(changed) - 1} more" if changed[1:] else "") + ")"
+        )
+        raise ConfigurationError(
+            f"--save-dir {save_dir} holds a training with {what}: choose another folder, or remove "
+            "it to start anew"
+        )
+    return stored
+
+
+def store(save_dir: Path, settings: Dict[str, Any]) -> None:
+    """Write the settings beside the checkpoints."""
+    write_json(save_dir / STORED, dict(sorted(settings.items())))
+
+
+def end_of(args: argparse.Namespace) -> Dict[str, Any]:
+    """Where a training with these options ends."""
+    return {name: getattr(args, name) for name in END}
+
+
+def mark_finished(save_dir: Path, end: Dict[str, Any]) -> None:
+    """Remember that a training ended there."""
+    write_json(save_dir / FINISHED, end)
+
+
+def reached(save_dir: Path, end: Dict[str, Any]) -> bool:
+    """Whether an earlier run ended there, or later; a damaged mark is none."""
+    before = read_json(save_dir / FINISHED)
+    if not isinstance(before, dict) or set(before) != set(END):
+        return False
+    further = 0 < end["max_update"] <= before["max_update"]
+    return before == end or (further and {**before, "max_update": end["max_update"]} == end)

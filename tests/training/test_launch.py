@@ -1,0 +1,401 @@
+"""Training by recipe: the command for a machine, one writer a folder, resuming, and refusals."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairseq_plugins.commands import train as command
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.training import batches, jobs, launch, settings
+from fairseq_plugins.training.batches import Batch, share
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "examples" / "translation"
+TINY = (
+    "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "
+    "--decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 "
+    "--encoder-blocks 1,1 --decoder-layers 1 --dropout 0 --log-interval 1 "
+    "--no-epoch-checkpoints --num-workers 0"
+).split()
+BY_LOSS = "task: {eval_bleu: false}\ncheckpoint: {best_checkpoint_metric: loss}\n"
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+
+
+def plan(data, *words, recipe="transformer_ftc"):
+    return launch.plan(command.read_request([recipe, str(data), *map(str, words)]))
+
+
+def value(words, option):
+    """The last value of an option on a command line, which is the one that counts."""
+    return [after for word, after in zip(words, words[1:]) if word == option][-1]
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_what_comes_later_wins(toy_data, tmp_path):
+    (tmp_path / "a.args").write_text("# a comment\n--lr 1e-3 --dropout 0.1 # here too\n")
+    (tmp_path / "b.yaml").write_text("criterion: {label_smoothing: 0}\n")
+    files = ["--settings", tmp_path / "a.args", "--settings", tmp_path / "b.yaml"]
+    found = plan(toy_data.bin, *files, "--", "--label-smoothing", 0.2).settings
+    expected = {"lr": [1e-3], "dropout": 0.1, "label_smoothing": 0.2, "warmup_updates": 4000}
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_bleu_joins_the_subwords_that_the_data_has(toy_data, tmp_path):
+    data = Path(shutil.copytree(str(toy_data.bin), str(tmp_path / "data")))
+    assert plan(data).given.eval_bleu_remove_bpe == "@@ "
+    (data / "preparation.json").write_text('{"settings": {"subword": "sentencepiece"}}')
+    assert plan(data).given.eval_bleu_remove_bpe == "sentencepiece"
+    chosen = plan(data, "--", "--eval-bleu-remove-bpe", "letter").given
+    assert chosen.eval_bleu_remove_bpe == "letter"
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory, run_preprocess):
+    """Documents of up to 51 tokens with summaries of 4, one dictionary for both."""
+    folder = tmp_path_factory.mktemp("documents")
+    for split, lengths in (("train", [20, 30, 50, 12] * 5), ("valid", [9, 14])):
+        for side, limit in (("source", 50), ("target", 3)):
+            lines = [" ".join("abcdefg"[i % 7] for i in range(min(n, limit))) for n in lengths]
+            (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n")
+    run_preprocess(
+        *["--source-lang", "source", "--target-lang", "target", "--joined-dictionary"],
+        *["--trainpref", folder / "train", "--validpref", folder / "valid"],
+        *["--destdir", folder / "data", "--workers", 1],
+    )
+    return folder / "data"
+
+
+def test_documents_that_are_cut_may_be_longer_than_a_batch(documents):
+    """With --truncate-source, lengths count after the cut, as in training."""
+    words = ["--", "--max-tokens", 40, "--max-source-positions"]
+    todo = plan(documents, *words, 40, recipe="fastformer_cnn_dm")
+    assert value(todo.command, "--max-tokens") == "40" and todo.given.truncate_source
+    with pytest.raises(ConfigurationError, match="--max-tokens 41 or more is needed"):
+        plan(documents, *words, 41, recipe="fastformer_cnn_dm")
+    with pytest.raises(ConfigurationError, match="longest sentence of train has 51 tokens"):
+        plan(documents, *words, 2048, recipe="fastformer_cnn_dm")
+
+
+# --------------------------------------------------------------------------------------------------
+# The batch
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4, 6, 8, 12])
+@pytest.mark.parametrize("update_freq", [1, 2, 3, 8])
+@pytest.mark.parametrize("limit", [None, 1000])
+def test_the_total_batch_stays(processes, update_freq, limit):
+    whole = Batch(6144, 96, update_freq)
+    batch = share(whole, processes, limit)
+    for one, all_of_it in zip(batch[:2], whole[:2]):
+        assert one * processes * batch.update_freq == all_of_it * update_freq
+    assert batch.max_tokens <= min(whole.max_tokens, limit or whole.max_tokens)
+    if update_freq % processes == 0 and limit is None:
+        # what one process adds up is shared out before batches get smaller
+        assert batch == (*whole[:2], update_freq // processes)
+
+
+def test_limit_takes_no_smaller_batches_than_it_must():
+    assert share(Batch(4096, None, 1), 1, 2048) == Batch(2048, None, 2)
+    assert share(Batch(4096, None, 1), 2, 2048) == Batch(2048, None, 1)
+    assert share(Batch(4096, None, 4), 2, 4096) == Batch(4096, None, 2)
+
+
+@pytest.mark.parametrize(
+    "whole, processes, limit, message",
+    [
+        (Batch(4096, None, 1), 3, None, r"3 processes .*--max-tokens 4096 .*start 1, 2 or 4 "),
+        (Batch(4096, 33, 1), 2, None, "--max-tokens 4096 and --batch-size 33 .*start 1 "),
+        (Batch(4096, None, 1), 1, 0, "--tokens-per-process 0 must be above 0"),
+        (Batch(None, 32, 1), 1, 100, "--tokens-per-process 100 must .*limits --max-tokens, which"),
+        (Batch(64, 3, 1), 1, 10, "1 process.* and --tokens-per-process 10 cannot share"),
+    ],
+)
+def test_a_batch_that_cannot_be_shared(whole, processes, limit, message):
+    with pytest.raises(ConfigurationError, match=message):
+        share(whole, processes, limit)
+
+
+def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
+    longest = batches.longest_sentences(toy_data.bin, ["train", "valid", "nothing"])
+    lines = (toy_data.raw / "train.src").read_text().splitlines()
+    assert longest["train"] == max(len(line.split()) for line in lines) + 1  # end of sentence
+    assert set(longest) == {"train", "valid"}
+    with pytest.raises(ConfigurationError, match="longest sentence of train has 13 .*--tokens-per"):
+        plan(toy_data.bin, "--tokens-per-process", 8)
+    with pytest.raises(ConfigurationError, match="--max-tokens 13 or more is needed"):
+        plan(toy_data.bin, "--", "--max-tokens", 12)
+
+
+# --------------------------------------------------------------------------------------------------
+# The launch
+
+
+def gpus(monkeypatch, count, capability=(8, 0)):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda gpu: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(torch.version, "hip", None)
+
+
+def test_on_the_cpu(monkeypatch, toy_data):
+    gpus(monkeypatch, 0)
+    command = plan(toy_data.bin).command
+    assert command[1:3] == ["-m", "fairseq_cli.train"] and "--cpu" in command
+    assert not {"--fp16", "--bf16"} & set(command)
+    assert value(command, "--max-tokens") == "4096"
+    assert "--bf16" in plan(toy_data.bin, "--precision", "bf16").command
+    with pytest.raises(ConfigurationError, match="--precision fp16 needs a GPU"):
+        plan(toy_data.bin, "--precision", "fp16")
+
+
+@pytest.mark.parametrize("capability, flag", [((7, 0), "--fp16"), ((8, 0), "--bf16")])
+def test_one_gpu_of_two_and_its_precision(monkeypatch, toy_data, capability, flag):
+    gpus(monkeypatch, 2, capability)
+    command = plan(toy_data.bin, "--processes", 1).command
+    assert command[1:3] == ["-m", "fairseq_cli.train"] and "--cpu" not in command
+    assert value(command, "--distributed-world-size") == "1"
+    assert [word for word in command if word in ("--fp16", "--bf16")] == [flag]
+    command = plan(toy_data.bin, "--precision", "fp32").command
+    assert not {"--fp16", "--bf16"} & set(command)
+    command = plan(toy_data.bin, "--", "--fp16").command
+    assert command.count("--fp16") == 1 and "--bf16" not in command
+
+
+def test_all_gpus_of_several_machines(monkeypatch, toy_data):
+    gpus(monkeypatch, 4)
+    command = plan(toy_data.bin, "--nodes", 2, "--rendezvous", "node1:29400").command
+    assert command[1:3] == ["-m", "torch.distributed.run"]
+    assert value(command, "--nproc_per_node") == "4" and value(command, "--nnodes") == "2"
+    assert value(command, "--rdzv_endpoint") == "node1:29400"
+    assert "--distributed-world-size" not in command
+    assert value(command, "--max-tokens") == value(command, "--max-tokens-valid") == "512"
+    command = plan(toy_data.bin).command
+    assert value(command, "--max-tokens") == "1024"
+    assert value(command, "--rdzv_endpoint") == "localhost:0"
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--processes", "0"], "--processes 0: at least 1"),
+        (["--processes", "3"], r"--processes 3, but this machine has 2 GPU\(s\)"),
+        (["--nodes", "2"], "--nodes 2: several machines need --rendezvous"),
+        (["--rendezvous", "a:1"], "--nodes 1: .* one must not have it"),
+        (["--", "--save-dir", "x"], "--save-dir cannot stand behind --"),
+        (["--", "--distributed-world-size=2"], "--distributed-world-size cannot stand behind"),
+        (["--", "--dropuot", "0.1"], "fairseq-train does not take this: .*--dropuot"),
+        (["--", "--arch", "transfomer"], "invalid choice: 'transfomer'$"),
+        (["--", "--update-freq", "1,2"], "--update-freq: give one number"),
+        (["--precision", "bf16", "--", "--fp16"], "--precision bf16 and a flag behind --"),
+        (["--", "--share-all-embeddings"], "--share-all-embeddings needs one dictionary"),
+    ],
+)
+def test_bad_options(monkeypatch, toy_data, words, message):
+    gpus(monkeypatch, 2)
+    with pytest.raises(ConfigurationError, match=message):
+        plan(toy_data.bin, *words)
+
+
+def test_bad_data(tmp_path, toy_data):
+    with pytest.raises(ConfigurationError, match="no such folder; scripts/prepare_"):
+        plan(tmp_path / "data")
+    (tmp_path / "data.part").mkdir()
+    with pytest.raises(ConfigurationError, match="not finished: run it again"):
+        plan(tmp_path / "data")
+    with pytest.raises(ConfigurationError, match="has no dictionaries"):
+        plan(toy_data.raw)
+
+
+def fake(folder, name, text):
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("#!/bin/sh\n" + text)
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_slurm(tmp_path, nodes):
+    fake(tmp_path / "bin", "srun", 'printf "%s\\n" "$@"\n')
+    fake(tmp_path / "bin", "scontrol", '[ "$3" = "a[1-2]" ] && printf "a1\\na2\\n"\n')
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "SLURM_JOB_ID": "20007",
+        "SLURM_JOB_NUM_NODES": str(nodes),
+        "SLURM_JOB_NODELIST": "a[1-2]",
+        "SLURM_SUBMIT_DIR": str(FOLDER.parent.parent),
+    }
+
+    def submit(*words):
+        return subprocess.run(
+            ["bash", str(shutil.copy(str(FOLDER / "slurm.sbatch"), str(tmp_path))), *words],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            universal_newlines=True,
+        )  # fmt: skip
+
+    done = submit("transformer_ftc", "some data", "--", "--seed", "2")
+    assert done.returncode == 0, done.stdout
+    words = done.stdout.splitlines()
+    words = words[words.index("bash") :]
+    assert words[1:3] == [str(ROOT / "scripts" / "plugin.sh"), "train"]
+    several = ["--nodes", "2", "--rendezvous", "a1:20007"] if nodes == 2 else []
+    assert words[3:] == [*several, "transformer_ftc", "some data", "--", "--seed", "2"]
+    environment["SLURM_SUBMIT_DIR"] = str(tmp_path)
+    done = submit("transformer_ftc", "some data")
+    assert done.returncode == 1 and "submit from the checkout" in done.stdout
+
+
+# --- trainings ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def by_loss(tmp_path):
+    """The recipes choose by BLEU, whose beam search makes these short trainings long."""
+    path = tmp_path / "by_loss.yaml"
+    path.write_text(BY_LOSS)
+    return ["--settings", str(path)]
+
+
+def start(data, save_dir, *words):
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
+    environment["PATH"] = str(Path(sys.executable).parent) + os.pathsep + environment["PATH"]
+    command = ["bash", FOLDER / "transformer_ftc.sh", data, "--save-dir", save_dir, "--cpu"]
+    return subprocess.Popen(
+        [str(word) for word in (*command, *words)],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+    )  # fmt: skip
+
+
+def finish(process):
+    output, _ = process.communicate(timeout=280)
+    return process.returncode, output
+
+
+def losses(folder):
+    log = (folder / "train.log").read_text()
+    found = re.findall(r"train_inner \| .*?\bloss=([\d.]+).*num_updates=(\d+)", log)
+    return {int(update): float(loss) for loss, update in found}
+
+
+def test_two_processes_train_as_one_and_resume(toy_data, tmp_path, by_loss):
+    folders = [tmp_path / "one", tmp_path / "two processes"]
+    words = ["--", *TINY, "--max-tokens", 400, "--update-freq", 2, "--warmup-updates", 2]
+    first = [
+        start(toy_data.bin, folders[0], *by_loss, *words, "--max-update", 4),
+        start(toy_data.bin, folders[1], "--processes", 2, *by_loss, *words, "--max-update", 2),
+    ]
+    for process in first:
+        status, output = finish(process)
+        assert status == 0, output
+    assert "400 tokens x 2 process(es) x update-freq 1 = 800" in output
+    assert losses(folders[1]).keys() == {1, 2}
+    more = start(toy_data.bin, folders[1], "--processes", 2, *by_loss, *words, "--max-update", 4)
+    status, output = finish(more)
+    assert status == 0 and "resumed from update 2" in output, output
+    expected = losses(folders[0])
+    assert expected.keys() == {1, 2, 3, 4}
+    assert losses(folders[1]) == pytest.approx(expected, abs=0.0011)
+
+
+@pytest.fixture
+def trained(toy_data, tmp_path, run_train):
+    """trained(words) resumes a finished training of 4 updates; what fairseq-train was given."""
+    save_dir, commands = tmp_path / "run", []
+    words = ["--", *TINY, "--max-tokens", 800, "--warmup-updates", 2]
+
+    class Recorded(jobs.Jobs):
+        def run(self, words, log, on_line, lock=None, threads=None):
+            commands.append(words)
+            (save_dir / "checkpoint_last.pt").touch()
+            return 0
+
+    def resume(*more, data=toy_data.bin):
+        said = []
+        todo = plan(data, "--save-dir", save_dir, "--cpu", *words, *more)
+        launch.train(todo, Recorded(), said.append)
+        return "\n".join(said)
+
+    resume("--max-update", 4)
+    resume.commands, resume.save_dir = commands, save_dir
+    return resume
+
+
+def test_a_finished_training_is_kept(trained):
+    for updates in ("4", "3"):
+        said = trained("--max-update", updates, "--log-interval", "7")
+        assert "kept: training is finished" in said
+    assert len(trained.commands) == 1
+    assert "kept" not in trained("--max-update", "5") and len(trained.commands) == 2
+
+
+def test_a_folder_holds_one_training(trained, toy_data, tmp_path):
+    for others, message in (
+        (["--lr", "1"], r"other settings \(--lr was \[0.0005\], is \[1.0\]\)"),
+        (["--update-freq", "4"], "--max-tokens was 800, is 3200"),
+        (["--seed", "2"], "--seed was 1, is 2"),
+        (["--lr", "1", "--seed", "2"], "1 more"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            trained("--max-update", "6", *others)
+    other = Path(shutil.copytree(str(toy_data.bin), str(tmp_path / "other")))
+    with open(other / "dict.src.txt", "a") as dictionary:
+        dictionary.write("more 1\n")
+    with pytest.raises(ConfigurationError, match="a training with other data"):
+        trained(data=other)
+    # how a batch is shared, and what is validated, may change
+    said = trained("--max-update", "6", "--max-tokens", "400", "--update-freq", "2", "--eval-bleu")
+    assert "before it was 800 tokens x 1 process(es) x update-freq 1" in said
+    assert "seen twice" in said
+    (trained.save_dir / "settings.json").unlink()
+    with pytest.raises(ConfigurationError, match="checkpoints that no recipe wrote"):
+        trained("--max-update", "6")
+
+
+@pytest.mark.parametrize("content", ["", '{"lr": [0.0', "[1]", '"x"'])
+def test_damaged_files_of_a_folder(trained, content):
+    (trained.save_dir / "finished").write_text(content)
+    assert "kept" not in trained("--max-update", "4")  # resumed, and at its end at once
+    assert "kept" in trained("--max-update", "4")
+    (trained.save_dir / "settings.json").write_text(content)
+    with pytest.raises(ConfigurationError, match="settings.json is damaged, .* restore it, or"):
+        trained("--max-update", "4")
+
+
+def test_failure_says_why_and_the_folder_can_be_used_again(toy_data, tmp_path):
+    words = ["--save-dir", tmp_path, "--cpu", "--", *TINY, "--max-update", 1]
+    todo = plan(toy_data.bin, *words, "--encoder-attention-heads", 3)
+    message = "^transformer_ftc: training failed: --encoder-attention-heads 3 does not divide"
+    with pytest.raises(jobs.JobFailed, match=message) as error:
+        launch.train(todo, jobs.Jobs(), lambda line: None)
+    assert str(error.value).endswith(f"; its log is {tmp_path / 'train.log'}")
+    assert "\n" not in str(error.value) and not (tmp_path / "finished").exists()
+    # nothing was trained: other settings may
+    settings.check_same(tmp_path, plan(toy_data.bin, *words).settings)
+
+
+def test_one_training_at_a_time_and_none_outlives_its_parent(toy_data, tmp_path, by_loss):
+    words = [*by_loss, "--", *TINY, "--max-update", 100000]
+    process = start(toy_data.bin, tmp_path, *words)
+    deadline = time.monotonic() + 200
+    log = tmp_path / "train.log"
+    while not (log.exists() and "train_inner" in log.read_text()):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(ConfigurationError, match="another training is running"):
+        with jobs.alone_in(tmp_path, "training", patience=0):
+            pass
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    if sys.platform == "linux":
+        with jobs.alone_in(tmp_path, "training", patience=60):
+            pass  # the training holds the lock as long as it lives

@@ -1,0 +1,75 @@
+"""The short lines made of fairseq's own log."""
+
+import time
+
+from fairseq_plugins.training.progress import Progress
+
+
+def summarise(log, updates):
+    lines = []
+    progress = Progress(lines.append, updates)
+    for line in log:
+        progress.line(line)
+    return lines
+
+
+def test_reports_of_a_real_training(run_train, toy_data, train_args, tmp_path):
+    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--log-format", "simple"]
+    first = run_train(*words, "--max-update", 4, "--log-interval", 2)
+    lines = summarise(first.output.splitlines(), updates=4)
+    steps = [line.split()[1] for line in lines if "train nll" in line]
+    assert steps == ["2/4", "4/4"]
+    assert any(line.startswith("update 4/4  valid nll ") for line in lines)
+    assert not any("resumed" in line for line in lines)
+
+    second = run_train(*words, "--max-update", 6, "--log-interval", 2)
+    lines = summarise(second.output.splitlines(), updates=6)
+    assert lines[0] == "resumed from update 4"
+    assert lines[1].startswith("update 6/6  train nll ")
+
+
+def test_time_left_counts_from_where_this_run_began():
+    line = "train_inner | epoch 001: 1 / 9 loss=3, nll_loss={}, ppl=8, num_updates={}, lr=1"
+    lines = summarise([line.format(2.5, n) for n in (100, 200, 300)], updates=300)
+    assert lines[0] == "update 100/300  train nll 2.5"
+    assert lines[2] == "update 300/300  train nll 2.5  about 0 s left"
+
+
+def test_a_criterion_without_label_smoothing_has_only_a_loss():
+    log = [
+        "train_inner | epoch 001: 1 / 9 loss=3.5, ppl=8, wps=2, num_updates=50, lr=1",
+        "valid on 'valid' subset | loss 2.25 | ppl 8 | wps 1 | num_updates 50",
+    ]
+    assert summarise(log, updates=0) == [
+        "update 50  train nll 3.5",
+        "update 50  valid nll 2.25",
+    ]
+
+
+def test_lines_between_the_seconds_are_left_out_and_hours_say_when_it_ends(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    line = "train_inner | epoch 001: 1 / 9 loss=3, nll_loss=2.5, num_updates={}, lr=1"
+    said = []
+    progress = Progress(said.append, updates=400, seconds=20)
+    for update, moment in ((100, 1000.0), (150, 1001.0), (200, 1100.0)):
+        now[0] = moment
+        progress.line(line.format(update))
+    assert said == [
+        "update 100/400  train nll 2.5",
+        "update 200/400  train nll 2.5  about 200 s left",
+    ]
+    said.clear()
+    progress = Progress(said.append, updates=0, hours=90 / 3600)
+    progress.line(line.format(7))
+    assert said == ["update 7  train nll 2.5  about 90 s left"]
+
+
+def test_bleu_and_a_batch_that_did_not_fit_are_told():
+    log = [
+        "valid on 'valid' subset | loss 2.25 | nll_loss 1.5 | bleu 12.34 | num_updates 5000",
+        "WARNING: OOM: Ran out of memory with exception: CUDA",
+    ]
+    valid, memory = summarise(log, updates=0)
+    assert valid == "update 5,000  valid nll 1.5  bleu 12.34"
+    assert "--tokens-per-process" in memory
