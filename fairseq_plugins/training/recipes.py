@@ -50,7 +50,7 @@ def read(path: Path) -> Dict[str, Any]:
             its `defaults` set too: hydra and fairseq-train would take different ones.
     """
     try:
-        groups = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        groups: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(groups, dict) or not isinstance(groups.get("defaults", []), list):
