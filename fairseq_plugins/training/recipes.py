@@ -63,7 +63,7 @@ def read(path: Path) -> Dict[str, Any]:
         if not isinstance(values, dict):
             raise ConfigurationError(f"{path}: {group} is no group of options")
         for name, value in values.items():
-            option = str(name) if name != "_name" else CHOICES.get(group, group)
+            option = CHOICES.get(str(group), str(group)) if name == "_name" else str(name)
             if options.get(option, value) != value:
                 raise ConfigurationError(
                     f"{path}: {group}.{name} is {value} here and {options[option]} in its defaults"
