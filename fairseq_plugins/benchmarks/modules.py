@@ -11,10 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.models.config import MSCFFN_SUBSPACES
-from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward
-from fairseq_plugins.modules.feed_forward.mscffn import valid_subspaces
-from fairseq_plugins.modules.token_mixers import Fastformer, SoftmaxAttention
+from fairseq_plugins.modules.feed_forward import (
+    MSCFFN,
+    FeedForwardSpec,
+    MSCFFNOptions,
+    StandardFeedForward,
+)
+from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, SoftmaxAttention
 from fairseq_plugins.modules.token_mixers.pooling import pool
 
 
@@ -75,33 +78,35 @@ class Summaries(nn.Module):
         return pool(x, self.directions, None, self.scaling, keep, self.training)[0]
 
 
-def _fastformer(options: argparse.Namespace) -> Fastformer:
-    return Fastformer(options.dim, options.heads, dropout=options.dropout)
+def _mixer_spec(options: argparse.Namespace) -> MixerSpec:
+    return MixerSpec(options.dim, options.dim, options.heads, dropout=options.dropout)
+
+
+def _ffn_spec(options: argparse.Namespace) -> FeedForwardSpec:
+    inner = options.inner or 4 * options.dim
+    return FeedForwardSpec(options.dim, inner, dropout=options.dropout)
 
 
 def _forced(options: argparse.Namespace, reassociate: bool) -> nn.Module:
-    mixer = _fastformer(options)
+    mixer = Fastformer(_mixer_spec(options))
     mixer.reassociate = reassociate
     return SelfMixer(mixer)
 
 
 def _mscffn(options: argparse.Namespace) -> nn.Module:
-    n = options.subspaces
-    if n is None:
-        allowed = valid_subspaces([options.dim])
-        n = min(allowed, key=lambda m: abs(m - MSCFFN_SUBSPACES)) if allowed else MSCFFN_SUBSPACES
-    return MSCFFN(options.dim, n, options.expansion, options.dropout)
+    own = MSCFFNOptions(subspaces=options.subspaces, expansion=options.expansion)
+    return MSCFFN(_ffn_spec(options), own)
 
 
 MODULES: Dict[str, Callable[[argparse.Namespace], nn.Module]] = {
     # fairseq's MultiheadAttention
-    "softmax": lambda o: SelfMixer(SoftmaxAttention(o.dim, o.heads, dropout=o.dropout)),
+    "softmax": lambda o: SelfMixer(SoftmaxAttention(_mixer_spec(o))),
     "sdpa": lambda o: FusedAttention(o.dim, o.heads, o.dropout),
     # as the model chooses, and each of its two forms
-    "fastformer": lambda o: SelfMixer(_fastformer(o)),
+    "fastformer": lambda o: SelfMixer(Fastformer(_mixer_spec(o))),
     "fastformer-plain": lambda o: _forced(o, False),
     "fastformer-reassociated": lambda o: _forced(o, True),
-    "ffn": lambda o: StandardFeedForward(o.dim, o.inner or 4 * o.dim, "relu", o.dropout),
+    "ffn": lambda o: StandardFeedForward(_ffn_spec(o)),
     "mscffn": _mscffn,
     "copy": lambda o: Copy(),
     "summaries": lambda o: Summaries(o.dim, o.heads),

@@ -13,7 +13,7 @@ from torch.ao.quantization import (
 )
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.token_mixers import Fastformer
+from fairseq_plugins.modules.token_mixers import TokenMixer
 
 ENGINES_WITH_SCALES_PER_OUTPUT = ("x86", "fbgemm", "onednn")
 
@@ -51,8 +51,8 @@ def quantize(model: Any) -> Any:
         if isinstance(module, MultiheadAttention):
             # else it hands its weights to a function of torch that knows floating point only
             module.skip_embed_dim_check = True
-        elif isinstance(module, Fastformer):
-            module.can_reassociate = False  # that form, too, reads weights
+        elif isinstance(module, TokenMixer):
+            module.call_projections()
     with warnings.catch_warnings():  # torch has announced that this will move to another package
         warnings.simplefilter("ignore")
         for part in (model.encoder.layers, model.decoder.layers):

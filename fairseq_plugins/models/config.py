@@ -7,35 +7,35 @@ else reads or checks these options.
 
 import difflib
 import logging
-from argparse import Namespace
-from dataclasses import dataclass, field
-from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
+from argparse import ArgumentParser, Namespace
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models.transformer import base_architecture
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models.transformer import TransformerConfig, base_architecture
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError, nearest
 from fairseq_plugins.modules import compilation
 from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.feed_forward.mscffn import valid_subspaces
-from fairseq_plugins.modules.token_mixers import (
-    FASTFORMER_INTERACTIONS,
-    FASTFORMER_SHARING,
-    TOKEN_MIXERS,
-)
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
+from fairseq_plugins.modules.registry import Choice, store
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 
 logger = logging.getLogger(__name__)
 
 TRAINING_PATHS = ("auto", "fast", "plain")
-MSCFFN_SUBSPACES = 12  # the paper's n, where the dimensions allow it
+REGISTRIES = (TOKEN_MIXERS, FEED_FORWARDS)
 
 
 @dataclass
 class EfficientTransformerOptions(FairseqDataclass):
-    """What the models add to fairseq's Transformer. The same in every architecture."""
+    """What the models add to fairseq's Transformer. The same in every architecture.
+
+    Options of a token mixer or a feed-forward network are in its own file.
+    """
 
     encoder_blocks: Optional[str] = field(
         default=None,
@@ -66,51 +66,30 @@ class EfficientTransformerOptions(FairseqDataclass):
     feature_pooling: ChoiceEnum(list(FEATURE_POOLINGS)) = field(  # type: ignore[valid-type]
         default="mean", metadata={"help": "pooling over features (default: mean)"}
     )
-    encoder_token_mixer: ChoiceEnum(list(TOKEN_MIXERS)) = field(  # type: ignore[valid-type]
-        default="softmax",
+    encoder_token_mixer: str = field(
+        default=TOKEN_MIXERS.default,
         metadata={
-            "help": "how the encoder's positions see each other. Default: fastformer in "
-            "fastformer_encoder*, softmax elsewhere"
+            "help": f"how the encoder's positions see each other: {', '.join(TOKEN_MIXERS)}. "
+            "Default: fastformer in fastformer_encoder*, softmax elsewhere"
         },
     )
     decoder_token_mixer: str = field(
-        default="softmax",
+        default=TOKEN_MIXERS.default,
         metadata={"help": "softmax is the only one that a left-to-right decoder can use"},
     )
-    fastformer_interaction: ChoiceEnum(list(FASTFORMER_INTERACTIONS)) = field(  # type: ignore[valid-type]
-        default="product",
-        metadata={"help": "how Fastformer's summaries meet keys and values (default: product)"},
-    )
-    fastformer_sharing: str = field(
-        default="query-value,layer",
+    encoder_ffn: str = field(
+        default=FEED_FORWARDS.default,
         metadata={
-            "help": "what Fastformer shares parameters over: any of query-value, head, layer, "
-            "separated by commas, or none (default: query-value,layer)"
+            "help": f"feed-forward network of the encoder: {', '.join(FEED_FORWARDS)}. Default: "
+            "mscffn in mscffn_transformer*, standard elsewhere"
         },
     )
-    encoder_ffn: ChoiceEnum(list(FEED_FORWARDS)) = field(  # type: ignore[valid-type]
-        default="standard",
+    decoder_ffn: str = field(
+        default=FEED_FORWARDS.default,
         metadata={
-            "help": "feed-forward network of the encoder. Default: mscffn in mscffn_transformer*, "
-            "standard elsewhere"
+            "help": f"feed-forward network of the decoder: {', '.join(FEED_FORWARDS)}. Default: "
+            "mscffn in mscffn_transformer*, standard elsewhere"
         },
-    )
-    decoder_ffn: ChoiceEnum(list(FEED_FORWARDS)) = field(  # type: ignore[valid-type]
-        default="standard",
-        metadata={
-            "help": "feed-forward network of the decoder. Default: mscffn in mscffn_transformer*, "
-            "standard elsewhere"
-        },
-    )
-    mscffn_subspaces: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "n, the subspaces of an MSCFFN: even, a divisor of each dimension it has. "
-            "Default: 12, or where that does not fit the nearest number that does (8 for 512)"
-        },
-    )
-    mscffn_expansion: int = field(
-        default=6, metadata={"help": "m, how much wider an MSCFFN's inner layer is (default: 6)"}
     )
     training_path: ChoiceEnum(list(TRAINING_PATHS)) = field(  # type: ignore[valid-type]
         default="auto",
@@ -133,11 +112,10 @@ class EfficientTransformerOptions(FairseqDataclass):
 
 
 class LayerPlan(NamedTuple):
-    """One encoder layer: its sizes, and the windows where it begins a later block."""
+    """One encoder layer: what its parts are told, and whether it begins a later block."""
 
-    embed_dim: int
-    ffn_embed_dim: int
-    memory_dim: int  # size of its input; differs from embed_dim where features are pooled
+    mixer: MixerSpec
+    ffn: FeedForwardSpec
     starts_block: bool
 
 
@@ -150,13 +128,10 @@ class ModelPlan(NamedTuple):
     time_pooling: str
     feature_pooling: str
     later_blocks: int
-    encoder_token_mixer: str
-    fastformer_interaction: str
-    fastformer_sharing: Tuple[str, ...]
-    encoder_ffn: str
-    decoder_ffn: str
-    mscffn_subspaces: Optional[int]  # None where no layer has an MSCFFN
-    mscffn_expansion: int
+    mixer: Choice
+    encoder_ffn: Choice
+    decoder_ffn: Choice
+    decoder_ffn_spec: FeedForwardSpec
     fast_training: bool
     compile_training: bool
 
@@ -170,9 +145,8 @@ def fill_defaults(args: Any) -> None:
     Raises:
         ConfigurationError: both are given and disagree, or the blocks cannot be read.
     """
-    for name, option in EfficientTransformerOptions.__dataclass_fields__.items():
-        if not name.startswith("_"):
-            set_default(args, name, option.default)
+    for name, option in plugin_options():
+        set_default(args, name, option.default)
     if args.encoder_blocks is None:
         set_default(args, "encoder_layers", 6)
         args.encoder_blocks = str(args.encoder_layers)
@@ -187,6 +161,22 @@ def fill_defaults(args: Any) -> None:
             "blocks that add up to it, such as --encoder-blocks "
             f"{_split_evenly(args.encoder_layers)}"
         )
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add all options to a command line, those of every registered part too."""
+    gen_parser_from_dataclass(parser, EfficientTransformerOptions(), delete_default=True)
+    for registry in REGISTRIES:
+        registry.add_options(parser)
+
+
+def plugin_options() -> Iterator[Tuple[str, Field]]:
+    """Every option of the plugin, those of registered parts with their full names."""
+    for option in fields(EfficientTransformerOptions):
+        if not option.name.startswith("_"):
+            yield option.name, option
+    for registry in REGISTRIES:
+        yield from registry.options()
 
 
 def fill_fairseq_defaults(args: Any) -> None:
@@ -229,22 +219,28 @@ def plan_model(args: Any) -> ModelPlan:
     """Check all options of a model and work out its sizes.
 
     Args:
-        args: options after `fill_defaults` and fairseq's own defaults.
+        args: options after `fill_defaults` and fairseq's own defaults, or fairseq's configuration
+            made of them.
 
     Raises:
         ConfigurationError: an option that cannot work; nothing is built before all are checked.
     """
-    for name, option in EfficientTransformerOptions.__dataclass_fields__.items():
+    if OmegaConf.is_config(args):
+        options: Any = OmegaConf.to_container(args, resolve=True)
+        args = Namespace(**options)
+    args = TransformerConfig.from_namespace(args)  # which has every option of fairseq's
+    for name, option in plugin_options():
         choices = getattr(option.type, "__members__", {}).values()
         if choices:
             _check_choice(name, getattr(args, name), [choice.value for choice in choices])
-    if args.decoder_token_mixer != "softmax":
+    mixer = TOKEN_MIXERS.choose("encoder_token_mixer", args)
+    encoder_ffn = FEED_FORWARDS.choose("encoder_ffn", args)
+    decoder_ffn = FEED_FORWARDS.choose("decoder_ffn", args)
+    _check_decoder_mixer(args)
+    if args.encoder_xformers_att_config and not mixer.part.takes_xformers:
         raise ConfigurationError(
-            f"--decoder-token-mixer {args.decoder_token_mixer} cannot work: its summaries are "
-            "taken over the whole sentence, and a left-to-right decoder must not see what it has "
-            "still to write; use softmax there, and --encoder-token-mixer for the encoder"
-            if args.decoder_token_mixer in TOKEN_MIXERS
-            else f"--decoder-token-mixer {args.decoder_token_mixer} is unknown: use softmax"
+            f"--encoder-xformers-att-config does not go with --encoder-token-mixer {mixer.name}: "
+            "leave one of them out"
         )
     blocks = parse_blocks(args.encoder_blocks)
     if args.encoder_layers_to_keep:
@@ -256,39 +252,79 @@ def plan_model(args: Any) -> ModelPlan:
         blocks = [args.encoder_layers]
     _check_heads("encoder", args.encoder_embed_dim, args.encoder_attention_heads)
     _check_heads("decoder", args.decoder_embed_dim, args.decoder_attention_heads)
-    _check_windows(args, blocks)
+    _check_windows(args, blocks, encoder_ffn)
 
-    layers: List[LayerPlan] = []
-    for block, count in enumerate(blocks):
-        shrink = args.feature_window**block
-        dim, ffn_dim = args.encoder_embed_dim // shrink, args.encoder_ffn_embed_dim // shrink
-        for layer in range(count):
-            starts_block = block > 0 and layer == 0
-            memory_dim = dim * args.feature_window if starts_block else dim
-            layers.append(LayerPlan(dim, ffn_dim, memory_dim, starts_block))
-
-    if args.encoder_token_mixer != "softmax" and getattr(args, "encoder_xformers_att_config", None):
-        raise ConfigurationError(
-            f"--encoder-xformers-att-config needs softmax attention, not --encoder-token-mixer "
-            f"{args.encoder_token_mixer}: leave one of them out"
+    fast_training = _choose_fast_training(args, blocks)
+    layers = _plan_layers(args, blocks, fast_training)
+    decoder_ffn_spec = _ffn_spec(args, args.decoder_embed_dim, args.decoder_ffn_embed_dim)
+    mixer_specs = [layer.mixer for layer in layers]
+    ffn_specs = [layer.ffn for layer in layers]
+    mixer = mixer._replace(options=mixer.part.complete(mixer.options, mixer_specs))
+    # one network in encoder and decoder has one set of options, which must fit both
+    users = [(encoder_ffn, ffn_specs), (decoder_ffn, [decoder_ffn_spec])]
+    encoder_ffn, decoder_ffn = (
+        ffn._replace(
+            options=ffn.part.complete(
+                ffn.options, [spec for other, specs in users if other == ffn for spec in specs]
+            )
         )
-    _check_quant_noise(args, layers)
-    return ModelPlan(
+        for ffn in (encoder_ffn, decoder_ffn)
+    )
+    plan = ModelPlan(
         layers=tuple(layers),
         time_window=args.time_window,
         feature_window=args.feature_window,
         time_pooling=str(args.time_pooling),
         feature_pooling=str(args.feature_pooling),
         later_blocks=len(blocks) - 1,
-        encoder_token_mixer=str(args.encoder_token_mixer),
-        fastformer_interaction=str(args.fastformer_interaction),
-        fastformer_sharing=_parse_sharing(args.fastformer_sharing),
-        encoder_ffn=str(args.encoder_ffn),
-        decoder_ffn=str(args.decoder_ffn),
-        mscffn_subspaces=_choose_subspaces(args, layers),
-        mscffn_expansion=args.mscffn_expansion,
-        fast_training=_choose_fast_training(args, blocks),
+        mixer=mixer,
+        encoder_ffn=encoder_ffn,
+        decoder_ffn=decoder_ffn,
+        decoder_ffn_spec=decoder_ffn_spec,
+        fast_training=fast_training,
         compile_training=_choose_compilation(args),
+    )
+    _check_quant_noise(args, plan)
+    return plan
+
+
+def store_completed(plan: ModelPlan, args: Any) -> None:
+    """Write into the options what the plan chose where they were open: checkpoints hold it."""
+    for choice in (plan.mixer, plan.encoder_ffn, plan.decoder_ffn):
+        store(choice, args)
+
+
+def _plan_layers(args: Any, blocks: List[int], fast_training: bool) -> List[LayerPlan]:
+    layers: List[LayerPlan] = []
+    for block, count in enumerate(blocks):
+        shrink = args.feature_window**block
+        dim, ffn_dim = args.encoder_embed_dim // shrink, args.encoder_ffn_embed_dim // shrink
+        for layer in range(count):
+            starts_block = block > 0 and layer == 0
+            mixer = MixerSpec(
+                embed_dim=dim,
+                memory_dim=dim * args.feature_window if starts_block else dim,
+                num_heads=args.encoder_attention_heads,
+                dropout=args.attention_dropout,
+                q_noise=args.quant_noise_pq,
+                qn_block_size=args.quant_noise_pq_block_size,
+                scalar_noise=args.quant_noise_scalar,
+                max_positions=args.max_source_positions,
+                fast=fast_training,
+                xformers_att_config=args.encoder_xformers_att_config,
+            )
+            layers.append(LayerPlan(mixer, _ffn_spec(args, dim, ffn_dim), starts_block))
+    return layers
+
+
+def _ffn_spec(args: Any, embed_dim: int, ffn_embed_dim: int) -> FeedForwardSpec:
+    return FeedForwardSpec(
+        embed_dim=embed_dim,
+        ffn_embed_dim=ffn_embed_dim,
+        activation_fn=str(args.activation_fn),
+        dropout=args.activation_dropout or args.relu_dropout or 0.0,
+        q_noise=args.quant_noise_pq,
+        qn_block_size=args.quant_noise_pq_block_size,
     )
 
 
@@ -300,6 +336,16 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
             close = difflib.get_close_matches(name, known, n=1)
             advice = f"did you mean {close[0]}?" if close else "see --help for the options"
             raise ConfigurationError(f"model.{name} is no option of this model: {advice}")
+
+
+def _check_decoder_mixer(args: Any) -> None:
+    mixer = TOKEN_MIXERS.choose("decoder_token_mixer", args)
+    if not mixer.part.left_to_right:
+        raise ConfigurationError(
+            f"--decoder-token-mixer {mixer.name} cannot work: it reads the whole sentence, and a "
+            "left-to-right decoder must not see what it has still to write; use "
+            f"{TOKEN_MIXERS.default} there, and --encoder-token-mixer for the encoder"
+        )
 
 
 def _check_choice(name: str, value: Any, choices: List[str]) -> None:
@@ -318,7 +364,7 @@ def _check_heads(side: str, dim: int, heads: int) -> None:
         )
 
 
-def _check_windows(args: Any, blocks: List[int]) -> None:
+def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
     later = len(blocks) - 1
     for name in ("time_window", "feature_window"):
         window, option = getattr(args, name), "--" + name.replace("_", "-")
@@ -346,7 +392,7 @@ def _check_windows(args: Any, blocks: List[int]) -> None:
 
     def fits(window: int) -> bool:
         shrink = window**later
-        ffn_fits = args.encoder_ffn == "mscffn" or ffn % shrink == 0
+        ffn_fits = ffn % shrink == 0 or not encoder_ffn.part.uses_ffn_embed_dim
         return dim % shrink == 0 and (dim // shrink) % heads == 0 and ffn_fits
 
     if not fits(args.feature_window):
@@ -357,45 +403,6 @@ def _check_windows(args: Any, blocks: List[int]) -> None:
             f"--encoder-attention-heads {heads}: each block's sizes must be whole and divisible by "
             f"the heads; nearest that work: {nearest(args.feature_window, allowed)}"
         )
-
-
-def _parse_sharing(value: str) -> Tuple[str, ...]:
-    words = [word.strip() for word in str(value).split(",") if word.strip()]
-    if words == ["none"]:
-        return ()
-    unknown = [word for word in words if word not in FASTFORMER_SHARING]
-    if unknown or not words:
-        raise ConfigurationError(
-            f"--fastformer-sharing {value} cannot be read: give any of "
-            f"{', '.join(FASTFORMER_SHARING)}, separated by commas, or none alone"
-        )
-    return tuple(words)
-
-
-def _choose_subspaces(args: Any, layers: List[LayerPlan]) -> Optional[int]:
-    dims = [layer.embed_dim for layer in layers] if args.encoder_ffn == "mscffn" else []
-    if args.decoder_ffn == "mscffn":
-        dims.append(args.decoder_embed_dim)
-    if not dims:
-        return args.mscffn_subspaces
-    allowed = valid_subspaces(dims)
-    names = ", ".join(str(dim) for dim in sorted(set(dims), reverse=True))
-    if not allowed:
-        raise ConfigurationError(
-            f"MSCFFN needs an even number of subspaces, and the dimensions {names} have no even "
-            "divisor in common: choose even dimensions, or --encoder-ffn/--decoder-ffn standard"
-        )
-    if args.mscffn_expansion < 1:
-        raise ConfigurationError(f"--mscffn-expansion {args.mscffn_expansion} is below 1")
-    if args.mscffn_subspaces is None:
-        return min(allowed, key=lambda n: abs(n - MSCFFN_SUBSPACES))
-    if args.mscffn_subspaces not in allowed:
-        raise ConfigurationError(
-            f"--mscffn-subspaces {args.mscffn_subspaces} must be even and divide the dimensions "
-            f"{names} of the layers that have an MSCFFN: nearest that work: "
-            f"{nearest(args.mscffn_subspaces, allowed)}"
-        )
-    return args.mscffn_subspaces
 
 
 def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
@@ -429,8 +436,8 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
         )
     like_transformer = (
         len(blocks) == 1
-        and args.encoder_token_mixer == "softmax"
-        and args.encoder_ffn == args.decoder_ffn == "standard"
+        and args.encoder_token_mixer == TOKEN_MIXERS.default
+        and args.encoder_ffn == args.decoder_ffn == FEED_FORWARDS.default
     )
     return needed or not (obstacles or like_transformer)
 
@@ -458,22 +465,16 @@ def _choose_compilation(args: Any) -> bool:
     return True
 
 
-def _check_quant_noise(args: Any, layers: List[LayerPlan]) -> None:
+def _check_quant_noise(args: Any, plan: ModelPlan) -> None:
     """Quantisation noise cuts the input features of every matrix into blocks of one size."""
     block = args.quant_noise_pq_block_size
     if not args.quant_noise_pq:
         return
     sizes = {args.encoder_embed_dim, args.decoder_embed_dim}
-    for layer in layers:
-        sizes |= {layer.embed_dim, layer.memory_dim}
-        sizes.add(layer.ffn_embed_dim if args.encoder_ffn == "standard" else layer.embed_dim // 2)
-        if "head" in _parse_sharing(args.fastformer_sharing) and (
-            args.encoder_token_mixer == "fastformer"
-        ):
-            heads = args.encoder_attention_heads
-            sizes |= {layer.embed_dim // heads, layer.memory_dim // heads}
-    decoder_dim = args.decoder_embed_dim
-    sizes.add(args.decoder_ffn_embed_dim if args.decoder_ffn == "standard" else decoder_dim // 2)
+    for layer in plan.layers:
+        sizes |= plan.mixer.part.input_sizes(layer.mixer, plan.mixer.options)
+        sizes |= plan.encoder_ffn.part.input_sizes(layer.ffn, plan.encoder_ffn.options)
+    sizes |= plan.decoder_ffn.part.input_sizes(plan.decoder_ffn_spec, plan.decoder_ffn.options)
     allowed = [n for n in range(1, min(sizes) + 1) if all(size % n == 0 for size in sizes)]
     if block not in allowed:
         names = ", ".join(str(size) for size in sorted(sizes, reverse=True))

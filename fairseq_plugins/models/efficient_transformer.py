@@ -1,12 +1,12 @@
 """The one model: fairseq's Transformer with a choice of mixers, feed-forwards and compression."""
 
+import functools
 import logging
 from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
 from fairseq.models import register_model
 from fairseq.models.transformer import (
@@ -36,7 +36,7 @@ from fairseq_plugins.modules.compression import (
 from fairseq_plugins.modules.decoder_layer import DecoderLayer
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.encoder_layer import EncoderLayer
-from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.layer_drop import BlockLayerDropModuleList
 from fairseq_plugins.modules.packed_decoder import (
     Memory,
@@ -45,17 +45,17 @@ from fairseq_plugins.modules.packed_decoder import (
     pack_memory,
     packed_layer,
 )
-from fairseq_plugins.modules.token_mixers import Fastformer, SoftmaxAttention
+from fairseq_plugins.modules.token_mixers import MixerSpec
 
 from .config import (
-    EfficientTransformerOptions,
-    LayerPlan,
     ModelPlan,
+    add_options,
     check_names,
     fill_defaults,
     fill_fairseq_defaults,
     plan_model,
     set_default,
+    store_completed,
 )
 from .word_vectors import load_word_vectors
 
@@ -79,7 +79,7 @@ class EfficientTransformerModel(TransformerModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         TransformerModel.add_args(parser)
-        gen_parser_from_dataclass(parser, EfficientTransformerOptions(), delete_default=True)
+        add_options(parser)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "EfficientTransformerModel":
@@ -108,17 +108,13 @@ class EfficientTransformerModel(TransformerModel):
             if args.encoder_layers_to_keep:
                 args.encoder_layers = len(str(args.encoder_layers_to_keep).split(","))
             plan = plan_model(args)
-            args.mscffn_subspaces = plan.mscffn_subspaces
+            store_completed(plan, args)
         stored = args
         if from_yaml:
             options: Any = OmegaConf.to_container(args, resolve=True)
             args = Namespace(**options)
-        args.plan = plan
-        try:
-            model = super().build_model(args, task)
-        finally:
-            del args.plan  # checkpoints keep the options, and the plan follows from them
-        # and the vectors: they must not need the files again
+        model = super().build_model(args, task)
+        # checkpoints have the vectors: they must not need the files again
         stored.encoder_embed_path = stored.decoder_embed_path = None
         if plan.fast_training:
             use_fast_dropout(model)
@@ -146,15 +142,16 @@ class EfficientTransformerModel(TransformerModel):
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> "Encoder":
-        return Encoder(cfg, src_dict, embed_tokens, cfg.plan)
+        return Encoder(cfg, src_dict, embed_tokens, plan_model(cfg))
 
     @classmethod
     def build_decoder(
         cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding
     ) -> TransformerDecoderBase:
-        if cfg.plan.decoder_ffn == "standard" and not cfg.plan.fast_training:
+        plan = plan_model(cfg)
+        if plan.decoder_ffn.name == FEED_FORWARDS.default and not plan.fast_training:
             return TransformerModelBase.build_decoder(cfg, tgt_dict, embed_tokens)
-        return Decoder(cfg, tgt_dict, embed_tokens, cfg.plan)
+        return Decoder(cfg, tgt_dict, embed_tokens, plan)
 
 
 class Encoder(TransformerEncoderBase):
@@ -171,81 +168,18 @@ class Encoder(TransformerEncoderBase):
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
-        # set before the parent's constructor, which asks for one layer after the other
-        self.plan = plan
-        self._plans_left = iter(plan.layers)
-        self._shared_mixers: Dict[Tuple[int, int], nn.Module] = {}
         super().__init__(cfg, dictionary, embed_tokens)
-        del self.plan, self._plans_left, self._shared_mixers
+        layers = build_encoder_layers(cfg, plan)
+        self.layers = nn.ModuleList(layers)
+        if self.encoder_layerdrop > 0:
+            self.layers = BlockLayerDropModuleList(self.encoder_layerdrop, layers)
         self.time_window = plan.time_window
         self.upsample_time = plan.time_window**plan.later_blocks
         self.upsample_features = plan.feature_window**plan.later_blocks
-        if self.encoder_layerdrop > 0:
-            built = self.get_submodule("layers")
-            self.layers = BlockLayerDropModuleList(self.encoder_layerdrop, built.children())
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
-        plan, layer = self.plan, next(self._plans_left)
-        time_pooling: Optional[TimePooling] = None
-        feature_pooling: Optional[FeaturePooling] = None
-        if layer.starts_block:
-            time_pooling = TimePooling(plan.time_window, plan.time_pooling)
-            feature_pooling = FeaturePooling(
-                layer.memory_dim, plan.feature_window, plan.feature_pooling
-            )
-        return wrap_layer(
-            EncoderLayer(
-                self._build_mixer(cfg, layer),
-                build_feed_forward(cfg, plan, "encoder", layer.embed_dim, layer.ffn_embed_dim),
-                layer.embed_dim,
-                time_pooling,
-                feature_pooling,
-                layer.memory_dim,
-                dropout=cfg.dropout,
-                normalize_before=cfg.encoder.normalize_before,
-                export=cfg.export,
-                compile_training=plan.compile_training,
-            ),
-            cfg,
-        )
-
-    def _build_mixer(self, cfg: Any, layer: LayerPlan) -> nn.Module:
-        plan = self.plan
-        common: Dict[str, Any] = {
-            "embed_dim": layer.embed_dim,
-            "num_heads": cfg.encoder.attention_heads,
-            "memory_dim": layer.memory_dim,
-            "dropout": cfg.attention_dropout,
-            "q_noise": cfg.quant_noise.pq,
-            "qn_block_size": cfg.quant_noise.pq_block_size,
-        }
-        if plan.encoder_token_mixer == "softmax":
-            return SoftmaxAttention(
-                self_attention=not layer.starts_block,
-                xformers_att_config=getattr(cfg.encoder, "xformers_att_config", None),
-                fast=plan.fast_training,
-                **common,
-            )
-
-        def build() -> nn.Module:
-            mixer = Fastformer(
-                interaction=plan.fastformer_interaction,
-                share_query_value="query-value" in plan.fastformer_sharing,
-                share_heads="head" in plan.fastformer_sharing,
-                **common,
-            )
-            if cfg.quant_noise.scalar > 0:
-                # fairseq puts that noise into the projections' forward, and the other form of the
-                # mixer reads their weights past it
-                mixer.can_reassociate = False
-            return mixer
-
-        if "layer" not in plan.fastformer_sharing:
-            return build()
-        size = (layer.embed_dim, layer.memory_dim)  # only layers of one size can share
-        if size not in self._shared_mixers:
-            self._shared_mixers[size] = build()
-        return self._shared_mixers[size]
+        """Nothing yet: layers know of each other, and fairseq asks for one after the other."""
+        return nn.Identity()
 
     def forward(
         self,
@@ -313,6 +247,39 @@ class Encoder(TransformerEncoderBase):
         }
 
 
+def build_encoder_layers(cfg: Any, plan: ModelPlan) -> List[nn.Module]:
+    """All layers of the plan. Those of equal specifications share a mixer that asks for it."""
+    shared: Dict[MixerSpec, nn.Module] = {}
+    layers = []
+    for layer in plan.layers:
+        mixer = shared.get(layer.mixer)
+        if mixer is None:
+            mixer = plan.mixer.build(layer.mixer)
+        if plan.mixer.part.shares_layers(plan.mixer.options):
+            shared[layer.mixer] = mixer
+        time_pooling: Optional[TimePooling] = None
+        feature_pooling: Optional[FeaturePooling] = None
+        if layer.starts_block:
+            time_pooling = TimePooling(plan.time_window, plan.time_pooling)
+            feature_pooling = FeaturePooling(
+                layer.mixer.memory_dim, plan.feature_window, plan.feature_pooling
+            )
+        built = EncoderLayer(
+            mixer,
+            plan.encoder_ffn.build(layer.ffn),
+            layer.mixer.embed_dim,
+            time_pooling,
+            feature_pooling,
+            layer.mixer.memory_dim,
+            dropout=cfg.dropout,
+            normalize_before=cfg.encoder.normalize_before,
+            export=cfg.export,
+            compile_training=plan.compile_training,
+        )
+        layers.append(wrap_layer(built, cfg))
+    return layers
+
+
 class Decoder(TransformerDecoderBase):
     """fairseq's decoder, with another feed-forward network in each layer where the plan has one.
 
@@ -349,11 +316,10 @@ class Decoder(TransformerDecoderBase):
             )
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
-        if self.plan.decoder_ffn == "standard":
+        ffn = self.plan.decoder_ffn
+        if ffn.name == FEED_FORWARDS.default:
             return super().build_decoder_layer(cfg, no_encoder_attn)
-        build_ffn: Callable[[], nn.Module] = lambda: build_feed_forward(  # noqa: E731
-            cfg, self.plan, "decoder", cfg.decoder.embed_dim, cfg.decoder.ffn_embed_dim
-        )
+        build_ffn = functools.partial(ffn.build, self.plan.decoder_ffn_spec)
         return wrap_layer(DecoderLayer(cfg, build_ffn, no_encoder_attn), cfg)
 
     def extract_features(
@@ -423,18 +389,6 @@ class Decoder(TransformerDecoderBase):
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
         return packing.unpack(x), {"attn": [attn], "inner_states": []}
-
-
-def build_feed_forward(
-    cfg: Any, plan: ModelPlan, side: str, embed_dim: int, ffn_embed_dim: int
-) -> nn.Module:
-    """The feed-forward network that the plan has for a layer of the "encoder" or "decoder"."""
-    dropout = cfg.activation_dropout or cfg.relu_dropout or 0.0
-    noise = {"q_noise": cfg.quant_noise.pq, "qn_block_size": cfg.quant_noise.pq_block_size}
-    kind = plan.encoder_ffn if side == "encoder" else plan.decoder_ffn
-    if kind == "mscffn" and plan.mscffn_subspaces is not None:
-        return MSCFFN(embed_dim, plan.mscffn_subspaces, plan.mscffn_expansion, dropout, **noise)
-    return StandardFeedForward(embed_dim, ffn_embed_dim, str(cfg.activation_fn), dropout, **noise)
 
 
 def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:

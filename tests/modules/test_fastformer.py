@@ -6,7 +6,8 @@ import itertools
 import pytest
 import torch
 
-from fairseq_plugins.modules.token_mixers import FASTFORMER_INTERACTIONS, Fastformer
+from fairseq_plugins.modules.token_mixers import Fastformer, FastformerOptions, MixerSpec
+from fairseq_plugins.modules.token_mixers.fastformer import INTERACTIONS
 from tests.batches import (
     SIDES,
     assert_close,
@@ -24,12 +25,19 @@ from tests.reference.fastformer import fastformer as truth
 
 LENGTHS = tuple(range(1, 10))
 DIM, HEADS = 15, 3
+SHARED = ("none", "query-value", "head", "query-value,head")
 FORMS = ("plain", "keyless", "folded")
 ALL_FORMS = pytest.mark.parametrize("form", FORMS)
 
 
+def build(dim, heads, memory_dim=None, interaction="product", shared="query-value", **numbers):
+    """A Fastformer: `shared` is --fastformer-sharing, the numbers are of its specification."""
+    spec = MixerSpec(dim, memory_dim or dim, heads, **numbers)
+    return Fastformer(spec, FastformerOptions(interaction=interaction, sharing=shared))
+
+
 def make_fastformer(**options):
-    return randomize(Fastformer(DIM, HEADS, **options))
+    return randomize(build(DIM, HEADS, **options))
 
 
 def use(form, mixer):
@@ -84,27 +92,21 @@ def check(mixer, lengths, memory_lengths=None, memory_dim=DIM, side="right", fil
     )
 
 
-@pytest.mark.parametrize("share_heads", [False, True])
-@pytest.mark.parametrize("share_query_value", [False, True])
-@pytest.mark.parametrize("interaction", FASTFORMER_INTERACTIONS)
+@pytest.mark.parametrize("shared", SHARED)
+@pytest.mark.parametrize("interaction", INTERACTIONS)
 @pytest.mark.parametrize("memory_dim", [None, DIM, 21])
-def test_plain_form_equals_the_reference(interaction, share_query_value, share_heads, memory_dim):
-    mixer = make_fastformer(
-        interaction=interaction,
-        share_query_value=share_query_value,
-        share_heads=share_heads,
-        memory_dim=memory_dim,
-    )
+def test_plain_form_equals_the_reference(interaction, shared, memory_dim):
+    mixer = make_fastformer(interaction=interaction, shared=shared, memory_dim=memory_dim)
     mixer.reassociate = False
     memory_lengths = None if memory_dim is None else (7, 2, 11)
     check(mixer, (4, 1, 6), memory_lengths, memory_dim or DIM)
 
 
-@pytest.mark.parametrize("share_query_value", [False, True])
+@pytest.mark.parametrize("shared", ["none", "query-value"])
 @pytest.mark.parametrize("form", ["keyless", "folded"])
 @pytest.mark.parametrize("memory_dim", [None, DIM, 21])
-def test_reassociated_forms_equal_the_reference(memory_dim, form, share_query_value):
-    mixer = make_fastformer(memory_dim=memory_dim, share_query_value=share_query_value)
+def test_reassociated_forms_equal_the_reference(memory_dim, form, shared):
+    mixer = make_fastformer(memory_dim=memory_dim, shared=shared)
     assert mixer.can_reassociate
     use(form, mixer)
     memory_lengths = None if memory_dim is None else (7, 2, 11)
@@ -122,9 +124,9 @@ def test_padding_changes_nothing(form, side, fill):
 
 
 @pytest.mark.parametrize("fill", [1e9, float("nan")])
-@pytest.mark.parametrize("interaction", FASTFORMER_INTERACTIONS)
+@pytest.mark.parametrize("interaction", INTERACTIONS)
 def test_padding_changes_nothing_in_any_interaction(interaction, fill):
-    mixer = make_fastformer(interaction=interaction, share_query_value=False)
+    mixer = make_fastformer(interaction=interaction, shared="none")
     check(mixer, (4, 1, 6), (7, 2, 11), fill=fill)
 
 
@@ -150,7 +152,13 @@ def test_the_form_is_chosen_by_the_size_of_the_batch(monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [{"share_heads": True}, {"interaction": "add"}, {"interaction": "concat"}, {"q_noise": 0.1}],
+    [
+        {"shared": "head"},
+        {"interaction": "add"},
+        {"interaction": "concat"},
+        {"q_noise": 0.1},
+        {"scalar_noise": 0.1},
+    ],
 )
 def test_what_cannot_be_reassociated_is_not(options):
     mixer = make_fastformer(**dict({"qn_block_size": 1}, **options))
@@ -194,7 +202,7 @@ class DropSecond(torch.nn.Module):
 
 
 @pytest.mark.parametrize("dropped", ["both", "second"])
-@pytest.mark.parametrize("interaction", FASTFORMER_INTERACTIONS)
+@pytest.mark.parametrize("interaction", INTERACTIONS)
 def test_dropout_acts_on_the_weights_of_the_summaries(interaction, dropped):
     """With all of beta dropped the global key is zero, in every interaction."""
     mixer = make_fastformer(interaction=interaction, dropout=0.999999).train()
@@ -218,13 +226,13 @@ def test_dropout_acts_on_the_weights_of_the_summaries(interaction, dropped):
 
 def test_sharing_means_fewer_parameters():
     def count(**options):
-        mixer = Fastformer(24, 4, **options)
+        mixer = build(24, 4, **options)
         return sum(p.numel() for p in mixer.parameters())
 
-    separate = count(share_query_value=False)
+    separate = count(shared="none")
     assert separate == 4 * (24 * 24 + 24) + 2 * 24
     assert count() == separate - (24 * 24 + 24)
-    assert count(share_query_value=False, share_heads=True) == 3 * (36 + 6) + (576 + 24) + 2 * 6
+    assert count(shared="head") == 3 * (36 + 6) + (576 + 24) + 2 * 6
     assert count(interaction="concat") == 2 * (576 + 24) + (3 * 576 + 24) + 24 + 2 * 24
 
 
@@ -233,7 +241,7 @@ def test_sharing_means_fewer_parameters():
 def test_rows_of_padding_alone_are_finite(dtype, form):
     lengths = (0, 5, 0)
     mask = padding_mask(lengths)
-    mixer = Fastformer(DIM, HEADS).to(dtype)
+    mixer = build(DIM, HEADS).to(dtype)
     use(form, mixer)
     x = torch.randn(5, 3, DIM).to(dtype).requires_grad_()
     out = run_or_skip(lambda: mixer(x, x, mask, mask))
@@ -249,7 +257,7 @@ def test_rows_of_padding_alone_are_finite(dtype, form):
 def test_long_input_is_finite_in_reduced_precision(dtype, scale, form):
     """Large scores and 2,048 positions: neither the softmax nor the sums overflow."""
     torch.manual_seed(0)
-    mixer = Fastformer(32, 4).to(dtype)
+    mixer = build(32, 4).to(dtype)
     with torch.no_grad():
         mixer.query_score.mul_(scale)
         mixer.key_score.mul_(scale)
@@ -270,7 +278,7 @@ def test_reduced_precision_is_as_good_as_the_plain_form(dtype, length, dim, head
     worst = {}
     for seed in range(3):
         torch.manual_seed(seed)
-        mixer = Fastformer(dim, heads).to(dtype)
+        mixer = build(dim, heads).to(dtype)
         x = torch.randn(length, 3, dim).to(dtype)
         exact_mixer = copy.deepcopy(mixer).double()
 
@@ -333,12 +341,8 @@ def test_input_in_any_memory_layout(form):
 
 @ALL_FORMS
 def test_scripted_equals_eager(form):
-    for interaction, share_query_value, share_heads in itertools.product(
-        FASTFORMER_INTERACTIONS, (False, True), (False, True)
-    ):
-        mixer = make_fastformer(
-            interaction=interaction, share_query_value=share_query_value, share_heads=share_heads
-        )
+    for interaction, shared in itertools.product(INTERACTIONS, SHARED):
+        mixer = make_fastformer(interaction=interaction, shared=shared)
         use(form, mixer)
         scripted = torch.jit.script(mixer)
         mask = padding_mask((6, 2), "left")
@@ -361,7 +365,7 @@ def test_a_memory_of_its_own_is_masked_on_its_own():
 def test_under_autocast(form):
     """Products in bfloat16, parameters and their gradients in float32."""
     torch.manual_seed(0)
-    mixer = Fastformer(32, 4)
+    mixer = build(32, 4)
     use(form, mixer)
     x = torch.randn(40, 2, 32)
     exact = mixer(x, x)
@@ -390,9 +394,9 @@ def test_a_second_derivative_is_refused():
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: Fastformer(12, 3, interaction="sum"), ["sum", "product", "add", "concat"]),
-        (lambda: Fastformer(12, 5), ["5", "12"]),
-        (lambda: Fastformer(12, 3, memory_dim=16), ["3", "16"]),
+        (lambda: build(12, 3, interaction="sum"), ["sum", "product", "add", "concat"]),
+        (lambda: build(12, 5), ["5", "12"]),
+        (lambda: build(12, 3, memory_dim=16), ["3", "16"]),
     ],
 )
 def test_mistakes_are_named(make, words):

@@ -8,6 +8,8 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_plugins.modules.feed_forward import (
     MSCFFN,
+    FeedForwardSpec,
+    MSCFFNOptions,
     StandardFeedForward,
     chunked_cross,
     mscffn,
@@ -41,6 +43,11 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(chunked_cross, "CHUNK_NUMBERS", 45)
 
 
+def make_mscffn(dim, subspaces=None, expansion=6, dropout=0.0):
+    options = MSCFFNOptions(subspaces=subspaces, expansion=expansion)
+    return MSCFFN(FeedForwardSpec(dim, 4 * dim, dropout=dropout), options)
+
+
 def true_mscffn(ffn, x):
     return truth.mscffn(
         x,
@@ -59,7 +66,7 @@ def true_mscffn(ffn, x):
 @pytest.mark.parametrize("length", [1, 7])
 @pytest.mark.parametrize("dim, subspaces, expansion", SIZES)
 def test_mscffn_equals_the_reference(dim, subspaces, expansion, length, chunked):
-    ffn = randomize(MSCFFN(dim, subspaces, expansion))
+    ffn = randomize(make_mscffn(dim, subspaces, expansion))
     ffn.chunked = chunked
     x = make_sentences([length, length, length], dim)
     assert_same_function(
@@ -71,20 +78,20 @@ def test_mscffn_equals_the_reference(dim, subspaces, expansion, length, chunked)
 
 @pytest.mark.parametrize("dim, subspaces, expansion", SIZES)
 def test_mscffn_has_the_size_of_the_paper(dim, subspaces, expansion):
-    ffn = MSCFFN(dim, subspaces, expansion)
+    ffn = make_mscffn(dim, subspaces, expansion)
     weights = [p for name, p in ffn.named_parameters() if "weight" in name]
     # 1.5 d^2 + 1.5 (m / n) d^2
     assert 2 * subspaces * sum(w.numel() for w in weights) == 3 * dim**2 * (subspaces + expansion)
 
 
 def test_mscffn_defaults_are_those_of_the_paper():
-    ffn = MSCFFN(48)
+    ffn = make_mscffn(48)
     assert (ffn.subspaces, ffn.expansion) == (12, 6)
 
 
 @BOTH_FORMS
 def test_mscffn_accepts_any_layout(chunked):
-    ffn = randomize(MSCFFN(12, 4, 3))
+    ffn = randomize(make_mscffn(12, 4, 3))
     ffn.chunked = chunked
     x = torch.randn(5, 7, 12, dtype=torch.float64)
     expected = ffn(x)
@@ -98,7 +105,7 @@ def test_mscffn_accepts_any_layout(chunked):
 @BOTH_FORMS
 def test_mscffn_positions_are_independent(chunked):
     """1e9 or NaN at one position stays there: padding cannot reach a real token."""
-    ffn = randomize(MSCFFN(12, 4, 3))
+    ffn = randomize(make_mscffn(12, 4, 3))
     ffn.chunked = chunked
     x = torch.randn(6, 2, 12, dtype=torch.float64)
     clean = ffn(x)
@@ -114,7 +121,7 @@ def test_mscffn_positions_are_independent(chunked):
 def test_mscffn_dropout_acts_on_the_products(chunked):
     """With every product C_j dropped, the output is the same constant whatever the input."""
     for p in (0.999999, 1.0):
-        ffn = randomize(MSCFFN(12, 4, 3, activation_dropout=p)).train()
+        ffn = randomize(make_mscffn(12, 4, 3, dropout=p)).train()
         ffn.chunked = chunked
         out = ffn(torch.randn(5, 2, 12, dtype=torch.float64))
         constant = torch.cat(list(ffn.contract_bias.squeeze(1)))
@@ -125,7 +132,7 @@ def test_mscffn_dropout_acts_on_the_products(chunked):
 @pytest.mark.parametrize("training", [True, False])
 def test_both_forms_of_mscffn_drop_the_same(training):
     """One seed, one result, values and all gradients; also where dropout stays on in inference."""
-    ffn = randomize(MSCFFN(12, 4, 3, activation_dropout=0.4)).train(training)
+    ffn = randomize(make_mscffn(12, 4, 3, dropout=0.4)).train(training)
     ffn.dropout_module.apply_during_inference = True
     x = make_sentences([7, 7], 12)
 
@@ -146,7 +153,7 @@ def test_both_forms_of_mscffn_drop_the_same(training):
 def test_mscffn_in_reduced_precision_is_as_good_as_the_plain_one(dtype, chunked):
     """max |fast - exact| <= 2 max |plain - exact|, output and every gradient."""
     torch.manual_seed(0)
-    ffn = MSCFFN(96).to(dtype)
+    ffn = make_mscffn(96).to(dtype)
     with torch.no_grad():  # no gate so near zero that rounding opens or closes it
         ffn.expand_bias.copy_(2 * ffn.expand_bias.sign())
     ffn.chunked = chunked
@@ -174,7 +181,7 @@ def test_mscffn_in_reduced_precision_is_as_good_as_the_plain_one(dtype, chunked)
 def test_mscffn_under_autocast(chunked):
     """Parameters stay float32 and get float32 gradients; products are in bfloat16."""
     torch.manual_seed(0)
-    ffn = MSCFFN(24, 4, 3)
+    ffn = make_mscffn(24, 4, 3)
     ffn.chunked = chunked
     x = torch.randn(9, 24)
     exact = ffn(x)
@@ -192,7 +199,7 @@ def test_mscffn_under_autocast(chunked):
 
 
 def test_mscffn_is_chunked_where_many_tokens_meet_a_cpu(monkeypatch):
-    ffn = MSCFFN(12, 4, 3)
+    ffn = make_mscffn(12, 4, 3)
     calls = []
     for name in ("_cross", "_cross_by"):
         original = getattr(ffn, name)
@@ -223,15 +230,15 @@ def test_chunked_mscffn_keeps_less_for_backward(dim, inner_dim, subspaces, dropo
         del out
         return sum(size for pointer, size in storages.items() if pointer not in parameters)
 
-    standard = StandardFeedForward(dim, inner_dim, activation_dropout=dropout)
-    ffn = MSCFFN(dim, subspaces, activation_dropout=dropout)
+    standard = StandardFeedForward(FeedForwardSpec(dim, inner_dim, dropout=dropout))
+    ffn = make_mscffn(dim, subspaces, dropout=dropout)
     ffn.chunked = True
     assert kept(ffn) <= kept(standard)
 
 
 def test_chunked_mscffn_in_a_checkpoint():
     """Computed twice, with the same numbers dropped."""
-    ffn = randomize(MSCFFN(12, 4, 3, activation_dropout=0.4)).train()
+    ffn = randomize(make_mscffn(12, 4, 3, dropout=0.4)).train()
     ffn.chunked = True
     x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
     leaves = [x] + list(ffn.parameters())
@@ -244,7 +251,7 @@ def test_chunked_mscffn_in_a_checkpoint():
 
 
 def test_chunked_mscffn_with_frozen_parameters():
-    ffn = randomize(MSCFFN(12, 4, 3))
+    ffn = randomize(make_mscffn(12, 4, 3))
     x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
     everything = torch.autograd.grad(ffn(x).sum(), [x, ffn.expand_weight])
     ffn.chunked = True
@@ -256,7 +263,7 @@ def test_chunked_mscffn_with_frozen_parameters():
 
 
 def test_chunked_mscffn_refuses_a_second_derivative():
-    ffn = randomize(MSCFFN(12, 4, 3))
+    ffn = randomize(make_mscffn(12, 4, 3))
     ffn.chunked = True
     x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(ffn(x).pow(2).sum(), x, create_graph=True)
@@ -265,7 +272,7 @@ def test_chunked_mscffn_refuses_a_second_derivative():
 
 
 def test_mscffn_scripted_equals_eager():
-    ffn = randomize(MSCFFN(12, 4, 3))
+    ffn = randomize(make_mscffn(12, 4, 3))
     x = torch.randn(6, 2, 12, dtype=torch.float64)
     scripted = torch.jit.script(ffn)
     assert torch.equal(scripted(x), ffn(x))
@@ -286,24 +293,24 @@ def test_mscffn_scripted_equals_eager():
 )
 def test_mscffn_names_the_nearest_subspaces_that_work(dim, subspaces, nearest):
     with pytest.raises(ValueError) as error:
-        MSCFFN(dim, subspaces)
+        make_mscffn(dim, subspaces)
     message = str(error.value)
     assert "\n" not in message and str(dim) in message and str(subspaces) in message
     for number in nearest:
         assert number in message.split("nearest", 1)[1]
-        MSCFFN(dim, int(number))  # and they do
+        make_mscffn(dim, int(number))  # and they do
 
 
 def test_mscffn_needs_an_expansion():
     with pytest.raises(ValueError, match="expansion 0"):
-        MSCFFN(12, 4, 0)
+        make_mscffn(12, 4, 0)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "tanh"])
 def test_standard_network_equals_the_reference(activation):
     from fairseq import utils
 
-    ffn = randomize(StandardFeedForward(6, 11, activation))
+    ffn = randomize(StandardFeedForward(FeedForwardSpec(6, 11, activation)))
     x = make_sentences([5, 5], 6)
     assert_same_function(
         lambda: list(ffn(torch.stack(x, dim=1)).unbind(1)),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.feed_forward import MSCFFN, mscffn
+from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFNOptions, mscffn
 from fairseq_plugins.modules.feed_forward.chunked_cross import ChunkedCross
 from fairseq_plugins.modules.kernels import trial
 from fairseq_plugins.modules.token_mixers import pooling
@@ -134,7 +134,8 @@ def test_kernels_are_for_half_precision_on_a_gpu():
 
 def build_mscffn(dropout):
     torch.manual_seed(1)
-    return MSCFFN(24, subspaces=4, expansion=3, activation_dropout=dropout).half()
+    spec = FeedForwardSpec(24, 96, dropout=dropout)
+    return MSCFFN(spec, MSCFFNOptions(subspaces=4, expansion=3)).half()
 
 
 @needs_triton

@@ -6,7 +6,7 @@ A row of padding alone is no matter of this module: the encoder shows it none (t
 import pytest
 
 from fairseq_plugins.modules.dropout import use_fast_dropout
-from fairseq_plugins.modules.token_mixers import SoftmaxAttention, softmax_attention
+from fairseq_plugins.modules.token_mixers import MixerSpec, SoftmaxAttention, softmax_attention
 from tests.batches import (
     SIDES,
     assert_same_function,
@@ -36,14 +36,8 @@ def true_rows(mixer, x, memory):
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("memory_dim", [None, DIM, 21])
 def test_equals_the_reference(memory_dim, side, fill, training, fast, monkeypatch):
-    mixer = SoftmaxAttention(
-        DIM,
-        HEADS,
-        memory_dim=memory_dim,
-        self_attention=memory_dim is None,
-        dropout=1e-12 if fast else 0.0,
-        fast=fast,
-    )
+    dropout = 1e-12 if fast else 0.0
+    mixer = SoftmaxAttention(MixerSpec(DIM, memory_dim or DIM, HEADS, dropout=dropout, fast=fast))
     use_fast_dropout(mixer)
     calls = []
     attend = softmax_attention.attend

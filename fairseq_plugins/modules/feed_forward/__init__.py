@@ -1,12 +1,15 @@
-"""Feed-forward networks of a layer. A new one is a file here and a line in `FEED_FORWARDS`."""
+"""Feed-forward networks of a layer. A new one is a file and an import here."""
 
-from typing import Dict, Type
-
-from torch import nn
-
-from .mscffn import MSCFFN
+from .feed_forward import FEED_FORWARDS, FeedForward, FeedForwardSpec, register_feed_forward
+from .mscffn import MSCFFN, MSCFFNOptions
 from .standard import StandardFeedForward
 
-FEED_FORWARDS: Dict[str, Type[nn.Module]] = {"standard": StandardFeedForward, "mscffn": MSCFFN}
-
-__all__ = ["FEED_FORWARDS", "MSCFFN", "StandardFeedForward"]
+__all__ = [
+    "FEED_FORWARDS",
+    "FeedForward",
+    "FeedForwardSpec",
+    "MSCFFN",
+    "MSCFFNOptions",
+    "StandardFeedForward",
+    "register_feed_forward",
+]

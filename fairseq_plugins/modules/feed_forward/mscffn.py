@@ -1,9 +1,13 @@
 """MSCFFN: small subspaces crossed by products (Tang & Yang, Findings of EMNLP 2023)."""
 
+import dataclasses
+import functools
 import math
-from typing import Any, Callable, List, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
 import torch
+from fairseq.dataclass import FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
@@ -13,6 +17,9 @@ from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.compilation import is_captured
 
 from .chunked_cross import ChunkedCross
+from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
+
+SUBSPACES = 12  # the paper's n, where the dimensions allow it
 
 # Tokens from which the chunked form is the faster one on a CPU: below, calls of small products
 # cost more than travels of wide tensors through memory.
@@ -20,15 +27,28 @@ CHUNK_FROM = 512
 TRIED = 8192  # tokens at most on which a kernel is tried
 
 
+@dataclass
+class MSCFFNOptions(FairseqDataclass):
+    subspaces: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "n, the subspaces of an MSCFFN: even, a divisor of each dimension it has. "
+            "Default: 12, or where that does not fit the nearest number that does (8 for 512)"
+        },
+    )
+    expansion: int = field(
+        default=6, metadata={"help": "m, how much wider an MSCFFN's inner layer is (default: 6)"}
+    )
+
+
 def valid_subspaces(dims: List[int]) -> List[int]:
     """The even numbers that divide every one of `dims`, smallest first."""
-    common = dims[0]
-    for dim in dims[1:]:
-        common = math.gcd(common, dim)
+    common = functools.reduce(math.gcd, dims)
     return [n for n in range(2, common + 1, 2) if common % n == 0]
 
 
-class MSCFFN(nn.Module):
+@register_feed_forward("mscffn", MSCFFNOptions)
+class MSCFFN(FeedForward):
     """Multi-space cross feed-forward network (MSCFFN paper, equations 6 to 10).
 
     With n subspaces and expansion m::
@@ -49,13 +69,14 @@ class MSCFFN(nn.Module):
     force one. In half precision on a GPU a Triton kernel takes their place where it is faster
     (`modules/kernels/`). TorchScript and torch.compile have the plain one.
 
-    Args:
-        embed_dim: d.
-        subspaces: n, even, a divisor of d.
+    fairseq's quantisation noise is on W_f3 and W_CL. The subspace matrices are left as they are:
+    m / (n + m) of the weights, a third at n = 12 and 3/7 at n = 8.
+
+    Options:
+        subspaces: n, even, a divisor of d. Where it is left open it is 12 as in the paper, or the
+            nearest number that fits every layer; of two equally near the smaller, whose subspaces
+            are larger: for d = 512 that is 8, and not 16.
         expansion: m.
-        activation_dropout: dropout on the products C_j.
-        q_noise, qn_block_size: fairseq's quantisation noise on W_f3 and W_CL (the subspace
-            matrices, 1/5 of the weights at the defaults, are left as they are).
 
     Shape: T x B x d -> T x B x d (any number of leading dimensions).
 
@@ -66,41 +87,58 @@ class MSCFFN(nn.Module):
 
     chunked: Optional[bool]  # in the class body, where TorchScript looks
 
-    def __init__(
-        self,
-        embed_dim: int,
-        subspaces: int = 12,
-        expansion: int = 6,
-        activation_dropout: float = 0.0,
-        q_noise: float = 0.0,
-        qn_block_size: int = 8,
-    ):
+    uses_ffn_embed_dim = False
+
+    def __init__(self, spec: FeedForwardSpec, options: Optional[MSCFFNOptions] = None):
         super().__init__()
-        allowed = valid_subspaces([embed_dim])
-        if subspaces not in allowed:
-            raise ConfigurationError(
-                f"{subspaces} MSCFFN subspaces do not fit the dimension {embed_dim}: the number "
-                f"must be even and divide it; nearest that work: {nearest(subspaces, allowed)}"
-            )
-        if expansion < 1:
-            raise ConfigurationError(f"MSCFFN expansion {expansion} is below 1")
+        options = self.complete(options or MSCFFNOptions(), [spec])
+        embed_dim, subspaces, expansion = spec.embed_dim, options.subspaces, options.expansion
+        assert subspaces is not None
+        noise = (spec.q_noise, spec.qn_block_size)
         self.embed_dim = embed_dim
         self.subspaces = subspaces
         self.expansion = expansion
         self.chunked = None
         size = embed_dim // subspaces
         pairs = subspaces // 2
-        self.in_proj = quant_noise(nn.Linear(embed_dim, embed_dim), q_noise, qn_block_size)
+        self.in_proj = quant_noise(nn.Linear(embed_dim, embed_dim), *noise)
         # W_I and W_C of all subspaces, stacked: one batched product each
         self.expand_weight = nn.Parameter(torch.empty(subspaces, size, expansion * size))
         self.expand_bias = nn.Parameter(torch.empty(subspaces, 1, expansion * size))
         self.contract_weight = nn.Parameter(torch.empty(pairs, expansion * size, size))
         self.contract_bias = nn.Parameter(torch.empty(pairs, 1, size))
-        self.out_proj = quant_noise(nn.Linear(pairs * size, embed_dim), q_noise, qn_block_size)
-        self.dropout_module = FairseqDropout(
-            activation_dropout, module_name=self.__class__.__name__
-        )
+        self.out_proj = quant_noise(nn.Linear(pairs * size, embed_dim), *noise)
+        self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
         self.reset_parameters()
+
+    @classmethod
+    def complete(cls, options: MSCFFNOptions, specs: Sequence[FeedForwardSpec]) -> MSCFFNOptions:
+        """Check both options, and choose the number of subspaces where it is open."""
+        dims = sorted({spec.embed_dim for spec in specs}, reverse=True)
+        names = ", ".join(str(dim) for dim in dims)
+        allowed = valid_subspaces(dims)
+        if not allowed:
+            raise ConfigurationError(
+                f"MSCFFN needs an even number of subspaces, and the dimensions {names} have no "
+                "even divisor in common: choose even dimensions, or another --encoder-ffn and "
+                "--decoder-ffn"
+            )
+        if options.expansion < 1:
+            raise ConfigurationError(f"--mscffn-expansion {options.expansion} is below 1")
+        if options.subspaces is None:
+            nearest_to_paper = min(allowed, key=lambda n: abs(n - SUBSPACES))
+            return dataclasses.replace(options, subspaces=nearest_to_paper)
+        if options.subspaces not in allowed:
+            raise ConfigurationError(
+                f"--mscffn-subspaces {options.subspaces} must be even and divide the dimensions "
+                f"{names} of the layers that have an MSCFFN: nearest that work: "
+                f"{nearest(options.subspaces, allowed)}"
+            )
+        return options
+
+    @classmethod
+    def input_sizes(cls, spec: FeedForwardSpec, options: MSCFFNOptions) -> Set[int]:
+        return {spec.embed_dim, spec.embed_dim // 2}
 
     def reset_parameters(self) -> None:
         """As torch's nn.Linear, which fairseq uses in the standard network: U(+-1/sqrt(fan in))."""

@@ -1,16 +1,21 @@
 """Additive attention of Fastformer, linear in length (Wu et al., arXiv 2108.09084)."""
 
-from typing import Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Optional, Sequence, Set, Tuple
 
 import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from .pooling import pool
+from fairseq_plugins.errors import ConfigurationError
 
-FASTFORMER_INTERACTIONS = ("product", "add", "concat")
-FASTFORMER_SHARING = ("query-value", "head", "layer")
+from .pooling import pool
+from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
+
+INTERACTIONS = ("product", "add", "concat")
+SHARING = ("query-value", "head", "layer")
 
 # Measured on a CPU, forward and backward: positions of a batch, as a multiple of d, from which two
 # d x d products a sentence are cheaper than the keys of all its positions ...
@@ -20,7 +25,23 @@ REASSOCIATE_FROM = 0.5
 FOLD_FROM = 1.25
 
 
-class Fastformer(nn.Module):
+@dataclass
+class FastformerOptions(FairseqDataclass):
+    interaction: ChoiceEnum(list(INTERACTIONS)) = field(  # type: ignore[valid-type]
+        default="product",
+        metadata={"help": "how Fastformer's summaries meet keys and values (default: product)"},
+    )
+    sharing: str = field(
+        default="query-value,layer",
+        metadata={
+            "help": "what Fastformer shares parameters over: any of query-value, head, layer, "
+            "separated by commas, or none (default: query-value,layer)"
+        },
+    )
+
+
+@register_token_mixer("fastformer", FastformerOptions)
+class Fastformer(TokenMixer):
     """Additive attention with global query and key summaries.
 
     Per head of size s, with ``a o b`` the interaction (element-wise product in the paper)::
@@ -45,17 +66,14 @@ class Fastformer(nn.Module):
     out = x (W_Q' diag(k) W' + W_Q') + const. The form is chosen by the size of the batch; set
     `reassociate`, and `fold` for that last step, to True or False to force one.
 
-    Args:
-        embed_dim: d, size of `x` and of the result.
-        num_heads: h, a divisor of d and of `memory_dim`.
-        memory_dim: size of `memory` (default d).
+    Options:
         interaction: "product", "add" or "concat".
-        share_query_value: use W_Q for the values too (the paper's choice, section 4.5).
-        share_heads: one s x s matrix for each of query, key, value, and one w_q and w_k, serve all
+        sharing: any of "query-value": W_Q serves the values too (the paper's choice, section 4.5);
+            "head": one s x s matrix for each of query, key, value, and one w_q and w_k, serve all
             heads, each head reading its own slice of the features (section 4.5; were each head to
-            read all features, shared heads would be copies of each other).
-        dropout: on alpha and beta.
-        q_noise, qn_block_size: fairseq's quantisation noise on the projections.
+            read all features, shared heads would be copies of each other); "layer": layers of one
+            size have one mixer. The mixer alone is shared: each layer has its own feed-forward
+            network and LayerNorms.
 
     Shape:
         x: T x B x d; memory: T' x B x memory_dim; padding_mask: B x T and memory_padding_mask:
@@ -63,34 +81,27 @@ class Fastformer(nn.Module):
         are normalised in float32).
 
     Raises:
-        ValueError: unknown interaction, or num_heads not a divisor.
+        ValueError: unknown interaction or sharing, or heads that do not divide the dimensions.
     """
 
     reassociate: Optional[bool]  # in the class body, where TorchScript looks
     fold: Optional[bool]
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        memory_dim: Optional[int] = None,
-        interaction: str = "product",
-        share_query_value: bool = True,
-        share_heads: bool = False,
-        dropout: float = 0.0,
-        q_noise: float = 0.0,
-        qn_block_size: int = 8,
-    ):
+    def __init__(self, spec: MixerSpec, options: Optional[FastformerOptions] = None):
         super().__init__()
-        if interaction not in FASTFORMER_INTERACTIONS:
+        options = options or FastformerOptions()
+        interaction, sharing = str(options.interaction), parse_sharing(options.sharing)
+        if interaction not in INTERACTIONS:
             raise ValueError(
                 f"unknown Fastformer interaction {interaction!r}: "
-                f"choose one of {', '.join(FASTFORMER_INTERACTIONS)}"
+                f"choose one of {', '.join(INTERACTIONS)}"
             )
-        memory_dim = embed_dim if memory_dim is None else memory_dim
+        embed_dim, memory_dim, num_heads = spec.embed_dim, spec.memory_dim, spec.num_heads
         for dim in (embed_dim, memory_dim):
             if dim % num_heads != 0:
                 raise ValueError(f"{num_heads} heads do not divide the dimension {dim}")
+        noise = (spec.q_noise, spec.qn_block_size)
+        share_heads = "head" in sharing
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
@@ -98,28 +109,47 @@ class Fastformer(nn.Module):
         self.share_heads = share_heads
         self.scaling = self.head_dim**-0.5
         self.reassociate = None
-        self.can_reassociate = interaction == "product" and not share_heads and q_noise == 0
+        # the other form reads weights, past the noise that fairseq puts into projections
+        has_noise = spec.q_noise > 0 or spec.scalar_noise > 0
+        self.can_reassociate = interaction == "product" and not share_heads and not has_noise
         self.reassociate_from = REASSOCIATE_FROM * embed_dim
         self.fold = None
         self.fold_from = FOLD_FROM * embed_dim
 
         groups = num_heads if share_heads else 1
         size = embed_dim // groups
-        self.q_proj = quant_noise(nn.Linear(size, size), q_noise, qn_block_size)
-        self.k_proj = quant_noise(nn.Linear(memory_dim // groups, size), q_noise, qn_block_size)
+        self.q_proj = quant_noise(nn.Linear(size, size), *noise)
+        self.k_proj = quant_noise(nn.Linear(memory_dim // groups, size), *noise)
         self.v_proj: Optional[nn.Linear] = None
-        if not share_query_value:
-            self.v_proj = quant_noise(nn.Linear(size, size), q_noise, qn_block_size)
+        if "query-value" not in sharing:
+            self.v_proj = quant_noise(nn.Linear(size, size), *noise)
         score_heads = 1 if share_heads else num_heads
         key_width = 2 if interaction == "concat" else 1
         value_width = 3 if interaction == "concat" else 1
         self.query_score = nn.Parameter(torch.empty(score_heads, self.head_dim))  # w_q
         self.key_score = nn.Parameter(torch.empty(score_heads, key_width * self.head_dim))  # w_k
-        self.out_proj = quant_noise(
-            nn.Linear(value_width * embed_dim, embed_dim), q_noise, qn_block_size
-        )
-        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
+        self.out_proj = quant_noise(nn.Linear(value_width * embed_dim, embed_dim), *noise)
+        self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
         self.reset_parameters()
+
+    @classmethod
+    def complete(cls, options: FastformerOptions, specs: Sequence[MixerSpec]) -> FastformerOptions:
+        parse_sharing(options.sharing)
+        return options
+
+    @classmethod
+    def shares_layers(cls, options: FastformerOptions) -> bool:
+        return "layer" in parse_sharing(options.sharing)
+
+    @classmethod
+    def input_sizes(cls, spec: MixerSpec, options: FastformerOptions) -> Set[int]:
+        sizes = super().input_sizes(spec, options)
+        if "head" in parse_sharing(options.sharing):
+            sizes |= {spec.embed_dim // spec.num_heads, spec.memory_dim // spec.num_heads}
+        return sizes
+
+    def call_projections(self) -> None:
+        self.can_reassociate = False
 
     def reset_parameters(self) -> None:
         """Projections as in fairseq's attention; score vectors as one row of a linear map."""
@@ -252,6 +282,19 @@ class Fastformer(nn.Module):
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, interaction={self.interaction}"
+
+
+def parse_sharing(value: str) -> Tuple[str, ...]:
+    """The words of --fastformer-sharing."""
+    words = [word.strip() for word in str(value).split(",") if word.strip()]
+    if words == ["none"]:
+        return ()
+    if not words or any(word not in SHARING for word in words):
+        raise ConfigurationError(
+            f"--fastformer-sharing {value} cannot be read: give any of {', '.join(SHARING)}, "
+            "separated by commas, or none alone"
+        )
+    return tuple(words)
 
 
 def _per_head(x: Tensor, weight: Tensor) -> Tensor:

@@ -1,29 +1,23 @@
 """Scaled dot-product attention with fairseq's parameters, behind the interface of a token mixer."""
 
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from fairseq.modules import MultiheadAttention
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_plugins.modules.attention import attend, fused_pays
 
+from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
 
-class SoftmaxAttention(nn.Module):
+
+@register_token_mixer("softmax")
+class SoftmaxAttention(TokenMixer):
     """``softmax(Q K^T / sqrt(s)) V`` per head, queries from `x`, keys and values from `memory`.
 
-    Args:
-        embed_dim: d, size of `x` and of the result.
-        num_heads: h, a divisor of d.
-        memory_dim: size of `memory` (default d). TransformerFTC queries a memory of the previous
-            block's size with the pooled sequence (section 3.2.1).
-        self_attention: whether `memory` is always `x` itself.
-        dropout: on the attention weights.
-        q_noise, qn_block_size: fairseq's quantisation noise on the projections.
-        xformers_att_config: passed on to fairseq.
-        fast: in training, `attend` in the place of fairseq's computation where torch's fused
-            attention does not pay, as on a CPU with dropout or in half precision. Equal but for the
-            order of additions and the random stream.
+    In training on the fast path `attend` takes the place of fairseq's computation where torch's
+    fused attention does not pay, as on a CPU with dropout or in half precision. Equal but for the
+    order of additions and the random stream.
 
     Shape:
         x: T x B x d; memory: T' x B x memory_dim; memory_padding_mask: B x T', True at padding,
@@ -31,32 +25,24 @@ class SoftmaxAttention(nn.Module):
         another's query.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        memory_dim: Optional[int] = None,
-        self_attention: bool = True,
-        dropout: float = 0.0,
-        q_noise: float = 0.0,
-        qn_block_size: int = 8,
-        xformers_att_config: Optional[str] = None,
-        fast: bool = False,
-    ):
+    left_to_right = True
+    takes_xformers = True
+
+    def __init__(self, spec: MixerSpec, options: Any = None):
         super().__init__()
-        self.fast = fast
-        # only name what is asked for: fairseq 0.12.2 and its successors order these differently,
-        # and the first does not know xformers_att_config in every build
-        extra = {} if xformers_att_config is None else {"xformers_att_config": xformers_att_config}
+        self.fast = spec.fast
+        # fairseq 0.12.2 and its successors order their arguments differently, and not every build
+        # of the first knows xformers_att_config
+        config = spec.xformers_att_config
+        extra = {} if config is None else {"xformers_att_config": config}
         self.attention = MultiheadAttention(
-            embed_dim,
-            num_heads,
-            kdim=memory_dim,
-            vdim=memory_dim,
-            dropout=dropout,
-            self_attention=self_attention,
-            q_noise=q_noise,
-            qn_block_size=qn_block_size,
+            spec.embed_dim,
+            spec.num_heads,
+            kdim=spec.memory_dim,
+            vdim=spec.memory_dim,
+            dropout=spec.dropout,
+            q_noise=spec.q_noise,
+            qn_block_size=spec.qn_block_size,
             **extra,
         )
 

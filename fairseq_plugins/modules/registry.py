@@ -1,0 +1,108 @@
+"""Parts of a layer, known by name: what `--encoder-token-mixer` and `--encoder-ffn` choose from."""
+
+from argparse import ArgumentParser
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple, Type, TypeVar
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from torch import nn
+
+from fairseq_plugins.errors import ConfigurationError
+
+Part = TypeVar("Part", bound=Type[nn.Module])
+
+
+@dataclass
+class NoOptions(FairseqDataclass):
+    """The options of a part that has none."""
+
+
+class Choice(NamedTuple):
+    """A part and the values of its options."""
+
+    name: str
+    part: Any  # the class
+    options: Any
+
+    def build(self, spec: Any) -> nn.Module:
+        """One for a layer with these sizes."""
+        return self.part(spec, self.options)
+
+
+class Registry:
+    """Parts of one kind by name, each with the dataclass of its options.
+
+    A field `width` of a part named `wide` is `--wide-width` on a command line and `wide_width` in
+    a YAML file.
+
+    Args:
+        kind: what the parts are called in messages.
+        default: name of the Transformer's own part.
+    """
+
+    def __init__(self, kind: str, default: str):
+        self.kind = kind
+        self.default = default
+        self._parts: Dict[str, Tuple[Type[nn.Module], Type[FairseqDataclass]]] = {}
+
+    def register(
+        self, name: str, options: Type[FairseqDataclass] = NoOptions
+    ) -> Callable[[Part], Part]:
+        """Decorator of a part's class, whose constructor takes a specification and the options.
+
+        Raises:
+            ValueError: the name is taken, or an option has no default.
+        """
+
+        def add(part: Part) -> Part:
+            if name in self._parts:
+                raise ValueError(f"a {self.kind} named {name} is registered already")
+            for field in _fields(options):
+                if field.default is MISSING:
+                    raise ValueError(f"{name}: the option {field.name} has no default")
+            self._parts[name] = (part, options)
+            return part
+
+        return add
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def choose(self, option: str, args: Any) -> Choice:
+        """The part that an option such as `encoder_token_mixer` names, with its options.
+
+        Raises:
+            ConfigurationError: no part has that name; the message lists those there are.
+        """
+        name = str(getattr(args, option))
+        if name not in self._parts:
+            raise ConfigurationError(
+                f"--{option.replace('_', '-')} {name} is unknown: choose one of {', '.join(self)}"
+            )
+        part, options = self._parts[name]
+        values = {field.name: getattr(args, f"{name}_{field.name}") for field in _fields(options)}
+        return Choice(name, part, options(**values))
+
+    def options(self) -> Iterator[Tuple[str, Field]]:
+        """The options of all parts, with their full names."""
+        for name, (_, options) in self._parts.items():
+            for field in _fields(options):
+                yield f"{name}_{field.name}", field
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        """Add the options of all parts to a command line."""
+        for name, (_, options) in self._parts.items():
+            gen_parser_from_dataclass(
+                parser, options(), delete_default=True, with_prefix=f"--{name}"
+            )
+
+
+def store(choice: Choice, args: Any) -> None:
+    """Write the options of a choice back to where they came from."""
+    for field in _fields(type(choice.options)):
+        setattr(args, f"{choice.name}_{field.name}", getattr(choice.options, field.name))
+
+
+def _fields(options: Type[FairseqDataclass]) -> List[Field]:
+    return [field for field in fields(options) if not field.name.startswith("_")]
