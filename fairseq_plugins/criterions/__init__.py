@@ -2,5 +2,10 @@
 
 from .label_smoothed_cross_entropy_fused import LabelSmoothedCrossEntropyFused
 from .label_smoothed_cross_entropy_rdrop import LabelSmoothedCrossEntropyRDrop
+from .label_smoothed_cross_entropy_simcut import LabelSmoothedCrossEntropySimCut
 
-__all__ = ["LabelSmoothedCrossEntropyFused", "LabelSmoothedCrossEntropyRDrop"]
+__all__ = [
+    "LabelSmoothedCrossEntropyFused",
+    "LabelSmoothedCrossEntropyRDrop",
+    "LabelSmoothedCrossEntropySimCut",
+]

@@ -17,14 +17,18 @@ from torch.multiprocessing import start_processes
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from fairseq_plugins.criterions import LabelSmoothedCrossEntropyFused
-from fairseq_plugins.criterions import label_smoothed_cross_entropy_fused as fused
+from fairseq_plugins.criterions import (
+    LabelSmoothedCrossEntropyFused,
+    LabelSmoothedCrossEntropyRDrop,
+    LabelSmoothedCrossEntropySimCut,
+    projection,
+)
 from fairseq_plugins.errors import ConfigurationError
 from tests.batches import TORCH_2
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
 PAD = 1
-TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD))
+TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: 2))
 
 
 def run(kind, model, sample, **options):
@@ -39,9 +43,15 @@ def run(kind, model, sample, **options):
     return loss.detach(), size, log, gradients
 
 
+def smoothed_cross_entropy(x, target, weight, bias, smoothing, chunk):
+    """The chunked loss of one pass."""
+    objective = projection.Objective(smoothing)
+    return projection.chunked_loss(x.unsqueeze(0), target, weight, bias, objective, chunk)
+
+
 def assert_equal(model, sample, **options):
     expected = run(LabelSmoothedCrossEntropyCriterion, model, sample, **options)
-    with mock.patch.object(fused, "CHUNK", 4):
+    with mock.patch.object(projection, "CHUNK", 4):
         found = run(LabelSmoothedCrossEntropyFused, model, sample, **options)
     torch.testing.assert_close(found[0].double(), expected[0].double(), rtol=1e-6, atol=0)
     assert found[1] == expected[1]
@@ -93,7 +103,7 @@ def test_gradients_are_those_of_finite_differences(chunk, bias):
 
     def loss(x, weight, *b):
         b = b[0] if b else None
-        return fused.smoothed_cross_entropy(x, target, weight, b, 0.2, chunk).loss * 1.7
+        return smoothed_cross_entropy(x, target, weight, b, 0.2, chunk).loss * 1.7
 
     assert torch.autograd.gradcheck(loss, (x, weight, b) if bias else (x, weight))
     for leaf in (x, weight):  # a frozen one changes nothing for the other
@@ -105,7 +115,7 @@ def test_gradients_are_those_of_finite_differences(chunk, bias):
 def test_extreme_logits_stay_finite_and_right():
     (x, weight, _), target = make_problem(scale=60.0)
     x, weight = (v.detach().float().requires_grad_() for v in (x, weight))
-    found = fused.smoothed_cross_entropy(x, target, weight, None, 0.1, 3)
+    found = smoothed_cross_entropy(x, target, weight, None, 0.1, 3)
     found.loss.backward()
     log_probs = functional.linear(x.double(), weight.double()).log_softmax(dim=-1)
     loss, nll = label_smoothed_nll_loss(log_probs, target, 0.1, ignore_index=-1)
@@ -132,7 +142,7 @@ def test_in_half_precision_no_worse_than_fairseqs(dtype, scale):
     for kind, kept in (("exact", torch.float64), ("plain", dtype), ("fused", dtype)):
         x, weight = (v.to(kept, copy=True).requires_grad_() for v in half)
         if kind == "fused":
-            loss = fused.smoothed_cross_entropy(x, target, weight, None, 0.1, 64).loss
+            loss = smoothed_cross_entropy(x, target, weight, None, 0.1, 64).loss
         else:
             exact = torch.promote_types(kept, torch.float32)
             log_probs = functional.linear(x, weight).log_softmax(dim=-1, dtype=exact)
@@ -160,7 +170,7 @@ def test_the_scale_of_fp16_saves_gradients_of_words_that_are_known(scale):
         for dtype in (torch.float64, torch.float16):
             leaf, w = x.half().to(dtype).requires_grad_(), weight.half().to(dtype)
             if kind == "fused":
-                loss = fused.smoothed_cross_entropy(leaf, target, w, None, 0.0, 16).loss
+                loss = smoothed_cross_entropy(leaf, target, w, None, 0.0, 16).loss
             else:
                 exact = torch.promote_types(dtype, torch.float32)
                 log_probs = functional.linear(leaf, w).log_softmax(dim=-1, dtype=exact)
@@ -178,7 +188,7 @@ def test_a_word_that_fills_a_chunk_stays_within_fp16():
     x = torch.full((512, 8), 4.0, dtype=torch.float16)
     weight = torch.zeros(50, 8, dtype=torch.float16, requires_grad=True)
     target = torch.full((512,), 7)
-    fused.smoothed_cross_entropy(x, target, weight, None, 0.0, fused.CHUNK).loss.backward()
+    smoothed_cross_entropy(x, target, weight, None, 0.0, projection.CHUNK).loss.backward()
     expected = torch.full((50, 8), 512 * 4 / 50)
     expected[7] -= 512 * 4
     torch.testing.assert_close(weight.grad.float(), expected, rtol=2e-3, atol=0)
@@ -189,7 +199,7 @@ def test_autocast_on_a_cpu():
     (x, weight, b), target = make_problem(dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         half = functional.linear(x, torch.eye(3))
-        loss = fused.smoothed_cross_entropy(half, target, weight, b, 0.1, 3).loss
+        loss = smoothed_cross_entropy(half, target, weight, b, 0.1, 3).loss
         log_probs = functional.linear(half, weight, b).float().log_softmax(dim=-1)
     expected, _ = label_smoothed_nll_loss(log_probs, target, 0.1, ignore_index=-1)
     torch.testing.assert_close(loss, expected, rtol=1e-2, atol=1e-2)
@@ -226,7 +236,7 @@ def test_no_more_logits_than_a_chunk_and_none_at_padding():
         "ntokens": 7,
     }
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
-    with mock.patch.object(fused, "CHUNK", 3), mock.patch.object(functional, "linear", spy):
+    with mock.patch.object(projection, "CHUNK", 3), mock.patch.object(functional, "linear", spy):
         criterion(Model(**vars(model)), sample)
     assert rows == [3, 3, 1]
 
@@ -246,10 +256,10 @@ def test_models_that_cannot_are_refused(build):  # noqa: F811
     tied = build("--share-decoder-input-output-embed", arch="transformer")
     untied = build(arch="transformer")
     adaptive = build("--adaptive-softmax-cutoff", "10,20", arch="transformer", plain=True)
-    assert fused.find_projection(Wrapper(Wrapper(tied, True), False)).weight is (
+    assert projection.find_projection(Wrapper(Wrapper(tied, True), False)).weight is (
         tied.decoder.embed_tokens.weight
     )
-    assert fused.find_projection(Wrapper(untied, False)) is untied.decoder.output_projection
+    assert projection.find_projection(Wrapper(untied, False)) is untied.decoder.output_projection
     for model, message in (
         (adaptive, "--adaptive-softmax-cutoff leaves"),
         (torch.nn.Linear(2, 3), "Linear has no output_projection"),
@@ -257,10 +267,17 @@ def test_models_that_cannot_are_refused(build):  # noqa: F811
         (Wrapper(untied, True), "--find-unused-parameters does not see"),
     ):
         with pytest.raises(ConfigurationError, match=message):
-            fused.find_projection(model)
+            projection.find_projection(model)
 
 
-def share_a_batch(rank, folder, backend, find_unused_parameters):
+CRITERIONS = {
+    "fused": LabelSmoothedCrossEntropyFused(TASK, False, 0.1),
+    "rdrop": LabelSmoothedCrossEntropyRDrop(TASK, False, 0.1),
+    "simcut": LabelSmoothedCrossEntropySimCut(TASK, False, 0.1, simcut_p=0.4),
+}
+
+
+def share_a_batch(rank, folder, criterion, backend, find_unused_parameters):
     """One of two processes: the mean gradient of its half of the sentences and the other's."""
     torch.set_num_threads(1)
     meeting = f"file://{folder}/{backend}{find_unused_parameters}"
@@ -272,7 +289,8 @@ def share_a_batch(rank, folder, backend, find_unused_parameters):
     else:  # as fairseq does it on a GPU
         wrapped = DistributedDataParallel(model, find_unused_parameters=find_unused_parameters)
     shared = ModuleProxyWrapper(wrapped)
-    loss, _, _ = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)(shared, halves[rank])
+    torch.manual_seed(1)
+    loss, _, _ = CRITERIONS[criterion](shared, halves[rank])
     loss.backward()
     if backend == "legacy_ddp":  # which leaves that to the trainer
         shared.all_reduce_grads()
@@ -282,36 +300,41 @@ def share_a_batch(rank, folder, backend, find_unused_parameters):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="these processes are forked")
 @pytest.mark.parametrize(
-    "backend, find_unused",
+    "criterion, backend, find_unused",
     [
-        ("legacy_ddp", False),
+        ("fused", "legacy_ddp", False),
+        ("rdrop", "legacy_ddp", False),
+        ("simcut", "legacy_ddp", False),
+        ("simcut", "pytorch_ddp", True),
         pytest.param(
+            "fused",
             "pytorch_ddp",
             False,
             marks=pytest.mark.skipif(
                 not TORCH_2, reason="torch 1.12 does not share fairseq's own gradients either"
             ),
         ),
-        ("pytorch_ddp", True),
+        ("fused", "pytorch_ddp", True),
     ],
 )
 def test_two_processes_share_the_gradient_of_the_projection(
     build,  # noqa: F811
     make_sample,  # noqa: F811
     tmp_path,
+    criterion,
     backend,
     find_unused,
 ):
     """It is no part of the model's forward, where DDP looks for what is used."""
     tied = ["--share-decoder-input-output-embed"] if find_unused else []
-    model = build(*tied, arch="transformer")
+    model = build(*tied, "--dropout", 0.2, arch="transformer").train()
     halves = [make_sample((5, 1, 7)), make_sample((2, 4), seed=3)]
     torch.save((model, halves), tmp_path / "work.pt")
     for half in halves:
-        LabelSmoothedCrossEntropyCriterion(TASK, False, 0.1)(model, half)[0].backward()
-    start_processes(
-        share_a_batch, (str(tmp_path), backend, find_unused), nprocs=2, start_method="fork"
-    )
+        torch.manual_seed(1)
+        CRITERIONS[criterion](model, half)[0].backward()
+    words = (str(tmp_path), criterion, backend, find_unused)
+    start_processes(share_a_batch, words, nprocs=2, start_method="fork")
     for rank in range(2):
         found = torch.load(tmp_path / f"{rank}.pt")
         for (name, p), gradient in zip(model.named_parameters(), found):

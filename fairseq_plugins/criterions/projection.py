@@ -1,0 +1,323 @@
+"""Losses of the projection to the vocabulary, in two forms with the same numbers and gradients.
+
+`plain_loss` holds the log-probabilities of a whole batch; `chunked_loss` projects some tokens at a
+time and computes the gradients on the way, so its memory does not grow with the batch.
+"""
+
+import math
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from fairseq_plugins.errors import ConfigurationError
+
+CHUNK = 512  # rows of logits that exist at a time
+# float16 loses numbers below 6e-8 and rounds those below 6e-5. Products of gradients are taken with
+# these powers of two: of the features, and of the weight, where many tokens add up.
+FEATURE_SCALE, WEIGHT_SCALE = 2.0**10, 2.0**3
+
+
+class Objective(NamedTuple):
+    """A loss of one pass, or of two passes over the same targets that should agree.
+
+    With ``p_k`` the distribution of a token in pass k and ``CE`` fairseq's label-smoothed cross
+    entropy::
+
+        loss = sum_k cross_entropy[k] CE(p_k)
+               + divergence[0] KL(p_1 || p_2) + divergence[1] KL(p_2 || p_1)
+
+    Gradients flow into both passes, through both sides of each divergence. The weights of
+    `cross_entropy` add up to 1, and there are as many as passes.
+    """
+
+    smoothing: float
+    cross_entropy: Tuple[float, ...] = (1.0,)
+    divergence: Tuple[float, float] = (0.0, 0.0)
+
+
+class Sums(NamedTuple):
+    """Sums over tokens; only the loss has a gradient. The last three are weighted as the loss."""
+
+    loss: Tensor
+    nll_loss: Tensor
+    divergence: Tensor
+    correct: Tensor
+
+
+def plain_loss(log_probs: Tensor, target: Tensor, objective: Objective) -> Sums:
+    """The objective of log-probabilities, as its equation says.
+
+    Args:
+        log_probs: P x N x V, for P passes.
+        target: N, no padding.
+        objective: of P passes.
+    """
+    loss = nll_loss = divergence = correct = log_probs.new_zeros(())
+    for weight, pass_log_probs in zip(objective.cross_entropy, log_probs):
+        smoothed, nll = label_smoothed_nll_loss(pass_log_probs, target, objective.smoothing)
+        loss = loss + weight * smoothed.sum()
+        nll_loss = nll_loss + weight * nll.detach().sum()
+        correct = correct + weight * pass_log_probs.argmax(dim=-1).eq(target).sum()
+    if len(log_probs) == 2:
+        first, second = log_probs
+        there, back = objective.divergence
+        divergence = there * (first.exp() * (first - second)).sum()
+        divergence = divergence + back * (second.exp() * (second - first)).sum()
+        loss = loss + divergence
+    return Sums(loss, nll_loss, divergence.detach(), correct)
+
+
+def chunked_loss(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    objective: Objective,
+    chunk: Optional[int] = None,
+    count_correct: bool = False,
+) -> Sums:
+    """The objective of ``log_softmax(features weight^T + bias)``.
+
+    With ``z`` the logits of a token in a pass, ``p`` their softmax, ``y`` the target, V the
+    vocabulary's size and ``e = smoothing / (V - 1)``::
+
+        nll        = logsumexp(z) - z_y
+        CE         = (1 - smoothing - e) nll + e sum_v (logsumexp(z) - z_v)
+        d CE / d z = p - e - (1 - smoothing - e) onehot(y)
+
+        d KL(p || q) / d z = p (log p / q - KL(p || q))    with q the other pass's softmax,
+        d KL(p || q) / d c = q - p                         and c its logits
+
+    The share ``e`` of every word costs nothing: its gradient is of rank 1. The gradients of
+    features and weight are computed in the forward pass, while the chunk's softmax is there.
+
+    Args:
+        features: P x N x d, any floating type. Under autocast the products are in its type.
+        target: N, no padding.
+        weight: V x d; bias: V or None.
+        objective: of P passes.
+        chunk: rows of logits at a time, of all passes together (CHUNK); memory is chunk x V.
+        count_correct: also count the tokens whose largest logit is the target's, else 0.
+
+    Returns:
+        sums in float32 (float64 for float64). Products of half types are in these, as in fairseq;
+        softmax, loss and the gradients between products are in float32, and rounded after they were
+        multiplied with the loss's own (in float16 its scale).
+    """
+    dtype = _autocast_dtype(features.device)
+    if dtype is not None:
+        features, weight = features.to(dtype), weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+    with torch.autocast(features.device.type, enabled=False):
+        return Sums(
+            *_ChunkedLoss.apply(
+                features,
+                weight,
+                bias,
+                target,
+                objective,
+                max(1, (CHUNK if chunk is None else chunk) // len(features)),
+                count_correct,
+                torch.is_grad_enabled(),
+            )
+        )
+
+
+def _autocast_dtype(device: torch.device) -> Optional[torch.dtype]:
+    if device.type == "cpu":
+        return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+    return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Optional[Tensor],
+        target: Tensor,
+        objective: Objective,
+        chunk: int,
+        count_correct: bool,
+        with_gradients: bool,
+    ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+        vocabulary = weight.size(0)
+        exact = torch.promote_types(features.dtype, torch.float32)
+        share = objective.smoothing / (vocabulary - 1)
+        confidence = 1.0 - objective.smoothing - share
+        # sum_v z_v of a token is a product with the summed weight
+        weight_sum = weight.sum(dim=0, dtype=exact)
+        bias_sum = 0.0 if bias is None else bias.sum(dtype=exact)
+        nll_loss, smooth_loss, divergence, correct = (
+            torch.zeros((), dtype=exact, device=features.device) for _ in range(4)
+        )
+        needs_features, needs_weight, needs_bias = (
+            with_gradients and needed for needed in ctx.needs_input_grad[:3]
+        )
+        is_half = features.dtype == torch.float16
+        scale, weight_scale = _half_scales(objective) if is_half else (1.0, 1.0)
+        feature_grad = torch.empty_like(features, dtype=exact) if needs_features else None
+        weight_grad = torch.zeros_like(weight, dtype=exact) if needs_weight else None
+        bias_grad = (
+            torch.zeros(vocabulary, dtype=exact, device=weight.device) if needs_bias else None
+        )
+
+        for start in range(0, features.size(1), chunk):
+            xs, y = features[:, start : start + chunk], target[start : start + chunk]
+            rows = torch.arange(y.size(0), device=y.device)
+            all_logits: List[Tensor] = []
+            all_at_target: List[Tensor] = []
+            for x, part in zip(xs, objective.cross_entropy):
+                logits = nn.functional.linear(x, weight, bias)
+                if count_correct:
+                    correct += part * logits.argmax(dim=1).eq(y).sum()
+                all_logits.append(logits.to(exact))
+                all_at_target.append(all_logits[-1][rows, y])
+            normalizers, diverged, grads = _distributions(all_logits, objective)
+            divergence += diverged
+            for number, part in enumerate(objective.cross_entropy):
+                x, grad, normalizer = xs[number], grads[number], normalizers[number]
+                if part != 0:
+                    nll_loss += part * (normalizer - all_at_target[number]).sum()
+                    sums = torch.mv(x.to(exact), weight_sum).add_(bias_sum)
+                    smooth_loss += part * (normalizer * vocabulary - sums).sum()
+                    grad[rows, y] -= part * confidence
+                if bias_grad is not None:
+                    bias_grad += grad.sum(dim=0)
+                if not (needs_features or needs_weight):
+                    continue
+                grad = (grad.mul_(scale) if is_half else grad).to(x.dtype)
+                if feature_grad is not None:
+                    rows_grad = feature_grad[number, start : start + chunk]
+                    if x.dtype == exact:
+                        torch.mm(grad, weight, out=rows_grad)
+                    else:
+                        rows_grad.copy_(grad.mm(weight))
+                if weight_grad is not None:
+                    if x.dtype == exact:
+                        weight_grad.addmm_(grad.t(), x)
+                    else:
+                        weight_grad += grad.t().mm(x * (weight_scale / scale) if is_half else x)
+
+        # the same share of every word: taken off once, and before no type is too coarse for it
+        parts = torch.tensor(objective.cross_entropy, dtype=exact, device=features.device)
+        if feature_grad is not None:
+            feature_grad = feature_grad.div_(scale) if is_half else feature_grad
+            feature_grad.sub_((parts[:, None] * weight_sum.mul_(share)).unsqueeze(1))
+        if weight_grad is not None:
+            weight_grad = weight_grad.div_(weight_scale) if is_half else weight_grad
+            weight_grad.sub_(parts.mul(share) @ features.sum(dim=1, dtype=exact))
+        if bias_grad is not None:
+            bias_grad.sub_(share * features.size(1))
+        ctx.save_for_backward(feature_grad, weight_grad, bias_grad)
+        ctx.dtypes = (features.dtype, weight.dtype, None if bias is None else bias.dtype)
+        ctx.mark_non_differentiable(nll_loss, divergence, correct)
+        loss = confidence * nll_loss + share * smooth_loss + divergence
+        return loss, nll_loss, divergence, correct
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor, *unused: Tensor) -> Tuple[Optional[Tensor], ...]:
+        grads = [
+            None if grad is None else (grad * grad_output).to(dtype)
+            for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
+        ]
+        return (*grads, None, None, None, None, None)
+
+
+def _distributions(
+    logits: List[Tensor], objective: Objective
+) -> Tuple[List[Tensor], Tensor, List[Tensor]]:
+    """What a chunk's distributions give, whatever the targets; the logits are overwritten.
+
+    Args:
+        logits: n x V of each pass.
+        objective: of as many passes.
+
+    Returns:
+        ``logsumexp(z)`` of each pass, n each; the weighted divergences, summed; and the gradients
+        of these and of ``sum_k cross_entropy[k] logsumexp(z_k)``, n x V of each pass.
+    """
+    softmaxes, normalizers = [], []
+    for z in logits:
+        largest = z.amax(dim=1)
+        # exp(z - largest) and its sum; in place where the logits are not needed again
+        softmax = torch.sub(z, largest.unsqueeze(1), out=z if len(logits) == 1 else None).exp_()
+        total = softmax.sum(dim=1)
+        normalizers.append(total.log().add_(largest))
+        softmaxes.append(softmax.div_(total.unsqueeze(1)))
+    if len(logits) == 1:
+        return normalizers, logits[0].new_zeros(()), softmaxes
+
+    (p, q), (z, spare) = softmaxes, logits
+    (part, other_part), (there, back) = objective.cross_entropy, objective.divergence
+    # log p - log q is this and a number a token, which the gradients do not have
+    ratio = z.sub_(spare)
+    shift = normalizers[0] - normalizers[1]
+    mean = _row_products(p, ratio)
+    divergence = there * (mean - shift).sum()
+    p_grad = torch.add((part + back - there * mean).unsqueeze(1), ratio, alpha=there, out=spare)
+    p_grad.mul_(p)
+    if back != 0:
+        mean = _row_products(q, ratio)
+        divergence -= back * (mean - shift).sum()
+        p_grad.sub_(q, alpha=back)
+        ratio.mul_(-back).add_((other_part + there + back * mean).unsqueeze(1))
+        q_grad = q.mul_(ratio)
+    else:
+        q_grad = q.mul_(other_part + there)
+    return normalizers, divergence, [p_grad, q_grad.sub_(p, alpha=there)]
+
+
+def _row_products(a: Tensor, b: Tensor) -> Tensor:
+    return torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).view(-1)
+
+
+def _half_scales(objective: Objective) -> Tuple[float, float]:
+    """Lower by a power of two where divergences make the gradients larger."""
+    room = 2.0 ** math.ceil(math.log2(1 + 4 * sum(objective.divergence)))
+    return FEATURE_SCALE / room, WEIGHT_SCALE / room
+
+
+def find_projection(model: Any) -> nn.Linear:
+    """The output projection of a model whose loss `chunked_loss` can compute.
+
+    Such a model's `forward` takes `features_only=True`, its decoder ends in an `output_projection`
+    that is an `nn.Linear`, and it runs in one process or several.
+
+    Raises:
+        ConfigurationError: there is none, or the model is not such a one; the message says why.
+    """
+    wrappers = []
+    inner: Any = model
+    while isinstance(getattr(inner, "module", None), nn.Module):
+        wrappers.append(inner)
+        inner = inner.module
+    decoder = getattr(inner, "decoder", inner)
+    reason = None
+    if getattr(decoder, "adaptive_softmax", None) is not None:
+        reason = "--adaptive-softmax-cutoff leaves no projection to the whole vocabulary"
+    elif type(getattr(decoder, "output_projection", None)) is not nn.Linear:
+        reason = f"{type(decoder).__name__} has no output_projection that is an nn.Linear"
+    elif any(type(m).__name__ == "FullyShardedDataParallel" for m in (model, *model.modules())):
+        reason = "--ddp-backend fully_sharded keeps the projection's weight in pieces"
+    elif any(getattr(m, "find_unused_parameters", False) for m in wrappers) and not any(
+        module is not decoder.output_projection
+        and any(p is decoder.output_projection.weight for p in module.parameters(recurse=False))
+        for module in inner.modules()
+    ):
+        # DDP looks through the model's output for what was used, and the projection comes later
+        reason = (
+            "--find-unused-parameters does not see an output projection of its own, which "
+            "--share-decoder-input-output-embed avoids"
+        )
+    if reason is not None:
+        raise ConfigurationError(
+            f"--criterion label_smoothed_cross_entropy_fused cannot train this model: {reason}; "
+            "use --criterion label_smoothed_cross_entropy"
+        )
+    return decoder.output_projection

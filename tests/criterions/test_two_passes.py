@@ -1,0 +1,423 @@
+"""R-Drop and SimCut: two passes over a batch, their equations as loops, and the chunked loss."""
+
+import contextlib
+import math
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_plugins.criterions import (
+    LabelSmoothedCrossEntropyRDrop,
+    LabelSmoothedCrossEntropySimCut,
+    projection,
+    two_passes,
+)
+from fairseq_plugins.criterions import label_smoothed_cross_entropy_simcut as simcut
+from fairseq_plugins.errors import ConfigurationError
+from tests.batches import TORCH_2
+from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
+
+PAD, END = 1, 2
+TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: END))
+RDROP = projection.Objective(0.1, (0.5, 0.5), (1.25, 1.25))
+SIMCUT = projection.Objective(0.1, (1.0, 0.0), (3.0, 0.0))
+UNEQUAL = projection.Objective(0.2, (0.3, 0.7), (0.4, 1.9))
+OBJECTIVES = pytest.mark.parametrize("objective", [RDROP, SIMCUT, UNEQUAL])
+
+
+def make_problem(dtype=torch.float64, tokens=7, dim=3, vocabulary=11, scale=1.0):
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((2, tokens, dim), (vocabulary, dim), (vocabulary,))
+    values = [scale * torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
+    target = torch.randint(0, vocabulary, (tokens,), generator=generator)
+    return [v.to(dtype).requires_grad_() for v in values], target
+
+
+def objective_as_loops(features, target, weight, bias, objective):
+    """The equation, token by token and word by word."""
+    vocabulary = len(weight)
+    loss = divergence = nll_loss = features.new_zeros(())
+    share = objective.smoothing / (vocabulary - 1)
+    for n, word in enumerate(target.tolist()):
+        p, q = (
+            [(row @ features[k, n] + b).exp() for row, b in zip(weight, bias)] for k in range(2)
+        )
+        p, q = ([value / sum(values) for value in values] for values in (p, q))
+        for part, values in zip(objective.cross_entropy, (p, q)):
+            for v, probability in enumerate(values):
+                wanted = 1 - objective.smoothing if v == word else share
+                loss = loss - part * wanted * probability.log()
+            nll_loss = nll_loss - part * values[word].log()
+        there = sum(a * (a / b).log() for a, b in zip(p, q))
+        back = sum(b * (b / a).log() for a, b in zip(p, q))
+        divergence = divergence + objective.divergence[0] * there + objective.divergence[1] * back
+    return loss + divergence, nll_loss, divergence
+
+
+@OBJECTIVES
+@pytest.mark.parametrize("chunk", [1, 6, 100])
+def test_both_forms_are_the_equation(objective, chunk):
+    (x, weight, bias), target = make_problem()
+    expected = objective_as_loops(x, target, weight, bias, objective)
+    gradients = torch.autograd.grad(expected[0] * 1.7, (x, weight, bias))
+    log_probs = torch.nn.functional.linear(x, weight, bias).log_softmax(dim=-1)
+    for found in (
+        projection.plain_loss(log_probs, target, objective),
+        projection.chunked_loss(x, target, weight, bias, objective, chunk, count_correct=True),
+    ):
+        torch.testing.assert_close(found[:3], expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(found.loss * 1.7, (x, weight, bias)), gradients
+        )
+        correct = log_probs.argmax(dim=-1).eq(target).sum(dim=1).double()
+        expected_correct = correct @ torch.tensor(objective.cross_entropy, dtype=torch.float64)
+        assert found.correct.item() == pytest.approx(expected_correct.item())
+
+
+@OBJECTIVES
+def test_a_frozen_leaf_changes_nothing_for_the_others(objective):
+    leaves, target = make_problem()
+
+    def loss(x, weight, bias):
+        return projection.chunked_loss(x, target, weight, bias, objective, 4).loss
+
+    for leaf in leaves:
+        leaf.requires_grad_(False)
+        assert torch.autograd.gradcheck(loss, leaves)
+        leaf.requires_grad_(True)
+
+
+@OBJECTIVES
+def test_extreme_logits_stay_finite_and_right(objective):
+    values, target = make_problem(torch.float32, scale=60.0)
+    results = []
+    for kind, dtype in (("exact", torch.float64), ("plain", None), ("chunked", None)):
+        leaves = [v.detach().to(dtype, copy=True).requires_grad_() for v in values]
+        if kind == "chunked":
+            sums = projection.chunked_loss(leaves[0], target, *leaves[1:], objective, 6)
+        else:
+            log_probs = torch.nn.functional.linear(*leaves).log_softmax(dim=-1)
+            sums = projection.plain_loss(log_probs, target, objective)
+        assert sums.divergence > 1e3
+        results.append([*sums[:3], *torch.autograd.grad(sums.loss, leaves)])
+    for exact, plain, found in zip(*results):
+        assert torch.isfinite(found).all()
+        allowed = 2 * (plain - exact).abs().max() + 1e-6 * exact.abs().max()
+        assert (found - exact).abs().max() <= allowed
+
+
+needs_fp16_products = pytest.mark.skipif(not TORCH_2, reason="no fp16 products on the CPU")
+
+
+@OBJECTIVES
+@pytest.mark.parametrize("scale", [1 / 16, 2.0**9])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, pytest.param(torch.float16, marks=needs_fp16_products)]
+)
+def test_in_half_precision_no_worse_than_plain(dtype, scale, objective):
+    """max|chunked - exact| <= 2 max|plain - exact|, for the loss and all gradients."""
+    values, target = make_problem(tokens=500, dim=16, vocabulary=300, scale=0.5)
+    half = [v.detach().to(dtype) for v in values[:2]]
+    results = []
+    for kind, kept in (("exact", torch.float64), ("plain", dtype), ("chunked", dtype)):
+        x, weight = (v.to(kept, copy=True).requires_grad_() for v in half)
+        if kind == "chunked":
+            loss = projection.chunked_loss(x, target, weight, None, objective, 64).loss
+        else:
+            exact = torch.promote_types(kept, torch.float32)
+            logits = torch.nn.functional.linear(x, weight)
+            loss = projection.plain_loss(
+                logits.log_softmax(dim=-1, dtype=exact), target, objective
+            ).loss
+        (loss * scale).backward()
+        results.append([v.detach().double() for v in (loss, x.grad, weight.grad)])
+    for exact, plain, found in zip(*results):
+        assert torch.isfinite(found).all()
+        allowed = 2 * (plain - exact).abs().max() + 1e-7 * exact.abs().max()
+        assert (found - exact).abs().max() <= allowed
+
+
+def make(kind, **options):
+    settings = {"sentence_avg": False, "label_smoothing": 0.1, **options}
+    return kind(TASK, **settings)
+
+
+def assert_close(found, expected):
+    """Loss and gradients; fairseq's log-probabilities are in float32."""
+    torch.testing.assert_close(found[0].double(), expected[0].double(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(found[3], expected[3], rtol=1e-5, atol=1e-5)
+
+
+def run(criterion, model, sample, seed=1):
+    model.zero_grad()
+    torch.manual_seed(seed)
+    loss, size, log = criterion(model, sample)
+    loss.backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    return loss.detach(), size, log, gradients
+
+
+@contextlib.contextmanager
+def plain():
+    """The loss of models without a projection that is known."""
+    refusal = mock.Mock(side_effect=ConfigurationError("none"))
+    with mock.patch.object(two_passes, "find_projection", refusal):
+        yield
+
+
+CRITERIONS = pytest.mark.parametrize(
+    "kind, options",
+    [
+        (LabelSmoothedCrossEntropyRDrop, {"rdrop_alpha": 2.5}),
+        (LabelSmoothedCrossEntropySimCut, {"simcut_alpha": 2.5, "simcut_p": 0.4}),
+    ],
+    ids=["rdrop", "simcut"],
+)
+
+
+@CRITERIONS
+@pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
+@pytest.mark.parametrize("tied", [[], ["--share-decoder-input-output-embed"]])
+def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):  # noqa: F811
+    model = build(*tied, "--dropout", 0.2, arch=arch).train()
+    sample = make_sample((5, 1, 7, 3))
+    for more in (
+        {"report_accuracy": True},
+        {"sentence_avg": True, "label_smoothing": 0.0},
+        {"ignore_prefix_size": 2, "report_accuracy": True},
+    ):
+        criterion = make(kind, **options, **more)
+        with plain():
+            expected = run(criterion, model, sample)
+        with mock.patch.object(projection, "CHUNK", 6):
+            found = run(criterion, model, sample)
+        assert expected[2]["kl"] > 0
+        assert found[1] == expected[1]
+        for name, value in expected[2].items():
+            assert float(found[2][name]) == pytest.approx(float(value), rel=1e-6), name
+        assert_close(found, expected)
+
+
+@CRITERIONS
+def test_recomputed_activations_draw_the_same(build, make_sample, kind, options):  # noqa: F811
+    sample, results = make_sample((5, 1, 7, 3)), []
+    for words in ([], ["--checkpoint-activations"]):
+        model = build("--dropout", 0.2, *words).train()
+        results.append(run(make(kind, **options), model, sample))
+    torch.testing.assert_close(results[1][0], results[0][0])
+    torch.testing.assert_close(results[1][3], results[0][3])
+
+
+@CRITERIONS
+def test_padding_does_not_count(build, make_sample, kind, options):  # noqa: F811
+    """Two more columns of padding on each side, and another word in none of the targets."""
+    model = build("--dropout", 0).train()
+    sample = make_sample((5, 1, 7, 3))
+    wider = {**sample, "net_input": dict(sample["net_input"])}
+    columns = torch.full((4, 2), PAD)
+    wider["net_input"]["src_tokens"] = torch.cat([columns, sample["net_input"]["src_tokens"]], 1)
+    previous = sample["net_input"]["prev_output_tokens"]
+    wider["net_input"]["prev_output_tokens"] = torch.cat([previous, columns], 1)
+    wider["target"] = torch.cat([sample["target"], columns], 1)
+
+    def run_with(sample):
+        with mock.patch.object(torch, "rand", lambda shape, device: torch.full(shape, 0.9)):
+            return run(make(kind, **options), model, sample)
+
+    expected, found = run_with(sample), run_with(wider)
+    torch.testing.assert_close(found[0], expected[0])
+    torch.testing.assert_close(found[3], expected[3])
+
+
+@CRITERIONS
+@pytest.mark.parametrize("alpha", [0.0, 2.5])
+def test_validation_and_alpha_0_are_one_plain_pass(
+    build,  # noqa: F811
+    make_sample,  # noqa: F811
+    kind,
+    options,
+    alpha,
+):
+    model, sample = build("--dropout", 0.2, arch="transformer"), make_sample((5, 1, 7, 3))
+    criterion = make(kind, **{**options, sorted(options)[0]: alpha})
+    model.train(alpha == 0)
+    calls = []
+    model.encoder.register_forward_pre_hook(lambda module, args: calls.append(1))
+    found = run(criterion, model, sample)
+    expected = run(label_smoothing(), model, sample)
+    assert len(calls) == 2 and list(found[2]) == list(expected[2])
+    assert_close(found, expected)
+
+
+def label_smoothing():
+    from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+
+    return LabelSmoothedCrossEntropyCriterion(TASK, False, 0.1)
+
+
+def make_draw(sample, probability, packed):
+    """What to lose in (source, previous target), B x T each, and torch.rand that leads to it."""
+    generator = torch.Generator().manual_seed(3)
+    net_input, lost, numbers = sample["net_input"], {}, {}
+    for name in ("src_tokens", "prev_output_tokens"):
+        tokens = net_input[name]
+        drawn = torch.rand(tokens.shape, generator=generator)
+        lost[name] = (drawn < probability) & tokens.ne(END) & tokens.ne(PAD)
+        first = torch.zeros_like(drawn)  # which must not matter
+        both = torch.stack([first, drawn])
+        if packed and name == "prev_output_tokens":
+            both = both[:, tokens.ne(PAD)]
+        numbers[both.numel()] = both.reshape(-1)
+    assert len(numbers) == 2
+    return lost, lambda shape, device: numbers[math.prod(shape)]
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
+@pytest.mark.parametrize(
+    "tied", [[], ["--share-decoder-input-output-embed"]], ids=["untied", "tied"]
+)
+def test_simcut_is_its_equation(build, make_sample, arch, tied):  # noqa: F811
+    """Lost words are replaced by one whose embedding is zero, in a forward of its own."""
+    alpha, probability, zero_word = 2.5, 0.4, 41
+    model = build(*tied, "--dropout", 0, arch=arch).train()
+    with torch.no_grad():
+        for side in (model.encoder, model.decoder):
+            side.embed_tokens.weight[zero_word] = 0.0
+    sample = make_sample((5, 1, 7, 3), (4, 6, 2, 5))
+    lost, rand = make_draw(sample, probability, packed=arch != "transformer")
+    assert all(2 < mask.sum() < mask.numel() / 2 for mask in lost.values())
+
+    criterion = make(LabelSmoothedCrossEntropySimCut, simcut_alpha=alpha, simcut_p=probability)
+    with mock.patch.object(torch, "rand", rand):
+        found = run(criterion, model, sample)
+
+    net_input = sample["net_input"]
+    cut_input = {
+        name: tokens.masked_fill(lost[name], zero_word) if name in lost else tokens
+        for name, tokens in net_input.items()
+    }
+    model.zero_grad()
+    p, q = (model(**words)[0].log_softmax(dim=-1) for words in (net_input, cut_input))
+    cross = divergence = 0.0
+    target = sample["target"]
+    vocabulary = p.size(-1)
+    for b in range(target.size(0)):
+        for t in range(target.size(1)):
+            if target[b, t] == PAD:
+                continue
+            share = 0.1 / (vocabulary - 1)
+            cross = cross - share * p[b, t].sum() - (0.9 - share) * p[b, t, target[b, t]]
+            for v in range(vocabulary):
+                divergence = divergence + p[b, t, v].exp() * (p[b, t, v] - q[b, t, v])
+    torch.testing.assert_close(found[0], (cross + alpha * divergence).detach())
+    assert float(found[2]["kl"]) == pytest.approx(divergence.item())
+    assert divergence > 0.1
+    (cross + alpha * divergence).backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None:
+            continue
+        gradient, expected = found[3][name], parameter.grad
+        if name.endswith("embed_tokens.weight"):  # the word that stands for none
+            gradient, expected = (
+                torch.cat([g[:zero_word], g[zero_word + 1 :]]) for g in (gradient, expected)
+            )
+        torch.testing.assert_close(gradient, expected, msg=name)
+
+
+class Side(torch.nn.Module):
+    def __init__(self, embed_tokens):
+        super().__init__()
+        self.embed_tokens = embed_tokens
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_simcut_cuts(shared):
+    """Every twentieth word of the second copy, never an end, in both sides; nothing afterwards."""
+    first = torch.nn.Embedding(50, 4)
+    torch.nn.init.ones_(first.weight)
+    second = first if shared else torch.nn.Embedding.from_pretrained(torch.ones(50, 4))
+    inner = torch.nn.Module()
+    inner.encoder, inner.decoder = Side(first), Side(second)
+    wrapped = torch.nn.Module()
+    wrapped.module = inner
+    tokens = torch.randint(3, 50, (400, 100))
+    tokens[:, ::10] = END
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        with simcut.cut_second_half(wrapped, 0.05, END):
+            drawn.append([side.embed_tokens(tokens) for side in (inner.encoder, inner.decoder)])
+    torch.testing.assert_close(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0][0], drawn[2][0])
+    source, target = drawn[0]
+    assert not torch.equal(source, target)
+    for embedded in (source, target):
+        kept = embedded[..., 0]
+        assert embedded.eq(kept.unsqueeze(-1)).all()  # the whole vector
+        assert kept[:200].eq(1).all() and kept[:, ::10].eq(1).all()
+        share = 1 - kept[200:][tokens[200:] != END].mean().item()
+        assert share == pytest.approx(0.05, abs=0.008)  # five standard deviations
+    assert first(tokens).eq(1).all() and second(tokens).eq(1).all()
+
+
+def test_hooks_go_when_the_model_fails(build, make_sample):  # noqa: F811
+    model, sample = build(arch="transformer").train(), make_sample((5, 1, 7, 3))
+    sample["net_input"]["src_tokens"] = None
+    with pytest.raises(Exception):  # noqa: B017
+        make(LabelSmoothedCrossEntropySimCut)(model, sample)
+    assert not model.encoder.embed_tokens._forward_hooks
+    assert not model.decoder.embed_tokens._forward_hooks
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"simcut_alpha": -1.0}, "--simcut-alpha -1.0.* 0 for plain"),
+        ({"simcut_p": 1.0}, "--simcut-p 1.0.* 0.05"),
+        ({"simcut_p": -0.1}, "--simcut-p -0.1.* 0.05"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make(LabelSmoothedCrossEntropySimCut, **options)
+
+
+def test_models_without_embeddings_are_refused(make_sample):  # noqa: F811
+    with pytest.raises(ConfigurationError, match="simcut cannot train Linear.*rdrop"):
+        make(LabelSmoothedCrossEntropySimCut)(torch.nn.Linear(2, 2).train(), make_sample((2,)))
+
+
+TRAININGS = {
+    "transformer": [],
+    "transformer_ftc": ["--encoder-blocks", "1,1", "--share-decoder-input-output-embed"],
+    "fastformer_encoder": ["--update-freq", 2],
+    "mscffn_transformer": ["--bf16"],
+}
+
+
+@pytest.mark.parametrize("arch", sorted(TRAININGS))
+def test_simcut_trains_every_architecture(run_train, toy_data, train_args, tmp_path, arch):
+    output = run_train(
+        toy_data.bin, *train_args, "--arch", arch, *TRAININGS[arch], "--dropout", 0.1,
+        "--criterion", "label_smoothed_cross_entropy_simcut", "--simcut-p", 0.3,
+        "--save-dir", tmp_path, "--max-update", 2, "--log-interval", 1,
+    ).output  # fmt: skip
+    assert "| kl " in output
+    assert "nan" not in output
+
+
+def test_simcut_resumes_exactly(run_train, toy_data, train_args, tmp_path):
+    words = [toy_data.bin, *train_args, "--update-freq", 2, "--batch-size", 48]
+    words += ["--criterion", "label_smoothed_cross_entropy_simcut", "--simcut-p", 0.3]
+    for folder, updates in (("whole", 4), ("parts", 2), ("parts", 4)):
+        run_train(*words, "--save-dir", tmp_path / folder, "--max-update", updates)
+    whole, parts = (
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / folder / "checkpoint_last.pt"))
+        for folder in ("whole", "parts")
+    )
+    assert whole["optimizer_history"][-1]["num_updates"] == 4
+    for name, value in whole["model"].items():
+        assert torch.equal(value, parts["model"][name]), name
