@@ -1,6 +1,7 @@
 """Options that fairseq reads wrongly."""
 
 import importlib.util
+import os
 import sys
 from typing import Any, Callable, List, Optional
 
@@ -11,37 +12,19 @@ from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
 
 
-def _given(option: str, words: Optional[List[str]]) -> bool:
-    """Whether the command line, or `words` in its place, has `option`."""
+def given(option: str, words: Optional[List[str]]) -> bool:
+    """Whether `words`, or the command line if they are None, have `option`."""
     words = sys.argv[1:] if words is None else words
     return any(str(word).split("=")[0] == option for word in words)
 
 
-def keep_bf16_off_the_tpu() -> None:
-    """`--bf16` is taken to mean a TPU, and fails for want of torch_xla (0.12.2 and ff)."""
-
-    def make(original: Callable) -> Callable:
-        def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kw: Any) -> Any:
-            if _given("--bf16", input_args) and _given("--fp16", input_args):
-                raise ConfigurationError("--bf16 and --fp16 exclude each other: give one of them")
-            parsed = original(parser, input_args, *args, **kw)
-            options_read = parsed[0] if isinstance(parsed, tuple) else parsed
-            if getattr(options_read, "bf16", False) and not _given("--tpu", input_args):
-                options_read.tpu = False
-            return parsed
-
-        return parse_args_and_arch
-
-    wrap(options, "parse_args_and_arch", "keep_bf16_off_the_tpu", make)
-
-
 def count_no_gpus_for_the_cpu() -> None:
-    """`--cpu` on a machine with several GPUs starts a process for each of them (0.12.2 and ff)."""
+    """`--cpu` on a machine with several GPUs starts one process per GPU (0.12.2 and ff)."""
 
     def make(original: Callable) -> Callable:
         def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kw: Any) -> Any:
-            size_given = _given("--distributed-world-size", input_args)
-            if _given("--cpu", input_args) and not size_given:
+            size_given = given("--distributed-world-size", input_args)
+            if given("--cpu", input_args) and not size_given:
                 parser.set_defaults(distributed_world_size=1)
             return original(parser, input_args, *args, **kw)
 
@@ -53,7 +36,7 @@ def count_no_gpus_for_the_cpu() -> None:
 def validate_without_a_task() -> None:
     """fairseq-validate has no default for `--task` and fails with `KeyError: None` (0.12.2 and ff).
 
-    The task itself comes from the checkpoint; the name only decides which options are read.
+    The task itself comes from the checkpoint; the name only decides which options exist.
     """
 
     def make(original: Callable) -> Callable:
@@ -68,7 +51,7 @@ def validate_without_a_task() -> None:
 
 
 def refuse_asynchronous_writing_without_iopath() -> None:
-    """`--write-checkpoints-asynchronously` without iopath trains nothing and exits 0 (both)."""
+    """`--write-checkpoints-asynchronously` without iopath trains nothing, exit 0 (0.12.2, ff)."""
 
     def make(original: Callable) -> Callable:
         def call_main(cfg: Any, main: Callable, **kwargs: Any) -> None:
@@ -83,3 +66,11 @@ def refuse_asynchronous_writing_without_iopath() -> None:
         return call_main
 
     wrap(distributed_utils, "call_main", "refuse_asynchronous_writing", make)
+
+
+def show_errors_of_hydra() -> None:
+    """fairseq-hydra-train prints the traceback of each error itself, 49 lines for a wrong option.
+
+    With this variable hydra raises the error instead, and `errors` prints its line.
+    """
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")

@@ -1,4 +1,4 @@
-"""Several processes, with torchrun, srun or fairseq's own start, with and without GPUs."""
+"""Training in several processes, with and without GPUs, and on a CPU."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Launch(NamedTuple):
-    """This process among those that torchrun or srun started."""
+    """The place of this process among those that torchrun or srun started."""
 
     rank: int
     local_rank: int
@@ -26,7 +26,7 @@ class Launch(NamedTuple):
 
     @classmethod
     def from_environment(cls) -> Optional["Launch"]:
-        """Read torchrun's variables, or srun's; None for a process started by itself."""
+        """Read torchrun's variables, or srun's; None if neither started this process."""
         for rank, local_rank, world_size in (
             ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
             ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"),
@@ -42,10 +42,11 @@ class Launch(NamedTuple):
 def complete_distributed_launch() -> None:
     """Make the processes that were started train together (0.12.2 and ff).
 
-    fairseq assumes that several processes mean several GPUs. Without them torchrun's processes each
-    train alone into one folder, `--distributed-world-size 2` fails, `--distributed-init-method`
-    trains nothing and exits 0, and the default backends ask for a GPU. ff does the same on nodes of
-    one GPU each. The flags are completed from what torchrun or srun put in the environment.
+    fairseq assumes that several processes mean several GPUs. Without GPUs, torchrun's processes
+    each train alone into one folder, `--distributed-world-size 2` fails,
+    `--distributed-init-method` trains nothing and exits 0, and the default backends ask for a GPU.
+    ff does the same on nodes of one GPU each. This completes the flags from the variables that
+    torchrun or srun set.
     """
 
     def make(original: Callable) -> Callable:
@@ -76,7 +77,7 @@ def complete_distributed_launch() -> None:
 
 
 def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
-    """Fill in this process's place among the others, unless fairseq itself can find it."""
+    """Set the rank, size and device of this process, unless fairseq itself can find them."""
     if distributed.distributed_init_method is None:
         if not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
             return
@@ -123,12 +124,12 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
     )
 
 
-def refuse_training_alone() -> None:
-    """The trainer checks what it was asked for against what it has (0.12.2 and ff).
+def check_the_machine() -> None:
+    """Check what the trainer was asked for against the machine (0.12.2 and ff).
 
-    One of several processes that does not know of the others trains a model of its own and
-    overwrites their checkpoints: an error. `--fp16` without a GPU fails deep inside: a clear error.
-    `--amp` without a GPU does nothing: a warning.
+    A process that does not know of the others trains its own model and overwrites their
+    checkpoints: an error. `--fp16` without a GPU fails in fairseq: an error of one line.
+    `--amp` without a GPU does nothing: a warning. `--bf16` may be slow: a warning.
     """
 
     def make(original: Callable) -> Callable:
@@ -144,28 +145,23 @@ def refuse_training_alone() -> None:
                 )
             common = getattr(cfg, "common", cfg)
             if common.cpu or not torch.cuda.is_available():
-                if common.fp16:
-                    raise ConfigurationError(
-                        "--fp16 needs a GPU: leave it out, or use --bf16 on a CPU"
-                    )
+                if common.fp16 and not common.memory_efficient_fp16:
+                    raise ConfigurationError("--fp16 needs a GPU: leave it out on a CPU")
                 if common.amp:
                     logger.warning("--amp has no effect without a GPU: training in float32")
-                if common.bf16 and bf16.are_slow():
-                    logger.warning(
-                        "this CPU has no instructions for bf16: products are computed in float32 "
-                        "and rounded, and --bf16 saves no time here"
-                    )
+                if common.bf16:
+                    bf16.warn_if_emulated()
             original(self, cfg, *args, **kwargs)
 
         return __init__
 
-    wrap(Trainer, "__init__", "refuse_training_alone", make)
+    wrap(Trainer, "__init__", "check_the_machine", make)
 
 
 def gather_lists_without_a_gpu() -> None:
-    """`all_gather_list` goes through GPU memory (0.12.2 and ff): with gloo let torch gather.
+    """`all_gather_list` needs GPU memory (0.12.2 and ff): with gloo, use torch's function.
 
-    fairseq-validate needs it, and training with a criterion whose logs cannot be summed.
+    fairseq-validate calls it, and training with a criterion whose logs cannot be summed.
     """
 
     def make(original: Callable) -> Callable:
@@ -183,16 +179,16 @@ def gather_lists_without_a_gpu() -> None:
 
 
 def end_process_groups() -> None:
-    """Processes that trained together end with status 0.
+    """Close the process group after training, so that each process exits with status 0.
 
-    fairseq leaves the process group to the interpreter's end, where gloo's threads sometimes abort
-    the process ("terminate called without an active exception"), and torchrun then calls a training
-    failed that is done.
+    fairseq leaves it to the interpreter's exit, where gloo's threads sometimes abort the process
+    ("terminate called without an active exception"). torchrun then reports a finished training as
+    failed.
     """
 
     def make(distributed_main: Callable) -> Callable:
         def main_and_end(*args: Any, **kwargs: Any) -> None:
-            distributed_main(*args, **kwargs)  # ends with a barrier: nobody is still waited for
+            distributed_main(*args, **kwargs)  # ends with a barrier: all processes are done
             if dist.is_initialized():
                 dist.destroy_process_group()
 

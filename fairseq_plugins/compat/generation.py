@@ -1,21 +1,23 @@
 """Search and translation."""
 
+import builtins
+import sys
 from typing import Any, Callable, Dict, Optional
 
 import torch
-from fairseq import utils
+from fairseq import options, utils
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import DiverseBeamSearch
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import overlay, wrap
+
 
 
 def number_diverse_beams_within_the_batch() -> None:
-    """ff's `--diverse-beam-groups` looks a sentence up by its number in the data (not in 0.12.2).
+    """`--diverse-beam-groups` indexes a batch by the sentence's number in the data (ff only).
 
-    What it looks in has one row a sentence of the batch, so most numbers are an IndexError, and the
-    others are some other sentence's row. Sentences leave a batch as they are finished: what counts
-    is the place in the batch as it was at the first step.
+    Most numbers are an IndexError, and the others find another sentence's row. Finished sentences
+    leave the batch, so the right index is the sentence's place in the batch at the first step.
     """
 
     def make(original: Callable) -> Callable:
@@ -42,8 +44,8 @@ def number_diverse_beams_within_the_batch() -> None:
 def ban_repeated_ngrams() -> None:
     """`--no-repeat-ngram-size` does nothing (0.12.2 and ff) where its CUDA extension is not built.
 
-    What it compares with is the end of the whole buffer, which is padding, instead of the last
-    tokens that were generated.
+    It compares with the end of the whole buffer, which is padding, instead of the last generated
+    tokens.
     """
     NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
 
@@ -56,7 +58,7 @@ def _no_repeat_ngram(
     beam_size: int,
     step: int,
 ) -> torch.Tensor:
-    """Set to -inf, in `lprobs` (hypotheses x vocabulary), what would complete an n-gram again.
+    """Set to -inf in `lprobs` (hypotheses x vocabulary) each token that would repeat an n-gram.
 
     `tokens` (hypotheses x longest) holds the start symbol and `step` generated tokens.
     """
@@ -72,7 +74,7 @@ def _no_repeat_ngram(
 
 
 def copy_unknown_words_without_a_dictionary() -> None:
-    """`--replace-unk` without a value asks for a dictionary in a file named "@@ " (both)."""
+    """`--replace-unk` without a value opens a dictionary in a file named "@@ " (0.12.2, ff)."""
 
     def make(original: Callable) -> Callable:
         def load_align_dict(replace_unk: Optional[str]) -> Optional[Dict[str, str]]:
@@ -81,3 +83,37 @@ def copy_unknown_words_without_a_dictionary() -> None:
         return load_align_dict
 
     wrap(utils, "load_align_dict", "copy_unknown_words_without_a_dictionary", make)
+
+
+_SOFT = "\0soft"  # stands for the source position, which soft alignments do not have
+
+
+def print_soft_alignments_in_interactive() -> None:
+    """`--print-alignment soft` fails in fairseq-interactive, which prints pairs (0.12.2 and ff).
+
+    With this it prints what fairseq-generate prints: for each token of the translation, the
+    probabilities of the source tokens.
+    """
+
+    def make(original: Callable) -> Callable:
+        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
+            for name in ("fairseq_cli.interactive", "__main__"):
+                interactive: Any = sys.modules.get(name)
+                if hasattr(interactive, "buffered_read"):
+                    interactive.print = _print_without_mark
+                    overlay(interactive, "utils", post_process_prediction=_with_soft_pairs)
+            return original(*args, **kwargs)
+
+        return parse_args_and_arch
+
+    wrap(options, "parse_args_and_arch", "print_soft_alignments_in_interactive", make)
+
+
+def _with_soft_pairs(**kwargs: Any) -> Any:
+    tokens, text, alignment = utils.post_process_prediction(**kwargs)
+    pairs = [(_SOFT, ",".join(row)) if isinstance(row, list) else row for row in alignment]
+    return tokens, text, pairs
+
+
+def _print_without_mark(*values: Any, **kwargs: Any) -> None:
+    builtins.print(*(str(value).replace(_SOFT + "-", "") for value in values), **kwargs)

@@ -1,0 +1,28 @@
+"""Names that numpy 2 no longer has."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
+from fairseq.modules import dynamic_crf_layer
+
+from fairseq_plugins.compat.patch import overlay
+
+MODULES = (data_utils, dynamic_crf_layer, language_pair_dataset, token_block_dataset)
+
+
+def keep_old_numpy_names() -> None:
+    """`--num-batch-buckets` and `--sample-break-mode eos` fail with numpy 2 (0.12.2 and ff)."""
+    if int(np.__version__.split(".")[0]) < 2:
+        return
+    for module in MODULES:
+        overlay(
+            module, "np", int=int, float=float, compat=SimpleNamespace(long=int),
+            percentile=_percentile,
+        )  # fmt: skip
+
+
+def _percentile(values: Any, q: Any, interpolation: str = "linear") -> Any:
+    """numpy renamed `interpolation` to `method`."""
+    return np.percentile(values, q, method=interpolation)  # type: ignore[call-overload]

@@ -1,0 +1,110 @@
+"""The options that a checkpoint stores: plain values, which run nothing and open nothing.
+
+fairseq builds the model and the task of a checkpoint from the options stored in it. Some it passes
+to `eval`, some are names of files that it opens, and omegaconf looks up `${...}` in them. All of
+that is text, which safe unpickling lets through. `plain` makes the options safe before fairseq
+sees them.
+
+The rule for files: a file is opened if the user names it, on the command line, in a call, or by its
+place beside the checkpoint. The one stored name that counts is `data`, the prepared folder, and
+only where a program says that it uses it (`Translator`, `Summarizer`): dictionaries and the
+settings of the preparation are read from it.
+"""
+
+import logging
+import os
+import re
+from argparse import Namespace
+from typing import Any, Dict, FrozenSet, Optional
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.base import Node
+
+from fairseq_plugins.compat.literals import read_literal
+from fairseq_plugins.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+# What fairseq evaluates, in any of its models, tasks, criterions, optimizers and schedules. A text
+# stored under such a name must be a literal.
+EVALUATED: FrozenSet[str] = frozenset(
+    """
+    adafactor_eps adam_betas adamax_betas adaptive_input_cutoff adaptive_softmax_cutoff
+    character_filters conv_aggregator_layers conv_feature_layers decoder_attention decoder_layers
+    decoder_xformers_att_config downsample encoder_attention encoder_layers
+    encoder_xformers_att_config gated_attention lamb_betas left_pad_source left_pad_target lr
+    pipeline_balance pipeline_decoder_balance pipeline_decoder_devices pipeline_devices
+    pipeline_encoder_balance pipeline_encoder_devices pretrained project_input self_attention
+    update_freq
+    """.split()
+)
+
+# Files that fairseq would open, write or run, and what their name becomes. None: a checkpoint does
+# not need the file, as it holds the weights. "": something needs the file, and the user names it.
+FILES: Dict[str, Optional[str]] = {
+    **dict.fromkeys(
+        """
+        baseline_model decoder_embed_path encoder_embed_path extra_data fixed_dictionary label_dir
+        lang_dict lang_to_offline_shard_ratio lm_path load_pretrained_aux_decoder_from
+        load_pretrained_decoder_from load_pretrained_encoder_from post_save_script replace_unk
+        sampling_weights_from_file save_predictions source_dict target_dict target_dictionary
+        user_dir wer_args wer_kenlm_model wer_lexicon
+        """.split()
+    ),
+    **dict.fromkeys(
+        """
+        bpe_codes bpe_merges bpe_vocab bpe_vocab_file gpt2_encoder_json gpt2_vocab_bpe
+        pretrained_checkpoint pretrained_mlm_checkpoint pretrained_xlm_checkpoint
+        sentencepiece_model sentencepiece_model_path seq2seq_path w2v_path
+        """.split(),
+        "",
+    ),
+}
+FILES_IN_DATA = frozenset(["config_yaml", "multitask_config_yaml"])  # a path may not leave `data`
+
+# `${task.data}` points into the options themselves; anything else runs a resolver of omegaconf,
+# such as `oc.env`, which reads the environment
+_REFERENCE = re.compile(r"\$\{[\w.\[\]]+\}")
+_LOOK_UP = re.compile(r"\$\{(?![\w.\[\]]+\})")
+
+
+def plain(value: Any, name: str = "") -> Any:
+    """A copy of stored options, of any depth, that is safe to give to fairseq.
+
+    Args:
+        value: `args` or `cfg` of a checkpoint, or a part of them.
+        name: the option that holds `value`.
+
+    Raises:
+        ConfigurationError: a text would be run as code or looked up outside the checkpoint.
+    """
+    if isinstance(value, (DictConfig, ListConfig)):
+        value = OmegaConf.to_container(value, enum_to_str=True)
+    if isinstance(value, Node):
+        raise ConfigurationError("its option {} is no plain value".format(name))
+    if isinstance(value, Namespace):
+        return Namespace(**plain(vars(value)))
+    if isinstance(value, dict):
+        return {key: plain(item, str(key)) for key, item in value.items()}
+    if value and name in FILES:
+        if FILES[name] is not None:
+            logger.info("the checkpoint's %s %s is not opened: name the file yourself", name, value)
+        return FILES[name]
+    if isinstance(value, (list, tuple)):
+        return type(value)(plain(item, name) for item in value)
+    return _plain_text(value, name) if isinstance(value, str) else value
+
+
+def _plain_text(value: str, name: str) -> str:
+    if _LOOK_UP.search(value):
+        raise ConfigurationError(
+            "its option {} is {!r}, which omegaconf would look up on this machine".format(
+                name, value
+            )
+        )
+    if name in EVALUATED and not _REFERENCE.fullmatch(value):
+        try:
+            read_literal(value)
+        except ConfigurationError as error:
+            raise ConfigurationError("its option {} is {}".format(name, error)) from None
+    return os.path.basename(value) if name in FILES_IN_DATA else value

@@ -1,0 +1,125 @@
+"""Every sentence is in a batch."""
+
+import argparse
+import re
+
+import numpy as np
+import pytest
+from fairseq.data import data_utils
+from fairseq.tasks.fairseq_task import FairseqTask
+
+from fairseq_plugins import compat
+from fairseq_plugins.compat import batches
+
+compat.apply()
+
+
+@pytest.mark.parametrize("limits", [(None, None), (40, None), (None, 5), (None, 16), (60, 12)])
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("vector", [False, True])
+def test_every_sentence_is_in_one_batch_within_the_limits(limits, multiple, vector):
+    max_tokens, max_sentences = limits
+    generator = np.random.RandomState(0)
+    for size in range(1, 34):
+        lengths = generator.randint(1, 13, size=size)
+        indices = np.argsort(lengths, kind="mergesort").astype(np.int64)
+        batches = data_utils.batch_by_size(
+            indices,
+            num_tokens_fn=lambda index: lengths[index],  # noqa: B023
+            num_tokens_vec=lengths[indices].astype(np.int64) if vector else None,
+            max_tokens=max_tokens,
+            max_sentences=max_sentences,
+            required_batch_size_multiple=multiple,
+        )
+        assert np.concatenate(batches).tolist() == indices.tolist()
+        for batch in batches:
+            assert 0 < len(batch) <= (max_sentences or size)
+            assert len(batch) * max(lengths[batch]) <= (max_tokens or 13 * size)
+        assert all(len(b) < multiple or len(b) % multiple == 0 for b in batches[:-1])
+
+
+def test_batches_of_fixed_shapes_hold_every_sentence():
+    lengths = np.arange(1, 34) % 12 + 1
+    batches = data_utils.batch_by_size(
+        np.argsort(lengths), lengths.__getitem__, fixed_shapes=[(8, 6), (4, 12)]
+    )
+    assert sorted(i for batch in batches for i in batch) == list(range(33))
+
+
+def test_batches_that_are_complete_are_left_as_they_are():
+    complete = [np.arange(3), np.arange(3, 5)]
+    owner = argparse.Namespace(batch_by_size=lambda indices, **kwargs: complete)
+    mended, data_utils.batch_by_size = data_utils.batch_by_size, owner.batch_by_size
+    try:
+        compat.keep_the_last_batch()
+        assert data_utils.batch_by_size(iter(range(5))) is complete
+    finally:
+        data_utils.batch_by_size = mended
+
+
+def test_no_sentence_at_all_is_a_clear_error():
+    with pytest.raises(ValueError, match="no sentence to make a batch of.*--max-source-positions"):
+        data_utils.batch_by_size([], len, max_tokens=10)
+
+
+@pytest.fixture(scope="module")
+def splits_of_every_size(tmp_path_factory, toy_data, run_preprocess):
+    """Binarised data whose splits size_1_, size_2_, ..., size_33_ have so many sentences."""
+    folder = tmp_path_factory.mktemp("sizes")
+    prefixes = []
+    for size in range(1, 34):
+        for language in ("src", "tgt"):
+            lines = (toy_data.raw / ("train." + language)).read_text().splitlines()[:size]
+            path = folder / "{}.{}".format(size, language)
+            path.write_text("\n".join(lines) + "\n")
+        prefixes.append(str(folder / str(size)))
+    run_preprocess(
+        "--source-lang", "src", "--target-lang", "tgt", "--testpref", ",".join(prefixes),
+        "--srcdict", toy_data.bin / "dict.src.txt", "--tgtdict", toy_data.bin / "dict.tgt.txt",
+        "--destdir", folder / "bin", "--workers", 1,
+    )  # fmt: skip
+    # fairseq takes train, train1, train2, ... for one split, and so test, test1, ...
+    for path in (folder / "bin").glob("test*"):
+        number, rest = re.fullmatch(r"test(\d*)(\..*)", path.name).groups()
+        path.rename(path.with_name("size_{}_{}".format(int(number or 0) + 1, rest)))
+    return folder / "bin"
+
+
+def split_of(size):
+    return "size_{}_".format(size)
+
+
+def test_training_and_validation_see_every_sentence(
+    splits_of_every_size, tmp_path, monkeypatch, run_train, train_args
+):
+    seen = {"train": [], "valid": []}
+    for step in seen:
+        original = getattr(FairseqTask, step + "_step")
+
+        def record(self, sample, *args, step=step, original=original, **kwargs):
+            seen[step].extend(sample["id"].tolist())
+            return original(self, sample, *args, **kwargs)
+
+        monkeypatch.setattr(FairseqTask, step + "_step", record)
+    for size in range(1, 34):
+        other = size % 33 + 1  # fairseq would share one iterator between subsets of the same name
+        seen["train"].clear()
+        seen["valid"].clear()
+        run_train(
+            splits_of_every_size, *train_args, "--train-subset", split_of(size),
+            "--valid-subset", split_of(other), "--max-tokens", 100, "--max-epoch", 1, "--no-save",
+            "--save-dir", tmp_path,
+        )  # fmt: skip
+        assert sorted(seen["train"]) == list(range(size))
+        assert sorted(seen["valid"]) == list(range(other))
+
+
+def test_generation_translates_every_sentence(splits_of_every_size, tiny_checkpoint, run_generate):
+    for size in range(1, 34):
+        output = run_generate(
+            splits_of_every_size, "--path", tiny_checkpoint, "--gen-subset", split_of(size),
+            "--max-tokens", 100, "--beam", 1, "--max-len-b", 3, "--no-progress-bar",
+        ).output  # fmt: skip
+        translated = re.findall(r"^H-(\d+)\t", output, re.MULTILINE)
+        assert sorted(map(int, translated)) == list(range(size))
+        assert "Translated {} sentences".format(size) in output

@@ -1,0 +1,77 @@
+"""Repairs of the search and of what it prints."""
+
+import argparse
+import re
+
+import pytest
+import torch
+from fairseq.distributed import utils as distributed_utils
+from fairseq.ngram_repeat_block import NGramRepeatBlock
+
+from fairseq_plugins import compat
+
+compat.apply()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_tokens_that_would_repeat_an_ngram_are_banned(size):
+    generator = torch.Generator().manual_seed(size)
+    vocabulary, hypotheses, longest = 7, 20, 16
+    tokens = torch.full((hypotheses, longest), 1)  # padding, as in fairseq's buffer
+    tokens[:, 0] = 2
+    for step in range(longest - 2):
+        scores = torch.randn(hypotheses, vocabulary, generator=generator)
+        expected = scores.clone()
+        for hypothesis in range(hypotheses):
+            words = tokens[hypothesis, 1 : step + 1].tolist()
+            seen = {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
+            for word in range(vocabulary):
+                if tuple(words[len(words) - size + 1 :] + [word]) in seen:
+                    expected[hypothesis, word] = float("-inf")
+        block = NGramRepeatBlock(size, use_extension=False)
+        actual = block(tokens, scores, hypotheses, 1, step)
+        assert actual.tolist() == expected.tolist()
+        tokens[:, step + 1] = torch.randint(3, vocabulary, (hypotheses,), generator=generator)
+
+
+def test_no_repeat_ngram_size(tiny_checkpoint, toy_data, run_generate):
+    """Single words, as the output does not show the start symbols between the words of a pair."""
+
+    def repeated(*flags):
+        output = run_generate(
+            toy_data.bin, "--path", tiny_checkpoint, "--beam", 2, "--min-len", 9,
+            "--max-len-a", 0, "--max-len-b", 12, *flags,
+        ).output  # fmt: skip
+        texts = re.findall(r"^H-\d+\t\S+\t(.*)$", output, re.MULTILINE)
+        assert len(texts) == 13
+        return sum(len(text.split()) - len(set(text.split())) for text in texts)
+
+    assert repeated() > 0
+    assert repeated("--no-repeat-ngram-size", 1) == 0
+
+
+def test_unknown_words_are_copied_without_a_dictionary(tiny_checkpoint, toy_data, run_interactive):
+    output = run_interactive(
+        toy_data.bin, "--path", tiny_checkpoint, "--replace-unk", stdin="ba be\n"
+    ).output
+    assert re.search(r"^H-0\t", output, re.MULTILINE)
+
+
+def test_process_groups_end_with_the_training(monkeypatch, tmp_path):
+    """Left to the interpreter's end, gloo's threads sometimes abort it."""
+    from torch import distributed as dist
+
+    def join(cfg):
+        store = "file://{}".format(tmp_path / "store")
+        dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+        return 0
+
+    monkeypatch.setattr(distributed_utils, "distributed_init", join)
+    monkeypatch.setattr(distributed_utils, "get_global_group", lambda: None)
+    cfg = argparse.Namespace(
+        distributed_training=argparse.Namespace(device_id=0, distributed_rank=0),
+        common=argparse.Namespace(cpu=True, tpu=False),
+    )
+    during = []
+    distributed_utils.distributed_main(0, lambda cfg: during.append(dist.is_initialized()), cfg, {})
+    assert during == [True] and not dist.is_initialized()
