@@ -18,9 +18,10 @@ from fairseq_plugins.preparation.progress import progress_bar
 
 BLOCK = 1 << 18
 TIMEOUT = 60.0  # seconds without a byte until the connection is given up
-ATTEMPTS = 6  # in a row that bring no new byte
+ATTEMPTS = 6  # in a row that get no further
 LONGEST_PAUSE = 60.0
-PASSING = (408, 425, 429, 500, 502, 503, 504)  # statuses that another attempt may not meet
+PASSING = (408, 416, 425, 429, 500, 502, 503, 504)  # statuses that another attempt may not meet
+DIGITS = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
 
 
 class DownloadError(ConfigurationError):
@@ -28,15 +29,37 @@ class DownloadError(ConfigurationError):
 
 
 class _Interrupted(Exception):
-    """The transfer broke off and may be taken up again."""
+    """The transfer broke off and may be resumed."""
 
 
-def digest(path: Union[str, Path], algorithm: str) -> str:
-    """The checksum of a file, in hexadecimal."""
+def parse_checksum(checksum: str) -> Tuple[str, str]:
+    """The algorithm and the digits of a checksum such as `"md5:..."`.
+
+    Raises:
+        DownloadError: the algorithm is none of `DIGITS`, or the digits do not fit it.
+    """
+    algorithm, _, digits = checksum.partition(":")
+    if len(digits) != DIGITS.get(algorithm) or not re.fullmatch("[0-9a-fA-F]*", digits):
+        raise DownloadError(
+            f"checksum '{checksum}': give md5:<32 hexadecimal digits>, sha1:<40>, sha256:<64> or "
+            "sha512:<128>"
+        )
+    return algorithm, digits.lower()
+
+
+def digest(path: Union[str, Path], algorithm: str = "sha256") -> str:
+    """The checksum of a file, in hexadecimal.
+
+    Raises:
+        DownloadError: the file cannot be read.
+    """
     state = hashlib.new(algorithm)
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(BLOCK), b""):
-            state.update(block)
+    try:
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(BLOCK), b""):
+                state.update(block)
+    except OSError as error:
+        raise DownloadError(f"{path} cannot be read: {error.strerror}") from None
     return state.hexdigest()
 
 
@@ -46,23 +69,23 @@ def check(path: Union[str, Path], size: Optional[int], checksum: Optional[str]) 
     Args:
         path: the file.
         size: bytes, or None if any size will do.
-        checksum: `"md5:..."`, `"sha256:..."` or another name known to hashlib; None for no check.
+        checksum: as `parse_checksum` takes it; None for no check.
 
     Raises:
-        DownloadError: the file is missing or another one, or `checksum` is of no known kind.
+        DownloadError: the file is missing or another one, or the checksum is of no known kind.
     """
     path = Path(path)
-    algorithm, expected = _parse(checksum)
     if not path.is_file():
-        raise DownloadError("{} does not exist, or is not a file".format(path))
+        raise DownloadError(f"{path} does not exist, or is not a file")
     actual_size = path.stat().st_size
     if size is not None and actual_size != size:
-        raise DownloadError("{} has {:,} bytes instead of {:,}".format(path, actual_size, size))
-    if algorithm:
+        raise DownloadError(f"{path} has {actual_size:,} bytes instead of {size:,}")
+    if checksum is not None:
+        algorithm, expected = parse_checksum(checksum)
         actual = digest(path, algorithm)
         if actual != expected:
             raise DownloadError(
-                "{} has the {} checksum {} instead of {}".format(path, algorithm, actual, expected)
+                f"{path} has the {algorithm} checksum {actual} instead of {expected}"
             )
 
 
@@ -77,193 +100,182 @@ def fetch(
     """Download `url` to `destination`, unless the right file is there already.
 
     The bytes go to `destination.part`, which takes the final name only once size and checksum are
-    right. A broken transfer goes on where it stopped, in this run after growing pauses, and in the
+    right. A broken transfer resumes where it stopped: in this run after growing pauses, and in the
     next run if there is a checksum to tell whether both parts fit together.
 
     Args:
         url: http, https or file.
         destination: the file to write; its folder is made.
-        size: its bytes, or None if unknown.
+        size: its bytes, or None if unknown; never more are read.
         checksum: as in `check`.
-        attempts: how often in a row to try without getting any new byte.
+        attempts: how often in a row to try without getting any further.
         pause: seconds before the second attempt, doubled after each further failure.
 
     Returns:
         `destination`.
 
     Raises:
-        DownloadError: the file cannot be had, is not the one expected, or another process is
-            downloading it.
+        DownloadError: the file cannot be had or written, is not the one expected, or another
+            process is downloading it.
     """
     destination = Path(destination)
-    _parse(checksum)
+    if checksum is not None:
+        parse_checksum(checksum)
     if destination.exists():
         try:
             check(destination, size, checksum)
         except DownloadError as error:
             raise DownloadError(
-                "{}: remove it to download it again, or give the checksum it should have".format(
-                    error
-                )
+                f"{error}: remove it to download it again, or give the checksum it should have"
             ) from None
         return destination
 
     part = destination.with_name(destination.name + ".part")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        file = open(part, "ab")
-    except OSError as error:
-        raise DownloadError("cannot write {}: {}".format(part, error.strerror)) from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DownloadError("another process is downloading {}".format(part)) from None
-        if checksum is None:
-            file.truncate(0)
-        resumed = os.fstat(file.fileno()).st_size > 0
-        _transfer(url, file, size, attempts, pause)
-        try:
-            check(part, size, checksum)
-        except DownloadError:
-            if resumed:  # the beginning of an earlier run may be at fault
+        with open(part, "ab", buffering=0) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DownloadError(f"another process is downloading {part}") from None
+            if checksum is None:  # nothing could tell whether an earlier part fits
                 file.truncate(0)
-                _transfer(url, file, size, attempts, pause)
-        try:
-            check(part, size, checksum)
-        except DownloadError as error:
-            os.unlink(part)
-            raise DownloadError(
-                "what {} sends is not the file expected, and was removed: {}. If the publisher "
-                "changed it, give the checksum it has now".format(url, error)
-            ) from None
-        os.fsync(file.fileno())
-        os.replace(part, destination)
+            try:
+                _transfer(url, file, size, checksum, attempts, pause)
+            finally:
+                if not os.fstat(file.fileno()).st_size:
+                    part.unlink()
+            os.fsync(file.fileno())
+            os.replace(part, destination)
+    except OSError as error:
+        raise DownloadError(f"cannot write {part}: {error.strerror}: rerun to resume") from None
     return destination
 
 
-def _parse(checksum: Optional[str]) -> Tuple[str, str]:
-    if checksum is None:
-        return "", ""
-    algorithm, _, expected = checksum.partition(":")
-    known = algorithm in hashlib.algorithms_available
-    if not known or len(expected) != 2 * hashlib.new(algorithm).digest_size:
-        raise DownloadError(
-            "checksum '{}' is not of the form md5:<32 hexadecimal digits> or sha256:<64>".format(
-                checksum
-            )
-        )
-    return algorithm, expected.lower()
-
-
-def _transfer(url: str, file: BinaryIO, size: Optional[int], attempts: int, pause: float) -> None:
-    """Append what is missing to `file`, in as many connections as it takes."""
-    failures = 0
+def _transfer(
+    url: str,
+    file: BinaryIO,
+    size: Optional[int],
+    checksum: Optional[str],
+    attempts: int,
+    pause: float,
+) -> None:
+    """Append what is missing to `file` until it is whole, in as many connections as it takes."""
+    part = Path(file.name)
+    furthest, failures = part.stat().st_size, 0
+    earlier = furthest > 0  # the beginning of an earlier run may be of another file
     with progress_bar(
-        description=Path(file.name).stem,
-        total=size,
-        unit="B",
-        unit_scale=True,
-        unit_divisor=1024,
+        description=part.stem, total=size, unit="B", unit_scale=True, unit_divisor=1024
     ) as bar:
         while True:
-            before = os.fstat(file.fileno()).st_size
             try:
-                _one_connection(url, file, size, bar)
-                return
+                whole = _one_connection(url, file, size, bar)
+                try:
+                    check(part, size, checksum)
+                    return
+                except DownloadError as error:
+                    if not whole:  # the server did not tell its size: perhaps it was cut
+                        raise _Interrupted("connection lost, or another file") from None
+                    file.truncate(0)
+                    if not earlier:
+                        raise DownloadError(
+                            f"what {url} sends is not the file expected, and was removed: {error}. "
+                            "If the publisher changed it, give the checksum it has now"
+                        ) from None
+                    earlier, furthest = False, 0
             except _Interrupted as error:
-                now = os.fstat(file.fileno()).st_size
-                failures = 1 if now > before else failures + 1
+                here = part.stat().st_size
+                failures = 1 if here > furthest else failures + 1
+                furthest = max(furthest, here)
                 if failures >= attempts:
                     raise DownloadError(
-                        "{} cannot be downloaded: {} ({} attempts). {:,} bytes are kept: run the "
-                        "same command again to go on, or download it another way and give the "
-                        "file".format(url, error, failures, now)
+                        f"{url} cannot be downloaded: {error} ({failures} attempts). {here:,} "
+                        "bytes are kept: rerun to resume, or download it another way and give the "
+                        "file"
                     ) from None
                 wait = min(LONGEST_PAUSE, pause * 2 ** (failures - 1))
                 bar.clear()
-                print(
-                    "{} after {:,} bytes: trying again in {:g} s".format(error, now, wait),
-                    file=sys.stderr,
-                )
+                print(f"{error} after {here:,} bytes: retrying in {wait:g} s", file=sys.stderr)
                 time.sleep(wait)
 
 
-def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> None:
+def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> bool:
     """Request what is missing and append what comes.
+
+    Returns:
+        Whether the server's file is here as a whole; False if its size is unknown.
 
     Raises:
         _Interrupted: less came than was announced, or no connection.
-        DownloadError: the server refuses, or the disk is full.
+        DownloadError: the server refuses, or has another file.
     """
-    start = os.fstat(file.fileno()).st_size
-    if size is not None and start >= size:
-        if start == size:
-            return
+    here = os.fstat(file.fileno()).st_size
+    if here == size:
+        return True
+    if size is not None and here > size:
         file.truncate(0)
-        start = 0
+        here = 0
     headers = {"User-Agent": "fairseq-plugins", "Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = "bytes={}-".format(start)
+    if here:
+        headers["Range"] = f"bytes={here}-"
     try:
-        response = urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=TIMEOUT
-        )
+        request = urllib.request.Request(url, headers=headers)
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and start:  # nothing after what is here: the checksum will tell
-            total = (error.headers.get("Content-Range") or "").rpartition("/")[2]
-            if total != str(start):
+        if error.code == 416 and here:  # the server's file ends here, or before
+            total = _number((error.headers.get("Content-Range") or "").rpartition("/")[2])
+            if total == here:
+                return True
+            if size is None and (total is None or total < here):
                 file.truncate(0)
-                raise _Interrupted("the file here is longer than the server's") from None
-            return
-        reason = "the server answers {} {}".format(error.code, error.reason)
+        reason = f"the server answers {error.code} {error.reason}"
         if error.code in PASSING:
             raise _Interrupted(reason) from None
         raise DownloadError(
-            "{} cannot be downloaded: {}. Download it another way and give the file".format(
-                url, reason
-            )
+            f"{url} cannot be downloaded: {reason}. Download it another way and give the file"
         ) from None
-    except urllib.error.URLError as error:
-        reason = "no connection ({})".format(error.reason)
-        if isinstance(error.reason, (FileNotFoundError, ssl.SSLCertVerificationError)):
-            raise DownloadError("{} cannot be downloaded: {}".format(url, reason)) from None
-        raise _Interrupted(reason) from None
+    except (ValueError, http.client.InvalidURL) as error:
+        raise DownloadError(f"'{url}' is not a URL: {error}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise _Interrupted("no connection ({})".format(error or type(error).__name__)) from None
-    except ValueError as error:
-        raise DownloadError("'{}' is not a URL: {}".format(url, error)) from None
+        cause = getattr(error, "reason", error)
+        reason = f"no connection ({str(cause) or type(cause).__name__})"
+        if isinstance(cause, (FileNotFoundError, ssl.SSLCertVerificationError)):
+            raise DownloadError(f"{url} cannot be downloaded: {reason}") from None
+        raise _Interrupted(reason) from None
 
     with response:
-        if start and not _continues(response, start):
-            file.truncate(0)  # the server sends everything again
-            start = 0
-        length = response.headers.get("Content-Length")
-        end = start + int(length) if length is not None else None
-        bar.total = size or end
-        bar.n = bar.initial = start
+        length = _number(response.headers.get("Content-Length"))
+        resumes = re.match(rf"bytes {here}-[0-9]+/(.*)", response.headers.get("Content-Range", ""))
+        if response.getcode() != 206 or not resumes:
+            here = 0  # the server sends everything again
+        total = _number(resumes.group(1)) if here and resumes else None
+        if total is None:
+            total = size if length is None else here + length
+        if size not in (None, total):
+            raise DownloadError(
+                f"{url} is not the file expected: the server's has {total:,} bytes instead of "
+                f"{size:,}. If the publisher changed it, give the checksum it has now"
+            )
+        file.truncate(here)
+        bar.total, bar.n, bar.initial = total, here, here
         bar.refresh()
-        while True:
+        while total is None or here < total:
             try:
-                block = response.read(BLOCK)
+                block = response.read(BLOCK if total is None else min(BLOCK, total - here))
             except (OSError, http.client.HTTPException) as error:
-                raise _Interrupted("connection lost ({})".format(error)) from None
+                raise _Interrupted(f"connection lost ({error})") from None
             if not block:
                 break
-            try:
-                file.write(block)
-                file.flush()
-            except OSError as error:
-                raise DownloadError(
-                    "cannot write {}: {}".format(file.name, error.strerror)
-                ) from None
+            here += len(block)
             bar.update(len(block))
-    if end is not None and os.fstat(file.fileno()).st_size < end:
+            while block:  # an almost full disk takes a part of it
+                block = block[file.write(block) :]
+    if total is not None and here < total:
         raise _Interrupted("connection lost")
+    return total is not None
 
 
-def _continues(response: Any, start: int) -> bool:
-    """Whether the server sends the bytes from `start` on."""
-    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
-    return found is not None and int(found.group(1)) == start and response.status == 206
+def _number(text: Optional[str]) -> Optional[int]:
+    """A header's whole number; None where it is missing or malformed."""
+    return int(text) if text and re.fullmatch("[0-9]{1,18}", text) else None

@@ -1,78 +1,97 @@
-"""Text files: read as UTF-8 with line feeds alone ending lines, and written whole or not at all."""
+"""Text files: UTF-8, lines ended by line feeds alone, written whole or not at all."""
 
 import contextlib
 import os
 from pathlib import Path
-from typing import IO, Iterable, Iterator, Tuple, Union
+from typing import IO, Callable, Iterable, Iterator, Optional, Tuple, TypeVar, Union
 
 from fairseq_plugins.errors import ConfigurationError
 
+AnyPath = Union[str, Path]
+T = TypeVar("T")
 
-def read_lines(path: Union[str, Path]) -> Iterator[str]:
-    """The lines of a text file without their line feeds.
+LONGEST_LINE = 1 << 24  # bytes of a line in a user's file; a longer one is never in memory
+BLOCK = 1 << 20
+
+
+def raw_lines(file: IO[bytes]) -> Iterator[Optional[bytes]]:
+    """The lines of an open binary file without line feeds; None for one over `LONGEST_LINE`."""
+    while True:
+        line = file.readline(LONGEST_LINE + 1)
+        if not line:
+            return
+        if line.endswith(b"\n") or len(line) <= LONGEST_LINE:
+            yield line.rstrip(b"\n")
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(BLOCK)
+        yield None
+
+
+def read_lines(path: AnyPath) -> Iterator[str]:
+    """The lines of a file that preparation wrote, or of any other with lines that fit in memory.
 
     Nothing but a line feed ends a line: other characters that some tools take for line ends would
     let the two sides of a corpus drift apart.
 
     Raises:
-        ConfigurationError: no such file, or a byte that is not UTF-8.
+        ConfigurationError: the file cannot be read, or a byte is not UTF-8.
     """
-    try:
-        file = open(path, "rb")
-    except OSError as error:
-        raise ConfigurationError("{} cannot be read: {}".format(path, error.strerror)) from None
-    with file:
+    with open_to_read(path) as file:
         yield from decode_lines(file, str(path))
+
+
+def read_input(path: AnyPath) -> Iterator[Optional[str]]:
+    """The same for a user's file; None for a line over `LONGEST_LINE`."""
+    with open_to_read(path) as file:
+        for number, line in enumerate(raw_lines(file), 1):
+            yield None if line is None else decode(line, str(path), number)
 
 
 def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     """The lines of an open binary file; `name` is what errors call it."""
     for number, line in enumerate(file, 1):
-        try:
-            yield line.rstrip(b"\n").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(
-                "{}, line {}: byte 0x{:02x} at column {} is not UTF-8: convert the text, for "
-                "example with iconv -f latin1 -t utf-8".format(
-                    name, number, line[error.start], error.start + 1
-                )
-            ) from None
+        yield decode(line.rstrip(b"\n"), name, number)
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[Tuple[str, str]]:
-    """The lines of two files side by side.
+    """The lines of two files side by side, as `read_lines` reads them.
 
     Raises:
-        ConfigurationError: one has more lines than the other.
+        ConfigurationError: one file has more lines than the other.
     """
-    yield from zip(read_lines(source), read_lines(target))
-    counts = count_lines(source), count_lines(target)
-    if counts[0] != counts[1]:
-        raise ConfigurationError(
-            "{} has {:,} lines and {} has {:,}: they must be aligned by line".format(
-                source, counts[0], target, counts[1]
-            )
-        )
+    return _side_by_side(source, target, read_lines)
 
 
-def count_lines(path: Union[str, Path]) -> int:
-    """How many lines `read_lines` gives."""
-    with open(path, "rb") as file:
-        return sum(1 for _ in file)
+def read_input_pairs(source: Path, target: Path) -> Iterator[Tuple[Optional[str], Optional[str]]]:
+    """The lines of two files side by side, as `read_input` reads them."""
+    return _side_by_side(source, target, read_input)
+
+
+def count_lines(path: AnyPath) -> int:
+    """How many lines the readers above give."""
+    count, last = 0, b"\n"
+    with open_to_read(path) as file:
+        for block in iter(lambda: file.read(BLOCK), b""):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
 
 
 @contextlib.contextmanager
-def written_whole(path: Union[str, Path]) -> Iterator[IO[str]]:
-    """A text file to write to, which takes its name only when the block ends without an error."""
+def written_whole(path: AnyPath) -> Iterator[IO[str]]:
+    """A text file that takes its name when the block ends without an error, and is on the disk."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     with open(part, "w", encoding="utf-8", newline="\n") as file:
         yield file
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(part, path)
 
 
-def write_lines(path: Union[str, Path], lines: Iterable[str]) -> int:
+def write_lines(path: AnyPath, lines: Iterable[str]) -> int:
     """Write one line each; returns how many."""
     count = 0
     with written_whole(path) as file:
@@ -80,3 +99,34 @@ def write_lines(path: Union[str, Path], lines: Iterable[str]) -> int:
             file.write(line + "\n")
             count += 1
     return count
+
+
+def open_to_read(path: AnyPath) -> IO[bytes]:
+    """An open binary file, or a ConfigurationError."""
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def decode(line: bytes, name: str, number: int) -> str:
+    """The text of a line; `name` and `number` are what errors call it."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"{name}, line {number}: byte 0x{line[error.start]:02x} at column {error.start + 1} is "
+            "not UTF-8: convert the text, for example with iconv -f latin1 -t utf-8"
+        ) from None
+
+
+def _side_by_side(
+    source: Path, target: Path, read: Callable[[AnyPath], Iterator[T]]
+) -> Iterator[Tuple[T, T]]:
+    yield from zip(read(source), read(target))
+    counts = count_lines(source), count_lines(target)
+    if counts[0] != counts[1]:
+        raise ConfigurationError(
+            f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}: they must be "
+            "aligned by line"
+        )

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Dict, Iterator, List
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import decode_lines, write_lines
+from fairseq_plugins.preparation.archives import open_archive
+from fairseq_plugins.preparation.files import LONGEST_LINE, decode, raw_lines, write_lines
 
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 SIZE = 19982877
@@ -56,22 +57,19 @@ def extract(archive: Path, folder: Path) -> Dict[str, int]:
         ConfigurationError: the archive cannot be read, lacks a file, or its sides differ in length.
     """
     counts: Dict[str, int] = {}
-    try:
-        with tarfile.open(str(archive)) as tar:
-            names = {Path(member.name).name: member for member in tar if member.isfile()}
-            for language in LANGUAGES:
-                files = ["train.tags.de-en.{}".format(language)]
-                lines = train_lines(_lines(tar, names, files[0], archive))
-                _count(counts, "train", write_lines(folder / ("train." + language), lines), files)
-                tests: List[str] = []
-                for name in TEST_FILES:
-                    file = "{}.de-en.{}.xml".format(name, language)
-                    found = list(segments(_lines(tar, names, file, archive)))
-                    _count(counts, name, len(found), [file])
-                    tests += found
-                counts["test"] = write_lines(folder / ("test." + language), tests)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise ConfigurationError("{} cannot be unpacked: {}".format(archive, error)) from None
+    with open_archive(archive) as tar:
+        names = {Path(member.name).name: member for member in tar if member.isfile()}
+        for language in LANGUAGES:
+            files = ["train.tags.de-en.{}".format(language)]
+            lines = train_lines(_lines(tar, names, files[0], archive))
+            _count(counts, "train", write_lines(folder / ("train." + language), lines), files)
+            tests: List[str] = []
+            for name in TEST_FILES:
+                file = "{}.de-en.{}.xml".format(name, language)
+                found = list(segments(_lines(tar, names, file, archive)))
+                _count(counts, name, len(found), [file])
+                tests += found
+            counts["test"] = write_lines(folder / ("test." + language), tests)
     return {split: counts[split] for split in ("train", "test")}
 
 
@@ -84,8 +82,14 @@ def _lines(
         )
     file = tar.extractfile(names[name])
     assert file is not None
+    where = "{} in {}".format(name, archive)
     with file:
-        yield from decode_lines(file, "{} in {}".format(name, archive))
+        for number, line in enumerate(raw_lines(file), 1):
+            if line is None:
+                raise ConfigurationError(
+                    f"{where}, line {number} is longer than {LONGEST_LINE:,} bytes"
+                )
+            yield decode(line, where, number)
 
 
 def _count(counts: Dict[str, int], name: str, count: int, files: List[str]) -> None:

@@ -1,5 +1,5 @@
-"""A folder built step by step: a killed run goes on at the step it was in, and the folder gets its
-name only when all is done.
+"""A folder built step by step: rerunning resumes at the step that was not finished, and the folder
+gets its name when all is done.
 """
 
 import fcntl
@@ -14,11 +14,14 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import written_whole
 from fairseq_plugins.preparation.processing import FILE
 
+LOCK = "lock"
+
 
 class Preparation:
     """A folder in the making, `destination` with ".part" at its end.
 
-    As a context manager it lets go of the folder at the end, for another run to go on.
+    As a context manager it releases the folder at the end, for another run to resume, and tells an
+    error of the system, such as a full disk, in one line.
 
     Args:
         destination: the folder that will be there in the end.
@@ -26,50 +29,74 @@ class Preparation:
         keep: names in the folder that do not depend on the settings, such as downloads.
 
     Raises:
-        ConfigurationError: `destination` is something else, or was made with other settings, or
-            another process is making it.
+        ConfigurationError: `destination` is something else, cannot be written, or was made with
+            other settings, or another process is making it.
     """
 
     def __init__(self, destination: Path, settings: Dict[str, Any], keep: Sequence[str] = ()):
-        self.destination = Path(destination)
-        self.folder = self.destination.with_name(self.destination.name + ".part")
+        self.destination = Path(os.path.abspath(destination))
         self.settings = json.loads(json.dumps(settings))
         self.results: Dict[str, Any] = {}
         self._lock: Optional[IO[str]] = None
         self.finished = self._is_finished()
         if self.finished:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = open(self.folder / "lock", "w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if self.destination in (Path.cwd(), Path("/")):
             raise ConfigurationError(
-                "another process is preparing {}".format(self.folder)
-            ) from None
+                f"DIR {destination}: name a folder to be made, such as data/corpus"
+            )
+        self.folder = self.destination.with_name(self.destination.name + ".part")
+        try:
+            self._open(keep)
+        except BlockingIOError:
+            raise ConfigurationError(f"another process is preparing {self.folder}") from None
+        except OSError as error:
+            raise ConfigurationError(f"{self.folder} cannot be written: {error.strerror}") from None
+
+    def _open(self, keep: Sequence[str]) -> None:
+        """Make or resume the folder; of other settings nothing is kept but `keep`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        ours = any((self.folder / name).exists() for name in (LOCK, FILE))
+        if not ours and any(self.folder.iterdir()):
+            raise ConfigurationError(
+                f"{self.folder} exists and was not made by this command: rename it, or choose "
+                "another folder"
+            )
+        self._lock = open(self.folder / LOCK, "w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         stored = _read(self.folder / FILE)
         if stored.get("settings") == self.settings:
             self.results = stored["results"]
-        else:
-            self._clear(keep)
+            return
+        for path in self.folder.iterdir():
+            if path.name not in keep and path.name != LOCK:
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
     def __enter__(self) -> "Preparation":
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if self._lock is not None:
             self._lock.close()
+        if isinstance(error, OSError):
+            raise ConfigurationError(
+                f"{error.filename or self.folder}: {error.strerror or error}. Finished steps are "
+                "kept: rerun to resume"
+            ) from None
 
     def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Do `function(*args)` unless an earlier run has done it.
 
         Args:
-            name: what the step is called; told to the user.
-            function: writes into the folder, each file whole or not at all; may run again. Returns
-                what is to be remembered of it, as JSON can hold it.
+            name: what the step is called; shown to the user.
+            function: writes into the folder, each file whole or not at all; may run again. Its
+                result, which JSON must be able to hold, is remembered.
         """
         if name not in self.results:
-            print("{} ...".format(name), file=sys.stderr, flush=True)
+            print(f"{name} ...", file=sys.stderr, flush=True)
             self.results[name] = json.loads(json.dumps(function(*args)))
             self._save()
         return self.results[name]
@@ -79,7 +106,7 @@ class Preparation:
         for name in leave_out:
             shutil.rmtree(self.folder / name, ignore_errors=True)
         self._save()
-        (self.folder / "lock").unlink()
+        (self.folder / LOCK).unlink()
         os.replace(self.folder, self.destination)
         self.finished = True
 
@@ -89,24 +116,19 @@ class Preparation:
         if self.destination.is_dir() and not any(self.destination.iterdir()):
             return False
         stored = _read(self.destination / FILE)
-        if "settings" not in stored:
+        if not stored:
             raise ConfigurationError(
-                "{} exists and was not made by this script: choose another folder".format(
-                    self.destination
-                )
+                f"{self.destination} exists and was not made by this command (it has no sound "
+                f"{FILE}): choose another folder"
             )
         self.results = stored["results"]
         for name in sorted(set(stored["settings"]) | set(self.settings)):
             before, now = stored["settings"].get(name), self.settings.get(name)
             if before != now:
                 raise ConfigurationError(
-                    "{} was prepared with other settings ({} was {}, not {}): choose another "
-                    "folder, or remove it".format(
-                        self.destination,
-                        name.replace("_", " "),
-                        json.dumps(before),
-                        json.dumps(now),
-                    )
+                    f"{self.destination} was prepared with other settings "
+                    f"({name.replace('_', ' ')} was {json.dumps(before)}, not {json.dumps(now)}): "
+                    "choose another folder, or remove it"
                 )
         return True
 
@@ -115,20 +137,11 @@ class Preparation:
             json.dump({"settings": self.settings, "results": self.results}, file, indent=2)
             file.write("\n")
 
-    def _clear(self, keep: Sequence[str]) -> None:
-        for path in self.folder.iterdir():
-            if path.name in keep or path.name == "lock":
-                continue
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-
 
 def _read(path: Path) -> Dict[str, Any]:
+    """What `_save` wrote; nothing if it is missing or, after a power cut, damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {name: dict(stored[name]) for name in ("settings", "results")}
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
-    except (OSError, ValueError) as error:
-        raise ConfigurationError("{} cannot be read: {}".format(path, error)) from None

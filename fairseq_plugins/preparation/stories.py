@@ -6,12 +6,12 @@ highlights, each under a line that says `@highlight`. Its name is the SHA-1 of t
 
 import hashlib
 import re
-import tarfile
-import zlib
 from pathlib import Path
-from typing import Iterable, Iterator, List, NamedTuple, Tuple, Union
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.archives import open_archive
+from fairseq_plugins.preparation.files import LONGEST_LINE, read_input
 
 MARK = "@highlight"
 ENDS = (".", "!", "?", "...", "\u2026", "'", "`", '"', "\u2019", "\u201d", ")")
@@ -42,20 +42,23 @@ class Story(NamedTuple):
 
 
 def parse_story(
-    name: str, content: bytes, add_full_stops: bool = True, drop_prefix: bool = False
+    name: str, content: Optional[bytes], add_full_stops: bool = True, drop_prefix: bool = False
 ) -> Story:
     """Split a `.story` file into article and highlights.
 
     Args:
         name: the story's id, kept as it is.
-        content: the file.
+        content: the file; None for one that is too long.
         add_full_stops: end every paragraph and highlight with a full stop that ends with neither
             punctuation nor a quotation mark.
         drop_prefix: leave out the agency's name and the byline before the article.
 
     Returns:
-        The story; one that is not UTF-8, or has no article or no highlights, has a `problem`.
+        The story; one that is too long or not UTF-8, or has no article or no highlights, has a
+        `problem`.
     """
+    if content is None:
+        return Story(name, [], [], f"more than {LONGEST_LINE:,} bytes")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -105,39 +108,31 @@ def _without_prefix(article: List[str]) -> List[str]:
     return article
 
 
-def read_story_files(archives: Iterable[Union[str, Path]]) -> Iterator[Tuple[str, bytes]]:
+def read_story_files(
+    archives: Iterable[Union[str, Path]],
+) -> Iterator[Tuple[str, Optional[bytes]]]:
     """Ids and contents of the `.story` files of tar archives, read from front to back.
 
-    One story is in memory at a time.
+    One story is in memory at a time; one over `LONGEST_LINE` is None.
 
     Raises:
-        ConfigurationError: an archive is missing, broken, or holds no story.
+        ConfigurationError: an archive is missing, damaged, or holds no story.
     """
     for path in archives:
         found = 0
-        try:
-            with tarfile.open(str(path), "r|*") as archive:
-                for member in archive:
-                    # or tarfile keeps an entry for each of the 300,000 files
-                    archive.members = []  # type: ignore[attr-defined]
-                    if not member.isfile() or not member.name.endswith(".story"):
-                        continue
-                    file = archive.extractfile(member)
-                    assert file is not None  # a file, as was asked above
-                    found += 1
-                    yield member.name.rpartition("/")[2][: -len(".story")], file.read()
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise ConfigurationError(
-                "cannot read the stories in {}: {}".format(path, reason)
-            ) from None
-        except (tarfile.TarError, EOFError, zlib.error) as error:
-            raise ConfigurationError(
-                "{} is no whole tar archive (after {:,} stories: {}): copy or download it "
-                "again".format(path, found, error)
-            ) from None
+        with open_archive(path, "r|*") as archive:
+            for member in archive:
+                # or tarfile keeps an entry for each of the 300,000 files
+                archive.members = []  # type: ignore[attr-defined]
+                if not member.isfile() or not member.name.endswith(".story"):
+                    continue
+                file = archive.extractfile(member)
+                assert file is not None  # a file, as was asked above
+                found += 1
+                name = member.name.rpartition("/")[2][: -len(".story")]
+                yield name, file.read() if member.size <= LONGEST_LINE else None
         if not found:
-            raise ConfigurationError("{} holds no file named *.story".format(path))
+            raise ConfigurationError(f"{path} holds no file named *.story")
 
 
 def read_stories(
@@ -154,13 +149,9 @@ def read_ids(path: Union[str, Path]) -> List[str]:
     Raises:
         ConfigurationError: the file is missing, empty, or a line is no id.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError("cannot read {}: {}".format(path, error)) from None
     ids = []
-    for number, line in enumerate(lines, 1):
-        line = line.strip()
+    for number, line in enumerate(read_input(path), 1):
+        line = (line or "").strip()
         if not line:
             continue
         if "://" in line:
@@ -169,7 +160,7 @@ def read_ids(path: Union[str, Path]) -> List[str]:
             line = line[: -len(".story")]
         if not line or " " in line:
             raise ConfigurationError(
-                "{}, line {}: '{}' is neither a story's id nor its URL".format(path, number, line)
+                f"{path}, line {number}: '{line}' is neither a story's id nor its URL"
             )
         ids.append(line)
     if not ids:

@@ -16,8 +16,11 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.files import (
+    LONGEST_LINE,
     count_lines,
-    read_lines,
+    open_to_read,
+    raw_lines,
+    read_input_pairs,
     read_pairs,
     write_lines,
     written_whole,
@@ -33,7 +36,7 @@ from fairseq_plugins.preparation.sentences import (
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.stories import parse_story, read_story_files
 from fairseq_plugins.preparation.subwords import SentencePiece
-from fairseq_plugins.preparation.workers import default_workers, map_lines
+from fairseq_plugins.preparation.workers import add_workers_option, check_workers, map_lines
 
 SPLITS = ("train", "valid", "test")
 RAW = "text/raw"
@@ -41,11 +44,16 @@ PIECES = "text/pieces"
 SAMPLE = "work/sentencepiece.txt"
 LEFT_OUT = "left_out.txt"
 NAMES_SHOWN = 10
+LONGEST_PROBLEM = 300  # characters
+TOO_LONG = f"a line of more than {LONGEST_LINE:,} bytes"
 LONGEST_SAMPLE_LINE = 1000  # characters; SentencePiece skips lines of more than 4,192 bytes
 
 
 class Item(NamedTuple):
-    """A document as it was read: `content` is bytes of a story, a JSON line, or two lines."""
+    """A document as it was read: `content` is bytes of a story or of a JSON line, or two lines.
+
+    None stands for what is too long.
+    """
 
     split: str
     name: str
@@ -95,23 +103,43 @@ class JsonReader:
 
     def __call__(self, item: Item) -> Document:
         try:
-            entry = json.loads(item.content)
+            source, target = map(self._sentences, self._entry(item.content))
+        except ValueError as problem:
+            return Document(item.split, item.name, "", "", str(problem))
+        return _document(item, " ".join(source), target, self.split)
+
+    def _entry(self, line: Optional[bytes]) -> List[Any]:
+        """The two fields, or a ValueError that says why there are none."""
+        if line is None:
+            raise ValueError(TOO_LONG)
+        try:
+            entry = json.loads(line.decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"byte {error.start} is not UTF-8") from None
+        except RecursionError:
+            raise ValueError("no JSON: brackets are nested too deeply") from None
         except ValueError as error:
-            return Document(item.split, item.name, "", "", "no JSON: {}".format(error))
+            raise ValueError(f"no JSON: {error}") from None
         if not isinstance(entry, dict):
-            return Document(item.split, item.name, "", "", "no JSON object")
+            raise ValueError("no JSON object")
         for field in self.fields:
             if field not in entry:
-                raise ConfigurationError(
-                    "{} has no field '{}' but {}: name the two to use with --fields".format(
-                        item.name, field, ", ".join(sorted(entry))
-                    )
-                )
-        source, target = (_sentences_of(entry[field]) for field in self.fields)
-        if source is None or target is None:
-            problem = "a field is neither text nor a list of texts"
-            return Document(item.split, item.name, "", "", problem)
-        return _document(item, " ".join(source), target, self.split)
+                names = ", ".join(sorted(entry))
+                raise ValueError(f"no field '{field}': choose two with --fields: {names}")
+        return [entry[field] for field in self.fields]
+
+    @staticmethod
+    def _sentences(value: Any) -> List[str]:
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("a field is neither text nor a list of texts")
+        try:
+            "".join(texts).encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError("not UTF-8: half of a surrogate pair") from None
+        if isinstance(value, str):
+            return texts
+        return [text.replace("<S>", " ").replace("</S>", " ") for text in texts]
 
 
 class PairReader:
@@ -122,15 +150,9 @@ class PairReader:
 
     def __call__(self, item: Item) -> Document:
         source, target = item.content
+        if source is None or target is None:
+            return Document(item.split, item.name, "", "", TOO_LONG)
         return _document(item, source, [target], self.split)
-
-
-def _sentences_of(value: Any) -> Optional[List[str]]:
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        return None
-    return [text.replace("<S>", " ").replace("</S>", " ") for text in value]
 
 
 def _document(item: Item, source: str, target: Sequence[str], split: bool) -> Document:
@@ -172,15 +194,16 @@ def story_items(archives: Sequence[Path], wanted: Dict[str, str]) -> Iterator[It
 
 def json_items(split: str, path: Path) -> Iterator[Item]:
     """The lines of a JSONL file."""
-    for number, line in enumerate(read_lines(path), 1):
-        if line.strip():
-            yield Item(split, "{}:{}".format(path.name, number), line)
+    with open_to_read(path) as file:
+        for number, line in enumerate(raw_lines(file), 1):
+            if line is None or line.strip():
+                yield Item(split, "{}:{}".format(path.name, number), line)
 
 
 def pair_items(split: str, prefix: Path) -> Iterator[Item]:
     """The lines of `PREFIX.source` and `PREFIX.target`."""
     sides = (prefix.with_name(prefix.name + side) for side in (".source", ".target"))
-    for number, pair in enumerate(read_pairs(*sides), 1):
+    for number, pair in enumerate(read_input_pairs(*sides), 1):
         yield Item(split, "{}:{}".format(prefix.name, number), pair)
 
 
@@ -221,14 +244,14 @@ def write_documents(
             for split in splits
         }
         report = stack.enter_context(written_whole(folder / LEFT_OUT))
-        entries: Any = items  # map_lines does not mind what it maps
-        documents: Iterator[Any] = map_lines(read, entries, workers, "documents read", total)
+        documents = map_lines(read, items, workers, "documents read", total)
         for document in documents:
             if document.problem:
-                reason = document.problem.partition(":")[0]
+                problem = _in_one_line(document.problem)
+                reason = problem.partition(":")[0]
                 reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
                 left_out[reason] = left_out.get(reason, 0) + 1
-                line = "{}\t{}\t{}".format(document.split, document.name, document.problem)
+                line = "{}\t{}\t{}".format(document.split, document.name, problem)
                 report.write(line + "\n")
                 if len(named) < NAMES_SHOWN:
                     named.append(line.replace("\t", "  "))
@@ -241,11 +264,16 @@ def write_documents(
     for split, count in counts.items():
         if not count:
             raise ConfigurationError(
-                "no document of {} can be used{}".format(
-                    split, ": see {}".format(folder / LEFT_OUT) if left_out else ""
-                )
+                f"no document of {split} can be used"
+                + (f": {named[0]}; all are in {folder / LEFT_OUT}" if named else "")
             )
     return {"documents": counts, "left_out": left_out, "named": named}
+
+
+def _in_one_line(problem: str) -> str:
+    """A problem that may quote the text, fit for a file of one line each."""
+    text = " ".join(problem.split())[:LONGEST_PROBLEM]
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def check_documents(
@@ -338,11 +366,9 @@ def cut(
     )
     with contextlib.ExitStack() as stack:
         out = [stack.enter_context(written_whole(folder / PIECES / path.name)) for path in raw]
-        cutter: Any = PieceCutter(model, max_source)
-        pairs: Any = read_pairs(*raw)
-        results: Iterator[Any] = map_lines(
-            cutter, pairs, workers, "pieces of " + split, count_lines(raw[0])
-        )
+        cutter = PieceCutter(model, max_source)
+        total = count_lines(raw[0])
+        results = map_lines(cutter, read_pairs(*raw), workers, "pieces of " + split, total)
         for source, target, cut_off in results:
             lengths = source.count(" ") + 1, target.count(" ") + 1
             numbers["documents"] += 1
@@ -487,18 +513,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="one dictionary a side; the default is one for both",
     )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=default_workers(),
-        metavar="N",
-        help="processes (%(default)s)",
-    )
+    add_workers_option(parser)
 
 
 def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
     """What these options add to the settings of a preparation."""
-    for name in ("vocab_size", "sentencepiece_documents", "max_source", "workers"):
+    check_workers(args.workers)
+    for name in ("vocab_size", "sentencepiece_documents", "max_source"):
         value = getattr(args, name)
         least = 2 if name == "max_source" else 1  # a piece and the end symbol
         if value is not None and value < least:

@@ -3,14 +3,18 @@
 import argparse
 import collections
 import contextlib
+import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.download import digest
 from fairseq_plugins.preparation.files import (
+    LONGEST_LINE,
     count_lines,
+    read_input_pairs,
     read_lines,
     read_pairs,
     write_lines,
@@ -21,7 +25,7 @@ from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import translation_report
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.subwords import KINDS
-from fairseq_plugins.preparation.workers import default_workers, map_lines
+from fairseq_plugins.preparation.workers import add_workers_option, check_workers, map_lines
 
 # in the folder that is prepared
 RAW = "text/raw"
@@ -32,8 +36,69 @@ ALL_RAW = "work/raw"
 ALL_TOKENISED = "work/tokenised"
 
 
+def find_files(
+    prefixes: Dict[str, Sequence[str]], languages: Sequence[str]
+) -> Dict[str, List[str]]:
+    """The checksums of the files that prefixes stand for, by split and language.
+
+    Raises:
+        ConfigurationError: a file is missing.
+    """
+    found = {}
+    for split, names in prefixes.items():
+        for language in languages:
+            paths = [Path(f"{name}.{language}") for name in names]
+            for path in paths:
+                if not path.is_file():
+                    raise ConfigurationError(
+                        "{} does not exist: --{} PREFIX stands for PREFIX.{} and PREFIX.{}".format(
+                            path, split, *languages
+                        )
+                    )
+            found[f"{split}.{language}"] = [digest(path) for path in paths]
+    return found
+
+
+def read_text(
+    prefixes: Dict[str, Sequence[str]], languages: Sequence[str], folder: Path
+) -> Dict[str, int]:
+    """Join the files of each split into the folder's `ALL_RAW`, pair by pair.
+
+    Returns:
+        How many training pairs were left out, for each reason.
+
+    Raises:
+        ConfigurationError: two sides are not aligned, a line is not UTF-8, or a held-out line is
+            too long.
+    """
+    left_out: Dict[str, int] = collections.Counter()
+    for split, names in prefixes.items():
+        with contextlib.ExitStack() as stack:
+            out = [
+                stack.enter_context(written_whole(folder / ALL_RAW / f"{split}.{language}"))
+                for language in languages
+            ]
+            for name in names:
+                sides = [Path(f"{name}.{language}") for language in languages]
+                for number, pair in enumerate(read_input_pairs(*sides), 1):
+                    if None in pair:
+                        if split != "train":  # they stay whole, or scores would not compare
+                            raise ConfigurationError(
+                                f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: "
+                                "such lines are left out of train alone; shorten or remove it"
+                            )
+                        left_out[f"a line of more than {LONGEST_LINE:,} bytes"] += 1
+                        continue
+                    for file, line in zip(out, pair):
+                        file.write(f"{line}\n")
+    return left_out
+
+
 def prepare(
-    preparation: Preparation, workers: int, expected_pairs: Optional[Dict[str, int]] = None
+    preparation: Preparation,
+    workers: int,
+    left_out: Optional[Dict[str, int]] = None,
+    expected_pairs: Optional[Dict[str, int]] = None,
 ) -> str:
     """Tokenise, clean, hold out, cut into subwords, binarise, report.
 
@@ -44,6 +109,7 @@ def prepare(
         preparation: its settings are those of `Processing` and `Limits`, and `vocab_size`,
             `joined_dictionary`, and `valid_every` (every how many pairs one is held out, or None).
         workers: processes.
+        left_out: training pairs that reading has left out, for each reason.
         expected_pairs: for each split, how many pairs there must be in the end.
 
     Returns:
@@ -69,7 +135,9 @@ def prepare(
                 processing,
                 workers,
             )
-    cleaned = preparation.step("clean and split", clean, folder, languages, settings)
+    cleaned = preparation.step(
+        "clean and split", clean, folder, languages, settings, left_out or {}
+    )
     if expected_pairs is not None:
         check_pairs(cleaned["pairs"], expected_pairs)
 
@@ -118,14 +186,16 @@ def tokenise(folder: Path, split: str, language: str, processing: Processing, wo
     write_lines(folder / ALL_TOKENISED / name, tokens)
 
 
-def clean(folder: Path, languages: Sequence[str], settings: Dict[str, Any]) -> Dict[str, Any]:
+def clean(
+    folder: Path, languages: Sequence[str], settings: Dict[str, Any], left_out: Dict[str, int]
+) -> Dict[str, Any]:
     """Leave out unfit training pairs and draw the valid split; valid and test files stay whole."""
     limits = Limits(settings["min_words"], settings["max_words"], settings["max_ratio"])
     every = settings["valid_every"]
-    dropped: Dict[str, int] = collections.Counter()
+    dropped: Dict[str, int] = collections.Counter(left_out)
     pairs: Dict[str, int] = {}
     drawn = ("train", "valid") if every else ("train",)
-    read = 0
+    read = sum(left_out.values())
     with contextlib.ExitStack() as stack:
         # side by side: raw source, raw target, tokenised source, tokenised target
         out = {
@@ -157,9 +227,19 @@ def clean(folder: Path, languages: Sequence[str], settings: Dict[str, Any]) -> D
                 read, ", ".join("{:,} {}".format(n, why) for why, n in dropped.items()) or "no text"
             )
         )
+    if every and pairs["valid"] == 0:
+        raise ConfigurationError(
+            f"--valid-every {every}: only {pairs['train']:,} pairs are fit to train on, so none is "
+            "held out; give a smaller number, or --valid"
+        )
     for split in ("valid", "test"):
         if (folder / ALL_RAW / "{}.{}".format(split, languages[0])).exists():
             pairs[split] = sum(1 for _ in _pairs(folder / ALL_RAW, split, languages))
+            if pairs[split] == 0:
+                raise ConfigurationError(
+                    f"{split} is empty, and fairseq cannot read empty data: give text"
+                    + (", or no test set" if split == "test" else "")
+                )
             for form, everything in ((RAW, ALL_RAW), (TOKENISED, ALL_TOKENISED)):
                 for language in languages:
                     name = "{}.{}".format(split, language)
@@ -171,9 +251,9 @@ def check_pairs(pairs: Dict[str, int], expected: Dict[str, int]) -> None:
     """Raise a ConfigurationError unless each split has the number of pairs that it should have."""
     if pairs != expected:
         raise ConfigurationError(
-            "{} pairs came out instead of {} (train / valid / test): the archive is another one "
-            "than the papers used, or was tokenised differently. To go on with it, pass "
-            "--expect-pairs any, and do not compare the results with the papers'".format(
+            "{} pairs came out instead of {} (train / valid / test): the archive is not the one "
+            "the papers used, or was tokenised differently. To use it, pass --expect-pairs any; "
+            "results will not compare with the papers'".format(
                 *(
                     " / ".join("{:,}".format(n.get(s, 0)) for s in ("train", "valid", "test"))
                     for n in (pairs, expected)
@@ -234,19 +314,14 @@ def add_subword_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="one dictionary for both sides, as --share-all-embeddings needs it",
     )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=default_workers(),
-        metavar="N",
-        help="processes (%(default)s)",
-    )
+    add_workers_option(parser)
 
 
 def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
     """What these options add to the settings of a preparation."""
     if args.vocab_size < 1:
         raise ConfigurationError("--vocab-size {}: must be at least 1".format(args.vocab_size))
+    check_workers(args.workers)
     return {
         "subword": args.subword,
         "vocab_size": args.vocab_size,
@@ -254,8 +329,27 @@ def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
     }
 
 
+def check_options(args: argparse.Namespace) -> None:
+    """Refuse languages, cleaning limits and `--valid-every` that cannot work."""
+    for option in ("source_lang", "target_lang"):
+        language = getattr(args, option)
+        if not re.fullmatch(r"[^\s./]+", language):
+            raise ConfigurationError(
+                f"--{option.replace('_', '-')} '{language}': files are named after it; give a word "
+                "without dots, slashes and spaces, such as de"
+            )
+    if args.source_lang == args.target_lang:
+        raise ConfigurationError(f"--source-lang and --target-lang are both {args.source_lang}")
+    if args.valid_every is not None and args.valid_every < 2:
+        raise ConfigurationError(f"--valid-every {args.valid_every}: must be at least 2")
+    if args.max_words < 1:
+        raise ConfigurationError(f"--max-words {args.max_words}: must be at least 1")
+    if not args.max_ratio >= 1:  # nor NaN
+        raise ConfigurationError(f"--max-ratio {args.max_ratio:g}: must be at least 1")
+
+
 def show(folder: Path) -> None:
-    """Print the report of a prepared folder, and how to go on."""
+    """Print the report of a prepared folder, and what fairseq-generate needs."""
     processing = Processing.load(folder)
     print((folder / REPORT).read_text(encoding="utf-8"))
     print("{} is ready for fairseq-train; this report is {}".format(folder, folder / REPORT))

@@ -1,16 +1,24 @@
 """The same function on every line, by several processes, in order, with a progress bar."""
 
-import itertools
+import argparse
+import collections
 import multiprocessing
 import os
-from typing import Any, Callable, Iterable, Iterator, List, Optional
+import signal
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.progress import progress_bar
 
+# The size of a chunk, and how many are in memory for each process: never a whole corpus.
 LINES_PER_CHUNK = 500
-CHUNKS_PER_WINDOW = 64  # so that a corpus is never in memory as a whole
+CHARACTERS_PER_CHUNK = 1 << 20
+CHUNKS_PER_WORKER = 4
 
-_function: Optional[Callable[[str], str]] = None
+_function: Optional[Callable[[Any], Any]] = None
 
 
 def default_workers() -> int:
@@ -20,48 +28,111 @@ def default_workers() -> int:
     return min(16, os.cpu_count() or 1)
 
 
+def add_workers_option(parser: argparse.ArgumentParser) -> None:
+    """The option `--workers`, which every preparation has."""
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=default_workers(),
+        metavar="N",
+        help="processes (%(default)s)",
+    )
+
+
+def check_workers(workers: int) -> None:
+    """Refuse a number of processes that cannot work."""
+    if workers < 1:
+        raise ConfigurationError(f"--workers {workers}: must be at least 1")
+
+
 def map_lines(
-    function: Callable[[str], str],
-    lines: Iterable[str],
+    function: Callable[[Any], Any],
+    lines: Iterable[Any],
     workers: int,
     description: str,
     total: Optional[int] = None,
-) -> Iterator[str]:
+) -> Iterator[Any]:
     """`map(function, lines)`, in the order of `lines`.
 
     Args:
         function: from line to line; its result must depend on the line alone.
-        lines: read as they are needed.
+        lines: texts or tuples of texts, read as they are needed.
         workers: processes; 1 does everything in this one.
         description: what the progress bar says.
         total: how many lines there are, for the bar.
+
+    Raises:
+        ConfigurationError: a process was killed.
     """
     bar = progress_bar(description=description, total=total, unit=" lines", unit_scale=True)
-    lines = iter(lines)
-    chunks = iter(lambda: list(itertools.islice(lines, LINES_PER_CHUNK)), [])
     with bar:
         if workers <= 1 or (total is not None and total <= LINES_PER_CHUNK):
-            for chunk in chunks:
-                yield from map(function, chunk)
-                bar.update(len(chunk))
+            for line in lines:
+                yield function(line)
+                bar.update()
             return
         # forked: the function, with what it has loaded, needs no pickling
         context = multiprocessing.get_context("fork")
-        with context.Pool(workers, _remember, (function,)) as pool:
-            while True:
-                window = list(itertools.islice(chunks, CHUNKS_PER_WINDOW))
-                if not window:
-                    break
-                for results in pool.imap(_apply, window):
-                    yield from results
-                    bar.update(len(results))
+        pending: Deque[Any] = collections.deque()
+        with ProcessPoolExecutor(workers, context, _remember, (function,)) as pool:
+            try:
+                for chunk in _chunks(lines):
+                    pending.append(pool.submit(_apply, chunk))
+                    if len(pending) > CHUNKS_PER_WORKER * workers:
+                        yield from _results(pending, bar)
+                while pending:
+                    yield from _results(pending, bar)
+            except BrokenProcessPool:
+                raise ConfigurationError(
+                    f"--workers {workers}: a process was killed ({description}), perhaps because "
+                    "memory was short. Rerun with fewer to resume"
+                ) from None
+            finally:
+                for chunk in pending:
+                    chunk.cancel()
 
 
-def _remember(function: Callable[[str], str]) -> None:
+def _results(pending: Deque[Any], bar: Any) -> Iterator[Any]:
+    results = pending.popleft().result()
+    yield from results
+    bar.update(len(results))
+
+
+def _chunks(lines: Iterable[Any]) -> Iterator[List[Any]]:
+    chunk: List[Any] = []
+    size = 0
+    for line in lines:
+        chunk.append(line)
+        size += _size(line)
+        if len(chunk) == LINES_PER_CHUNK or size >= CHARACTERS_PER_CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _size(line: Any) -> int:
+    """Characters or bytes in a line or a tuple of lines."""
+    if line is None:
+        return 0
+    return sum(map(_size, line)) if isinstance(line, tuple) else len(line)
+
+
+def _remember(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to tell
+    # or it would outlive a parent that is killed, and hold the lock of the folder
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _apply(chunk: List[str]) -> List[Any]:
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _apply(chunk: List[Any]) -> List[Any]:
     assert _function is not None
     return [_function(line) for line in chunk]
