@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.summarizer import Summarizer, _sentences
 
@@ -28,7 +29,7 @@ def folder(tmp_path_factory, script):
         ):
             text = "".join(line(words) + "\n" for words in days)
             (folder / "{}.{}".format(split, side)).write_text(text, encoding="utf-8")
-    script("prepare_summarization").main(
+    prepare_summarization.main(
         [str(folder / "data"), "--vocab-size", "25", "--workers", "1"]
         + [word for s in ("train", "valid", "test") for word in ("--" + s, str(folder / s))]
     )

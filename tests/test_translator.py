@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.raw_text import find_checkpoint
 from fairseq_plugins.translator import Translator
@@ -31,7 +32,7 @@ def folder(tmp_path_factory, script):  # noqa: F811
             text = "".join(" ".join(map(word, line)).capitalize() + ".\n" for line in lines)
             (folder / "{}.{}".format(split, side)).write_text(text, encoding="utf-8")
     for name, options in (("bpe", []), ("pieces", ["--subword", "sentencepiece"])):
-        script("prepare_translation").main(
+        prepare_translation.main(
             [str(folder / name), "--source-lang", "de", "--target-lang", "en", "--lowercase"]
             + ["--train", str(folder / "train"), "--valid", str(folder / "valid")]
             + ["--vocab-size", "32", "--workers", "1"]

@@ -1,6 +1,8 @@
 """Tar archives, which may be damaged."""
 
+import bz2
 import contextlib
+import gzip
 import lzma
 import tarfile
 import zlib
@@ -9,17 +11,32 @@ from typing import Any, Iterator, Union
 
 from fairseq_plugins.errors import ConfigurationError
 
+BLOCK = 1 << 20
+OPENERS = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by the first two bytes
+
 
 @contextlib.contextmanager
-def open_archive(path: Union[str, Path], mode: Any = "r") -> Iterator[tarfile.TarFile]:
+def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.TarFile]:
     """A tar archive of any compression, opened for the block.
 
+    After the block it is read to its end, where the checksum of a compressed file stands: text that
+    was damaged must not pass for text.
+
+    Args:
+        path: the archive.
+        mode: `r:`, or `r|` to read it from front to back.
+
     Raises:
-        ConfigurationError: the archive cannot be read, or what the block reads of it is damaged.
+        ConfigurationError: the archive cannot be read, or is damaged.
     """
     try:
-        with tarfile.open(str(path), mode) as archive:
-            yield archive
+        with open(path, "rb") as raw:
+            start = raw.read(2)
+        with OPENERS.get(start, open)(path, "rb") as file:  # type: ignore[operator]
+            with tarfile.open(fileobj=file, mode=mode) as archive:
+                yield archive
+            while file.read(BLOCK):
+                pass
     except ConfigurationError:
         raise
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OSError) as error:
@@ -27,6 +44,7 @@ def open_archive(path: Union[str, Path], mode: Any = "r") -> Iterator[tarfile.Ta
             if error.filename != str(path):
                 raise
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+        reason = " ".join(str(error).split())
         raise ConfigurationError(
-            f"{path} is damaged or no tar archive ({error}): copy or download it again"
+            f"{path} is damaged or no tar archive ({reason}): copy or download it again"
         ) from None

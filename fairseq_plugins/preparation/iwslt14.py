@@ -3,16 +3,18 @@
 import re
 import tarfile
 from pathlib import Path
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Optional
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.archives import open_archive
+from fairseq_plugins.preparation.download import check, fetch, parse_checksum
 from fairseq_plugins.preparation.files import LONGEST_LINE, decode, raw_lines, write_lines
 
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 SIZE = 19982877
 CHECKSUM = "md5:10936dfdf616504ddbd844e91b94ef4a"
-PAIRS = {"train": 160239, "valid": 7283, "test": 6750}
+VALID_EVERY = 23
+DOWNLOADS = "original"
 LANGUAGES = ("de", "en")
 TEST_FILES = (
     "IWSLT14.TED.dev2010",
@@ -26,6 +28,48 @@ _LEFT_OUT = ("<url>", "<talkid>", "<keywords>", "<speaker>")
 _STRIPPED = re.compile(r"</?(?:title|description)>")
 _SEGMENT_BEGIN = re.compile(r'<seg id="[0-9]*">\s*')
 _SEGMENT_END = re.compile(r"\s*</seg>\s*")
+
+
+def pair_counts(option: str) -> Optional[Dict[str, int]]:
+    """`160239,7283,6750`, as `--expect-pairs` has it, by split; None for `any`."""
+    if option == "any":
+        return None
+    try:
+        train, valid, test = (int(number) for number in option.split(","))
+    except ValueError:
+        raise ConfigurationError(
+            f"--expect-pairs '{option}': give three numbers TRAIN,VALID,TEST, or any"
+        ) from None
+    return {"train": train, "valid": valid, "test": test}
+
+
+def known_checksum(option: str) -> Optional[str]:
+    """The value of `--checksum`, known to be one; None for `none`."""
+    if option == "none":
+        return None
+    try:
+        parse_checksum(option)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--{error}, or none") from None
+    return option
+
+
+def get_archive(folder: Path, given: Optional[Path], url: str, checksum: Optional[str]) -> Path:
+    """The archive, checked: the given file, or downloaded into the folder.
+
+    Raises:
+        ConfigurationError: it cannot be had, or is another file.
+    """
+    size = SIZE if checksum == CHECKSUM else None
+    if given is None:
+        return fetch(url, folder / DOWNLOADS / "de-en.tgz", size, checksum)
+    try:
+        check(given, size, checksum)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"{error}: give a whole copy of de-en.tgz, or --checksum none to use this one"
+        ) from None
+    return given
 
 
 def train_lines(lines: Iterator[str]) -> Iterator[str]:

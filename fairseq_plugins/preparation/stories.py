@@ -120,7 +120,7 @@ def read_story_files(
     """
     for path in archives:
         found = 0
-        with open_archive(path, "r|*") as archive:
+        with open_archive(path, "r|") as archive:
             for member in archive:
                 # or tarfile keeps an entry for each of the 300,000 files
                 archive.members = []  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
+from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from scripts import evaluate
 
@@ -43,7 +44,7 @@ def prepare(tmp_path_factory, script):
         for split in repeated:
             words += [f"--{split}", raw / split]
         words += ["--vocab-size", 80, *options]
-        assert script("prepare_translation").main([str(word) for word in words]) == 0
+        assert prepare_translation.main([str(word) for word in words]) == 0
         return folder
 
     return run
@@ -134,7 +135,7 @@ def test_text_that_was_tokenised_before_is_detokenised_on_both_sides(prepare, tm
     words = "--source-lang de --target-lang en --tokenizer none --workers 1 --vocab-size 10".split()
     for split in ("train", "valid", "test"):
         words += [f"--{split}", str(tmp_path / split)]
-    script("prepare_translation").main([str(tmp_path / "data"), *words])
+    prepare_translation.main([str(tmp_path / "data"), *words])
     test = evaluate.TestSet(tmp_path / "data", "test", "en")
     assert test.references.tokens == lines
     assert test.references.plain == ["it's a dog, isn't it?"] * 30

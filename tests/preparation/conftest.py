@@ -7,6 +7,8 @@ from typing import Dict, List, NamedTuple, Tuple
 
 import pytest
 
+from fairseq_plugins.commands import prepare_iwslt14
+
 
 class Archive(NamedTuple):
     """A small de-en.tgz and what must come of it."""
@@ -114,10 +116,10 @@ def archive(tmp_path_factory) -> Archive:
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory, archive, script) -> Path:
-    """A folder that scripts/prepare_iwslt14.py made of `archive`, with 60 merges."""
+def prepared(tmp_path_factory, archive) -> Path:
+    """A folder that prepare-iwslt14 made of `archive`, with 60 merges."""
     folder = tmp_path_factory.mktemp("prepared") / "iwslt14"
-    script("prepare_iwslt14").main(
+    prepare_iwslt14.main(
         [str(folder), "--archive", str(archive.path), "--checksum", "none", "--workers", "2"]
         + ["--expect-pairs", archive.pairs, "--vocab-size", "60"]
     )

@@ -1,4 +1,4 @@
-"""scripts/prepare_iwslt14.py on a small archive in the original layout."""
+"""The command prepare-iwslt14 on a small archive in the original layout."""
 
 import hashlib
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fairseq.data import Dictionary, data_utils
 
+from fairseq_plugins.commands import prepare_iwslt14
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import iwslt14, translation
 
@@ -22,8 +23,8 @@ def sides(folder, split):
 
 
 @pytest.fixture
-def run(script, archive):
-    main = script("prepare_iwslt14").main
+def run(archive):
+    main = prepare_iwslt14.main
 
     def run(folder, *words, **options):
         given = {"--archive": archive.path, "--checksum": "none", "--vocab-size": 60}
@@ -143,7 +144,7 @@ def test_another_setting_does_not_replace_a_finished_folder(prepared, run):
 def test_a_folder_of_something_else_is_kept(tmp_path, run):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
-    with pytest.raises(ConfigurationError, match="not made by this script"):
+    with pytest.raises(ConfigurationError, match="was not made by this command"):
         run(tmp_path / "mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
@@ -247,7 +248,7 @@ def test_an_archive_that_lacks_a_file_is_named(tmp_path, run, make_archive, arch
         run(tmp_path / "data", archive=incomplete.path)
     half = tmp_path / "half.tgz"
     half.write_bytes(archive.path.read_bytes()[:-100])
-    with pytest.raises(ConfigurationError, match="half.tgz cannot be unpacked"):
+    with pytest.raises(ConfigurationError, match="half.tgz is damaged or no tar archive"):
         run(tmp_path / "data", archive=half)
 
 
@@ -261,7 +262,6 @@ def test_from_any_folder(prepared, archive, tmp_path, run_process):
             tmp_path / "absent",
         ],
         cwd=tmp_path,
-        env={"PYTHONPATH": ""},
     )
     assert done.returncode == 1
     assert done.stdout.startswith("error: {} was prepared with other settings".format(prepared))

@@ -1,9 +1,10 @@
-"""scripts/prepare_translation.py: any pair, any raw text."""
+"""prepare-translation: any pair, any raw text."""
 
 import random
 
 import pytest
 
+from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.workers import map_lines
@@ -30,8 +31,8 @@ def corpus(tmp_path):
 
 
 @pytest.fixture
-def run(script, corpus, tmp_path):
-    main = script("prepare_translation").main
+def run(corpus, tmp_path):
+    main = prepare_translation.main
 
     def run(*words):
         argv = [str(tmp_path / "data"), "--source-lang", "fr", "--target-lang", "en"]

@@ -1,0 +1,94 @@
+"""Prepare CNN/DailyMail: from the original archives to the folder that fairseq-train reads.
+
+    python -m fairseq_plugins prepare-cnn-dm DIR
+    python -m fairseq_plugins prepare-cnn-dm DIR --stories cnn_stories.tgz dailymail_stories.tgz
+    python -m fairseq_plugins prepare-cnn-dm DIR --stories sample.tgz \\
+        --split-ids train.txt val.txt test.txt
+
+Without --stories both archives (534 MB) are downloaded; without --split-ids the lists of URLs that
+say which story is in which split. Size and SHA-256 are checked. Stories are read from the archives
+and never unpacked to disk. A story that cannot be used is left out, and left_out.txt in DIR says
+why. Rerun to resume: DIR appears when all is done, and is DIR.part till then.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Optional, Sequence
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation import cnn_dm
+from fairseq_plugins.preparation.download import digest
+from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.preparation.summarization import (
+    add_options,
+    prepare,
+    show,
+    summarization_settings,
+)
+
+
+def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins prepare-cnn-dm",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
+    parser.add_argument(
+        "--stories",
+        type=Path,
+        nargs="+",
+        metavar="ARCHIVE",
+        help="tar archives of .story files, instead of downloading",
+    )
+    parser.add_argument(
+        "--split-ids",
+        type=Path,
+        nargs=3,
+        metavar=("TRAIN", "VALID", "TEST"),
+        help="files that name the stories of each split, by id (the SHA-1 of the URL) or URL",
+    )
+    parser.add_argument(
+        "--drop-prefix",
+        action="store_true",
+        help="leave out '(CNN) --' and the byline before an article",
+    )
+    parser.add_argument(
+        "--keep-missing-full-stops",
+        action="store_true",
+        help="do not add the full stops that are missing after sentences",
+    )
+    parser.add_argument(
+        "--expect",
+        metavar="TRAIN,VALID,TEST|any",
+        help="documents there must be (default: {train},{valid},{test}; with --split-ids all that "
+        "are listed and not empty)".format(**cnn_dm.DOCUMENTS),
+    )
+    add_options(parser)
+    return parser.parse_args(argv)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    args = read_arguments(argv)
+    settings = summarization_settings(args)
+    cnn_dm.expected_documents(args.expect, bool(args.split_ids))  # a wrong one is told at once
+    inputs = {}
+    for path in (args.stories or []) + (args.split_ids or []):
+        if not path.is_file():
+            raise ConfigurationError(f"{path} does not exist, or is not a file")
+        inputs[path.name] = digest(path)
+    settings.update(
+        add_full_stops=not args.keep_missing_full_stops,
+        drop_prefix=args.drop_prefix,
+        expect=args.expect,
+        inputs=inputs,
+    )
+    with Preparation(args.destination, settings, keep=[cnn_dm.DOWNLOADS]) as preparation:
+        if not preparation.finished:
+            sources = (args.stories, args.split_ids, args.expect, preparation.settings)
+            found = preparation.step(
+                "read stories", cnn_dm.read, preparation.folder, *sources, args.workers
+            )
+            prepare(preparation, found, args.workers)
+    show(args.destination)
+    return 0

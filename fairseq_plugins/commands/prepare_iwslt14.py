@@ -1,0 +1,73 @@
+"""Prepare IWSLT'14 German-English: from the download to the folder that fairseq-train reads.
+
+    python -m fairseq_plugins prepare-iwslt14 DIR
+
+Tokenisation, cleaning and splits are those of fairseq's prepare-iwslt14.sh, so that results compare
+with the papers'. Rerun to resume: DIR appears when all is done, and is DIR.part till then.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any, Dict, Optional, Sequence
+
+from fairseq_plugins.preparation import iwslt14
+from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.preparation.translation import (
+    ALL_RAW,
+    add_subword_options,
+    prepare,
+    show,
+    subword_settings,
+)
+
+
+def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins prepare-iwslt14",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
+    parser.add_argument(
+        "--archive", type=Path, metavar="FILE", help="a copy of de-en.tgz: nothing is downloaded"
+    )
+    parser.add_argument("--url", default=iwslt14.URL, help="where to download it (%(default)s)")
+    parser.add_argument(
+        "--checksum",
+        default=iwslt14.CHECKSUM,
+        metavar="KIND:DIGITS",
+        help="what the archive must have, md5:... or sha256:..., or 'none' (%(default)s)",
+    )
+    parser.add_argument(
+        "--expect-pairs",
+        default="160239,7283,6750",
+        metavar="TRAIN,VALID,TEST",
+        help="how many pairs must come out, or 'any' (%(default)s)",
+    )
+    add_subword_options(parser)
+    return parser.parse_args(argv)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    args = read_arguments(argv)
+    expected = iwslt14.pair_counts(args.expect_pairs)
+    source = (args.archive, args.url, iwslt14.known_checksum(args.checksum))
+    settings: Dict[str, Any] = {
+        "corpus": "IWSLT'14 De-En",
+        "archive": args.checksum,
+        "source_lang": "de",
+        "target_lang": "en",
+        "tokenizer": "moses",
+        "lowercase": True,
+        "valid_every": iwslt14.VALID_EVERY,
+        **Limits()._asdict(),
+        **subword_settings(args),
+    }
+    with Preparation(args.destination, settings, keep=[iwslt14.DOWNLOADS]) as preparation:
+        if not preparation.finished:
+            archive = iwslt14.get_archive(preparation.folder, *source)
+            preparation.step("extract", iwslt14.extract, archive, preparation.folder / ALL_RAW)
+            prepare(preparation, args.workers, expected_pairs=expected)
+    show(args.destination)
+    return 0

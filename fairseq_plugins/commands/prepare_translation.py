@@ -1,0 +1,99 @@
+"""Prepare any language pair: from raw parallel text to the folder that fairseq-train reads.
+
+    python -m fairseq_plugins prepare-translation DIR --source-lang de --target-lang en \\
+        --train corpus/train --valid corpus/valid --test corpus/test
+
+PREFIX corpus/train stands for two UTF-8 files, corpus/train.de and corpus/train.en, aligned by
+line. The folder serves both directions. Rerun to resume: DIR appears when all is done, and is
+DIR.part till then.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any, Dict, Optional, Sequence
+
+from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.processing import TOKENIZERS
+from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.preparation.translation import (
+    add_subword_options,
+    check_options,
+    find_files,
+    prepare,
+    read_text,
+    show,
+    subword_settings,
+)
+
+
+def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    limits = Limits()
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins prepare-translation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
+    parser.add_argument("--source-lang", required=True, metavar="LANG", help="such as de")
+    parser.add_argument("--target-lang", required=True, metavar="LANG", help="such as en")
+    parser.add_argument(
+        "--train",
+        required=True,
+        nargs="+",
+        metavar="PREFIX",
+        help="one or several, joined in order",
+    )
+    held_out = parser.add_mutually_exclusive_group(required=True)
+    held_out.add_argument("--valid", metavar="PREFIX", help="validation text")
+    held_out.add_argument(
+        "--valid-every", type=int, metavar="N", help="or take every Nth pair out of train"
+    )
+    parser.add_argument("--test", metavar="PREFIX", help="test text, if there is any")
+    parser.add_argument(
+        "--tokenizer",
+        choices=TOKENIZERS,
+        help="default: moses with --subword bpe, none with --subword sentencepiece",
+    )
+    parser.add_argument("--lowercase", action="store_true", help="lower-case everything")
+    parser.add_argument(
+        "--max-words",
+        type=int,
+        default=limits.max_words,
+        metavar="N",
+        help="leave out training pairs with a longer side (%(default)s)",
+    )
+    parser.add_argument(
+        "--max-ratio",
+        type=float,
+        default=limits.max_ratio,
+        metavar="R",
+        help="leave out training pairs with one side more than R times as long (%(default)s)",
+    )
+    add_subword_options(parser)
+    return parser.parse_args(argv)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    args = read_arguments(argv)
+    check_options(args)
+    languages = [args.source_lang, args.target_lang]
+    prefixes = {"train": args.train, "valid": [args.valid], "test": [args.test]}
+    prefixes = {split: names for split, names in prefixes.items() if names != [None]}
+    settings: Dict[str, Any] = {
+        "source_lang": args.source_lang,
+        "target_lang": args.target_lang,
+        "tokenizer": args.tokenizer or ("moses" if args.subword == "bpe" else "none"),
+        "lowercase": args.lowercase,
+        "valid_every": args.valid_every,
+        **Limits(max_words=args.max_words, max_ratio=args.max_ratio)._asdict(),
+        **subword_settings(args),
+        "inputs": find_files(prefixes, languages),
+    }
+    with Preparation(args.destination, settings) as preparation:
+        if not preparation.finished:
+            left_out = preparation.step(
+                "read text", read_text, prefixes, languages, preparation.folder
+            )
+            prepare(preparation, args.workers, left_out)
+    show(args.destination)
+    return 0

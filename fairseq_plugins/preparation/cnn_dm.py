@@ -1,0 +1,118 @@
+"""CNN/DailyMail: where it is, which story is in which split, and how many there must be."""
+
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.documents import (
+    SPLITS,
+    StoryReader,
+    check_documents,
+    splits_of_stories,
+    story_items,
+    tell_left_out,
+    write_documents,
+)
+from fairseq_plugins.preparation.download import check, fetch
+from fairseq_plugins.preparation.stories import read_ids
+
+DOWNLOADS = "downloads"
+STORIES_URL = (
+    "https://huggingface.co/datasets/cnn_dailymail/resolve/"
+    "11343c3752184397d56efc19a8a7cceb68089318/data/"
+)
+STORIES = {  # bytes, SHA-256
+    "cnn_stories.tgz": (
+        158577824,
+        "e8fbc0027e54e0a916abd9c969eb35f708ed1467d7ef4e3b17a56739d65cb200",
+    ),
+    "dailymail_stories.tgz": (
+        375893739,
+        "ad69010002210b7c406718248ee66e65868b9f6820f163aa966369878d14147e",
+    ),
+}
+LISTS_URL = "https://raw.githubusercontent.com/abisee/cnn-dailymail/master/url_lists/"
+LISTS = {
+    "all_train.txt": "a5cee49f3a6c862c26ce29308236d2a99625ab6c86a43be22d5206b2790d8029",
+    "all_val.txt": "81887e982b045083409c6ee838aede8ff4b97291605bcfb21bffc456a16991db",
+    "all_test.txt": "c4f5efb5ec2126430a5c156efbd13d0e9c4cb490169e552c38b4a51981a009bd",
+}
+DOCUMENTS = {"train": 287113, "valid": 13368, "test": 11490}
+
+
+def expected_documents(option: Optional[str], own_lists: bool) -> Optional[Dict[str, int]]:
+    """How many documents each split must have by `--expect`; None if any number will do."""
+    if option is None:
+        return None if own_lists else DOCUMENTS
+    if option == "any":
+        return None
+    numbers = option.split(",")
+    if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
+        raise ConfigurationError(
+            f"--expect '{option}': give three numbers with commas between, or any"
+        )
+    return dict(zip(SPLITS, map(int, numbers)))
+
+
+def read(
+    folder: Path,
+    stories: Optional[Sequence[Path]],
+    split_ids: Optional[Sequence[Path]],
+    expect: Optional[str],
+    settings: Dict[str, Any],
+    workers: int,
+) -> Dict[str, Any]:
+    """Archives to text, downloading what is not given.
+
+    Args:
+        folder: of the preparation.
+        stories: archives, or None for the original ones.
+        split_ids: files of ids for train, valid and test, or None for the original ones.
+        expect: as the command has it.
+        settings: `add_full_stops` and `drop_prefix`.
+        workers: processes.
+
+    Returns:
+        What `write_documents` returns.
+
+    Raises:
+        ConfigurationError: a file is missing or another one, or other numbers came out.
+    """
+    lists = split_ids or _fetch_lists(folder)
+    archives = stories or _fetch_stories(folder)
+    if stories and not split_ids:  # what has an original's name must be the original
+        for path in stories:
+            if path.name in STORIES:
+                size, sha256 = STORIES[path.name]
+                check(path, size, "sha256:" + sha256)
+    wanted = splits_of_stories({split: read_ids(path) for split, path in zip(SPLITS, lists)})
+    found = write_documents(
+        folder,
+        story_items(archives, wanted),  # what is left in it then was not found
+        StoryReader(settings["add_full_stops"], settings["drop_prefix"]),
+        workers,
+        SPLITS,
+        len(wanted),
+    )
+    tell_left_out(found, folder)
+    if expect != "any":
+        expected = expected_documents(expect, own_lists=split_ids is not None)
+        check_documents(found, expected, sorted(wanted))
+    elif wanted:
+        print(f"{len(wanted):,} listed stories were not found", file=sys.stderr)
+    return found
+
+
+def _fetch_lists(folder: Path) -> List[Path]:
+    return [
+        fetch(LISTS_URL + name, folder / DOWNLOADS / name, checksum="sha256:" + sha256)
+        for name, sha256 in LISTS.items()
+    ]
+
+
+def _fetch_stories(folder: Path) -> List[Path]:
+    return [
+        fetch(STORIES_URL + name, folder / DOWNLOADS / name, size, "sha256:" + sha256)
+        for name, (size, sha256) in STORIES.items()
+    ]

@@ -1,0 +1,360 @@
+"""Documents and their summaries as text: read from each form of input, and unfit ones named.
+
+A document that cannot be used costs itself, never the corpus: `LEFT_OUT` names it and says why.
+"""
+
+import contextlib
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.download import digest
+from fairseq_plugins.preparation.files import (
+    LONGEST_LINE,
+    count_lines,
+    open_to_read,
+    raw_lines,
+    read_input_pairs,
+    written_whole,
+)
+from fairseq_plugins.preparation.sentences import (
+    BOUNDARY,
+    join_sentences,
+    separate_sentences,
+    split_sentences,
+)
+from fairseq_plugins.preparation.stories import parse_story, read_story_files
+from fairseq_plugins.preparation.workers import map_lines
+
+SPLITS = ("train", "valid", "test")
+RAW = "text/raw"
+LEFT_OUT = "left_out.txt"
+NAMES_SHOWN = 10
+LONGEST_PROBLEM = 300  # characters
+TOO_LONG = f"a line of more than {LONGEST_LINE:,} bytes"
+
+
+class Item(NamedTuple):
+    """A document as it was read: `content` is bytes of a story or of a JSON line, or two lines.
+
+    None stands for what is too long.
+    """
+
+    split: str
+    name: str
+    content: Any
+
+
+class Document(NamedTuple):
+    """A document in one line, its summary in one line, or the problem with it."""
+
+    split: str
+    name: str
+    source: str
+    target: str
+    problem: str = ""
+
+
+class StoryReader:
+    """From a `.story` file to a document."""
+
+    def __init__(self, add_full_stops: bool, drop_prefix: bool):
+        self.add_full_stops = add_full_stops
+        self.drop_prefix = drop_prefix
+
+    def __call__(self, item: Item) -> Document:
+        story = parse_story(item.name, item.content, self.add_full_stops, self.drop_prefix)
+        # in a story the characters of the boundary are text
+        highlights = (line.replace(BOUNDARY, "< q >") for line in story.highlights)
+        return Document(
+            item.split,
+            item.name,
+            " ".join(story.article),
+            join_sentences(highlights),
+            story.problem,
+        )
+
+
+class JsonReader:
+    """From a line of JSON to a document.
+
+    A field is a text or a list of sentences; `<S>` and `</S>` around sentences are taken off. In a
+    summary that is a text, new lines and `<q>` are boundaries.
+    """
+
+    def __init__(self, fields: Sequence[str], split: bool):
+        self.fields = tuple(fields)
+        self.split = split
+
+    def __call__(self, item: Item) -> Document:
+        try:
+            source, target = map(self._sentences, self._entry(item.content))
+        except ValueError as problem:
+            return Document(item.split, item.name, "", "", str(problem))
+        return _document(item, " ".join(source), target, self.split)
+
+    def _entry(self, line: Optional[bytes]) -> List[Any]:
+        """The two fields, or a ValueError that says why there are none."""
+        if line is None:
+            raise ValueError(TOO_LONG)
+        try:
+            entry = json.loads(line.decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"byte {error.start} is not UTF-8") from None
+        except RecursionError:
+            raise ValueError("no JSON: brackets are nested too deeply") from None
+        except ValueError as error:
+            raise ValueError(f"no JSON: {error}") from None
+        if not isinstance(entry, dict):
+            raise ValueError("no JSON object")
+        for field in self.fields:
+            if field not in entry:
+                names = ", ".join(sorted(entry))
+                raise ValueError(f"no field '{field}': choose two with --fields: {names}")
+        return [entry[field] for field in self.fields]
+
+    @staticmethod
+    def _sentences(value: Any) -> List[str]:
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("a field is neither text nor a list of texts")
+        try:
+            "".join(texts).encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError("not UTF-8: half of a surrogate pair") from None
+        if isinstance(value, str):
+            return texts
+        return [text.replace("<S>", " ").replace("</S>", " ") for text in texts]
+
+
+class PairReader:
+    """From a line of `.source` and one of `.target` to a document."""
+
+    def __init__(self, split: bool):
+        self.split = split
+
+    def __call__(self, item: Item) -> Document:
+        source, target = item.content
+        if source is None or target is None:
+            return Document(item.split, item.name, "", "", TOO_LONG)
+        return _document(item, source, [target], self.split)
+
+
+def _document(item: Item, source: str, target: Sequence[str], split: bool) -> Document:
+    source = " ".join(source.split())
+    sentences = [s for text in target for s in separate_sentences(text)]
+    if split:
+        sentences = [s for sentence in sentences for s in split_sentences(sentence)]
+    problem = ""
+    if not source or not sentences:
+        problem = "no summary" if source else "no document" if sentences else "empty"
+    return Document(item.split, item.name, source, join_sentences(sentences), problem)
+
+
+def splits_of_stories(ids: Dict[str, List[str]]) -> Dict[str, str]:
+    """From the ids in each split to the split of each id.
+
+    Raises:
+        ConfigurationError: a story is named twice.
+    """
+    wanted: Dict[str, str] = {}
+    for split, names in ids.items():
+        for name in names:
+            if name in wanted:
+                raise ConfigurationError(
+                    "story {} is named twice, in {} and in {}: each belongs to one split, "
+                    "once".format(name, wanted[name], split)
+                )
+            wanted[name] = split
+    return wanted
+
+
+def story_items(archives: Sequence[Path], wanted: Dict[str, str]) -> Iterator[Item]:
+    """The stories of archives that have a split; what was found is taken out of `wanted`."""
+    for name, content in read_story_files(archives):
+        split_of_story = wanted.pop(name, None)
+        if split_of_story is not None:
+            yield Item(split_of_story, name, content)
+
+
+def json_items(split: str, path: Path) -> Iterator[Item]:
+    """The lines of a JSONL file."""
+    with open_to_read(path) as file:
+        for number, line in enumerate(raw_lines(file), 1):
+            if line is None or line.strip():
+                yield Item(split, "{}:{}".format(path.name, number), line)
+
+
+def pair_items(split: str, prefix: Path) -> Iterator[Item]:
+    """The lines of `PREFIX.source` and `PREFIX.target`."""
+    for number, pair in enumerate(read_input_pairs(*_sides(prefix)), 1):
+        yield Item(split, "{}:{}".format(prefix.name, number), pair)
+
+
+def find_files(inputs: Dict[str, Path]) -> Dict[str, List[str]]:
+    """The checksums of the files that each split is read from.
+
+    Raises:
+        ConfigurationError: a file is missing, or one split is JSON lines and another is not.
+    """
+    json_lines = [path.is_file() for path in inputs.values()]
+    if any(json_lines) != all(json_lines):
+        raise ConfigurationError("give JSON lines for all splits, or a prefix for all")
+    found = {}
+    for split, path in inputs.items():
+        files = [path] if all(json_lines) else _sides(path)
+        for file in files:
+            if not file.is_file():
+                source, target = _sides(path)
+                raise ConfigurationError(
+                    f"{file} does not exist: --{split} {path} is no file, so it stands for "
+                    f"{source.name} and {target.name}"
+                )
+        found[split] = [digest(file) for file in files]
+    return found
+
+
+def read_files(
+    folder: Path, inputs: Dict[str, Path], fields: Sequence[str], split: bool, workers: int
+) -> Dict[str, Any]:
+    """The files of `find_files` to text; returns what `write_documents` does.
+
+    Args:
+        folder: of the preparation.
+        inputs: for each split a file of JSON lines, or the prefix of two files.
+        fields: of JSON lines.
+        split: find more sentences in summaries.
+        workers: processes.
+    """
+    if next(iter(inputs.values())).is_file():
+        reader: Any = JsonReader(fields, split)
+        items = [json_items(*each) for each in inputs.items()]
+        total = sum(map(count_lines, inputs.values()))
+    else:
+        reader = PairReader(split)
+        items = [pair_items(*each) for each in inputs.items()]
+        total = sum(count_lines(_sides(path)[0]) for path in inputs.values())
+    every = itertools.chain.from_iterable(items)
+    found = write_documents(folder, every, reader, workers, list(inputs), total)
+    tell_left_out(found, folder)
+    return found
+
+
+def _sides(prefix: Path) -> List[Path]:
+    return [Path(f"{prefix}.{side}") for side in ("source", "target")]
+
+
+def write_documents(
+    folder: Path,
+    items: Iterable[Item],
+    read: Any,
+    workers: int,
+    splits: Sequence[str],
+    total: Optional[int] = None,
+) -> Dict[str, Any]:
+    """Write `RAW` and `LEFT_OUT`, one document in memory after the other.
+
+    Args:
+        folder: of the preparation.
+        items: documents as they were read.
+        read: from Item to Document.
+        workers: processes.
+        splits: those that must not be empty.
+        total: how many items there are, if known, for the progress bar.
+
+    Returns:
+        `documents`: how many in each split; `left_out`: for each reason how many; `named`: the
+        first ones, by name.
+
+    Raises:
+        ConfigurationError: a split has no document.
+    """
+    counts = dict.fromkeys(splits, 0)
+    left_out: Dict[str, int] = {}
+    named: List[str] = []
+    with contextlib.ExitStack() as stack:
+        files = {
+            split: [
+                stack.enter_context(written_whole(folder / RAW / "{}.{}".format(split, kind)))
+                for kind in ("source", "target", "id")
+            ]
+            for split in splits
+        }
+        report = stack.enter_context(written_whole(folder / LEFT_OUT))
+        documents = map_lines(read, items, workers, "documents read", total)
+        for document in documents:
+            if document.problem:
+                problem = _in_one_line(document.problem)
+                reason = problem.partition(":")[0]
+                reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
+                left_out[reason] = left_out.get(reason, 0) + 1
+                line = "{}\t{}\t{}".format(document.split, document.name, problem)
+                report.write(line + "\n")
+                if len(named) < NAMES_SHOWN:
+                    named.append(line.replace("\t", "  "))
+                continue
+            counts[document.split] += 1
+            for file, text in zip(
+                files[document.split], (document.source, document.target, document.name)
+            ):
+                file.write(text + "\n")
+    for split, count in counts.items():
+        if not count:
+            raise ConfigurationError(
+                f"no document of {split} can be used"
+                + (f": {named[0]}; all are in {folder / LEFT_OUT}" if named else "")
+            )
+    return {"documents": counts, "left_out": left_out, "named": named}
+
+
+def _in_one_line(problem: str) -> str:
+    """A problem that may quote the text, fit for a file of one line each."""
+    text = " ".join(problem.split())[:LONGEST_PROBLEM]
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def check_documents(
+    found: Dict[str, Any], expected: Optional[Dict[str, int]], missing: Sequence[str]
+) -> None:
+    """Compare the numbers of documents with what there must be.
+
+    Args:
+        found: as `write_documents` returns it.
+        expected: documents of each split that can be used, or None for any number.
+        missing: ids that were listed and not found.
+
+    Raises:
+        ConfigurationError: the numbers differ, or documents are missing.
+    """
+    if missing:
+        raise ConfigurationError(
+            "{:,} listed stories are not in the archives ({}{}): give all archives with "
+            "--stories, or pass --expect any to do without them".format(
+                len(missing), ", ".join(missing[:3]), ", ..." if len(missing) > 3 else ""
+            )
+        )
+    if expected is not None and found["documents"] != expected:
+        raise ConfigurationError(
+            "{} documents came out instead of {} (train / valid / test): archives or lists are "
+            "not those of the corpus. To go on with them, pass --expect any, and do not compare "
+            "the results with published ones".format(
+                *(
+                    " / ".join("{:,}".format(n.get(s, 0)) for s in SPLITS)
+                    for n in (found["documents"], expected)
+                )
+            )
+        )
+
+
+def tell_left_out(found: Dict[str, Any], folder: Path) -> None:
+    """Name the documents that were left out, the first ones on stderr."""
+    count = sum(found["left_out"].values())
+    if count:
+        print("{:,} documents cannot be used:".format(count), file=sys.stderr)
+        for line in found["named"]:
+            print("  " + line, file=sys.stderr)
+        if count > len(found["named"]):
+            print("  ... all are in {}".format(folder / LEFT_OUT), file=sys.stderr)

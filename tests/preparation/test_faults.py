@@ -1,0 +1,396 @@
+"""What can go wrong costs one line, and no data: each case says what was kept and what was said."""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fairseq_plugins.commands import (
+    prepare_cnn_dm,
+    prepare_iwslt14,
+    prepare_summarization,
+    prepare_translation,
+)
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation import documents, files, iwslt14, steps, workers
+from fairseq_plugins.preparation.archives import open_archive
+from fairseq_plugins.preparation.files import count_lines, read_input
+from fairseq_plugins.preparation.stories import read_stories
+
+
+def write(path, lines):
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def read(path):
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def refused(function, *arguments):
+    """The message of a refusal, which must be one line."""
+    with pytest.raises(ConfigurationError) as error:
+        function(*arguments)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """40 / 5 / 5 pairs, as the options that name them."""
+    generator = random.Random(1)
+    words = []
+    for split, size in (("train", 40), ("valid", 5), ("test", 5)):
+        numbers = [generator.randint(0, 999) for _ in range(size)]
+        write(tmp_path / (split + ".fr"), ["L'an {}.".format(n) for n in numbers])
+        write(tmp_path / (split + ".en"), ["The year {}.".format(n) for n in numbers])
+        words += ["--" + split, str(tmp_path / split)]
+    return words
+
+
+def translation(folder, corpus, *more):
+    words = [folder, "--source-lang", "fr", "--target-lang", "en", *corpus]
+    words += ["--workers", 1, "--vocab-size", 40, *more]
+    return prepare_translation.main([str(word) for word in words])
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+GOOD = ['{{"article": "Rain fell on day {}.", "highlights": "Rain."}}'.format(n) for n in range(9)]
+BAD = {
+    b'{"article": "a \\ud800 b", "highlights": "Rain."}': "not UTF-8: half of a surrogate pair",
+    b"[" * 100000: "no JSON: brackets are nested too deeply",
+    b'{"article": "\xff", "highlights": "Rain."}': "byte 13 is not UTF-8",
+    b'{"article": "Rain fell.", "highlights"': "no JSON: Expecting ':' delimiter",
+    b"17": "no JSON object",
+    b'{"article": "Rain fell.", "\\ud800\\t": 1}': "no field 'highlights': choose two with",
+    b'{"article": {}, "highlights": "Rain."}': "a field is neither text nor a list of texts",
+    b'{"article": " ", "highlights": "Rain."}': "no document",
+    b'{"article": "' + b"x" * 200000 + b'", "highlights": "x"}': "a line of more than",
+}
+
+
+def test_a_bad_line_of_json_costs_itself_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(files, "LONGEST_LINE", 150000)
+    lines = [line.encode() for line in GOOD]
+    for number, line in enumerate(BAD):
+        lines.insert(2 * number, line)
+    for split in ("train", "valid"):
+        (tmp_path / split).write_bytes(b"".join(line + b"\n" for line in lines))
+    words = [tmp_path / "data", "--train", tmp_path / "train", "--valid", tmp_path / "valid"]
+    words += ["--vocab-size", 24, "--workers", 1]
+    assert prepare_summarization.main([str(word) for word in words]) == 0
+    expected = [json.loads(line)["article"] for line in GOOD]
+    for split in ("train", "valid"):
+        assert read(tmp_path / "data/text/raw" / (split + ".source")) == expected
+    left_out = [line.split("\t") for line in read(tmp_path / "data/left_out.txt")]
+    assert len(left_out) == 2 * len(BAD)
+    for number, (found, reason) in enumerate(zip(left_out, BAD.values())):
+        assert found[:2] == ["train", "train:{}".format(2 * number + 1)]
+        assert found[2].startswith(reason)
+    said = capsys.readouterr()
+    assert "18 documents cannot be used:" in said.err and "18 documents were left out" in said.out
+    assert "  4  not UTF-8\n" in said.out and "  4  no JSON\n" in said.out
+
+
+def test_lines_have_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 10)
+    monkeypatch.setattr(files, "BLOCK", 7)
+    lengths = [0, 9, 10, 11, 12, 17, 18, 24, 25, 10, 40, 3]
+    for end in ("\n", ""):
+        text = "\n".join("x" * length for length in lengths) + end
+        (tmp_path / "text").write_text(text)
+        found = [None if line is None else len(line) for line in read_input(tmp_path / "text")]
+        assert found == [length if length <= 10 else None for length in lengths]
+        assert count_lines(tmp_path / "text") == len(lengths)
+
+
+def test_a_pair_with_a_line_too_long_is_left_out_of_train(tmp_path, corpus, monkeypatch, capsys):
+    monkeypatch.setattr(files, "LONGEST_LINE", 1000)
+    french, english = read(tmp_path / "train.fr"), read(tmp_path / "train.en")
+    write(tmp_path / "train.fr", [french[0], "x " * 700, "trop court", *french[1:]])
+    write(tmp_path / "train.en", [english[0], "too short", "y " * 700, *english[1:]])
+    translation(tmp_path / "data", corpus)
+    assert read(tmp_path / "data/text/raw/train.fr") == french
+    assert read(tmp_path / "data/text/raw/train.en") == english
+    report = capsys.readouterr().out
+    assert "42 pairs read, 40 kept, 2 left out" in report and "2  a line of more than" in report
+    write(tmp_path / "test.fr", ["x" * 2000] * 5)
+    message = refused(translation, tmp_path / "other", corpus)
+    assert message.startswith("{}, line 1 is longer than".format(tmp_path / "test"))
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_an_empty_set_is_refused(tmp_path, corpus, split):
+    for side in ("fr", "en"):
+        write(tmp_path / "{}.{}".format(split, side), [])
+    assert refused(translation, tmp_path / "data", corpus).startswith(split + " is empty")
+    assert not (tmp_path / "data").exists()
+
+
+def test_too_few_pairs_to_hold_one_out(tmp_path, corpus):
+    words = [*corpus[:2], "--valid-every", 41]
+    message = refused(translation, tmp_path / "data", words)
+    assert message.startswith("--valid-every 41: only 40 pairs")
+
+
+def damage_inside(content, generator):
+    start = generator.randrange(len(content))
+    end = min(len(content), start + generator.randint(1, 200))
+    noise = bytes(generator.getrandbits(8) for _ in range(start, end))
+    return content[:start] + noise + content[end:]
+
+
+def damage_end(content, generator):
+    return content[: generator.randrange(len(content) - 10)]
+
+
+def damage_length(content, generator):
+    start = generator.randrange(len(content))
+    return content[:start] + content[start + generator.randint(1, 200) :]
+
+
+def extracted(path, folder):
+    iwslt14.extract(path, folder)
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix != ".part"}
+
+
+@pytest.mark.parametrize("compression", ["gz", "bz2", "xz"])
+@pytest.mark.parametrize("fate", [damage_inside, damage_end, damage_length])
+def test_damaged_text_never_passes_for_text(archive, tmp_path, compression, fate):
+    content = gzip.decompress(archive.path.read_bytes())
+    content = {"gz": gzip, "bz2": bz2, "xz": lzma}[compression].compress(content)
+    (tmp_path / "sound").write_bytes(content)
+    expected = extracted(tmp_path / "sound", tmp_path / "expected")
+    refusals = 0
+    for seed in range(30):
+        path = tmp_path / "damaged"
+        path.write_bytes(fate(content, random.Random(seed)))
+        try:
+            assert extracted(path, tmp_path / "data") == expected  # such as the time in its head
+        except ConfigurationError as error:
+            assert "\n" not in str(error)
+            refusals += 1
+        assert "\n" not in refused(list, read_stories([path]))
+    assert refusals >= 25
+
+
+def test_an_archive_that_is_missing_is_named(archive, tmp_path):
+    message = refused(list, read_stories([tmp_path / "absent.tgz"]))
+    assert message == "{} cannot be read: No such file or directory".format(tmp_path / "absent.tgz")
+    with pytest.raises(OSError, match="full"):  # of another file
+        with open_archive(archive.path):
+            raise OSError(28, "full", "elsewhere")
+
+
+def test_a_story_too_long_is_left_out(archive, tmp_path, monkeypatch):
+    import io
+    import tarfile
+
+    from fairseq_plugins.preparation import stories
+
+    with tarfile.open(str(tmp_path / "stories.tgz"), "w:gz") as tar:
+        for name, size in (("long", 5000), ("short", 50)):
+            content = b"x" * size + b"\n\n@highlight\n\nx"
+            member = tarfile.TarInfo(name + ".story")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    monkeypatch.setattr(stories, "LONGEST_LINE", 1000)
+    found = {story.id: story.problem for story in read_stories([tmp_path / "stories.tgz"])}
+    assert found == {"long": "more than 1,000 bytes", "short": ""}
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_no_processes(tmp_path, corpus, number):
+    folder, text = str(tmp_path / "data"), str(tmp_path / "train")
+    summaries = ["--train", text, "--valid", text]
+    pair = ["--source-lang", "fr", "--target-lang", "en", *corpus]
+    for command, words in (
+        (prepare_cnn_dm, []),
+        (prepare_iwslt14, []),
+        (prepare_summarization, summaries),
+        (prepare_translation, pair),
+    ):
+        message = refused(command.main, [folder, *words, "--workers", str(number)])
+        assert message == "--workers {}: must be at least 1".format(number)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("data")]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--max-words", 0], "--max-words 0: must be at least 1"),
+        (["--max-ratio", 0.5], "--max-ratio 0.5: must be at least 1"),
+        (["--max-ratio", "nan"], "--max-ratio nan: must be at least 1"),
+        (["--vocab-size", -3], "--vocab-size -3: must be at least 1"),
+        (["--target-lang", "fr"], "--source-lang and --target-lang are both fr"),
+        (["--target-lang", "../en"], "--target-lang '../en': files are named after it"),
+    ],
+)
+def test_options_that_cannot_work(tmp_path, corpus, words, message):
+    assert refused(translation, tmp_path / "data", corpus, *words).startswith(message)
+    assert not (tmp_path / "data.part").exists()
+
+
+@pytest.mark.parametrize(
+    "checksum", ["", "md5:12", "shake_128:", "crc32:01234567", "sha256:" + "x" * 64]
+)
+def test_a_checksum_of_no_known_kind(tmp_path, checksum):
+    message = refused(prepare_iwslt14.main, [str(tmp_path / "data"), "--checksum", checksum])
+    assert message.startswith("--checksum '{}': give md5:<32".format(checksum))
+    assert message.endswith(", or none")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [".", "/", "//", "./"])
+def test_a_folder_that_cannot_be_the_result(tmp_path, corpus, monkeypatch, folder):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    message = refused(translation, folder, corpus)
+    assert message.startswith("DIR ") or "/ exists and was not made" in message
+    assert list((tmp_path / "here").iterdir()) == []
+    assert not (tmp_path / "here.part").exists()
+
+
+@pytest.mark.parametrize("folder", ["..", "file", "file/data"])
+def test_a_folder_in_the_way(tmp_path, corpus, monkeypatch, folder):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here/file").write_text("mine")
+    message = refused(translation, folder, corpus)
+    assert "was not made by this command" in message or "cannot be written: Not a dir" in message
+    assert (tmp_path / "here/file").read_text() == "mine"
+
+
+def test_the_folder_of_somebody_else_with_our_ending_is_kept(tmp_path, corpus):
+    (tmp_path / "data.part").mkdir()
+    (tmp_path / "data.part/thesis.txt").write_text("mine")
+    message = refused(translation, tmp_path / "data", corpus)
+    assert message.startswith("{}.part exists and was not made".format(tmp_path / "data"))
+    assert (tmp_path / "data.part/thesis.txt").read_text() == "mine"
+
+
+def test_a_read_only_folder(tmp_path, corpus, monkeypatch):
+    """Raised, not made: the superuser may write everywhere."""
+
+    def refuse(*args, **kwargs):
+        raise OSError(30, "Read-only file system", str(tmp_path / "data.part"))
+
+    monkeypatch.setattr(type(tmp_path), "mkdir", refuse)
+    message = refused(translation, tmp_path / "data", corpus)
+    assert message == "{}.part cannot be written: Read-only file system".format(tmp_path / "data")
+
+
+@pytest.mark.parametrize("limit", [100, 300, 700, 1000, 1400, 2000])
+def test_a_full_disk_loses_nothing(tmp_path, corpus, limit, capsys, monkeypatch):
+    """No file may grow beyond the limit, which stands for the disk; each hits another step."""
+    translation(tmp_path / "expected", corpus)
+    capsys.readouterr()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        message = refused(translation, tmp_path / "data", corpus)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert message.endswith("File too large. Finished steps are kept: rerun to resume")
+    assert not (tmp_path / "data").exists()
+    finished = re.findall(r"^(.*) \.\.\.$", capsys.readouterr().err, re.MULTILINE)[:-1]
+    translation(tmp_path / "data", corpus)
+    again = re.findall(r"^(.*) \.\.\.$", capsys.readouterr().err, re.MULTILINE)
+    assert not set(finished) & set(again)
+    for path in (tmp_path / "expected").rglob("*"):
+        if path.is_file() and path.name not in ("preprocess.log", "preparation.json"):
+            found = tmp_path / "data" / path.relative_to(tmp_path / "expected")
+            assert found.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"settings": 1, "results": {}}', '{"set'])
+def test_a_torn_list_of_finished_steps_starts_over(tmp_path, corpus, monkeypatch, content):
+    with monkeypatch.context() as patch:
+        patch.setattr(steps.Preparation, "finish", lambda *args, **more: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            translation(tmp_path / "data", corpus)
+    (tmp_path / "data.part/preparation.json").write_text(content)
+    assert translation(tmp_path / "data", corpus) == 0
+    (tmp_path / "data/preparation.json").write_text(content)
+    message = refused(translation, tmp_path / "data", corpus)
+    assert "was not made by this command (it has no sound preparation.json)" in message
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def _die(line):
+    if line == "700":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return line
+
+
+def test_a_killed_worker_ends_the_run():
+    lines = (str(number) for number in range(5000))
+    message = refused(list, workers.map_lines(_die, lines, 2, "test"))
+    assert message.startswith("--workers 2: a process was killed (test)")
+
+
+def test_chunks_are_limited_by_their_size(monkeypatch):
+    monkeypatch.setattr(workers, "CHARACTERS_PER_CHUNK", 10)
+    monkeypatch.setattr(workers, "LINES_PER_CHUNK", 4)
+    lines = ["x" * 9, ("x" * 30, None), "a", "b", "c", "d", "e"]
+    chunks = list(workers._chunks(lines))
+    assert chunks == [lines[:2], lines[2:6], lines[6:]]
+
+
+def test_workers_end_with_a_killed_run(tmp_path):
+    """Left over, they would hold the lock of the folder."""
+    code = (
+        "import os, sys, time\n"
+        "from fairseq_plugins.preparation.workers import map_lines\n"
+        "def slow(line):\n"
+        "    print(os.getpid(), flush=True)\n"
+        "    time.sleep(600)\n"
+        "list(map_lines(slow, (str(n) for n in range(5000)), 2, 'test'))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    pids = [int(process.stdout.readline()) for _ in range(2)]
+    process.kill()
+    with process.stdout as output:
+        assert output.read() == b""  # which waits for all that could write to it
+    process.wait()
+    assert not any(_alive(pid) for pid in pids)
+
+
+def _alive(pid):
+    for _ in range(100):
+        try:
+            with open("/proc/{}/stat".format(pid)) as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return False
+        except OSError:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_a_document_is_found_once_per_reader():
+    """A field's problem never hides the other's text."""
+    reader = documents.JsonReader(["a", "b"], False)
+    item = documents.Item("train", "x:1", b'\xef\xbb\xbf{"a": ["Rain", "fell."], "b": "It."}')
+    assert reader(item) == documents.Document("train", "x:1", "Rain fell.", "It.")
