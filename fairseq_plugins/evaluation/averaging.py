@@ -3,7 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 from fairseq import checkpoint_utils
@@ -77,7 +77,7 @@ def save(state: Dict[str, Any], output: Path) -> None:
     os.replace(temporary, output)
 
 
-def average(paths: Sequence[Path]) -> Dict[str, Any]:
+def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[str, Any]:
     """The state of the last checkpoint with the mean of all parameters.
 
     Raises ConfigurationError if the models have different parameters. Whatever is no floating
@@ -86,7 +86,7 @@ def average(paths: Sequence[Path]) -> Dict[str, Any]:
     sums: Dict[str, torch.Tensor] = {}
     state: Dict[str, Any] = {}
     for number, path in enumerate(paths, 1):
-        print(f"{number}/{len(paths)} {path}", flush=True)
+        say(f"{number}/{len(paths)} {path}")
         state = {}  # lets go of the one before, before the next is read
         state = load(path)
         if number > 1:

@@ -1,5 +1,4 @@
-"""scripts/evaluate.py: the scores are those of their definitions, and work is neither lost nor done
-twice."""
+"""Evaluation: scores follow from their definitions, and work is neither lost nor done twice."""
 
 import collections
 import json
@@ -14,11 +13,15 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
-from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.commands import evaluate as command
+from fairseq_plugins.commands import prepare_summarization, prepare_translation
 from fairseq_plugins.errors import ConfigurationError
-from scripts import evaluate
+from fairseq_plugins.evaluation.summarization import Summaries
+from fairseq_plugins.evaluation.summarization import Text as SummaryText
+from fairseq_plugins.evaluation.translation import Translations
+from fairseq_plugins.training import jobs
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 TARGET = [  # with what Moses escapes, splits and joins
     "A man isn't running, he's walking!",
     "Two dogs (both brown) play in the snow.",
@@ -30,7 +33,7 @@ TARGET = [  # with what Moses escapes, splits and joins
 
 
 @pytest.fixture(scope="module")
-def prepare(tmp_path_factory, script):
+def prepare(tmp_path_factory):
     """prepare(options...) -> a folder made by scripts/prepare_translation.py."""
     raw = tmp_path_factory.mktemp("raw")
     repeated = {"train": TARGET * 20, "test": TARGET * 3, "valid": TARGET}
@@ -96,7 +99,7 @@ def worse(lines):
 )
 def test_scores_follow_from_their_definitions(prepare, options):
     folder = prepare(*options)
-    test = evaluate.TestSet(folder, "test", "en")
+    test = Translations(folder, "test", "en")
     pieces = subwords(folder)
     perfect = test.text(pieces)
     assert perfect.tokens == test.references.tokens
@@ -127,7 +130,7 @@ def test_scores_follow_from_their_definitions(prepare, options):
     )
 
 
-def test_text_that_was_tokenised_before_is_detokenised_on_both_sides(prepare, tmp_path, script):
+def test_text_that_was_tokenised_before_is_detokenised_on_both_sides(prepare, tmp_path):
     lines = ["it &apos;s a dog , isn &apos;t it ?"] * 30
     for split in ("train", "valid", "test"):
         for language in ("de", "en"):
@@ -136,7 +139,7 @@ def test_text_that_was_tokenised_before_is_detokenised_on_both_sides(prepare, tm
     for split in ("train", "valid", "test"):
         words += [f"--{split}", str(tmp_path / split)]
     prepare_translation.main([str(tmp_path / "data"), *words])
-    test = evaluate.TestSet(tmp_path / "data", "test", "en")
+    test = Translations(tmp_path / "data", "test", "en")
     assert test.references.tokens == lines
     assert test.references.plain == ["it's a dog, isn't it?"] * 30
     assert test.text(subwords(tmp_path / "data")) == test.references
@@ -165,22 +168,27 @@ def fresh_run(run, tmp_path):
 def translations(monkeypatch, data):
     """fairseq-generate replaced: `.calls` has the checkpoints, `.pieces` is what comes out."""
 
-    class Translations:
-        def __init__(self):
-            self.calls, self.pieces = [], worse(subwords(data))
+    class Output:
+        calls, pieces = [], worse(subwords(data))
 
-        def __call__(self, checkpoint, languages, test, folder, args):
-            assert checkpoint.is_file() and languages == ["de", "en"]
-            self.calls.append(checkpoint.name)
-            return self.pieces
+    def run(self, command, log, on_line, lock=None, threads=None):
+        assert command[1:3] == ["-m", "fairseq_cli.generate"]
+        words = dict(zip(command, command[1:]))
+        assert (words["--source-lang"], words["--target-lang"]) == ("de", "en")
+        checkpoint = Path(words["--path"])
+        assert checkpoint.is_file()
+        Output.calls.append(checkpoint.name)
+        numbers = sorted(range(len(Output.pieces)), key=lambda n: -len(Output.pieces[n]))
+        lines = [f"D-{n}\t-0.1\t{Output.pieces[n]}\n" for n in numbers]
+        log.write_text("".join(lines), encoding="utf-8")
+        return 0
 
-    found = Translations()
-    monkeypatch.setattr(evaluate, "translate", found)
-    return found
+    monkeypatch.setattr(jobs.Jobs, "run", run)
+    return Output
 
 
 def call(*words):
-    return evaluate.main([str(word) for word in words])
+    return command.main([str(word) for word in words])
 
 
 def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, capsys):
@@ -224,6 +232,7 @@ def test_which_checkpoint(data, fresh_run, translations):
         (fresh_run / "evaluation" / "test-best2-beam5" / "scores.json").read_text("utf-8")
     )
     assert len(scores["checkpoints"]) == 2 and scores["sentences"] == 18
+    assert scores["options"][:2] == ["--beam", "5"]
     assert all(name.startswith("checkpoint.best_loss") for name in scores["checkpoints"])
     assert set(scores["scores"]) == {"tokenised BLEU", "BLEU", "chrF2"}
 
@@ -258,12 +267,13 @@ def test_real_translations_from_the_shell(data, fresh_run):
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 4 and "valid translated: 100%" in done.stderr
+    assert len(done.stdout.splitlines()) == 4 and "valid: 100%" in done.stderr
     folder = fresh_run / "evaluation" / "valid-last2-beam5"
     log = (folder / "generate.log").read_text("utf-8")
-    hypotheses = (folder / "hypotheses.subwords").read_text("utf-8").splitlines()
+    hypotheses = (folder / "hypotheses.tokens").read_text("utf-8").splitlines()
     printed = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", log, flags=re.MULTILINE))
-    assert hypotheses == [printed[str(number)] for number in range(6)]
+    pieces = [printed[str(number)] for number in range(6)]
+    assert hypotheses == Translations(data, "valid", "en").text(pieces).tokens
     assert not list((fresh_run / "evaluation").rglob("*.part"))
 
 
@@ -285,6 +295,7 @@ def test_real_translations_from_the_shell(data, fresh_run):
         (["{data}", "{run}", "--split", "test1"], "--split test1: .*holds test, train, valid"),
         (["{data}", "{run}", "--beam", "0"], "--beam 0: at least 1"),
         (["{data}", "{run}", "--", "--path", "x"], "--path cannot stand behind --"),
+        (["{data}", "{run}", "--settings", "generate"], "generate: no such file, and no recipe"),
         (["{empty}", "{run}"], "preparation.json cannot be used"),
     ],
 )
@@ -296,26 +307,95 @@ def test_mistakes(words, message, data, fresh_run, tmp_path, translations):
     assert translations.calls == []
 
 
-def test_failing_and_incomplete_translation(data, fresh_run, monkeypatch, tmp_path):
-    commands = []
+def test_failing_and_incomplete_translation(data, fresh_run, monkeypatch, translations):
+    def fails(self, command, log, on_line, lock=None, threads=None):
+        log.write_text("# now\n# words\nValueError: sizes exceed\n")
+        return 1
 
-    def popen(command, **how):
-        commands.append(command)
-        return original([sys.executable, "-c", program], **how)
-
-    original = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", popen)
-    program = "import sys; sys.exit('ValueError: sizes exceed\\n')"
-    with pytest.raises(ConfigurationError, match="fairseq-generate failed .*sizes exceed"):
+    translations.pieces = ["a", "b"]
+    with pytest.raises(ConfigurationError, match="generate.log has 2 of 18 sentences"):
         call(data, fresh_run)
-    program = "print('D-0\\t-0.1\\ta\\nD-1\\t-0.2\\tb')"
-    with pytest.raises(ConfigurationError, match="2 translations of 18 sentences"):
+    monkeypatch.setattr(jobs.Jobs, "run", fails)
+    with pytest.raises(jobs.JobFailed, match="fairseq-generate failed: ValueError: sizes exceed;"):
         call(data, fresh_run)
     assert not list((fresh_run / "evaluation").rglob("scores.json"))
-    assert len(commands) == 2 and commands[0][1:3] == ["-m", "fairseq_cli.generate"]
 
 
-def test_one_evaluation_at_a_time(data, fresh_run, translations):
-    with evaluate.alone_in(fresh_run / "evaluation", "evaluation"):
-        with pytest.raises(ConfigurationError, match="another evaluation is at work"):
+def test_one_evaluation_at_a_time(data, fresh_run, translations, monkeypatch):
+    monkeypatch.setattr(jobs, "PATIENCE", 0)
+    with jobs.alone_in(fresh_run / "evaluation", "evaluation"):
+        with pytest.raises(ConfigurationError, match="another evaluation is running"):
             call(data, fresh_run)
+
+
+def test_examples_and_a_goal(data, fresh_run, translations, capsys):
+    translations.pieces = subwords(data)
+    assert call(data, fresh_run, "--examples", 2, "--at-least", 99) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"  source      {TARGET[0].upper()}"
+    assert lines[1] == f"  reference   {TARGET[0]}" and lines[2].startswith("  translation a man")
+    assert sum("  source" in line for line in lines) == 2
+    with pytest.raises(ConfigurationError, match="BLEU is below 101"):
+        call(data, fresh_run, "--at-least", 101)
+
+
+# --- summaries ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory) -> Path:
+    """Prepared documents, one of them longer than any recipe reads."""
+    folder = tmp_path_factory.mktemp("documents")
+    words = "ant bee cow dog eel fox".split()
+    for split, lengths in (("train", [20, 30, 6000, 12] * 5), ("valid", [9, 14]), ("test", [9, 7])):
+        for side, longest in (("source", 10000), ("target", 8)):
+            lines = [
+                " ".join(words[(i * i + n) % 6] for i in range(min(length, longest)))
+                for n, length in enumerate(lengths)
+            ]
+            (folder / "{}.{}".format(split, side)).write_text("\n".join(lines) + "\n")
+    prepare_summarization.main(
+        [str(folder / "data"), "--vocab-size", "22", "--workers", "1"]
+        + [word for s in ("train", "valid", "test") for word in ("--" + s, str(folder / s))]
+    )
+    return folder / "data"
+
+
+def test_summaries_are_trained_on_a_cpu_and_scored(documents, run_process, tmp_path):
+    """The reduced setting takes documents that are longer than a batch, as it cuts them."""
+    run = tmp_path / "run"
+    words = ["--save-dir", run, "--settings", "reduced_cpu", "--cpu", "--", "--max-update", 2]
+    words += ["--decoder-layers", 1, "--num-workers", 0, "--save-interval-updates", 2]
+    recipe = ROOT / "examples" / "summarization" / "fastformer_tc_cnn_dm.sh"
+    path = {"PATH": str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]}
+    trained = run_process(["bash", recipe, documents, *words], env=path, cwd=tmp_path)
+    assert trained.returncode == 0, trained.stdout
+    log = (run / "train.log").read_text()
+    assert re.search(r"train: 5 of 20 documents are longer than 128 positions and cut", log)
+
+    words = ["--settings", "generate_headlines", "--cpu", "--examples", 1, "--", "--num-workers", 0]
+    evaluate = ["bash", ROOT / "scripts" / "evaluate.sh"]
+    scored = run_process([*evaluate, documents, run, *words], env=path)
+    assert scored.returncode == 0, scored.stdout
+    assert re.search(r"  ROUGE-Lsum = \d+\.\d\d \[.*stem:porter", scored.stdout)
+    assert "  summary   " in scored.stdout
+    folder = run / "evaluation" / "test-checkpoint_best-beam5"
+    references = (folder / "references.txt").read_text("utf-8").splitlines()
+    assert references == (documents / "text" / "raw" / "test.target").read_text().splitlines()
+    scores = json.loads((folder / "scores.json").read_text("utf-8"))["scores"]
+    assert list(scores) == ["ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum"]
+
+
+def test_paired_bootstrap_of_rouge(documents):
+    test = Summaries(documents, "test")
+    references = ["a b c d", "e f g h", "i j k l", "m n o p"] * 8
+    good = SummaryText([line + " x" for line in references], references)
+    bad = SummaryText([line[:3] for line in references], references)
+    found = test.compare(good, bad, 200)["ROUGE-1"]
+    assert found["score"] == pytest.approx(100 * 8 / 9)
+    assert found["baseline"] == pytest.approx(100 * 2 / 3)
+    assert found["difference"] == pytest.approx(found["score"] - found["baseline"])
+    assert found["p"] == pytest.approx(1 / 201)
+    assert test.compare(good, good, 50)["ROUGE-Lsum"]["p"] == 1.0
+    with pytest.raises(ConfigurationError, match="different references"):
+        test.compare(good, SummaryText(references, references[::-1]), 10)

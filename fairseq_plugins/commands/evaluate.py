@@ -1,0 +1,120 @@
+"""Score a trained model: BLEU and chrF, or ROUGE; compare it with another.
+
+    python -m fairseq_plugins evaluate DATA RUN --last 10
+    python -m fairseq_plugins evaluate DATA RUN --last 10 --compare RUN_B
+    python -m fairseq_plugins evaluate DATA RUN --settings generate_cnn_dm
+
+DATA is the prepared folder, RUN the --save-dir of a training. Each score is printed with its
+signature. Translation:
+
+  tokenised BLEU  lower-case Moses tokens, not smoothed, as papers report it (multi-bleu.perl -lc)
+  BLEU, chrF2     sacreBLEU's, on detokenised text, in the case the model was trained for
+
+Summarization: ROUGE-1, 2, L and Lsum with Porter's stemmer and 95 % intervals. The ROUGE-L that
+papers report is summary-level: compare it with ROUGE-Lsum.
+
+Without --last, --best or --checkpoint it is checkpoint_best.pt. Results are kept in RUN/evaluation,
+and made again only if checkpoints, data or options differ. Rerun to resume.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.commands import split
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.evaluate import Request, check, evaluate
+from fairseq_plugins.training import recipes
+from fairseq_plugins.training.jobs import Jobs, write_json
+
+
+def main(argv: Sequence[str]) -> int:
+    own, extra = split(argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins evaluate",
+        usage="%(prog)s DATA RUN [options] [-- more options for fairseq-generate]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("data", type=Path, metavar="DATA", help="the prepared folder")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the --save-dir of a training")
+    parser.add_argument("--split", default="test", help="valid or test (default: %(default)s)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--last", type=int, metavar="K", help="average the newest K checkpoints")
+    which.add_argument(
+        "--best", type=int, metavar="K",
+        help="average the best K that training kept (--keep-best-checkpoints)",
+    )  # fmt: skip
+    which.add_argument("--checkpoint", metavar="NAME", help="one checkpoint of RUN")
+    parser.add_argument(
+        "--by", choices=["epoch", "update"],
+        help="what --last counts (default: epochs where training kept their checkpoints)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--settings", action="append", default=[], metavar="FILE",
+        help="how to generate: a YAML file, or generate_{cnn_dm,pubmed,headlines}; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--beam", metavar="N", help="beam size (default: 5)")
+    parser.add_argument(
+        "--max-tokens", metavar="N", help="source tokens in a batch (default: 4096)"
+    )
+    parser.add_argument(
+        "--compare", type=Path, metavar="RUN_B",
+        help="score this one in the same way, and test whether the two differ by paired bootstrap",
+    )  # fmt: skip
+    parser.add_argument(
+        "--samples", type=int, default=1000, help="of the bootstrap (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--examples", type=int, default=0, metavar="N", help="print N of what the model wrote"
+    )
+    parser.add_argument(
+        "--at-least", type=float, metavar="BLEU", help="exit with status 1 below this BLEU"
+    )
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    args = parser.parse_args(own)
+    if args.samples < 1:
+        raise ConfigurationError(f"--samples {args.samples}: at least 1 is needed")
+    if args.compare is not None and args.compare.resolve() == args.run.resolve():
+        raise ConfigurationError(f"--compare {args.compare} is RUN itself: name another one")
+    for option, value in (("--beam", args.beam), ("--max-tokens", args.max_tokens)):
+        extra = [option, value, *extra] if value is not None else extra
+    request = Request(
+        args.data, args.run, args.split, args.last, args.best, args.checkpoint, args.by,
+        [recipes.find(name) for name in args.settings], extra, args.cpu,
+    )  # fmt: skip
+    other = request._replace(run=args.compare)
+    if args.compare is not None:
+        check(other)  # before the other one's minutes of work
+
+    jobs = Jobs()
+    system = evaluate(request, jobs, _say)
+    print("\n".join([*system.test.examples(system.text, args.examples), *system.lines()]))
+    if args.compare is not None:
+        baseline = evaluate(other, jobs, _say)
+        print("\n".join(baseline.lines()))
+        found = system.test.compare(system.text, baseline.text, args.samples)
+        print(f"{system.name} against {baseline.name}")
+        for name, result in found.items():
+            print(
+                f"  {name} {result['difference']:+.2f}, p = {result['p']:.4f}: "
+                "{:.2f} ({:.2f} - {:.2f}) against {:.2f} ({:.2f} - {:.2f})  {}".format(
+                    result["score"],
+                    *result["interval"],
+                    result["baseline"],
+                    *result["baseline_interval"],
+                    result["signature"],
+                )
+            )
+        name = f"against-{args.compare.resolve().name}.json"
+        write_json(system.folder / name, {"baseline": baseline.name, "scores": found})
+        print(f"written: {system.folder}/scores.json, {name}")
+    if args.at_least is not None and system.scores["BLEU"]["score"] < args.at_least:
+        raise ConfigurationError(f"BLEU is below {args.at_least:g}")
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,219 @@
+"""A trained model on a test set: choose or average checkpoints, generate, score, compare.
+
+What is done is kept in RUN/evaluation, and done again only if checkpoints, data or options differ.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.evaluation.summarization import Summaries
+from fairseq_plugins.evaluation.translation import Translations
+from fairseq_plugins.preparation.processing import Processing
+from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.training import recipes
+from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, read_json, why, write_json
+
+PLUGIN = Path(__file__).resolve().parent.parent
+OWN_OPTIONS = ("--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process")
+DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
+
+
+class Request(NamedTuple):
+    """What is to be evaluated, and how."""
+
+    data: Path
+    run: Path
+    split: str = "test"
+    last: Optional[int] = None
+    best: Optional[int] = None
+    checkpoint: Optional[str] = None
+    by: Optional[str] = None  # None for epochs where training kept their checkpoints
+    settings: Sequence[Path] = ()
+    words: Sequence[str] = ()  # more options for fairseq-generate
+    cpu: bool = False
+
+    @property
+    def label(self) -> str:
+        """The choice of checkpoints as a file name."""
+        if self.last is not None:
+            return f"last{self.last}" + (f"-{self.by}" if self.by else "")
+        if self.best is not None:
+            return f"best{self.best}"
+        return Path(self.checkpoint or "checkpoint_best.pt").stem
+
+    @property
+    def generation(self) -> List[str]:
+        """How to generate; fairseq takes the last of two values."""
+        return [*DEFAULTS, *recipes.settings(self.settings), *self.words]
+
+    @property
+    def beam(self) -> str:
+        words = [word for given in self.generation for word in given.split("=", 1)]
+        return [after for word, after in zip(words, words[1:]) if word == "--beam"][-1]
+
+
+class System(NamedTuple):
+    """A model, what it wrote, and its scores."""
+
+    name: str
+    folder: Path
+    test: Any  # Translations or Summaries
+    text: Any
+    scores: Dict[str, Dict[str, Any]]
+
+    def lines(self) -> List[str]:
+        """The scores for people."""
+        found = [f"{self.name} ({self.folder.name})"]
+        for name, result in self.scores.items():
+            score = f"{result['score']:.2f}"
+            if "interval" in result:
+                score += " [{:.2f}, {:.2f}]".format(*result["interval"])
+            found.append(f"  {name} = {score}  {result['signature']}")
+        return found
+
+
+def check(request: Request) -> None:
+    """Raise a ConfigurationError for what can be seen to be wrong before anything slow."""
+    if not request.data.is_dir():
+        raise ConfigurationError(f"DATA {request.data}: no such folder")
+    if not request.run.is_dir():
+        raise ConfigurationError(
+            f"{request.run}: no such folder; RUN is the --save-dir of a training"
+        )
+    for word in request.words:
+        option = word.split("=")[0]
+        if option in OWN_OPTIONS:
+            raise ConfigurationError(f"{option} cannot stand behind --: this command sets it")
+    if not request.beam.isdigit() or int(request.beam) < 1:
+        raise ConfigurationError(f"--beam {request.beam}: at least 1 is needed")
+    choose(request)
+
+
+def choose(request: Request) -> List[Path]:
+    """The checkpoints of a training that are averaged, or the one that is not."""
+    run = request.run
+    if request.last is None and request.best is None:
+        path = run / (request.checkpoint or "checkpoint_best.pt")
+        if not path.is_file():
+            have = sorted(path.name for path in run.glob("*.pt"))
+            raise ConfigurationError(
+                f"{path} is not there: {run} has {', '.join(have) or 'no checkpoint; train first'}"
+            )
+        return [path]
+    by = request.by
+    if by is None:
+        by = "epoch" if any(run.glob("checkpoint[0-9]*.pt")) else "update"
+    return averaging.choose([run], request.last, request.best, by)
+
+
+def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System:
+    """Generate with a model and score what it wrote; what an earlier run did is kept.
+
+    Args:
+        request: which model, which test set, how.
+        jobs: runs the programs.
+        say: takes a line of progress.
+
+    Raises:
+        ConfigurationError: something is missing, or another evaluation runs there.
+        JobFailed: fairseq-generate failed.
+    """
+    check(request)
+    run, paths = request.run, choose(request)
+    task = averaging.load(paths[-1])["cfg"]["task"]
+    prepared = Processing.load(request.data)  # whose direction is the default
+    languages = [
+        task["source_lang"] or prepared.source_lang,
+        task["target_lang"] or prepared.target_lang,
+    ]
+    test: Any
+    if task["_name"] == "summarization":
+        test = Summaries(request.data, request.split)
+    else:
+        test = Translations(request.data, request.split, languages[1])
+    folder = run / "evaluation" / f"{request.split}-{request.label}-beam{request.beam}"
+    inputs = {
+        "checkpoints": _identity(paths),
+        "data": _identity(test.files),
+        "options": request.generation,
+    }
+    with alone_in(run / "evaluation", "evaluation") as lock:
+        folder.mkdir(exist_ok=True)
+        log, done = folder / "generate.log", folder / "inputs.json"
+        if read_json(done) == inputs and log.is_file():
+            say(f"kept: {folder}")
+        else:
+            if done.exists():
+                done.unlink()
+            checkpoint = paths[0]
+            if request.last is not None or request.best is not None:
+                checkpoint = _averaged(paths, run / "evaluation" / f"{request.label}.pt", say)
+            words = ["--source-lang", languages[0], "--target-lang", languages[1], *test.words]
+            _generate(checkpoint, words, test.total, log, request, jobs, lock)
+        text = test.read(log)  # all of it, or an error
+        write_json(done, inputs)
+        test.write(text, folder)
+        scores = test.score(text)
+        write_json(
+            folder / "scores.json",
+            {
+                "run": str(run),
+                "checkpoints": [path.name for path in paths],
+                "split": request.split,
+                "sentences": test.total,
+                "options": request.generation,
+                "scores": scores,
+            },
+        )
+    return System(str(run), folder, test, text, scores)
+
+
+def _generate(
+    checkpoint: Path,
+    words: Sequence[str],
+    total: int,
+    log: Path,
+    request: Request,
+    jobs: Jobs,
+    lock: Any,
+) -> None:
+    """Run fairseq-generate into a log."""
+    command = [sys.executable, "-m", "fairseq_cli.generate", str(request.data)]
+    command += ["--user-dir", str(PLUGIN), "--path", str(checkpoint), *words]
+    command += ["--gen-subset", request.split, "--no-progress-bar", *request.generation]
+    if request.cpu or not torch.cuda.is_available():
+        command += ["--cpu"]
+    part = log.with_name(log.name + ".part")
+    if part.exists():
+        part.unlink()
+    with progress_bar(description=request.split, total=total, unit=" sentences") as bar:
+        status = jobs.run(command, part, lambda line: _count(line, bar), lock)
+    if status != 0:
+        raise JobFailed(f"fairseq-generate failed: {why(part)}; its log is {part}")
+    os.replace(part, log)
+
+
+def _count(line: str, bar: Any) -> None:
+    bar.update(line.startswith("D-"))
+
+
+def _identity(paths: Sequence[Path]) -> List[List[Any]]:
+    """Changes when a file is written anew."""
+    return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+
+
+def _averaged(paths: List[Path], output: Path, say: Callable[[str], None]) -> Path:
+    """The average of checkpoints as a file, made unless it is there."""
+    inputs = output.with_suffix(".json")
+    if not output.is_file() or read_json(inputs) != _identity(paths):
+        if inputs.exists():
+            inputs.unlink()
+        averaging.save(averaging.average(paths, say), output)
+        write_json(inputs, _identity(paths))
+    return output

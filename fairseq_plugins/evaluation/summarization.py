@@ -1,0 +1,132 @@
+"""ROUGE of summaries."""
+
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple
+
+import numpy as np
+from fairseq.data import indexed_dataset
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.generation import read_output
+from fairseq_plugins.preparation.files import write_lines
+from fairseq_plugins.preparation.processing import Processing
+from fairseq_plugins.scoring.rouge import (
+    METRICS,
+    NAMES,
+    available_workers,
+    prepare,
+    rouge,
+    score_documents,
+)
+
+
+class Text(NamedTuple):
+    """Summaries and their references, a line a document."""
+
+    summaries: List[str]
+    references: List[str]
+
+
+class Summaries:
+    """The documents of a split. ROUGE is with Porter's stemmer, as published figures are.
+
+    Published ROUGE-L is the summary-level one: ROUGE-Lsum here.
+
+    Args:
+        data: a prepared folder.
+        split: test, valid or train.
+
+    Raises:
+        ConfigurationError: the folder was not prepared by this package, or lacks the split.
+    """
+
+    def __init__(self, data: Path, split: str):
+        settings = Processing.load(data)
+        self.split = split
+        joined_by = {"bpe": "subword_nmt"}.get(settings.subword, settings.subword)
+        self.words = ["--task", "summarization", "--remove-bpe", joined_by]
+        pair = f"{settings.source_lang}-{settings.target_lang}"
+        prefix = data / f"{split}.{pair}.{settings.target_lang}"
+        binary = [Path(f"{prefix}.{end}") for end in ("idx", "bin")]
+        self.files = [*sorted(data.glob("dict.*.txt")), *binary]
+        for path in self.files:
+            if not path.is_file():
+                raise ConfigurationError(f"--split {split}: {path} is missing")
+        implementation = indexed_dataset.infer_dataset_impl(str(prefix))
+        self.total = len(indexed_dataset.make_dataset(str(prefix), impl=implementation))
+
+    def read(self, log: Path) -> Text:
+        """The summaries that fairseq-generate wrote, all of them, and their references.
+
+        Raises:
+            ConfigurationError: some are missing.
+        """
+        return Text(read_output(log, "D", self.total), read_output(log, "T", self.total))
+
+    def write(self, text: Text, folder: Path) -> None:
+        """Keep summaries and references as files with one a line."""
+        write_lines(folder / "hypotheses.txt", text.summaries)
+        write_lines(folder / "references.txt", text.references)
+
+    def examples(self, text: Text, count: int) -> Iterator[str]:
+        """Some summaries, each below its reference."""
+        for place in range(min(count, self.total)):
+            number = self.total * place // count
+            yield f"  reference {text.references[number]}"
+            yield f"  summary   {text.summaries[number]}\n"
+
+    def score(self, text: Text) -> Dict[str, Dict[str, Any]]:
+        """F1, 95 % interval and signature of each ROUGE."""
+        result = rouge(
+            text.references,
+            text.summaries,
+            stemmer=True,
+            workers=available_workers(0),
+            show_progress=True,
+        )
+        scores = {}
+        for metric in METRICS:
+            estimate = result.estimates[metric]["fmeasure"]
+            scores[NAMES[metric]] = {
+                "score": estimate.mean,
+                "interval": [estimate.low, estimate.high],
+                "signature": result.signature,
+            }
+        return scores
+
+    def compare(self, ours: Text, baseline: Text, samples: int) -> Dict[str, Any]:
+        """Paired bootstrap (Koehn 2004) for each ROUGE, as `Translations.compare`."""
+        if ours.references != baseline.references:
+            raise ConfigurationError("the two models have different references")
+        sides = [_f1(text) for text in (ours, baseline)]
+        difference = sides[0] - sides[1]
+        figures = np.concatenate([*sides, difference], axis=1)  # documents x 12
+        generator = np.random.RandomState(12345)
+        documents = len(figures)
+        means = np.empty((samples, figures.shape[1]))
+        for sample in range(samples):
+            drawn = generator.randint(documents, size=documents)
+            means[sample] = np.bincount(drawn, minlength=documents) @ figures / documents
+        seen = figures.mean(axis=0)
+        low, high = np.percentile(means, [2.5, 97.5], axis=0)
+        count = len(METRICS)
+        departs = np.abs(means - means.mean(axis=0)) >= np.abs(seen)
+        found = {}
+        for number, metric in enumerate(METRICS):
+            theirs, apart = number + count, number + 2 * count
+            found[NAMES[metric]] = {
+                "score": seen[number],
+                "interval": [low[number], high[number]],
+                "baseline": seen[theirs],
+                "baseline_interval": [low[theirs], high[theirs]],
+                "difference": seen[apart],
+                "p": (1 + int(departs[:, apart].sum())) / (1 + samples),
+                "signature": f"case:lc|stem:porter|bs:{samples}|seed:12345",
+            }
+        return found
+
+
+def _f1(text: Text) -> np.ndarray:
+    """documents x `METRICS`, 0 to 100."""
+    references, summaries = ([prepare(line) for line in side] for side in text[::-1])
+    return 100 * score_documents(references, summaries, True, available_workers(0))[:, :, 0]

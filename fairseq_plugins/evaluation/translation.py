@@ -1,0 +1,166 @@
+"""BLEU and chrF of translations."""
+
+import logging
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.generation import read_output
+from fairseq_plugins.preparation.files import read_lines, write_lines
+from fairseq_plugins.preparation.moses import Moses
+from fairseq_plugins.preparation.processing import Processing
+from fairseq_plugins.preparation.subwords import KINDS
+from fairseq_plugins.preparation.translation import RAW, TOKENISED
+
+TOKENISED_BLEU = "tokenised BLEU"
+
+
+class Text(NamedTuple):
+    """One side of a test set, a line a sentence."""
+
+    tokens: List[str]  # for tokenised BLEU
+    plain: List[str]  # for BLEU and chrF
+
+
+class Translations:
+    """The references of a split, and how subwords become text that can be compared with them.
+
+    Text that was tokenised before it was prepared (BPE without a tokenizer) keeps its tokens, and
+    both sides are detokenised by Moses for BLEU and chrF. Text that was left to SentencePiece is
+    tokenised by Moses for tokenised BLEU.
+
+    Args:
+        data: a prepared folder.
+        split: test, valid or train.
+        target: the language that is translated to, either of the folder's.
+
+    Raises:
+        ConfigurationError: the folder was not prepared by this package, or lacks the split.
+    """
+
+    def __init__(self, data: Path, split: str, target: str):
+        settings = Processing.load(data)
+        languages = (settings.source_lang, settings.target_lang)
+        if target not in languages:
+            raise ConfigurationError(
+                f"the model translates to {target}, and {data} holds {' and '.join(languages)}"
+            )
+        self.split, self.lowercase = split, settings.lowercase
+        self.words: List[str] = []  # more for fairseq-generate
+        binary = [
+            data / f"{split}.{'-'.join(languages)}.{language}.{end}"
+            for language in languages
+            for end in ("bin", "idx")
+        ]
+        raw, tokenised = (data / form / f"{split}.{target}" for form in (RAW, TOKENISED))
+        self.files = [*sorted(data.glob("dict.*.txt")), *binary, raw, tokenised]
+        for path in self.files:
+            if not path.is_file():
+                have = sorted({path.name.split(".")[0] for path in data.glob("*.*-*.*.idx")})
+                raise ConfigurationError(
+                    f"--split {split}: {path} is missing; {data} holds {', '.join(have)}"
+                )
+        kind = KINDS[settings.subword]
+        self._subwords = kind(data / kind.file_name)
+        self._moses, self._undo = Moses(target), settings.tokenise(target).undo
+        self._tokenised_before = settings.tokenizer == "none" and settings.subword == "bpe"
+        self._untokenised = settings.tokenizer == "none" and settings.subword != "bpe"
+        self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
+        plain = list(read_lines(raw))
+        if self._tokenised_before:
+            plain = [self._moses.detokenise(line) for line in plain]
+        self.references = Text([self._tokens(line) for line in read_lines(tokenised)], plain)
+        self.total = len(plain)
+
+    def text(self, pieces: Sequence[str]) -> Text:
+        """Translations as tokens and as plain text, from subwords separated by spaces."""
+        lines = [self._subwords.join(line) for line in pieces]
+        undo = self._moses.detokenise if self._tokenised_before else self._undo
+        return Text([self._tokens(line) for line in lines], [undo(line) for line in lines])
+
+    def _tokens(self, line: str) -> str:
+        return self._moses.tokenise(line) if self._untokenised else line
+
+    def metrics(self) -> Dict[str, Any]:
+        """The scores by name. multi-bleu.perl does not smooth."""
+        return {
+            TOKENISED_BLEU: BLEU(tokenize="none", smooth_method="none", lowercase=True, force=True),
+            "BLEU": BLEU(lowercase=self.lowercase),
+            "chrF2": CHRF(lowercase=self.lowercase),
+        }
+
+    def read(self, log: Path) -> Text:
+        """The translations that fairseq-generate wrote, all of them.
+
+        Raises:
+            ConfigurationError: some are missing.
+        """
+        return self.text(read_output(log, "D", self.total))
+
+    def write(self, text: Text, folder: Path) -> None:
+        """Keep translations as files with one a line."""
+        write_lines(folder / "hypotheses.tokens", text.tokens)
+        write_lines(folder / "hypotheses.txt", text.plain)
+
+    def examples(self, text: Text, count: int) -> Iterator[str]:
+        """Some translations, each below its source and its reference."""
+        sources = list(read_lines(self._source))
+        for place in range(min(count, len(sources))):
+            number = len(sources) * place // count
+            yield f"  source      {sources[number]}"
+            yield f"  reference   {self.references.plain[number]}"
+            yield f"  translation {text.plain[number]}\n"
+
+    @staticmethod
+    def side(text: Text, metric: str) -> List[str]:
+        """The form of a text that a metric reads."""
+        return text.tokens if metric == TOKENISED_BLEU else text.plain
+
+    def score(self, text: Text) -> Dict[str, Dict[str, Any]]:
+        """Score and signature of each metric."""
+        scores = {}
+        for name, metric in self.metrics().items():
+            result = metric.corpus_score(self.side(text, name), [self.side(self.references, name)])
+            signature = str(metric.get_signature())
+            scores[name] = {"score": result.score, "signature": signature}
+        return scores
+
+    def compare(self, ours: Text, baseline: Text, samples: int) -> Dict[str, Any]:
+        """Paired bootstrap of sacreBLEU (Koehn 2004) for each score.
+
+        Each sample draws as many sentences as there are, with replacement, the same for both. p is
+        the share of samples whose difference departs from the mean difference by at least the
+        difference that was seen; the interval holds 95 % of the samples' scores.
+        """
+        texts = (baseline, ours)
+        logging.getLogger("sacrebleu").setLevel(logging.WARNING)
+        found: Dict[str, Any] = {}
+        for name, metric in self.metrics().items():
+            paired: Any = PairedTest(
+                [(str(system), self.side(text, name)) for system, text in enumerate(texts)],
+                {name: metric},
+                [self.side(self.references, name)],
+                test_type="bs",
+                n_samples=samples,
+            )
+            signatures, results = paired()
+            (key,) = signatures
+            theirs, mine = results[key]
+            difference = mine.score - theirs.score
+            found[name] = {
+                "score": mine.score,
+                "interval": [float(mine.mean - mine.ci), float(mine.mean + mine.ci)],
+                "baseline": theirs.score,
+                "baseline_interval": [
+                    float(theirs.mean - theirs.ci),
+                    float(theirs.mean + theirs.ci),
+                ],
+                "difference": difference,
+                # two equal systems never depart, which sacreBLEU takes for the rarest of cases
+                "p": float(mine.p_value) if difference != 0 else 1.0,
+                "signature": str(signatures[key]),
+            }
+        return found
