@@ -20,7 +20,6 @@ from typing import Any, Callable, Dict, List
 import numpy as np
 import torch
 
-from fairseq_plugins.compat import bf16
 from fairseq_plugins.errors import ConfigurationError
 
 from . import contenders, machine, plots, results, timing
@@ -145,14 +144,7 @@ def step_of(trainer: Any, part: str) -> Callable[[Dict[str, Any]], None]:
     """What is timed with a batch."""
     if part == "model":
         return lambda batch: trainer.train_step([batch])
-    alone = loss_of(trainer) if part == "loss" else encoder_of(trainer)
-    dtype = torch.bfloat16 if trainer.cfg.common.bf16 else torch.float32
-
-    def run_part(batch: Dict[str, Any]) -> None:
-        with bf16.at_full_speed(dtype, trainer.device):
-            alone(batch)
-
-    return run_part
+    return loss_of(trainer) if part == "loss" else encoder_of(trainer)
 
 
 def encoder_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:

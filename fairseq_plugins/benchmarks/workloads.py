@@ -4,12 +4,10 @@ Three parts can be run: a single module, the encoder of a model, or a whole mode
 plain values only, so that a fresh process can be told to build the same again.
 """
 
-from typing import Any, ContextManager, Dict, NamedTuple
+from typing import Any, Dict, NamedTuple
 
 import torch
 from torch import Tensor, nn
-
-from fairseq_plugins.compat import bf16
 
 from . import contenders, modules
 from .machine import DTYPES
@@ -59,22 +57,9 @@ class Workload:
         raise NotImplementedError
 
     def loss(self) -> Tensor:
-        with self.at_full_speed():
-            return self.compute_loss()
-
-    def step(self) -> None:
-        with self.at_full_speed():
-            self.run()
-
-    def at_full_speed(self) -> ContextManager:
-        """Products as fairseq's trainer has them with this plugin."""
-        device = torch.device(self.setting.device)
-        return bf16.at_full_speed(DTYPES[self.setting.dtype], device)
-
-    def compute_loss(self) -> Tensor:
         raise NotImplementedError
 
-    def run(self) -> None:
+    def step(self) -> None:
         raise NotImplementedError
 
     def warm_up(self) -> None:
@@ -103,10 +88,10 @@ class ModuleWorkload(Workload):
         self.x = x.to(self.setting.device, DTYPES[self.setting.dtype])
         self.x.requires_grad_(self.setting.what == "training")
 
-    def compute_loss(self) -> Tensor:
+    def loss(self) -> Tensor:
         return self.module(self.x).sum()
 
-    def run(self) -> None:
+    def step(self) -> None:
         if self.setting.what == "forward":
             with torch.no_grad():
                 self.module(self.x)
@@ -138,16 +123,16 @@ class EncoderWorkload(Workload):
         self.source = random_tokens(self.setting, sentences, length)
         self.lengths = torch.full((sentences,), length, device=self.source.device)
 
-    def compute_loss(self) -> Tensor:
+    def loss(self) -> Tensor:
         return self.module(self.source, self.lengths)["encoder_out"][0].float().pow(2).mean()
 
-    def run(self) -> None:
+    def step(self) -> None:
         if self.setting.what == "forward":
             with torch.no_grad():
                 self.module(self.source, self.lengths)
             return
         self.optimizer.zero_grad(set_to_none=True)
-        self.compute_loss().backward()
+        self.loss().backward()
         self.optimizer.step()
 
 
@@ -175,10 +160,10 @@ class ModelWorkload(Workload):
             "target": target,
         }
 
-    def compute_loss(self) -> Tensor:
+    def loss(self) -> Tensor:
         return self.trainer.criterion(self.module, self.batch)[0]
 
-    def run(self) -> None:
+    def step(self) -> None:
         if self.setting.what == "forward":
             with torch.no_grad():
                 self.module(**self.batch["net_input"])

@@ -1,4 +1,4 @@
-"""Measure speed, memory and operations of models and layers against a baseline.
+"""Measure speed, memory and operations of models and layers side by side.
 
     python scripts/benchmark.py train-step DATA --arch transformer --arch transformer_ftc ...
 

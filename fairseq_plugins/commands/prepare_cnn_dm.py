@@ -1,4 +1,4 @@
-"""Prepare CNN/DailyMail: from the original archives to the folder that fairseq-train reads.
+"""Prepare CNN/DailyMail from the original archives.
 
     python -m fairseq_plugins prepare-cnn-dm DIR
     python -m fairseq_plugins prepare-cnn-dm DIR --stories cnn_stories.tgz dailymail_stories.tgz

@@ -1,4 +1,4 @@
-"""Prepare IWSLT'14 German-English: from the download to the folder that fairseq-train reads.
+"""Prepare IWSLT'14 German-English from its download.
 
     python -m fairseq_plugins prepare-iwslt14 DIR
 

@@ -1,4 +1,4 @@
-"""Prepare documents with summaries: from raw text to the folder that fairseq-train reads.
+"""Prepare documents with summaries from raw text.
 
     python -m fairseq_plugins prepare-summarization DIR --train text/train --valid text/valid
     python -m fairseq_plugins prepare-summarization DIR \\

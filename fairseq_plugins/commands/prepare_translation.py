@@ -1,4 +1,4 @@
-"""Prepare any language pair: from raw parallel text to the folder that fairseq-train reads.
+"""Prepare any language pair from raw parallel text.
 
     python -m fairseq_plugins prepare-translation DIR --source-lang de --target-lang en \\
         --train corpus/train --valid corpus/valid --test corpus/test

@@ -101,7 +101,7 @@ def test_depth_and_width_reach_the_model():
     [
         (["memory", "--contender", "ffn", "--memory-limit", "0.1"], "--memory-limit 0.1"),
         (["memory", "--contender", "ffn", "--patience", "0"], "--patience 0.0"),
-        (["memory", "--contender", "mscffn --subspaces 7"], "7 MSCFFN subspaces do not fit"),
+        (["memory", "--contender", "mscffn --subspaces 7"], "--mscffn-subspaces 7 must be even"),
         (["growth", "--values", "64", "--tokens", "32", "--contender", "transformer"], "--tokens"),
         (
             ["growth", "--axis", "depth", "--values", "1", "--length", "0", "--contender", "ffn"],
