@@ -5,5 +5,6 @@ checkpoint need its task as well.
 """
 
 from .summarization import SummarizationTask
+from .translation_sampled import SampledTranslationTask
 
-__all__ = ["SummarizationTask"]
+__all__ = ["SampledTranslationTask", "SummarizationTask"]

@@ -1,0 +1,255 @@
+"""Random segmentations of words into subwords, drawn from what a subword model allows.
+
+A sampler looks at a word once, given by the pieces of its usual segmentation (`prepare`), and then
+draws segmentations of it as the dictionary's indices (`begin`, `draw`). Pieces that the dictionary
+lacks are never drawn.
+"""
+
+import math
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.subwords import BytePairEncoding, SentencePiece
+
+Pieces = Tuple[int, ...]  # indices of the dictionary
+Random = Callable[[], float]  # uniform in [0, 1)
+
+
+class _Segmentation:
+    """What byte-pair encoding has made of a word so far, and what it may do next."""
+
+    __slots__ = ("symbols", "merges", "after", "pieces")
+
+    def __init__(self, symbols: Tuple[str, ...], merges: List[Tuple[int, ...]]):
+        self.symbols = symbols
+        self.merges = merges  # places of each pair that may be merged, the best pair first
+        self.after: Dict[Tuple[int, ...], "_Segmentation"] = {}  # by the places merged
+        self.pieces: Optional[Pieces] = (
+            None  # when first needed; empty where the dictionary lacks one
+        )
+
+
+class BPEDropout:
+    """BPE-dropout (Provilkov et al., ACL 2020), with the steps of subword-nmt.
+
+    Merges happen one pair of symbols after the other, the best first. At each step each place where
+    a merge could happen is passed over with probability `dropout`; where none is left, the word is
+    done. What is drawn is how many places are kept before the next is passed over, and
+    segmentations met before are remembered: most words cost one comparison, the others a look-up
+    for each merge.
+
+    Args:
+        model: the file of merges.
+        dictionary: fairseq's.
+        dropout: 0 to 1.
+    """
+
+    file_name = BytePairEncoding.file_name
+    option = "--bpe-dropout"
+    is_word_end = staticmethod(BytePairEncoding.is_word_end)
+    attempts = 10  # at a segmentation the dictionary has, before the usual one is taken
+    memory = 200000  # segmentations remembered
+
+    def __init__(self, model: Path, dictionary: Any, dropout: float):
+        self.check(dropout)
+        from subword_nmt.apply_bpe import BPE
+
+        with open(model, encoding="utf-8", newline="\n") as codes:
+            bpe: Any = BPE(codes)
+        self._ranks: Dict[Tuple[str, str], int] = bpe.bpe_codes
+        self._separate_end = bpe.version == (0, 1)
+        self._dictionary = dictionary
+        self._per_gap = 1 / math.log1p(-dropout) if dropout else -math.inf
+        self._seen: Dict[Tuple[str, ...], _Segmentation] = {}
+        self._words: List[_Segmentation] = []
+
+    @classmethod
+    def check(cls, dropout: float) -> None:
+        """Raise a ConfigurationError unless this is a probability below 1."""
+        if not 0 <= dropout < 1:
+            raise ConfigurationError(
+                f"{cls.option} {dropout} is no probability below 1: 0.1 is usual, 0 is off"
+            )
+
+    def begin(self, random: Random) -> None:
+        """Draw from these numbers from now on."""
+        self._random = random
+        self._kept = self._gap()
+
+    def _gap(self) -> float:
+        """How many places are kept before the next is passed over: geometrically distributed."""
+        return math.log(1.0 - self._random()) * self._per_gap // 1
+
+    def prepare(self, pieces: Sequence[str]) -> Optional[Any]:
+        """What `draw` needs to know of a word, or None where this is not how the model cuts it."""
+        word = "".join(piece[:-2] for piece in pieces[:-1]) + pieces[-1]
+        if not word:
+            return None
+        symbols = (*word, "</w>") if self._separate_end else (*word[:-1], word[-1] + "</w>")
+        start = now = self._segmentation(symbols)
+        places = 0
+        while now.merges:
+            places += len(now.merges[0])
+            now = self._merge(now, now.merges[0])
+        usual = self._pieces(now)
+        if not usual or usual != tuple(map(self._dictionary.index, pieces)):
+            return None
+        self._words.append(start)
+        return places, usual, start
+
+    def draw(self, word: Any) -> Pieces:
+        """The pieces of a random segmentation."""
+        places, usual, start = word
+        for _ in range(self.attempts):
+            if places <= self._kept:  # all of them
+                self._kept -= places
+                return usual
+            pieces = self._pieces(self._walk(start))
+            if pieces:
+                return pieces
+        return usual
+
+    def _walk(self, now: _Segmentation) -> _Segmentation:
+        while True:
+            for places in now.merges:
+                if len(places) == 1:
+                    if not self._keep():
+                        continue
+                else:
+                    places = tuple([place for place in places if self._keep()])
+                    if not places:
+                        continue
+                now = now.after.get(places) or self._merge(now, places)
+                break
+            else:
+                return now
+
+    def _keep(self) -> bool:
+        if self._kept:
+            self._kept -= 1
+            return True
+        self._kept = self._gap()
+        return False
+
+    def _merge(self, now: _Segmentation, places: Tuple[int, ...]) -> _Segmentation:
+        symbols: List[str] = []
+        done = 0
+        for place in places:
+            if place >= done:  # of x x x only the first two
+                symbols += now.symbols[done:place]
+                symbols.append(now.symbols[place] + now.symbols[place + 1])
+                done = place + 2
+        after = self._segmentation((*symbols, *now.symbols[done:]))
+        now.after[places] = after
+        return after
+
+    def _segmentation(self, symbols: Tuple[str, ...]) -> _Segmentation:
+        found = self._seen.get(symbols)
+        if found is not None:
+            return found
+        if len(self._seen) >= self.memory:
+            self._seen.clear()
+            for word in self._words:
+                word.after.clear()
+        places: Dict[int, List[int]] = {}
+        for place, pair in enumerate(zip(symbols, symbols[1:])):
+            rank = self._ranks.get(pair)
+            if rank is not None:
+                places.setdefault(rank, []).append(place)
+        made = _Segmentation(symbols, [tuple(places[rank]) for rank in sorted(places)])
+        self._seen[symbols] = made
+        return made
+
+    def _pieces(self, done: _Segmentation) -> Pieces:
+        if done.pieces is None:
+            symbols = list(done.symbols)
+            symbols[-1] = symbols[-1][: -len("</w>")]
+            if not symbols[-1]:
+                del symbols[-1]
+            index = self._dictionary.index
+            pieces = (*(index(symbol + "@@") for symbol in symbols[:-1]), index(symbols[-1]))
+            done.pieces = () if self._dictionary.unk() in pieces else pieces
+        return done.pieces
+
+
+class UnigramSampling:
+    """Subword regularisation (Kudo, ACL 2018) with a unigram model of SentencePiece.
+
+    A segmentation of a word has a probability in proportion to ``exp(alpha sum(scores of its
+    pieces))``. Pieces never reach over words, so that drawing word by word is drawing sentences
+    (Kudo's l = infinity). Sums over all segmentations are taken once a word, from its end.
+
+    Args:
+        model: the SentencePiece model.
+        dictionary: fairseq's.
+        alpha: above 0; the lower, the more even.
+    """
+
+    file_name = SentencePiece.file_name
+    option = "--sentencepiece-alpha"
+    is_word_end = staticmethod(SentencePiece.is_word_end)
+
+    def __init__(self, model: Path, dictionary: Any, alpha: float):
+        self.check(alpha)
+        import sentencepiece
+
+        processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        self._scores: Dict[str, Tuple[int, float]] = {}  # of pieces: index, alpha x score
+        for number in range(processor.get_piece_size()):
+            piece = processor.id_to_piece(number)
+            special = (processor.is_unknown, processor.is_control, processor.is_unused)
+            index = dictionary.index(piece)
+            if index != dictionary.unk() and not any(test(number) for test in special):
+                self._scores[piece] = (index, alpha * processor.get_score(number))
+        self._longest = max(map(len, self._scores), default=0)
+
+    @classmethod
+    def check(cls, alpha: float) -> None:
+        """Raise a ConfigurationError unless this is a finite number of at least 0."""
+        if not 0 <= alpha < math.inf:
+            raise ConfigurationError(
+                f"{cls.option} {alpha} is below 0 or infinite: 0.1 to 0.5 is usual, 0 is off"
+            )
+
+    def prepare(self, pieces: Sequence[str]) -> Optional[Any]:
+        """What `draw` needs to know of a word, or None where the model lacks one of its pieces."""
+        if any(piece not in self._scores for piece in pieces):
+            return None
+        word = "".join(pieces)
+        # of each position: summed weights of its pieces up to each, and their ends and indices
+        choices: List[Tuple[List[float], List[Tuple[int, int]]]] = []
+        totals = [-math.inf] * len(word) + [0.0]  # log of all segmentations from here to the end
+        for start in range(len(word) - 1, -1, -1):
+            weights, steps = [], []
+            for end in range(start + 1, min(len(word), start + self._longest) + 1):
+                index, score = self._scores.get(word[start:end], (0, -math.inf))
+                if score + totals[end] > -math.inf:
+                    weights.append(score + totals[end])
+                    steps.append((end, index))
+            sums: List[float] = []
+            if weights:
+                largest = max(weights)
+                total = 0.0
+                for weight in weights:
+                    total += math.exp(weight - largest)
+                    sums.append(total)
+                sums = [value / total for value in sums]
+                totals[start] = largest + math.log(total)
+            choices.append((sums, steps))
+        return choices[::-1]
+
+    def begin(self, random: Random) -> None:
+        """Draw from these numbers from now on."""
+        self._random = random
+
+    def draw(self, word: Any) -> Pieces:
+        """The pieces of a random segmentation."""
+        pieces, place, random = [], 0, self._random
+        while place < len(word):
+            sums, steps = word[place]
+            # rounding may leave the last sum below 1
+            place, index = steps[min(bisect_right(sums, random()), len(steps) - 1)]
+            pieces.append(index)
+        return tuple(pieces)

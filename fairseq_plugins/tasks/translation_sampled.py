@@ -1,0 +1,91 @@
+"""Translation with subwords that are cut anew for each epoch: BPE-dropout, SentencePiece sampling.
+
+    fairseq-train DATA --user-dir fairseq_plugins --task translation_sampled --bpe-dropout 0.1 ...
+    fairseq-train DATA --user-dir fairseq_plugins --task translation_sampled \\
+        --sentencepiece-alpha 0.2 ...
+
+DATA is a prepared folder, which holds the subword model beside the data. Only training samples:
+validation and test are cut as ever, and `--task translation` generates with such models.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq import utils
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import II
+
+from fairseq_plugins.data.sampled_pairs import SampledPairs
+from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
+from fairseq_plugins.errors import ConfigurationError
+
+
+@dataclass
+class SampledTranslationConfig(TranslationConfig):
+    """The options of `translation`, and how to sample."""
+
+    bpe_dropout: float = field(
+        default=0.0,
+        metadata={
+            "help": "probability with which training passes over each merge, anew in each epoch; "
+            "0.1 is the paper's, 0 is off (default: 0)"
+        },
+    )
+    sentencepiece_alpha: float = field(
+        default=0.0,
+        metadata={
+            "help": "training draws segmentations with probabilities in proportion to "
+            "exp(alpha score), anew in each epoch; 0.1 to 0.5 is usual, 0 is off (default: 0)"
+        },
+    )
+    seed: int = II("common.seed")
+
+
+@register_task("translation_sampled", dataclass=SampledTranslationConfig)
+class SampledTranslationTask(TranslationTask):
+    """fairseq's `translation`, with samples of subwords in training.
+
+    Raises:
+        ConfigurationError: an option that cannot work, or no subword model in the data folder.
+    """
+
+    cfg: SampledTranslationConfig
+
+    def __init__(self, cfg: SampledTranslationConfig, src_dict: Any, tgt_dict: Any):
+        super().__init__(cfg, src_dict, tgt_dict)
+        if cfg.bpe_dropout and cfg.sentencepiece_alpha:
+            raise ConfigurationError(
+                "--bpe-dropout and --sentencepiece-alpha are two ways to sample: give the one that "
+                "fits the data's subwords"
+            )
+        self.kind = BPEDropout if cfg.bpe_dropout else UnigramSampling
+        self.strength = cfg.bpe_dropout or cfg.sentencepiece_alpha
+        self.kind.check(self.strength)
+        for option in ("truncate_source", "load_alignments", "num_batch_buckets"):
+            if self.strength and getattr(cfg, option):
+                raise ConfigurationError(
+                    f"--{option.replace('_', '-')} needs texts that stay as they are: leave it "
+                    f"out, or {self.kind.option}"
+                )
+
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
+    ) -> None:
+        """As fairseq's; the training data becomes `SampledPairs`, unless it is generated from."""
+        super().load_dataset(split, epoch, combine, **kwargs)
+        if not self.strength or split != self.cfg.train_subset or "task_cfg" in kwargs:
+            return
+        paths = utils.split_paths(self.cfg.data)
+        model = Path(paths[(epoch - 1) % len(paths)]) / self.kind.file_name
+        if not model.is_file():
+            raise ConfigurationError(
+                f"{self.kind.option} needs {model}, which is not there: give a folder that was "
+                "prepared with such subwords, or copy the model into this one"
+            )
+        source, target = (
+            self.kind(model, dictionary, self.strength)
+            for dictionary in (self.src_dict, self.tgt_dict)
+        )
+        self.datasets[split] = SampledPairs(self.datasets[split], source, target, self.cfg.seed)

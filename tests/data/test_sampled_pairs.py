@@ -1,0 +1,221 @@
+"""Epochs of fresh subwords: same words, right sizes, the same again from the same seed."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary, LanguagePairDataset, data_utils
+
+from fairseq_plugins.data.sampled_pairs import SampledPairs
+from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.subwords import KINDS
+from tests.conftest import write_toy_text
+
+SAMPLERS = {"bpe": (BPEDropout, 0.2), "sentencepiece": (UnigramSampling, 0.2)}
+OPTIONS = {"bpe": ["--bpe-dropout", 0.2], "sentencepiece": ["--sentencepiece-alpha", 0.2]}
+
+
+def join_pairs(lines):
+    """Longer words, which can be cut."""
+    return [" ".join("".join(pair) for pair in zip(w[::2], w[1::2])) for w in map(str.split, lines)]
+
+
+@pytest.fixture(scope="module", params=sorted(SAMPLERS))
+def folder(request, tmp_path_factory, run_preprocess):
+    """A prepared folder of subwords."""
+    kind = KINDS[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    write_toy_text(folder / "raw", {"train": 150, "valid": 20})
+    for path in sorted((folder / "raw").iterdir()):
+        lines = join_pairs(path.read_text(encoding="utf-8").splitlines())
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    kind.learn(
+        [folder / "raw" / "train.src", folder / "raw" / "train.tgt"], folder / kind.file_name, 90
+    )
+    model = kind(folder / kind.file_name)
+    for path in sorted((folder / "raw").iterdir()):
+        lines = [model.cut(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        (folder / path.name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    run_preprocess(
+        "--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary", "--workers", 1,
+        "--trainpref", folder / "train", "--validpref", folder / "valid", "--destdir", folder,
+    )  # fmt: skip
+    return folder
+
+
+def kind_of(folder):
+    return next(name for name, kind in KINDS.items() if (folder / kind.file_name).exists())
+
+
+def load(folder, seed=1, strength=None):
+    dictionary = Dictionary.load(str(folder / "dict.src.txt"))
+    sides = [
+        data_utils.load_indexed_dataset(str(folder / f"train.src-tgt.{side}"), dictionary)
+        for side in ("src", "tgt")
+    ]
+    pairs = LanguagePairDataset(
+        sides[0], sides[0].sizes, dictionary, sides[1], sides[1].sizes, dictionary
+    )
+    kind, usual_strength = SAMPLERS[kind_of(folder)]
+    usual_strength = usual_strength if strength is None else strength
+    samplers = [kind(folder / kind.file_name, dictionary, usual_strength) for _ in range(2)]
+    return sides, SampledPairs(pairs, *samplers, seed), dictionary
+
+
+def texts(pairs, folder, dictionary):
+    join = KINDS[kind_of(folder)](folder / KINDS[kind_of(folder)].file_name).join
+    return [
+        [join(dictionary.string(pairs[i][side])) for i in range(len(pairs))]
+        for side in ("source", "target")
+    ]
+
+
+def tokens(pairs):
+    return [pairs[i][side].tolist() for i in range(len(pairs)) for side in ("source", "target")]
+
+
+def test_words_stay_and_pieces_change(folder):
+    sides, pairs, dictionary = load(folder)
+    pairs.set_epoch(1)
+    first = tokens(pairs)
+    for language, found in zip(("src", "tgt"), texts(pairs, folder, dictionary)):
+        assert found == (folder / "raw" / f"train.{language}").read_text("utf-8").splitlines()
+    usual = [side[i].tolist() for i in range(len(pairs)) for side in sides]
+    assert sum(a != b for a, b in zip(first, usual)) > len(usual) / 3
+    assert sum(map(len, first)) > sum(map(len, usual))
+    assert all(dictionary.unk() not in sentence for sentence in first)
+    pairs.set_epoch(2)
+    second = tokens(pairs)
+    assert sum(a != b for a, b in zip(first, second)) > len(usual) / 3
+
+
+def test_sizes_are_those_of_the_epoch(folder):
+    _, pairs, _ = load(folder)
+    for epoch in (1, 2):
+        pairs.set_epoch(epoch)
+        lengths = np.array(list(map(len, tokens(pairs)))).reshape(-1, 2)
+        assert (pairs.sizes == lengths).all()
+        assert [pairs.num_tokens(i) for i in range(9)] == lengths[:9].max(axis=1).tolist()
+        batches = pairs.batch_by_size(pairs.ordered_indices(), max_tokens=60)
+        assert sorted(i for batch in batches for i in batch) == list(range(len(pairs)))
+        for batch in batches:
+            assert len(batch) * lengths[batch].max() <= 60
+        kept, _ = pairs.filter_indices_by_size(pairs.ordered_indices(), (12, 9))
+        assert set(kept) == set(np.nonzero((lengths <= (12, 9)).all(axis=1))[0])
+    assert not pairs.can_reuse_epoch_itr_across_epochs
+
+
+def test_an_epoch_follows_from_its_seed_and_number(folder):
+    _, pairs, _ = load(folder)
+    pairs.set_epoch(1)
+    first = tokens(pairs)
+    pairs.set_epoch(2)
+    second = tokens(pairs)
+    pairs.set_epoch(1)
+    assert tokens(pairs) == first
+    again = load(folder)[1]
+    again.set_epoch(2)
+    assert tokens(again) == second
+    other = load(folder, seed=2)[1]
+    other.set_epoch(2)
+    assert tokens(other) != second
+
+
+def test_other_subwords_are_refused(folder, tmp_path):
+    dictionary = Dictionary.load(str(folder / "dict.src.txt"))
+    data = data_utils.load_indexed_dataset(str(folder / "train.src-tgt.src"), dictionary)
+    text = tmp_path / "text"
+    text.write_text("zzz yyy xxx\n" * 3, encoding="utf-8")
+    kind, strength = SAMPLERS[kind_of(folder)]
+    KINDS[kind_of(folder)].learn([text], tmp_path / "model", 8)
+    sampler = kind(tmp_path / "model", dictionary, strength)
+    pairs = LanguagePairDataset(data, data.sizes, dictionary, data, data.sizes, dictionary)
+    with pytest.raises(ConfigurationError, match=f"{kind.option} cannot be used: .* source words"):
+        SampledPairs(pairs, sampler, sampler, 1)
+
+
+@pytest.fixture
+def words(folder, train_args):
+    return [
+        folder, *train_args, "--task", "translation_sampled", *OPTIONS[kind_of(folder)],
+        "--dropout", 0.1, "--batch-size", 20,
+    ]  # fmt: skip
+
+
+def parameters(folder):
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
+    return state["model"]
+
+
+def test_resumes_exactly_within_an_epoch_and_generates(
+    words, folder, tmp_path, run_train, run_generate
+):
+    """Eight batches an epoch: stopped in the second."""
+    runs = (("whole", 12), ("parts", 11), ("parts", 12))
+    outputs = [
+        run_train(*words, "--save-dir", tmp_path / name, "--max-update", updates).output
+        for name, updates in runs
+    ]
+    assert "drew subwords of epoch 2" in outputs[0]
+    assert "drew subwords of epoch 1" not in outputs[2]
+    whole, parts = parameters(tmp_path / "whole"), parameters(tmp_path / "parts")
+    for name, value in whole.items():
+        if not name.endswith("_float_tensor"):
+            assert torch.equal(value, parts[name]), name
+    checkpoint = tmp_path / "whole" / "checkpoint_last.pt"
+    for task in ([], ["--task", "translation_sampled"]):
+        output = run_generate(
+            folder, "--path", checkpoint, "--gen-subset", "valid", *task, "--beam", 1
+        ).output
+        assert len(re.findall(r"^H-", output, re.M)) == 20
+        assert "drew subwords" not in output
+
+
+def test_validation_is_not_sampled_and_has_bleu(words, folder, tmp_path, run_train):
+    common = ["--max-update", 1, "--lr", 1e-9, "--eval-bleu", "--eval-bleu-args", '{"beam": 1}']
+    losses = []
+    for name, task in (("sampled", words), ("plain", [*words, "--task", "translation"])):
+        if name == "plain":
+            at = task.index(OPTIONS[kind_of(folder)][0])
+            task = task[:at] + task[at + 2 :]
+        output = run_train(*task, *common, "--save-dir", tmp_path / name).output
+        assert ("drew subwords" in output) == (name == "sampled")
+        losses.append(re.findall(r"valid \| .*?\bloss[= ]([\d.]+)", output))
+        assert "bleu" in output
+    assert losses[0] == losses[1] and losses[0]
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--bpe-dropout", 1.5], "--bpe-dropout 1.5 is no probability"),
+        (["--bpe-dropout", 0.1, "--sentencepiece-alpha", 0.1], "are two ways to sample"),
+        (["--bpe-dropout", 0.1], "needs .*bpe.codes, which is not there"),
+        (["--sentencepiece-alpha", 0.1], "needs .*sentencepiece.model, which is not there"),
+        (["--bpe-dropout", 0.1, "--num-batch-buckets", 2], "--num-batch-buckets needs texts"),
+        (["--bpe-dropout", 0.1, "--truncate-source"], "--truncate-source needs texts"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(
+    toy_data, train_args, tmp_path, run_train, more, message
+):
+    with pytest.raises(ConfigurationError, match=message):
+        run_train(
+            toy_data.bin, *train_args, "--task", "translation_sampled", *more,
+            "--save-dir", tmp_path, "--max-update", 1,
+        )  # fmt: skip
+
+
+def test_without_sampling_it_is_translation(toy_data, train_args, tmp_path, run_train):
+    for task in ("translation", "translation_sampled"):
+        run_train(
+            toy_data.bin, *train_args, "--task", task,
+            "--save-dir", tmp_path / task, "--max-update", 2,
+        )  # fmt: skip
+    first, second = (parameters(tmp_path / t) for t in ("translation", "translation_sampled"))
+    for name, value in first.items():
+        if not name.endswith("_float_tensor"):
+            assert torch.equal(value, second[name]), name
