@@ -1,0 +1,34 @@
+"""Join both directions of a prepared pair, to train on them first.
+
+A model trained on both, and then on the pair alone, starts from twice the data.
+
+    python -m fairseq_plugins prepare-translation data/pair ... --joined-dictionary
+    python -m fairseq_plugins prepare-bidirectional data/pair data/both
+    fairseq-train data/both ... --share-all-embeddings --save-dir runs/both
+    fairseq-train data/pair ... --share-all-embeddings --save-dir runs/pair \\
+        --finetune-from-model runs/both/checkpoint_best.pt
+
+The second training starts from the parameters alone: optimizer and learning rate begin anew. Rerun
+either command to resume it.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.preparation.bidirectional import join_directions
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins prepare-bidirectional",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pair", type=Path, help="folder prepared with --joined-dictionary")
+    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
+    args = parser.parse_args(argv)
+    pairs = join_directions(args.pair, args.destination)
+    counted = ", ".join(f"{number:,} pairs in {split}" for split, number in pairs.items())
+    print(f"{args.destination} is ready for fairseq-train, with both directions: {counted}")
+    return 0

@@ -1,0 +1,75 @@
+"""A prepared language pair with both directions in one training set.
+
+A model that is trained on it first, and then on the pair alone, starts from twice the data (BiT,
+Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Dict, Sequence
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.processing import FILE, Processing
+from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.preparation.subwords import KINDS
+
+JOINED, COPIED = ("train", "valid"), ("test",)
+
+
+def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
+    """Make `destination` of the folder `pair`: in train and valid, first its pairs, then the same
+    with source and target exchanged; test as it is.
+
+    Languages, dictionaries and subword model stay those of `pair`, so that a training on one of the
+    folders can start from a model of the other. Nothing tells the model which language to write: it
+    follows from the language it reads.
+
+    Returns:
+        how many pairs train and valid have.
+
+    Raises:
+        ConfigurationError: `pair` is no prepared folder, has two dictionaries or both directions
+            already, or `destination` is something else.
+    """
+    processing = Processing.load(pair)
+    settings = json.loads((pair / FILE).read_text(encoding="utf-8"))["settings"]
+    if settings.get("bidirectional"):
+        raise ConfigurationError(f"{pair} has both directions: name the folder it was made of")
+    languages = (processing.source_lang, processing.target_lang)
+    names = [f"dict.{language}.txt" for language in languages]
+    if (pair / names[0]).read_bytes() != (pair / names[1]).read_bytes():
+        raise ConfigurationError(
+            f"{pair} has a dictionary for each language, and both directions need one for both: "
+            "prepare it with --joined-dictionary"
+        )
+    with Preparation(destination, {**settings, "bidirectional": True}) as preparation:
+        if not preparation.finished:
+            model = KINDS[processing.subword].file_name
+            preparation.step("copy", _copy, pair, preparation.folder, [*names, model], languages)
+            for split in JOINED:
+                preparation.step(f"join {split}", _join, pair, preparation.folder, split, languages)
+            preparation.finish()
+    return {split: preparation.results[f"join {split}"] for split in JOINED}
+
+
+def _copy(pair: Path, folder: Path, names: Sequence[str], languages: Sequence[str]) -> None:
+    data = "-".join(languages)
+    for split in COPIED:
+        names = [*names, *(path.name for path in pair.glob(f"{split}.{data}.*"))]
+    for name in names:
+        shutil.copyfile(pair / name, folder / name)
+
+
+def _join(pair: Path, folder: Path, split: str, languages: Sequence[str]) -> int:
+    from fairseq.data import Dictionary, indexed_dataset
+
+    data = f"{split}.{'-'.join(languages)}"
+    types = len(Dictionary.load(str(pair / f"dict.{languages[0]}.txt")))
+    for first, second in (languages, languages[::-1]):
+        joined = str(folder / f"{data}.{first}")
+        builder: Any = indexed_dataset.make_builder(joined + ".bin", "mmap", types)
+        for language in (first, second):
+            builder.merge_file_(str(pair / f"{data}.{language}"))
+        builder.finalize(joined + ".idx")
+    return len(indexed_dataset.make_dataset(joined, "mmap"))

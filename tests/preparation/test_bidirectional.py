@@ -1,0 +1,104 @@
+"""prepare-bidirectional: both directions in one folder, and a training that starts from it."""
+
+import random
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary, data_utils
+
+from fairseq_plugins.commands import prepare_bidirectional, prepare_translation
+from fairseq_plugins.errors import ConfigurationError
+
+
+@pytest.fixture(scope="module")
+def make_pair(tmp_path_factory):
+    def make(*words):
+        folder = tmp_path_factory.mktemp("pair")
+        generator = random.Random(1)
+        for split, size in (("train", 40), ("valid", 5), ("test", 4)):
+            numbers = [generator.randint(0, 999) for _ in range(size)]
+            for language, text in (("fr", "l'an {} & plus ."), ("en", "the year {} & more .")):
+                lines = "".join(text.format(n) + "\n" for n in numbers)
+                (folder / f"{split}.{language}").write_text(lines, encoding="utf-8")
+        prepare_translation.main(
+            [str(folder / "data"), "--source-lang", "fr", "--target-lang", "en", "--workers", "1"]
+            + ["--vocab-size", "40", *words]
+            + [w for s in ("train", "valid", "test") for w in (f"--{s}", str(folder / s))]
+        )
+        return folder / "data"
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def pair(make_pair):
+    return make_pair("--joined-dictionary")
+
+
+@pytest.fixture(scope="module")
+def both(pair):
+    prepare_bidirectional.main([str(pair), str(pair.with_name("both"))])
+    return pair.with_name("both")
+
+
+def read(folder, split, language):
+    dictionary = Dictionary.load(str(folder / f"dict.{language}.txt"))
+    data = data_utils.load_indexed_dataset(str(folder / f"{split}.fr-en.{language}"), dictionary)
+    return [dictionary.string(data[i]) for i in range(len(data))]
+
+
+@pytest.mark.parametrize("split, size", [("train", 40), ("valid", 5)])
+def test_each_pair_stands_in_both_directions(pair, both, split, size):
+    french, english = read(pair, split, "fr"), read(pair, split, "en")
+    assert len(french) == size and french != english
+    assert read(both, split, "fr") == french + english
+    assert read(both, split, "en") == english + french
+
+
+def test_the_rest_is_as_it_was(pair, both):
+    for language in ("fr", "en"):
+        assert read(both, "test", language) == read(pair, "test", language)
+        name = f"dict.{language}.txt"
+        assert (both / name).read_bytes() == (pair / name).read_bytes()
+    assert (both / "bpe.codes").read_bytes() == (pair / "bpe.codes").read_bytes()
+
+
+def test_again_does_nothing(pair, both, capsys):
+    before = {path: path.stat().st_mtime_ns for path in both.iterdir()}
+    assert prepare_bidirectional.main([str(pair), str(both)]) == 0
+    assert {path: path.stat().st_mtime_ns for path in both.iterdir()} == before
+    assert "80 pairs in train, 10 pairs in valid" in capsys.readouterr().out
+
+
+def test_folders_that_cannot_be_joined_are_refused(make_pair, both, tmp_path):
+    for folder, message in (
+        (make_pair(), "a dictionary for each language.*--joined-dictionary"),
+        (both, "has both directions"),
+        (tmp_path / "none", "none.* cannot be used"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            prepare_bidirectional.main([str(folder), str(tmp_path / "made")])
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_training_of_one_direction_starts_from_both(pair, both, train_args, tmp_path, run_train):
+    """Parameters of the first, its optimizer and count of updates left behind; and it resumes."""
+    words = [*train_args, "--share-all-embeddings"]
+    run_train(both, *words, "--save-dir", tmp_path / "both", "--max-update", 3)
+    first = tmp_path / "both" / "checkpoint_last.pt"
+    more = ["--finetune-from-model", first, "--save-dir", tmp_path / "pair"]
+    output = run_train(pair, *words, *more, "--max-update", 1, "--lr", 1e-12).output
+    assert "fr-en 40 examples" in output
+
+    def load(path):
+        return checkpoint_utils.load_checkpoint_to_cpu(str(path))
+
+    expected, found = load(first), load(tmp_path / "pair" / "checkpoint_last.pt")
+    assert found["optimizer_history"][-1]["num_updates"] == 1
+    for name, value in expected["model"].items():
+        if not name.endswith("_float_tensor"):
+            torch.testing.assert_close(found["model"][name], value, rtol=0, atol=1e-6)
+    run_train(pair, *words, *more, "--max-update", 2, "--lr", 1e-12)
+    again = load(tmp_path / "pair" / "checkpoint_last.pt")
+    assert again["optimizer_history"][-1]["num_updates"] == 2
