@@ -1,4 +1,4 @@
-"""Prepare CNN/DailyMail from the original archives.
+"""Prepare CNN/DailyMail from its original archives.
 
     python -m fairseq_plugins prepare-cnn-dm DIR
     python -m fairseq_plugins prepare-cnn-dm DIR --stories cnn_stories.tgz dailymail_stories.tgz
@@ -8,7 +8,9 @@
 Without --stories both archives (534 MB) are downloaded; without --split-ids the lists of URLs that
 say which story is in which split. Size and SHA-256 are checked. Stories are read from the archives
 and never unpacked to disk. A story that cannot be used is left out, and left_out.txt in DIR says
-why. Rerun to resume: DIR appears when all is done, and is DIR.part till then.
+why.
+
+Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
 import argparse

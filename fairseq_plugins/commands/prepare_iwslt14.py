@@ -1,9 +1,11 @@
-"""Prepare IWSLT'14 German-English from its download.
+"""Prepare IWSLT'14 German-English from its original archive.
 
     python -m fairseq_plugins prepare-iwslt14 DIR
 
 Tokenisation, cleaning and splits are those of fairseq's prepare-iwslt14.sh, so that results compare
-with the papers'. Rerun to resume: DIR appears when all is done, and is DIR.part till then.
+with the papers'.
+
+Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
 import argparse

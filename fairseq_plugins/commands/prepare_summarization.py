@@ -1,4 +1,4 @@
-"""Prepare documents with summaries from raw text.
+"""Prepare documents with summaries, from text or JSON lines.
 
     python -m fairseq_plugins prepare-summarization DIR --train text/train --valid text/valid
     python -m fairseq_plugins prepare-summarization DIR \\
@@ -9,8 +9,9 @@ an existing file is JSON lines: two fields of each, article and highlights if --
 others, are text or a list of sentences (as in PubMed and arXiv). Sentences of a summary are
 separated by new lines or <q>, or are elements of the list; --split-sentences finds more.
 
-A document that cannot be used is left out, and left_out.txt in DIR says why. Rerun to resume: DIR
-appears when all is done, and is DIR.part till then.
+A document that cannot be used is left out, and left_out.txt in DIR says why.
+
+Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
 import argparse

@@ -4,8 +4,9 @@
         --train corpus/train --valid corpus/valid --test corpus/test
 
 PREFIX corpus/train stands for two UTF-8 files, corpus/train.de and corpus/train.en, aligned by
-line. The folder serves both directions. Rerun to resume: DIR appears when all is done, and is
-DIR.part till then.
+line. The folder serves both directions.
+
+Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
 import argparse

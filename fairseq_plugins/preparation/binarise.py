@@ -35,7 +35,8 @@ def binarise(
     words += ["--destdir", str(destination), "--workers", str(workers)]
     if joined_dictionary:
         words.append("--joined-dictionary")
-    handlers = preprocess.logger.handlers[:]
+    handlers, tell = preprocess.logger.handlers[:], logging.raiseExceptions
+    logging.raiseExceptions = False  # a full disk is told once, not for each line of the log
     preprocess.logger.addFilter(_says_something)
     try:
         preprocess.main(options.get_preprocessing_parser().parse_args(words))
@@ -44,6 +45,7 @@ def binarise(
             handler.close()
             preprocess.logger.removeHandler(handler)
         preprocess.logger.removeFilter(_says_something)
+        logging.raiseExceptions = tell
 
 
 def _says_something(record: logging.LogRecord) -> bool:
