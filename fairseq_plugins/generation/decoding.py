@@ -1,12 +1,13 @@
 """One step of the decoder for all hypotheses of a beam search, with nothing computed twice."""
 
+import functools
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
-from fairseq.modules import MultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
+
+from fairseq_plugins.modules.decoder_layer import has_standard_layers, run_decoder_layer
 
 # steps of a search that the memory of keys and values is made for at first
 FIRST_STEPS = 32
@@ -16,29 +17,14 @@ def can_decode_in_beams(decoder: Any) -> bool:
     """Whether `BeamDecoding` computes what this decoder does in evaluation.
 
     It knows fairseq's Transformer decoder with any feed-forward network; not the extensions of its
-    attention and residuals, dropout kept in generation, or layers wrapped for sharding.
+    layers (see `has_standard_layers`), decoders without a source, or dropout kept in generation.
     """
     dropouts = [module for module in decoder.modules() if isinstance(module, FairseqDropout)]
     return (
-        all(_is_plain(layer) for layer in decoder.layers)
-        and not decoder.cross_self_attention
+        has_standard_layers(decoder)
+        and all(layer.encoder_attn is not None for layer in decoder.layers)
         and decoder.project_in_dim is None
         and not any(dropout.apply_during_inference for dropout in dropouts)
-    )
-
-
-def _is_plain(layer: Any) -> bool:
-    extensions = ("attn_ln", "c_attn", "ffn_layernorm", "w_resid")
-    return (
-        isinstance(layer, TransformerDecoderLayerBase)
-        and all(getattr(layer, name, None) is None for name in extensions)
-        and all(
-            isinstance(attention, MultiheadAttention)
-            and attention.bias_k is None
-            and not attention.add_zero_attn
-            and not getattr(attention, "use_xformers", False)
-            for attention in (layer.self_attn, layer.encoder_attn)
-        )
     )
 
 
@@ -129,7 +115,12 @@ class BeamDecoding:
             source_visible = _for_each_head(self.source_visible.expand(-1, width, -1), heads)
         weights: Optional[Tensor] = None
         for layer, target, source in zip(decoder.layers, self.target, self.source):
-            x, weights = _layer_step(layer, x, target, visible, source, source_visible)
+            x, weights = run_decoder_layer(
+                layer,
+                x,
+                functools.partial(target, visible=visible),
+                functools.partial(source, visible=source_visible),
+            )
         if decoder.layer_norm is not None:
             x = decoder.layer_norm(x)
         if decoder.project_out_dim is not None:
@@ -155,39 +146,6 @@ class BeamDecoding:
         if decoder.layernorm_embedding is not None:
             x = decoder.layernorm_embedding(x)
         return x.squeeze(1)
-
-
-def _layer_step(
-    layer: Any,
-    x: Tensor,
-    target: "_TargetAttention",
-    target_visible: Tensor,
-    source: "_SourceAttention",
-    source_visible: Optional[Tensor],
-) -> Tuple[Tensor, Tensor]:
-    """fairseq's decoder layer on rows x d, and its attention to the source."""
-    residual = x
-    if layer.normalize_before:
-        x = layer.self_attn_layer_norm(x)
-    x = residual + target(x, target_visible)
-    if not layer.normalize_before:
-        x = layer.self_attn_layer_norm(x)
-
-    residual = x
-    if layer.normalize_before:
-        x = layer.encoder_attn_layer_norm(x)
-    x, weights = source(x, source_visible)
-    x = residual + x
-    if not layer.normalize_before:
-        x = layer.encoder_attn_layer_norm(x)
-
-    residual = x
-    if layer.normalize_before:
-        x = layer.final_layer_norm(x)
-    x = residual + layer.fc2(layer.activation_fn(layer.fc1(x)))
-    if not layer.normalize_before:
-        x = layer.final_layer_norm(x)
-    return x, weights
 
 
 class _Attention:
@@ -248,7 +206,7 @@ class _TargetAttention(_Attention):
         self.keys, self.values = like.new_empty(shape), like.new_empty(shape)
         self.used = 0
 
-    def __call__(self, x: Tensor, visible: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, visible: Tensor) -> Tuple[Tensor, Tensor]:
         sentences, heads, places, size = self.keys.shape
         start, self.used = self.used, self.used + x.size(0) // sentences
         if self.used > places:
@@ -260,7 +218,7 @@ class _TargetAttention(_Attention):
         ):
             new = projection(x).view(sentences, -1, heads, size).transpose(1, 2)
             cache[:, :, start : self.used] = new
-        return self.attend(x, self.used, visible)[0]
+        return self.attend(x, self.used, visible)
 
 
 def _for_each_head(visible: Tensor, heads: int) -> Tensor:

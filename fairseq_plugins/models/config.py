@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 from fairseq_plugins.errors import ConfigurationError, nearest
 from fairseq_plugins.modules import compilation
 from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
+from fairseq_plugins.modules.decoder_layer import find_extensions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
@@ -338,6 +339,10 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
             raise ConfigurationError(f"model.{name} is no option of this model: {advice}")
 
 
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
 def _check_decoder_mixer(args: Any) -> None:
     mixer = TOKEN_MIXERS.choose("decoder_token_mixer", args)
     if not mixer.part.left_to_right:
@@ -351,7 +356,7 @@ def _check_decoder_mixer(args: Any) -> None:
 def _check_choice(name: str, value: Any, choices: List[str]) -> None:
     if str(value) not in choices:
         raise ConfigurationError(
-            f"--{name.replace('_', '-')} {value} is unknown: choose one of {', '.join(choices)}"
+            f"{_flag(name)} {value} is unknown: choose one of {', '.join(choices)}"
         )
 
 
@@ -367,7 +372,7 @@ def _check_heads(side: str, dim: int, heads: int) -> None:
 def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
     later = len(blocks) - 1
     for name in ("time_window", "feature_window"):
-        window, option = getattr(args, name), "--" + name.replace("_", "-")
+        window, option = getattr(args, name), _flag(name)
         if window < 1:
             raise ConfigurationError(f"{option} {window} is below 1; 1 switches it off")
         if window > 1 and later == 0:
@@ -405,34 +410,28 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
         )
 
 
+# options of training that the fast path does not compute, beside extensions of decoder layers
+_PLAIN_ONLY = (
+    "quant_noise_pq",
+    "quant_noise_scalar",
+    "encoder_xformers_att_config",
+    "offload_activations",
+)
+
+
 def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
     if args.training_path == "plain":
         return False
-    obstacles = [
-        "--" + name.replace("_", "-")
-        for name in (
-            "quant_noise_pq",
-            "quant_noise_scalar",
-            "cross_self_attention",
-            "decoder_xformers_att_config",
-            "encoder_xformers_att_config",
-            "offload_activations",
-            "base_layers",
-            "scale_attn",
-            "scale_fc",
-            "scale_heads",
-            "scale_resids",
-        )
-        if getattr(args, name, None)
-    ]
+    obstacles = find_extensions(args)
+    obstacles += [name for name in _PLAIN_ONLY if getattr(args, name)]
     needed = args.torch_compile or args.training_path == "fast"
     if needed and obstacles:
         name, advice = "--training-path fast", "use --training-path auto or plain"
         if args.torch_compile:
             name, advice = "--torch-compile", "leave --torch-compile out"
         raise ConfigurationError(
-            f"{name} does not compute what {', '.join(obstacles)} asks for: {advice}, or leave the "
-            "other out"
+            f"{name} does not compute what {', '.join(map(_flag, obstacles))} asks for: "
+            f"{advice}, or leave the other out"
         )
     like_transformer = (
         len(blocks) == 1

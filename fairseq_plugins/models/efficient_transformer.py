@@ -33,7 +33,7 @@ from fairseq_plugins.modules.compression import (
     restore_alignment,
     upsample,
 )
-from fairseq_plugins.modules.decoder_layer import DecoderLayer
+from fairseq_plugins.modules.decoder_layer import DecoderLayer, has_standard_layers
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.encoder_layer import EncoderLayer
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
@@ -41,7 +41,6 @@ from fairseq_plugins.modules.layer_drop import BlockLayerDropModuleList
 from fairseq_plugins.modules.packed_decoder import (
     Memory,
     Packing,
-    can_pack,
     pack_memory,
     packed_layer,
 )
@@ -297,12 +296,9 @@ class Decoder(TransformerDecoderBase):
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
-        self.plan = plan  # the parent's constructor asks for the layers
+        self.plan = plan  # fairseq's constructor asks for the layers
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
-        del self.plan
-        layers = self.get_submodule("layers").children()
-        # a layer wrapped to be sharded over processes is not one of these
-        self.packs = plan.fast_training and all(can_pack(layer) for layer in layers)
+        self.packs = plan.fast_training and has_standard_layers(self)
         self.compile_training = plan.compile_training
         if self.compile_training and not self.packs:
             raise ConfigurationError(

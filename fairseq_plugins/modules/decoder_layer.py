@@ -1,39 +1,121 @@
-"""fairseq's decoder layer with another feed-forward network."""
+"""fairseq's decoder layer: with another feed-forward network, and around other attention.
 
-from typing import Any, Callable
+fairseq's own forward is for batches with padding, and for one hypothesis a row. Training on real
+positions alone (`packed_decoder.py`) and beam search (`generation/decoding.py`) take attention in
+another layout. Around it they run the same layers, with `run_decoder_layer`.
+"""
 
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.modules import TransformerDecoderLayer
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
+# fairseq's extensions of decoder layers, which `run_decoder_layer` does not compute
+EXTENSIONS = (
+    "base_layers",
+    "cross_self_attention",
+    "decoder_xformers_att_config",
+    "scale_attn",
+    "scale_fc",
+    "scale_heads",
+    "scale_resids",
+)
+
 
 class DecoderLayer(TransformerDecoderLayerBase):
-    """The Transformer's decoder layer around a feed-forward network of one's own.
+    """The Transformer's decoder layer around another feed-forward network, `ffn`.
 
-    fairseq computes ``fc2(dropout(activation_fn(fc1(x))))`` in the middle of the layer's forward,
-    between cross-attention and the last residual. The whole network stands in for fc1, and what
-    follows it becomes the identity, so that attention, caching and normalisation stay fairseq's.
+    fairseq computes ``fc2(dropout(activation_fn(fc1(x))))`` between cross-attention and the last
+    residual. Here the network is the activation function and the rest is the identity, so that
+    attention, caching and normalisation stay fairseq's.
 
     Args:
         cfg: fairseq's TransformerConfig.
+        build_ffn: makes the network, d -> d, with its activation and inner dropout.
         no_encoder_attn: leave out cross-attention.
-        build_ffn: makes the network; d -> d, with its activation and inner dropout.
     """
 
     def __init__(
         self, cfg: Any, build_ffn: Callable[[], nn.Module], no_encoder_attn: bool = False
     ) -> None:
-        self._build_ffn = build_ffn
         super().__init__(cfg, no_encoder_attn)
-        del self._build_ffn
-        self.activation_fn = identity
+        del self.activation_fn  # fairseq's function, in front of the method below
         self.activation_dropout_module = nn.Identity()
+        self.ffn = build_ffn()
+        # behind it as in other layers: states of optimizers are in the order of parameters
+        self._modules["final_layer_norm"] = self._modules.pop("final_layer_norm")
 
     def build_fc1(self, *sizes: Any) -> nn.Module:
-        return self._build_ffn()
+        return nn.Identity()
 
     def build_fc2(self, *sizes: Any) -> nn.Module:
         return nn.Identity()
 
+    def activation_fn(self, x: Tensor) -> Tensor:
+        return self.ffn(x)
 
-def identity(x: Tensor) -> Tensor:
-    return x
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
+        """Rename the network's entries in checkpoints of 0.1.0, where it stood in for fc1."""
+        old = f"{name}.fc1."
+        for key in [key for key in state_dict if key.startswith(old)]:
+            state_dict[f"{name}.ffn.{key[len(old) :]}"] = state_dict.pop(key)
+
+
+def find_extensions(cfg: Any) -> List[str]:
+    """Options in fairseq's configuration that `run_decoder_layer` does not compute."""
+    return [name for name in EXTENSIONS if getattr(cfg, name, None)]
+
+
+def has_standard_layers(decoder: TransformerDecoderBase) -> bool:
+    """Whether `run_decoder_layer` computes what the layers of this decoder do.
+
+    Types are compared exactly: a subclass may do anything, and a layer that is wrapped for sharding
+    has its parameters elsewhere.
+    """
+    types = (TransformerDecoderLayerBase, TransformerDecoderLayer, DecoderLayer)
+    return not find_extensions(decoder.cfg) and all(
+        type(layer) in types for layer in decoder.layers
+    )
+
+
+def run_decoder_layer(
+    layer: Any,
+    x: Tensor,
+    attend_target: Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]],
+    attend_source: Optional[Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]]],
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """A layer's forward, on positions in any layout that the two attentions know.
+
+    Args:
+        layer: of a decoder that `has_standard_layers`.
+        x: ... x d.
+        attend_target, attend_source: what takes the place of self- and cross-attention: ... x d to
+            the same, and the weights or None.
+
+    Returns:
+        ... x d, and the weights of cross-attention.
+    """
+    x, _ = _sublayer(layer, layer.self_attn_layer_norm, x, attend_target)
+    weights: Optional[Tensor] = None
+    if attend_source is not None:
+        x, weights = _sublayer(layer, layer.encoder_attn_layer_norm, x, attend_source)
+
+    def feed_forward(x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+        x = layer.activation_dropout_module(layer.activation_fn(layer.fc1(x)))
+        return layer.fc2(x), None
+
+    x, _ = _sublayer(layer, layer.final_layer_norm, x, feed_forward)
+    return x, weights
+
+
+def _sublayer(
+    layer: Any,
+    norm: nn.Module,
+    x: Tensor,
+    compute: Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]],
+) -> Tuple[Tensor, Optional[Tensor]]:
+    out, weights = compute(norm(x) if layer.normalize_before else x)
+    x = x + layer.dropout_module(out)
+    return (x if layer.normalize_before else norm(x)), weights

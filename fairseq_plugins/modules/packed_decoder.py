@@ -13,10 +13,11 @@ import torch
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
-from torch import Tensor, nn
+from torch import Tensor
 
 from .attention import attend, attend_plainly
 from .compilation import can_compile, compiled
+from .decoder_layer import run_decoder_layer
 
 
 class Packing:
@@ -111,22 +112,6 @@ def pack_memory(
     return Memory(packing.pack(x), packing)
 
 
-def can_pack(layer: nn.Module) -> bool:
-    """Whether `packed_layer` computes what this layer does."""
-    if not isinstance(layer, TransformerDecoderLayerBase) or layer.cross_self_attention:
-        return False
-    options = ("c_attn", "attn_ln", "ffn_layernorm", "w_resid")
-    if any(getattr(layer, option, None) is not None for option in options):
-        return False
-    attentions = [layer.self_attn] + ([] if layer.encoder_attn is None else [layer.encoder_attn])
-    return all(
-        attention.bias_k is None
-        and not attention.add_zero_attn
-        and not getattr(attention, "use_xformers", False)
-        for attention in attentions
-    )
-
-
 def packed_layer(
     layer: TransformerDecoderLayerBase,
     x: Tensor,
@@ -140,7 +125,7 @@ def packed_layer(
     Activations are recomputed in backward where fairseq's `checkpoint_wrapper` asks for it.
 
     Args:
-        layer: one that `can_pack`.
+        layer: of a decoder that `has_standard_layers`.
         x: N x d, the real target positions.
         memory: of the encoder, or None.
         need_weights: whether to return the weights of cross-attention.
@@ -169,34 +154,15 @@ def _run(
     source: Optional[Packing],
     need_weights: bool,
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    pre_norm, dropout = layer.normalize_before, layer.dropout_module
-    residual = x
-    if pre_norm:
-        x = layer.self_attn_layer_norm(x)
-    x, weights = _attend(layer.self_attn, x, packing, x, packing, causal=True)
-    x = residual + dropout(x)
-    if not pre_norm:
-        x = layer.self_attn_layer_norm(x)
+    def attend_target(x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+        return _attend(layer.self_attn, x, packing, x, packing, causal=True)
 
-    if layer.encoder_attn is not None and memory is not None and source is not None:
-        residual = x
-        if pre_norm:
-            x = layer.encoder_attn_layer_norm(x)
-        x, weights = _attend(
-            layer.encoder_attn, x, packing, memory, source, need_weights=need_weights
-        )
-        x = residual + dropout(x)
-        if not pre_norm:
-            x = layer.encoder_attn_layer_norm(x)
+    def attend_source(x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+        assert memory is not None and source is not None
+        return _attend(layer.encoder_attn, x, packing, memory, source, need_weights=need_weights)
 
-    residual = x
-    if pre_norm:
-        x = layer.final_layer_norm(x)
-    x = layer.activation_dropout_module(layer.activation_fn(layer.fc1(x)))
-    x = residual + dropout(layer.fc2(x))
-    if not pre_norm:
-        x = layer.final_layer_norm(x)
-    return x, weights
+    reads_source = layer.encoder_attn is not None and memory is not None
+    return run_decoder_layer(layer, x, attend_target, attend_source if reads_source else None)
 
 
 def _attend(

@@ -12,6 +12,7 @@ from fairseq_plugins.generation import accelerate, beam_search, decoding
 from fairseq_plugins.generation.beam_search import GroupedBeamSearch
 from fairseq_plugins.generation.ensemble import BeamEnsemble
 from tests.generation.conftest import assert_same_hypotheses
+from tests.models.conftest import TINY
 
 LENGTHS = (5, 1, 9, 3)
 TWO_LAYERS = "--encoder-blocks 1,1 --decoder-layers 2"
@@ -207,14 +208,12 @@ def test_what_it_does_not_know_is_left_alone(build, dictionary, model, parse):
         generator = SequenceGenerator(models, dictionary)
         assert type(accelerate(generator).model) is EnsembleModel
         assert type(generator.search) is search.BeamSearch
-    for words in ("--no-cross-attention", "--cross-self-attention", "--scale-attn"):
-        if words == "--scale-attn":
-            other = build(*TWO_LAYERS.split())
-            other.decoder.layers[0].attn_ln = torch.nn.LayerNorm(24)
-        else:
-            other = build(*TWO_LAYERS.split(), words)
+    for option in ("no_cross_attention", "cross_self_attention", "scale_attn", "scale_resids"):
+        setup = parse("--arch", "transformer_ftc", *TINY, *TWO_LAYERS.split())
+        setattr(setup.args, option, True)  # not all are on fairseq's command line
+        other = setup.build_model()
         generator = accelerate(SequenceGenerator([other], dictionary))
-        assert type(generator.model) is EnsembleModel, words
+        assert type(generator.model) is EnsembleModel, option
     other = build(*TWO_LAYERS.split(), "--dropout", "0.1")
     other.make_generation_fast_(retain_dropout=True, retain_dropout_modules=None)
     assert type(accelerate(SequenceGenerator([other], dictionary)).model) is EnsembleModel

@@ -25,7 +25,7 @@ def test_layer_equals_the_reference(build, ffn, activation, pre_norm, training):
     words = ["--encoder-blocks", "1,1", "--decoder-ffn", ffn, "--activation-fn", activation]
     model = build(*words, *(["--decoder-normalize-before"] if pre_norm else []))
     layer = model.decoder.layers[0].train(training)
-    network = standard_of(layer.fc1, layer.fc2) if ffn == "standard" else mscffn_of(layer.fc1)
+    network = standard_of(layer.fc1, layer.fc2) if ffn == "standard" else mscffn_of(layer.ffn)
     true_layer = DecoderLayer(
         attention_of(layer.self_attn),
         norm_of(layer.self_attn_layer_norm),
@@ -63,7 +63,8 @@ def test_every_layer_has_the_network_that_was_asked_for(build):
     words = ["--encoder-blocks", "1,1", "--decoder-layers", "3"]
     kinds = {
         ffn: {
-            type(layer.fc1).__name__ for layer in build(*words, "--decoder-ffn", ffn).decoder.layers
+            type(getattr(layer, "ffn", layer.fc1)).__name__
+            for layer in build(*words, "--decoder-ffn", ffn).decoder.layers
         }
         for ffn in ("standard", "mscffn")
     }
@@ -74,7 +75,7 @@ def test_dropout_is_inside_the_network_alone(build):
     """All of MSCFFN's products dropped: what is left is a constant, which is not dropped again."""
     words = "--encoder-blocks 1,1 --decoder-ffn mscffn --activation-dropout 0.999999".split()
     layer = build(*words).decoder.layers[0].train()
-    ffn = layer.fc1
+    ffn = layer.ffn
     constant = ffn.out_proj(ffn.contract_bias.flatten())
     x = torch.randn(5, 2, 24, dtype=torch.float64)
     seen = []

@@ -244,7 +244,8 @@ def test_presets_arrive_both_ways(parse, make_tokens, arch, make):
     attention = model.decoder.layers[0].self_attn
     assert attention.num_heads == expected["heads"]
     assert getattr(mixer, "attention", mixer).num_heads == expected["heads"]
-    for network in (layers[0].ffn, model.decoder.layers[0].fc1):
+    last = model.decoder.layers[0]
+    for network in (layers[0].ffn, getattr(last, "ffn", last.fc1)):
         if expected["ffn_class"]:
             assert type(network).__name__ == expected["ffn_class"]
             assert network.expansion == 6

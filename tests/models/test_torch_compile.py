@@ -143,7 +143,7 @@ def test_what_cannot_be_compiled_is_refused(build, words, message):
 
 
 def test_layers_wrapped_for_sharding_are_refused(build, monkeypatch):
-    monkeypatch.setattr(efficient_transformer, "can_pack", lambda layer: False)
+    monkeypatch.setattr(efficient_transformer, "has_standard_layers", lambda decoder: False)
     with pytest.raises(ConfigurationError, match="another --ddp-backend than fully_sharded"):
         build("--torch-compile")
 

@@ -106,7 +106,7 @@ def test_a_batch_without_a_target(build, make_sample, mixer):
 
 
 def test_layers_that_cannot_be_packed_are_told(build, monkeypatch, caplog):
-    monkeypatch.setattr(efficient_transformer, "can_pack", lambda layer: False)
+    monkeypatch.setattr(efficient_transformer, "has_standard_layers", lambda decoder: False)
     assert not build("--training-path", "fast").decoder.packs
     assert "they compute padding too" in caplog.text
 

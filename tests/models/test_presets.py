@@ -1,0 +1,28 @@
+"""Presets build what they built in 0.1.0, and its checkpoints load."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.models.describe_presets import describe, old_name
+
+PRESETS = json.loads((Path(__file__).parent / "presets.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("arch", sorted(PRESETS))
+def test_a_preset_builds_what_it_built(parse, arch):
+    parse("--arch", "transformer_ftc")  # reads the plugin
+    assert describe(arch) == PRESETS[arch]
+
+
+@pytest.mark.parametrize("words", ["", "--checkpoint-activations", "--decoder-layerdrop 0.1"])
+def test_a_checkpoint_with_the_old_names_loads(build, make_sample, words):
+    words = ["--encoder-blocks", "1,1", "--decoder-ffn", "mscffn", *words.split()]
+    old, new = build(*words), build(*words, seed=2)
+    state = {old_name(name): tensor for name, tensor in old.state_dict().items()}
+    assert "decoder.layers.0.fc1.in_proj.weight" in state
+    new.load_state_dict(state, strict=True)
+    net_input = make_sample((5, 1, 7))["net_input"]
+    assert torch.equal(new.eval()(**net_input)[0], old.eval()(**net_input)[0])
