@@ -75,7 +75,7 @@ class Summaries(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         keep = x.new_ones(*x.shape[:2], self.directions.size(0), dtype=torch.float32)
-        return pool(x, self.directions, None, self.scaling, keep, self.training)[0]
+        return pool(x, self.directions, None, self.scaling, keep)[0]
 
 
 def _mixer_spec(options: argparse.Namespace) -> MixerSpec:

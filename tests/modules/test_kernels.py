@@ -7,10 +7,10 @@ import sys
 import pytest
 import torch
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFNOptions, mscffn
 from fairseq_plugins.modules.feed_forward.chunked_cross import ChunkedCross
-from fairseq_plugins.modules.kernels import trial
 from fairseq_plugins.modules.token_mixers import pooling
 from fairseq_plugins.modules.token_mixers.pooling import Pool
 
@@ -125,11 +125,35 @@ def test_pooling_kernel(
         compare(module.KernelPool.apply, Pool.apply, [x, directions], given, tolerance)
 
 
-def test_kernels_are_for_half_precision_on_a_gpu():
-    assert not kernels.usable(torch.zeros(2, dtype=torch.bfloat16))
-    if DEVICE == "cuda" and not why_not():
-        half = torch.zeros(2, dtype=torch.bfloat16, device="cuda")
-        assert kernels.usable(half) and not kernels.usable(half.float())
+class OnGpu(torch.Tensor):
+    is_cuda = True
+
+
+def test_kernels_are_off_unless_asked_for(monkeypatch):
+    """And then for half precision on a GPU alone."""
+    half = torch.zeros(2, dtype=torch.bfloat16).as_subclass(OnGpu)
+    monkeypatch.setattr(kernels, "check_triton", lambda: None)
+    for value, expected in ((None, False), ("0", False), ("1", True)):
+        monkeypatch.delenv(kernels.VARIABLE, raising=False)
+        if value:
+            monkeypatch.setenv(kernels.VARIABLE, value)
+        assert kernels.usable(half) == expected
+        assert not kernels.usable(half.float())
+        assert not kernels.usable(torch.zeros(2, dtype=torch.bfloat16))
+    monkeypatch.setenv(kernels.VARIABLE, "yes")
+    with pytest.raises(ConfigurationError, match="FAIRSEQ_PLUGINS_TRITON=yes: set it to 1 .* or 0"):
+        kernels.usable(half)
+
+
+@pytest.mark.parametrize("version, reason", [(None, "not installed"), ((3, 3), "3.4 or newer")])
+def test_a_machine_without_their_triton_is_refused(monkeypatch, version, reason):
+    """Another process may have it: neither goes its own way in silence."""
+    monkeypatch.setenv(kernels.VARIABLE, "1")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: version)
+    monkeypatch.setattr(kernels, "triton_version", lambda: version)
+    monkeypatch.setattr(kernels, "check_triton", kernels.check_triton.__wrapped__)
+    with pytest.raises(ConfigurationError, match=reason):
+        kernels.usable(torch.zeros(2, dtype=torch.float16).as_subclass(OnGpu))
 
 
 def build_mscffn(dropout):
@@ -139,26 +163,17 @@ def build_mscffn(dropout):
 
 
 @needs_triton
-@pytest.mark.parametrize("faster", [True, False])
+@pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_mscffn_takes_the_faster_way(kernel_modules, monkeypatch, dropout, faster):
-    monkeypatch.delenv(trial.VARIABLE, raising=False)
-    monkeypatch.setattr(trial, "_chosen", {})
-    monkeypatch.setattr(kernels, "usable", lambda x: True)
+def test_mscffn_takes_the_kernel_that_is_asked_for(kernel_modules, monkeypatch, dropout, asked):
+    monkeypatch.setattr(kernels, "usable", lambda x: asked)
     kernel = kernel_modules["cross"].KernelCross.apply
     taken = []
     monkeypatch.setattr(mscffn, "_kernel", lambda *given: taken.append(1) or kernel(*given))
-    monkeypatch.setattr(
-        trial,
-        "_milliseconds",
-        lambda function, _: 1.0 if (function is mscffn._kernel) == faster else 2.0,
-    )
     ffn, x = build_mscffn(dropout), normal(9, 2, 24, dtype=torch.float16).cpu()
-    with torch.no_grad():
-        ffn(x)  # as checkpointed activations begin: decided once for both times
     out = ffn(x)
     out.float().pow(2).sum().backward()
-    assert list(trial._chosen.values()) == [faster] and len(taken) == 1 + 2 * faster
+    assert len(taken) == asked
     assert torch.isfinite(out).all() and torch.isfinite(ffn.expand_weight.grad).all()
     if not dropout:
         ffn.chunked = False
@@ -166,30 +181,20 @@ def test_mscffn_takes_the_faster_way(kernel_modules, monkeypatch, dropout, faste
 
 
 @needs_triton
-@pytest.mark.parametrize("faster", [True, False])
+@pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("shared", [True, False])
-def test_pooling_takes_the_faster_way(kernel_modules, monkeypatch, shared, faster):
-    monkeypatch.delenv(trial.VARIABLE, raising=False)
-    monkeypatch.setattr(trial, "_chosen", {})
-    monkeypatch.setattr(kernels, "usable", lambda x: True)
-    monkeypatch.setattr(pooling, "TRIED", 14)  # of three sentences two
+def test_pooling_takes_the_kernel_that_is_asked_for(kernel_modules, monkeypatch, shared, asked):
+    monkeypatch.setattr(kernels, "usable", lambda x: asked)
     kernel = kernel_modules["pooling"].KernelPool.apply
     taken = []
     monkeypatch.setattr(pooling, "_kernel", lambda *given: taken.append(1) or kernel(*given))
-    monkeypatch.setattr(
-        trial,
-        "_milliseconds",
-        lambda function, _: 1.0 if (function is pooling._kernel) == faster else 2.0,
-    )
     x = normal(7, 3, 8, dtype=torch.float16).cpu()
     directions = normal(*((2, 8) if shared else (3, 2, 8)), dtype=torch.float16, seed=1).cpu()
     padding = torch.zeros(3, 7, dtype=torch.bool)
     padding[1, 5:] = True
     given = (x, directions, padding, 0.3, torch.ones(7, 3, 2))
-    with torch.no_grad():
-        pooling.pool(*given, training=True)  # as checkpointed activations begin
-    found = pooling.pool(*given, training=True)
-    assert list(trial._chosen.values()) == [faster] and len(taken) == 1 + 2 * faster
+    found = pooling.pool(*given)
+    assert len(taken) == asked
     for ours, theirs in zip(found, Pool.apply(*given)):
         torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-2)
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Set
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -24,7 +24,6 @@ SUBSPACES = 12  # the paper's n, where the dimensions allow it
 # Tokens from which the chunked form is the faster one on a CPU: below, calls of small products
 # cost more than travels of wide tensors through memory.
 CHUNK_FROM = 512
-TRIED = 8192  # tokens at most on which a kernel is tried
 
 
 @dataclass
@@ -66,7 +65,7 @@ class MSCFFN(FeedForward):
     Two exact forms of equations 7 to 9. The plain one is a batched product over all subspaces. The
     chunked one (`chunked_cross.py`) never holds L and C of all tokens. It is the faster one on a
     CPU for hundreds of tokens and more, and is chosen there; set `chunked` to True or False to
-    force one. In half precision on a GPU a Triton kernel takes their place where it is faster
+    force one. In half precision on a GPU a Triton kernel takes their place where it is asked for
     (`modules/kernels/`). TorchScript and torch.compile have the plain one.
 
     fairseq's quantisation noise is on W_f3 and W_CL. The subspace matrices are left as they are:
@@ -175,29 +174,19 @@ class MSCFFN(FeedForward):
         """The same, without the wide tensors; on a CPU also of the same random numbers."""
         dropout = self.dropout_module
         keep, scale = None, 1.0
-        if self._has_dropout():
-            keep = self._empty_mask(inner).bernoulli_(1 - dropout.p)
+        if dropout.p > 0 and (dropout.training or dropout.apply_during_inference):
+            size = (self.subspaces // 2, inner.size(0), self.expand_weight.size(2))
+            keep = torch.empty(size, dtype=torch.bool, device=inner.device)
+            keep.bernoulli_(1 - dropout.p)
             scale = 1 / (1 - dropout.p) if dropout.p < 1 else 0.0
-        return function(*self._tensors(inner), keep, scale)
-
-    def _has_dropout(self) -> bool:
-        dropout = self.dropout_module
-        return dropout.p > 0 and (dropout.training or dropout.apply_during_inference)
-
-    def _empty_mask(self, inner: Tensor) -> Tensor:
-        """n/2 x tokens x m d/n."""
-        size = (self.subspaces // 2, inner.size(0), self.expand_weight.size(2))
-        return torch.empty(size, dtype=torch.bool, device=inner.device)
-
-    def _tensors(self, inner: Tensor) -> Tuple[Tensor, ...]:
-        # under autocast `inner` has another dtype than the weights
-        weights = (
+        parameters = (
             self.expand_weight,
             self.expand_bias,
             self.contract_weight,
             self.contract_bias,
         )
-        return (inner, *(weight.type_as(inner) for weight in weights))
+        # under autocast `inner` has another dtype than the parameters
+        return function(inner, *(p.type_as(inner) for p in parameters), keep, scale)
 
     def _is_chunked(self, inner: Tensor) -> bool:
         if self.chunked is not None:
@@ -206,21 +195,9 @@ class MSCFFN(FeedForward):
         return on_cpu and inner.size(0) >= CHUNK_FROM
 
     def _has_kernel(self, inner: Tensor) -> bool:
-        size, width = self.expand_weight.shape[1:]
         if self.chunked is not None or is_captured() or inner.size(0) == 0:
             return False
-        if size > kernels.MAX_SUBSPACE or not kernels.usable(inner):
-            return False
-        tokens, has_dropout = min(inner.size(0), TRIED), self._has_dropout()
-
-        def trial() -> kernels.Trial:
-            name = f"MSCFFN's {self.subspaces} subspaces of {size}, {tokens} tokens"
-            sample = inner[:tokens]
-            keep = self._empty_mask(sample).fill_(True) if has_dropout else None
-            return kernels.Trial(name, _kernel, _plainly, self._tensors(sample), (keep, 1.0))
-
-        sizes = ("MSCFFN", self.subspaces, size, width, tokens.bit_length(), has_dropout)
-        return kernels.chosen(inner, sizes, self.training, trial)
+        return self.expand_weight.size(1) <= kernels.MAX_SUBSPACE and kernels.usable(inner)
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, subspaces={self.subspaces}, expansion={self.expansion}"
@@ -239,22 +216,6 @@ def _narrow(crossed: Tensor, contract_weight: Tensor, contract_bias: Tensor) -> 
     narrow = torch.baddbmm(contract_bias, crossed, contract_weight)  # n/2 x tokens x d/n
     pairs, _, size = contract_weight.shape
     return narrow.transpose(0, 1).reshape(-1, pairs * size)
-
-
-def _plainly(
-    inner: Tensor,
-    expand_weight: Tensor,
-    expand_bias: Tensor,
-    contract_weight: Tensor,
-    contract_bias: Tensor,
-    keep: Optional[Tensor],
-    scale: float,
-) -> Tensor:
-    """`ChunkedCross` and the kernel, written plainly."""
-    crossed = _widen(inner, expand_weight, expand_bias)
-    if keep is not None:
-        crossed = crossed * keep * scale
-    return _narrow(crossed, contract_weight, contract_bias)
 
 
 def _kernel(*arguments: Any) -> Tensor:

@@ -269,7 +269,7 @@ class Fastformer(TokenMixer):
             device=x.device,
         )
         keep = self.dropout_module(ones)
-        return pool(x, directions, padding_mask, self.scaling, keep, self.training)
+        return pool(x, directions, padding_mask, self.scaling, keep)
 
     def _weights(self, scores: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
         """Softmax over time of T x B x h scores; all-padding rows come out finite."""

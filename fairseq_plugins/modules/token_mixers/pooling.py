@@ -9,8 +9,6 @@ from torch.autograd.function import once_differentiable
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.compilation import is_captured
 
-TRIED = 32768  # positions at most on which a kernel is tried
-
 
 def pool(
     x: Tensor,
@@ -18,13 +16,12 @@ def pool(
     padding_mask: Optional[Tensor],
     scaling: float,
     keep: Tensor,
-    training: bool,
 ) -> Tuple[Tensor, Tensor]:
     """``sum_t w_t x_t`` and ``sum_t w_t`` with ``w = keep * softmax_t(scaling * directions x_t)``.
 
     Outside TorchScript and torch.compile the gradient is written out in `Pool`: one product instead
     of the four passes over x that automatic differentiation makes. The values are the same to the
-    bit. In half precision on a GPU a Triton kernel does both where it is faster
+    bit. In half precision on a GPU a Triton kernel does both where it is asked for
     (`modules/kernels/`).
 
     Args:
@@ -34,7 +31,6 @@ def pool(
             the weights are finite, and equal.
         scaling: of the scores.
         keep: T x B x h, what the weights are multiplied by: ones, or what dropout made of them.
-        training: whether backward may follow, also where gradients are not enabled yet.
 
     Returns:
         B x h x d and B x h x 1 in x's dtype; weights are normalised in float32 at least.
@@ -42,7 +38,7 @@ def pool(
     if torch.jit.is_scripting():
         return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
     else:
-        return _pool_fast(x, directions, padding_mask, scaling, keep, training)
+        return _pool_fast(x, directions, padding_mask, scaling, keep)
 
 
 def _pool_fast(
@@ -51,37 +47,12 @@ def _pool_fast(
     padding_mask: Optional[Tensor],
     scaling: float,
     keep: Tensor,
-    training: bool,
 ) -> Tuple[Tensor, Tensor]:
     if is_captured():
         return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
-    arguments = (x, directions, padding_mask, scaling, keep)
-    return _kernel(*arguments) if _has_kernel(*arguments, training) else Pool.apply(*arguments)
-
-
-def _has_kernel(
-    x: Tensor,
-    directions: Tensor,
-    padding_mask: Optional[Tensor],
-    scaling: float,
-    keep: Tensor,
-    training: bool,
-) -> bool:
-    length, bsz, dim = x.shape
-    if dim > kernels.MAX_POOLED or x.numel() == 0 or not kernels.usable(x):
-        return False
-    heads, sentences = directions.size(-2), min(bsz, max(1, TRIED // length))
-
-    def trial() -> kernels.Trial:
-        name = f"Fastformer's summaries of {heads} heads, {length} x {sentences} x {dim}"
-        some = directions if directions.dim() == 2 else directions[:sentences]
-        mask = None if padding_mask is None else padding_mask[:sentences]
-        others = (mask, scaling, keep[:, :sentences])
-        return kernels.Trial(name, _kernel, Pool.apply, (x[:, :sentences], some), others)
-
-    kinds = (directions.dim(), padding_mask is None)
-    sizes = ("Fastformer", heads, dim, length.bit_length(), sentences.bit_length(), *kinds)
-    return kernels.chosen(x, sizes, training, trial)
+    if x.size(2) <= kernels.MAX_POOLED and x.numel() > 0 and kernels.usable(x):
+        return _kernel(x, directions, padding_mask, scaling, keep)
+    return Pool.apply(x, directions, padding_mask, scaling, keep)
 
 
 def _kernel(*arguments: Any) -> Tuple[Tensor, Tensor]:
