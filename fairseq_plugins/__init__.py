@@ -7,8 +7,15 @@ nothing. Only `python -m fairseq_plugins` starts without all that: the command i
 
 import importlib
 import sys
+from typing import TYPE_CHECKING, Any
 
 from fairseq_plugins.errors import show_configuration_errors_in_one_line
+
+if TYPE_CHECKING:
+    from fairseq_plugins.summarizer import Summarizer
+    from fairseq_plugins.translator import Translator
+
+__all__ = ["Summarizer", "Translator", "register"]
 
 
 def register() -> None:
@@ -17,6 +24,14 @@ def register() -> None:
     for part in ("criterions", "models", "scoring", "tasks"):
         importlib.import_module(f"fairseq_plugins.{part}")
     importlib.import_module("fairseq_plugins.generation").install()
+
+
+def __getattr__(name: str) -> Any:
+    """`Translator` and `Summarizer` are imported when they are used."""
+    if name in ("Summarizer", "Translator"):
+        register()
+        return getattr(importlib.import_module(f"fairseq_plugins.{name.lower()}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 show_configuration_errors_in_one_line()

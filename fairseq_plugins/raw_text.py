@@ -1,7 +1,7 @@
-"""What a trained model and the folder its data was prepared in make of raw text, line by line."""
+"""Raw text through a trained model, with the subwords of the folder its data was prepared in."""
 
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -12,9 +12,10 @@ from fairseq_plugins.generation.int8 import quantize
 from fairseq_plugins.preparation.processing import Processor
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+Place = Union[str, Path]
 
 
-def find_checkpoint(path: Path) -> Path:
+def find_checkpoint(path: Place) -> Path:
     """A checkpoint file, or the best or else the last checkpoint of a folder."""
     path = Path(path)
     if path.is_file():
@@ -22,9 +23,9 @@ def find_checkpoint(path: Path) -> Path:
     for name in CHECKPOINTS:
         if (path / name).is_file():
             return path / name
-    reason = "has neither {} nor {}".format(*CHECKPOINTS) if path.is_dir() else "does not exist"
+    reason = f"has neither {' nor '.join(CHECKPOINTS)}" if path.is_dir() else "does not exist"
     raise ConfigurationError(
-        "--model {} {}: give a checkpoint, or the --save-dir of a training".format(path, reason)
+        f"--model {path} {reason}: give a checkpoint, or the --save-dir of a training"
     )
 
 
@@ -39,7 +40,7 @@ class RawTextGenerator:
     """Runs beam search over lists of subwords; `Translator` and `Summarizer` feed it lines.
 
     Args:
-        models: checkpoints, or folders of them; several are used together as an ensemble.
+        models: a checkpoint, or a folder of them; several are used together as an ensemble.
         data: the prepared folder; None for the one the model was trained on.
         cpu: do not use a GPU.
         fp16: half precision, on a GPU only.
@@ -58,22 +59,20 @@ class RawTextGenerator:
 
     def __init__(
         self,
-        models: Sequence[Path],
-        data: Optional[Path],
+        models: Union[Place, Sequence[Place]],
+        data: Optional[Place],
         cpu: bool,
         fp16: bool,
         generation: GenerationConfig,
         max_tokens: int,
         int8: bool = False,
     ):
-        paths = [str(find_checkpoint(path)) for path in models]
+        places = [models] if isinstance(models, (str, Path)) else models
+        paths = [str(find_checkpoint(place)) for place in places]
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         if fp16 and self.device.type == "cpu":
-            raise ConfigurationError(
-                "--fp16 needs a GPU, and {}".format(
-                    "--cpu is given" if cpu else "torch sees none here"
-                )
-            )
+            reason = "--cpu is given" if cpu else "torch sees none here"
+            raise ConfigurationError(f"--fp16 needs a GPU, and {reason}")
         folder, loaded, cfg, self.task = _load(paths, data)
         source, target = self.task.cfg.source_lang, self.task.cfg.target_lang
         self.processor = Processor(folder, source, target)
@@ -137,9 +136,8 @@ class RawTextGenerator:
             if "out of memory" not in str(error):
                 raise
             raise ConfigurationError(
-                "the GPU's memory is too small for --max-tokens {}: give a smaller number".format(
-                    self.max_tokens
-                )
+                f"the GPU's memory is too small for --max-tokens {self.max_tokens}: give a smaller "
+                "number"
             ) from None
         dictionary = self.task.target_dictionary
         results = []
@@ -151,7 +149,7 @@ class RawTextGenerator:
         return results
 
 
-def _load(paths: List[str], data: Optional[Path]) -> Tuple[Path, List[Any], Any, Any]:
+def _load(paths: List[str], data: Optional[Place]) -> Tuple[Path, List[Any], Any, Any]:
     """The prepared folder, and the models, configuration and task of the checkpoints."""
     state, overrides = None, {}
     if data is None:
@@ -161,14 +159,14 @@ def _load(paths: List[str], data: Optional[Path]) -> Tuple[Path, List[Any], Any,
         data = Path(utils.split_paths(trained_on)[0])
         if not data.is_dir():
             raise ConfigurationError(
-                "the model was trained on {}, which is not there: name the folder that "
-                "scripts/prepare_*.py made with --data".format(data)
+                f"the model was trained on {data}, which is not there: name the prepared folder "
+                "with --data"
             )
     else:
         overrides["data"] = str(data)
     if not list(Path(data).glob("dict.*.txt")):
         raise ConfigurationError(
-            "{} has no dictionaries (dict.*.txt): is it the prepared folder?".format(data)
+            f"{data} has no dictionaries (dict.*.txt): is it the prepared folder?"
         )
     try:
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
@@ -178,6 +176,6 @@ def _load(paths: List[str], data: Optional[Path]) -> Tuple[Path, List[Any], Any,
         if "size mismatch" not in str(error):
             raise
         raise ConfigurationError(
-            "{} was not trained with the dictionaries in {}".format(" ".join(paths), data)
+            f"{' '.join(paths)} was not trained with the dictionaries in {data}"
         ) from None
     return Path(data), models, cfg, task

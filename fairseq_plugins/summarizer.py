@@ -1,13 +1,15 @@
-"""Raw documents to raw summaries, with a trained model."""
+"""Raw documents to raw summaries, with a trained model.
 
-from pathlib import Path
-from typing import List, NamedTuple, Optional, Sequence
+Summarizer("runs/fastformer_cnn_dm").summarize(["A long document."])[0].summary
+"""
+
+from typing import List, NamedTuple, Optional, Sequence, Union
 
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.sentences import BOUNDARY
-from fairseq_plugins.raw_text import RawTextGenerator
+from fairseq_plugins.raw_text import Place, RawTextGenerator
 
 LONGEST = 200  # subwords of a summary, where nothing else is asked for
 
@@ -25,7 +27,7 @@ class Summarizer(RawTextGenerator):
     """Summarizes documents with beam search.
 
     Args:
-        models: checkpoints, or folders of them; several are used together as an ensemble.
+        models: a checkpoint, or a folder of them; several are used together as an ensemble.
         data: the prepared folder; None for the one the model was trained on.
         cpu: do not use a GPU.
         fp16: half precision, on a GPU only.
@@ -43,8 +45,8 @@ class Summarizer(RawTextGenerator):
 
     def __init__(
         self,
-        models: Sequence[Path],
-        data: Optional[Path] = None,
+        models: Union[Place, Sequence[Place]],
+        data: Optional[Place] = None,
         cpu: bool = False,
         fp16: bool = False,
         beam: int = 5,
@@ -63,14 +65,10 @@ class Summarizer(RawTextGenerator):
             max_length = min(LONGEST, self.max_output)
         if max_length > self.max_output:
             raise ConfigurationError(
-                "--max-len {}: the model writes at most {:,} subwords".format(
-                    max_length, self.max_output
-                )
+                f"--max-len {max_length}: the model writes at most {self.max_output:,} subwords"
             )
         if min_length > max_length:
-            raise ConfigurationError(
-                "--min-len {} is above --max-len {}".format(min_length, max_length)
-            )
+            raise ConfigurationError(f"--min-len {min_length} is above --max-len {max_length}")
         self._max_length = max_length
 
     def max_length(self, source_length: int) -> int:

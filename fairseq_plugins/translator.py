@@ -1,16 +1,17 @@
-"""Raw text in one language to raw text in another, with a trained model."""
+"""Raw text in one language to raw text in another, with a trained model.
+
+Translator("runs/transformer_ftc").translate(["Guten Morgen!"])
+"""
 
 import math
-from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Union
 
 from fairseq.dataclass.configs import GenerationConfig
 
-from fairseq_plugins.raw_text import RawTextGenerator
+from fairseq_plugins.raw_text import Place, RawTextGenerator
 
-# Sources of up to so many subwords may get translations of up to twice as many, those of up to
-# twice as many up to four times, and so on: fairseq's own limit for short sources, and never one
-# that depends on what else is in the batch.
+# A translation may have twice as many subwords as its source, rounded up to a multiple of this: no
+# limit depends on what else is in the batch.
 LENGTH_STEP = 100
 
 
@@ -18,7 +19,7 @@ class Translator(RawTextGenerator):
     """Translates lines with beam search.
 
     Args:
-        models: checkpoints, or folders of them; several are used together as an ensemble.
+        models: a checkpoint, or a folder of them; several are used together as an ensemble.
         data: the prepared folder; None for the one the model was trained on.
         cpu: do not use a GPU.
         fp16: half precision, on a GPU only.
@@ -37,8 +38,8 @@ class Translator(RawTextGenerator):
 
     def __init__(
         self,
-        models: Sequence[Path],
-        data: Optional[Path] = None,
+        models: Union[Place, Sequence[Place]],
+        data: Optional[Place] = None,
         cpu: bool = False,
         fp16: bool = False,
         beam: int = 5,
@@ -76,8 +77,7 @@ class Translator(RawTextGenerator):
         return [self.processor.decode(" ".join(pieces)) if pieces else "" for pieces in pieces_of]
 
     def _within_limit(self, pieces: List[str]) -> List[List[str]]:
-        """Cut a line that is too long, after a sentence if there is one to end late enough, else
-        after a word."""
+        """Cut a line that is too long: after a sentence in the second half, else after a word."""
         parts = []
         while len(pieces) > self.max_source:
             window = range(self.max_source, self.max_source // 2, -1)

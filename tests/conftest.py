@@ -21,15 +21,12 @@ Commands: the real `cli_main` of fairseq, in this process, so that a test takes 
     train_args      tiny_args with optimizer, criterion and batch size:
                     run_train(toy_data.bin, *train_args, "--save-dir", ...).
 
-    script          script("prepare_iwslt14") is that script of scripts/ as a module.
-
 Checkpoint
     tiny_checkpoint Path of checkpoint_last.pt: a tiny `transformer` after 6 updates on toy_data.
 """
 
 import contextlib
 import importlib
-import importlib.util
 import io
 import logging
 import os
@@ -249,16 +246,3 @@ def tiny_checkpoint(tmp_path_factory, toy_data, run_train, train_args) -> Path:
     save_dir = tmp_path_factory.mktemp("tiny")
     run_train(toy_data.bin, *train_args, "--save-dir", save_dir, "--max-update", 6)
     return save_dir / "checkpoint_last.pt"
-
-
-@pytest.fixture(scope="session")
-def script():
-    """script("prepare_iwslt14") is that script as a module."""
-
-    def load(name: str) -> Any:
-        spec = importlib.util.spec_from_file_location(name, str(ROOT / "scripts" / (name + ".py")))
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    return load

@@ -1,4 +1,4 @@
-"""scripts/summarize.py with a tiny model on what scripts/prepare_summarization.py made."""
+"""The command summarize with a tiny model on what prepare-summarization made."""
 
 import io
 import json
@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_plugins.commands import prepare_summarization
+from fairseq_plugins.commands import summarize as summarize_command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.summarizer import Summarizer, _sentences
 
@@ -17,7 +18,7 @@ WORDS = "Rain snow wind hail fog sun".split()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, script):
+def folder(tmp_path_factory):
     """Weather in documents of up to 12 sentences; a summary names the first and the last."""
     generator = random.Random(1)
     folder = tmp_path_factory.mktemp("weather")
@@ -48,14 +49,13 @@ def model(folder, run_train, train_args):
 
 
 @pytest.fixture
-def summarize(script, model, monkeypatch, capsys):
-    main = script("summarize").main
+def summarize(model, monkeypatch, capsys):
 
     def summarize(text, *words):
         raw = text if isinstance(text, bytes) else text.encode("utf-8")
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
         words = ["--model", model, "--cpu", *words]
-        main([str(word) for word in words])
+        summarize_command.main([str(word) for word in words])
         said = capsys.readouterr()
         return said.out, said.err
 
@@ -124,7 +124,7 @@ def test_what_is_not_read_is_counted(summarize, model):
 def test_a_summary_that_does_not_end_is_told(summarize):
     out, err = summarize("Rain fell.\n\nFog fell.\n", "--max-len", 2, "--json")
     assert [json.loads(line)["complete"] for line in out.splitlines()] == [False, True, False]
-    assert "2 summar(ies) did not end within 2 subwords" in err and "number 1, 3" in err
+    assert "2 summar(ies) reached 2 subwords" in err and "number 1, 3" in err
 
 
 def test_sentences_are_what_stands_between_boundaries():

@@ -1,4 +1,4 @@
-"""scripts/translate.py with a tiny model on what scripts/prepare_translation.py made."""
+"""The command translate with a tiny model on what prepare-translation made."""
 
 import io
 import random
@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.raw_text import find_checkpoint
 from fairseq_plugins.translator import Translator
@@ -20,7 +21,7 @@ ENGLISH = dict(zip(NUMBERS, "one two three four eight nine".split()))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, script):  # noqa: F811
+def folder(tmp_path_factory):
     """Numbers in German and English, prepared once with each kind of subwords."""
     generator = random.Random(1)
     folder = tmp_path_factory.mktemp("numbers")
@@ -53,13 +54,12 @@ def model(folder, run_train, train_args):
 
 
 @pytest.fixture
-def translate(script, model, monkeypatch, capsys):  # noqa: F811
-    main = script("translate").main
+def translate(model, monkeypatch, capsys):
 
     def translate(text, *words):
         raw = text if isinstance(text, bytes) else text.encode("utf-8")
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
-        main(["--model", str(model), "--cpu"] + [str(word) for word in words])
+        translate_command.main(["--model", str(model), "--cpu"] + [str(word) for word in words])
         said = capsys.readouterr()
         return said.out, said.err
 
@@ -218,3 +218,13 @@ def test_the_best_checkpoint_is_taken(tmp_path):
     torch.save({}, str(tmp_path / "checkpoint_best.pt"))
     assert find_checkpoint(tmp_path).name == "checkpoint_best.pt"
     assert find_checkpoint(tmp_path / "checkpoint_last.pt").name == "checkpoint_last.pt"
+
+
+def test_the_api_of_two_lines(model):
+    """As the README shows it; nothing is printed on the way."""
+    from fairseq_plugins import Summarizer, Translator  # noqa: F401
+
+    lines = Translator(str(model), cpu=True).translate(["Eins zwei."])
+    assert lines == Translator([model], cpu=True).translate(["Eins zwei."])
+    with pytest.raises(ImportError, match="cannot import name 'Translater'"):
+        from fairseq_plugins import Translater  # noqa: F401

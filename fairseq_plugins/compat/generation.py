@@ -12,7 +12,6 @@ from fairseq.search import DiverseBeamSearch
 from fairseq_plugins.compat.patch import overlay, wrap
 
 
-
 def number_diverse_beams_within_the_batch() -> None:
     """`--diverse-beam-groups` indexes a batch by the sentence's number in the data (ff only).
 

@@ -1,4 +1,4 @@
-"""What translate.py and summarize.py share: a model, lines in, lines out, and progress."""
+"""What translate and summarize share: a model, lines in, lines out, and progress."""
 
 import argparse
 import contextlib
@@ -22,35 +22,25 @@ def positive(text: str) -> int:
 
 
 def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: int) -> None:
-    """Options of every such script; `what` is written, of one input `unit` each."""
+    """Options of every such command; `what` is written, of one input `unit` each."""
     parser.add_argument(
-        "--model",
-        type=Path,
-        nargs="+",
-        required=True,
-        metavar="DIR",
+        "--model", type=Path, nargs="+", required=True, metavar="DIR",
         help="a checkpoint, or a folder with checkpoint_best.pt; several make an ensemble",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="the prepared folder (the one it was trained on)"
     )
     parser.add_argument("--beam", type=positive, default=5, help="beam size (%(default)s)")
     parser.add_argument(
-        "--lenpen",
-        type=float,
-        default=1.0,
-        help="above 1 favours long {} (%(default)s)".format(what),
+        "--lenpen", type=float, default=1.0, help=f"above 1 favours long {what} (%(default)s)"
     )
     parser.add_argument(
         "--max-tokens", type=positive, default=4000, help="subwords in a batch (%(default)s)"
     )
     parser.add_argument(
-        "--buffer",
-        type=positive,
-        default=buffer,
-        metavar=unit.upper(),
-        help="{} read and sorted by length at a time (%(default)s; 1 on a terminal)".format(unit),
-    )
+        "--buffer", type=positive, default=buffer, metavar=unit.upper(),
+        help=f"{unit} read and sorted by length at a time (%(default)s; 1 on a terminal)",
+    )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument("--fp16", action="store_true", help="half precision, on a GPU")
     parser.add_argument(
@@ -59,11 +49,12 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
 
 
 @contextlib.contextmanager
-def output_of_its_own() -> Iterator[TextIO]:
-    """Standard output, which whatever a library prints or logs does not reach."""
+def own_output() -> Iterator[TextIO]:
+    """Standard output without what libraries print or log."""
     out = sys.stdout
     sys.stdout = sys.stderr
-    fairseq_log, level = logging.getLogger("fairseq"), logging.getLogger("fairseq").level
+    fairseq_log = logging.getLogger("fairseq")
+    level = fairseq_log.level
     fairseq_log.setLevel(logging.WARNING)
     try:
         yield out
@@ -94,25 +85,31 @@ def convert(
     lines = decode_lines(source, "standard input")
     with progress_bar(
         description=done,
-        total=_lines_to_come(source),
+        total=_remaining_lines(source),
         unit=" " + unit,
         disable=not sys.stderr.isatty() or source.isatty(),
     ) as bar:
         while True:
-            some_lines = list(itertools.islice(lines, 1 if source.isatty() else buffer))
-            if not some_lines:
+            batch = list(itertools.islice(lines, 1 if source.isatty() else buffer))
+            if not batch:
                 return True
             try:
-                for line in generate(some_lines):
+                for line in generate(batch):
                     out.write(line + "\n")
                 out.flush()
             except BrokenPipeError:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
                 return False
-            bar.update(len(some_lines))
+            bar.update(len(batch))
 
 
-def _lines_to_come(file: BinaryIO) -> Optional[int]:
+def first_ten(numbers: List[int]) -> str:
+    """The first ten numbers, for a message."""
+    shown = ", ".join(map(str, numbers[:10]))
+    return shown + (", ..." if len(numbers) > 10 else "")
+
+
+def _remaining_lines(file: BinaryIO) -> Optional[int]:
     """How many lines a file still has, or None for a pipe or a terminal."""
     try:
         here = file.tell()
@@ -121,9 +118,3 @@ def _lines_to_come(file: BinaryIO) -> Optional[int]:
     count = sum(1 for _ in file)
     file.seek(here)
     return count
-
-
-def some(numbers: List[int]) -> str:
-    """The first ten of them, for a message."""
-    shown = ", ".join(map(str, numbers[:10]))
-    return shown + (", ..." if len(numbers) > 10 else "")

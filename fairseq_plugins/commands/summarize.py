@@ -1,0 +1,124 @@
+"""Summarize raw text: a document a line in, a summary a line out.
+
+    python -m fairseq_plugins summarize --model runs/fastformer_cnn_dm < documents.txt > out.txt
+    python -m fairseq_plugins summarize --model runs/fastformer_cnn_dm --json < documents.txt
+
+Documents are cut into subwords as the folder that the model was trained on says (the prepare-*
+commands store that there). Order is kept, and empty lines stay empty. A document longer than the
+model can read is read up to there; a message at the end counts them. BART's summaries of
+CNN/DailyMail have --lenpen 2.0 --min-len 55 --max-len 140.
+"""
+
+import argparse
+import json
+import sys
+from typing import List, Sequence
+
+from fairseq_plugins.commands import _lines
+from fairseq_plugins.commands._lines import first_ten, positive
+from fairseq_plugins.summarizer import LONGEST, Summarizer, Summary
+
+
+def not_negative(text: str) -> int:
+    """A whole number from 0 on, or argparse's error."""
+    number = int(text)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins summarize",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _lines.add_options(parser, "summaries", "documents", buffer=500)
+    parser.add_argument(
+        "--min-len", type=positive, default=1, metavar="N",
+        help="subwords of a summary at least (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-len", type=positive, metavar="N",
+        help=f"at most ({LONGEST}, or what the model can write)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-repeat-ngram-size", type=not_negative, default=3, metavar="N",
+        help="no N subwords occur twice in a summary in the same order; 0 allows it (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="write one JSON object a document: the summary as a list of sentences, pieces (the "
+        "subwords of the document), read (how many of them were), and complete (false where the "
+        "summary was stopped at --max-len)",
+    )
+    return parser.parse_args(argv)
+
+
+class Notes:
+    """Numbers (from 1) of the documents that were cut, and of the summaries that may be."""
+
+    def __init__(self) -> None:
+        self.documents = 0
+        self.cut: List[int] = []
+        self.pieces_not_read = 0
+        self.stopped: List[int] = []
+
+    def add(self, summary: Summary) -> None:
+        self.documents += 1
+        if summary.read < summary.pieces:
+            self.cut.append(self.documents)
+            self.pieces_not_read += summary.pieces - summary.read
+        if not summary.complete:
+            self.stopped.append(self.documents)
+
+
+def main(argv: Sequence[str]) -> int:
+    args = read_arguments(argv)
+    notes = Notes()
+    with _lines.own_output() as out:
+        summarizer = Summarizer(
+            args.model,
+            data=args.data,
+            cpu=args.cpu,
+            fp16=args.fp16,
+            beam=args.beam,
+            lenpen=args.lenpen,
+            min_length=args.min_len,
+            max_length=args.max_len,
+            no_repeat_ngram=args.no_repeat_ngram_size,
+            max_tokens=args.max_tokens,
+            int8=args.int8,
+        )
+
+        def summarize(documents: List[str]) -> List[str]:
+            lines = []
+            for summary in summarizer.summarize(documents):
+                notes.add(summary)
+                lines.append(
+                    json.dumps(summary._asdict(), ensure_ascii=False)
+                    if args.json
+                    else " ".join(summary.summary)
+                )
+            return lines
+
+        whole = _lines.convert(summarize, out, args.buffer, "summarized", "documents")
+    if not whole:
+        return 1
+    if notes.cut:
+        print(
+            f"{len(notes.cut):,} of {notes.documents:,} document(s) are longer than "
+            f"{summarizer.max_source:,} subwords, which is what the model reads: "
+            f"{notes.pieces_not_read:,} subwords at their ends were not read; number "
+            + first_ten(notes.cut),
+            file=sys.stderr,
+        )
+    if notes.stopped:
+        limit = summarizer.max_length(summarizer.max_source)
+        print(
+            f"{len(notes.stopped):,} summar(ies) reached {limit} subwords (--max-len) and may be "
+            f"cut off: number {first_ten(notes.stopped)}",
+            file=sys.stderr,
+        )
+    return 0

@@ -1,0 +1,55 @@
+"""Translate raw text: a sentence a line in, a translation a line out.
+
+    python -m fairseq_plugins translate --model runs/transformer_ftc < in.txt > out.txt
+
+Text is tokenised, cut into subwords and joined again as the folder that the model was trained on
+says (the prepare-* commands store that there). Lines keep their order, and empty lines stay empty.
+A line longer than the model can read is translated in parts, cut after a sentence or a word; a
+message at the end counts them.
+"""
+
+import argparse
+import sys
+from typing import Sequence
+
+from fairseq_plugins.commands import _lines
+from fairseq_plugins.commands._lines import first_ten
+from fairseq_plugins.translator import Translator
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins translate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _lines.add_options(parser, "translations", "lines", buffer=2000)
+    args = parser.parse_args(argv)
+    with _lines.own_output() as out:
+        translator = Translator(
+            args.model,
+            data=args.data,
+            cpu=args.cpu,
+            fp16=args.fp16,
+            beam=args.beam,
+            lenpen=args.lenpen,
+            max_tokens=args.max_tokens,
+            int8=args.int8,
+        )
+        whole = _lines.convert(translator.translate, out, args.buffer, "translated", "lines")
+    if not whole:
+        return 1
+    if translator.split:
+        print(
+            f"{len(translator.split):,} line(s) longer than {translator.max_source:,} subwords, "
+            "which the model cannot read at once, were translated in parts: number "
+            + first_ten(translator.split),
+            file=sys.stderr,
+        )
+    if translator.cut_off:
+        print(
+            f"{len(translator.cut_off):,} translation(s) reached the length limit and may be cut "
+            f"off: number {first_ten(translator.cut_off)}",
+            file=sys.stderr,
+        )
+    return 0
