@@ -69,7 +69,8 @@ def _why_unreadable(path: str, error: Exception) -> str:
                 path, refused.group(1)
             )
         )
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    # the first sentence: torch goes on to advise loading without protection
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0]
     return (
         "checkpoint {} cannot be read: it is damaged or not a checkpoint of fairseq ({}). Use "
         "another copy of it, or another checkpoint of the same training".format(path, reason)

@@ -44,18 +44,19 @@ EVALUATED: FrozenSet[str] = frozenset(
 FILES: Dict[str, Optional[str]] = {
     **dict.fromkeys(
         """
-        baseline_model decoder_embed_path encoder_embed_path extra_data fixed_dictionary label_dir
-        lang_dict lang_to_offline_shard_ratio lm_path load_pretrained_aux_decoder_from
-        load_pretrained_decoder_from load_pretrained_encoder_from post_save_script replace_unk
-        sampling_weights_from_file save_predictions source_dict target_dict target_dictionary
-        user_dir wer_args wer_kenlm_model wer_lexicon
+        decoder_embed_path encoder_embed_path extra_data fixed_dictionary label_dir lang_dict
+        lm_path load_pretrained_aux_decoder_from load_pretrained_decoder_from
+        load_pretrained_encoder_from post_save_script replace_unk sampling_weights_from_file
+        save_predictions source_dict target_dict target_dictionary user_dir wer_args
+        wer_kenlm_model wer_lexicon
         """.split()
     ),
     **dict.fromkeys(
         """
-        bpe_codes bpe_merges bpe_vocab bpe_vocab_file gpt2_encoder_json gpt2_vocab_bpe
-        pretrained_checkpoint pretrained_mlm_checkpoint pretrained_xlm_checkpoint
-        sentencepiece_model sentencepiece_model_path seq2seq_path w2v_path
+        baseline_model bpe_codes bpe_merges bpe_vocab bpe_vocab_file gpt2_encoder_json
+        gpt2_vocab_bpe lang_to_offline_shard_ratio pretrained_checkpoint
+        pretrained_mlm_checkpoint pretrained_xlm_checkpoint sentencepiece_model
+        sentencepiece_model_path seq2seq_path w2v_path
         """.split(),
         "",
     ),

@@ -1,62 +1,45 @@
-"""Each item of fairseq_plugins/compat.py, through fairseq's own functions and commands."""
+"""Checkpoints are read as data, and copied without a moment in which they are half written."""
 
-import argparse
 import io
 import os
 import pickle
-import re
 import shutil
 import subprocess
 import sys
-import zipfile
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 
-import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, options
-from fairseq.data import data_utils
+from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
-from fairseq.ngram_repeat_block import NGramRepeatBlock
-from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.trainer import Trainer
 
 from fairseq_plugins import compat
+from fairseq_plugins.compat import unpickling
+from fairseq_plugins.errors import ConfigurationError
+from tests.compat.test_unpickling import Call
+from tests.conftest import USER_DIR
 
 compat.apply()
 
-safe_loading = pytest.mark.skipif(
-    not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"),
-    reason="this torch unpickles anything: checkpoints are refused from torch 2.6 on",
-)
+
+@pytest.fixture(params=["torch", "old torch"])
+def every_torch(request, monkeypatch):
+    """The test runs as with this torch, and as with torch before 2.6."""
+    if request.param == "old torch":
+        load = torch.load
+        if unpickling.TORCH_IS_SAFE:
+            unsafe = {"weights_only": False}
+            monkeypatch.setattr(torch, "load", lambda *a, **k: load(*a, **{**unsafe, **k}))
+        monkeypatch.setattr(unpickling, "TORCH_IS_SAFE", False)
 
 
-def test_applying_twice_changes_nothing_and_prints_nothing(capsys):
-    places = [
-        (checkpoint_utils, "load_checkpoint_to_cpu"),
-        (PathManager, "copy"),
-        (data_utils, "batch_by_size"),
-        (options, "parse_args_and_arch"),
-        (distributed_utils, "call_main"),
-        (distributed_utils, "all_gather_list"),
-        (Trainer, "__init__"),
-    ]
-    before = [getattr(owner, name) for owner, name in places]
-    assert all(hasattr(function, "mended_by") for function in before)
-    compat.apply()
-    assert [getattr(owner, name) for owner, name in places] == before
-    assert capsys.readouterr() == ("", "")
-
-
-class Call:
-    """Pickles as a call of `function`, the way a malicious checkpoint does."""
-
-    def __init__(self, function, *arguments):
-        self.function, self.arguments = function, arguments
-
-    def __reduce__(self):
-        return self.function, self.arguments
+def touch_with(how, path):
+    if how == "os.system":
+        return Call(os.system, "touch {}".format(path))
+    if how == "subprocess":
+        return Call(subprocess.check_call, ["touch", str(path)])
+    return Call(eval, "open({!r}, 'w').close()".format(str(path)))
 
 
 def planted(checkpoint, folder, call):
@@ -68,94 +51,92 @@ def planted(checkpoint, folder, call):
     return path
 
 
-def touch_with(how, path):
-    if how == "os.system":
-        return Call(os.system, "touch {}".format(path))
-    if how == "subprocess":
-        return Call(subprocess.check_call, ["touch", str(path)])
-    return Call(eval, "open({!r}, 'w').close()".format(str(path)))
-
-
-@safe_loading
 @pytest.mark.parametrize("how", ["os.system", "subprocess", "eval"])
-def test_planted_call_is_refused_and_not_run(
-    how, tmp_path, tiny_checkpoint, toy_data, run_generate
-):
+def test_planted_call_is_refused_and_not_run(how, every_torch, tmp_path, tiny_checkpoint):
     touched = tmp_path / "touched"
     path = planted(tiny_checkpoint, tmp_path, touch_with(how, touched))
     with pytest.raises(pickle.UnpicklingError) as error:
-        run_generate(toy_data.bin, "--path", path)
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
     assert not touched.exists()
     message = str(error.value)
     assert "\n" not in message and str(path) in message and "may be malicious" in message
     assert {"os.system": "system", "subprocess": "check_call", "eval": "eval"}[how] in message
     # the same file does run its call where nothing stops it
-    torch.load(str(path), map_location="cpu", weights_only=False)
+    options = {"weights_only": False} if hasattr(torch.serialization, "add_safe_globals") else {}
+    torch.load(str(path), map_location="cpu", **options)
     assert touched.exists()
 
 
-@safe_loading
-def test_training_does_not_resume_from_a_planted_call(
-    tmp_path, tiny_checkpoint, toy_data, run_train, train_args
+def test_no_program_runs_a_planted_call(
+    tmp_path, tiny_checkpoint, toy_data, run_train, train_args, run_generate
 ):
     touched = tmp_path / "touched"
-    planted(tiny_checkpoint, tmp_path, touch_with("os.system", touched)).rename(
-        tmp_path / "checkpoint_last.pt"
-    )
-    with pytest.raises(pickle.UnpicklingError, match="may be malicious"):
+    path = planted(tiny_checkpoint, tmp_path, touch_with("os.system", touched))
+    with pytest.raises(ConfigurationError, match="may be malicious"):
+        run_generate(toy_data.bin, "--path", path)
+    path.rename(tmp_path / "checkpoint_last.pt")
+    with pytest.raises(ConfigurationError, match="may be malicious"):
         run_train(toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-update", 8)
     assert not touched.exists()
 
 
-def numpy_values():
+def damaged(kind, content):
     return {
-        "scalars": [np.float64(0.5), np.float32(0.5), np.int64(3), np.bool_(True)],
-        "array": np.arange(6, dtype=np.int64).reshape(2, 3),
-        "floats": np.linspace(0, 1, 5),
-    }
+        "cut": content[: len(content) // 2],
+        "without its end": content[:-30],
+        "zeros": bytes(len(content)),
+        "zeros at the start": bytes(1000) + content[1000:],
+        "zeros in the middle": content[:2000] + bytes(4000) + content[6000:],
+        "random": os.urandom(5000),
+        "empty": b"",
+        "one byte": b"\x80",
+        "HTML": b"<!DOCTYPE html><html><body>404 Not Found</body></html>",
+        "text": b"a checkpoint\n" * 99,
+        "old pickle": pickle.dumps({"model": {}}),
+        "weights alone": saved({"weight": torch.ones(2)}),
+        "model alone": saved({"model": {"weight": torch.ones(2)}}),
+        "list": saved([1, 2]),
+        "old format, cut": saved({"model": torch.ones(99)}, False)[:-99],
+    }[kind]
 
 
-def assert_same_numpy_values(values):
-    expected = numpy_values()
-    assert values["scalars"] == expected["scalars"]
-    for name in ("array", "floats"):
-        assert values[name].dtype == expected[name].dtype
-        assert np.array_equal(values[name], expected[name])
+def saved(value, zipped=True):
+    file = io.BytesIO()
+    torch.save(value, file, _use_new_zipfile_serialization=zipped)
+    return file.getvalue()
 
 
-def test_types_of_fairseq_checkpoints_are_read(tmp_path):
-    state = {
-        "args": argparse.Namespace(arch="transformer", lr=[0.1]),
-        "model": OrderedDict(weight=torch.ones(2)),
-        "optimizer_history": [{"lr_scheduler_state": {}, "num_updates": 3, "optimizer_name": ""}],
-        "extra_state": {"train_iterator": {"epoch": 1}, "meters": numpy_values()},
-        "last_optimizer_state": {"state": {0: {"step": 3}}, "cache": defaultdict(dict)},
-    }
-    torch.save(state, str(tmp_path / "checkpoint.pt"))
-    with open(str(tmp_path / "checkpoint.pt"), "rb") as file:
-        read = torch.load(file, map_location="cpu")
-    assert read["args"].lr == [0.1]
-    assert read["last_optimizer_state"] == state["last_optimizer_state"]
-    assert_same_numpy_values(read["extra_state"]["meters"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "cut", "without its end", "zeros", "zeros at the start", "zeros in the middle", "random",
+        "empty", "one byte", "HTML", "text", "old pickle", "weights alone", "model alone", "list",
+        "old format, cut",
+    ],
+)  # fmt: skip
+def test_damaged_files_are_told_in_one_line(kind, every_torch, tmp_path, tiny_checkpoint):
+    path = tmp_path / "damaged.pt"
+    path.write_bytes(damaged(kind, tiny_checkpoint.read_bytes()))
+    with pytest.raises(ConfigurationError) as error:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    message = str(error.value)
+    assert "\n" not in message and message.startswith("checkpoint {} cannot be read".format(path))
+    assert "Use another copy of it" in message and "weights_only" not in message
 
 
-@pytest.mark.parametrize("module", ["numpy.core", "numpy._core"])
-def test_numpy_values_written_by_numpy_1_and_2_are_read(module, tmp_path):
-    if module == "numpy._core" and int(np.__version__.split(".")[0]) < 2:
-        pytest.skip("numpy 1 has no numpy._core")
-    written = io.BytesIO()
-    torch.save(numpy_values(), written)
-    renamed = tmp_path / "renamed.pt"
-    with zipfile.ZipFile(written) as source, zipfile.ZipFile(str(renamed), "w") as target:
-        for name in source.namelist():
-            content = source.read(name)
-            if name.endswith("data.pkl"):
-                content, count = re.subn(
-                    rb"numpy\.(_core|core)\.multiarray", module.encode() + b".multiarray", content
-                )
-                assert count > 0
-            target.writestr(name, content)
-    assert_same_numpy_values(torch.load(str(renamed), map_location="cpu"))
+def test_a_folder_is_no_checkpoint(tmp_path, toy_data, run_generate):
+    with pytest.raises(ConfigurationError) as error:
+        run_generate(toy_data.bin, "--path", tmp_path)
+    assert "{} cannot be read: Is a directory".format(tmp_path) in str(error.value)
+
+
+def test_a_program_prints_one_line(tmp_path, toy_data, run_process):
+    path = tmp_path / "empty.pt"
+    path.write_bytes(b"")
+    words = ["-W", "ignore", "-m", "fairseq_cli.generate", toy_data.bin, "--path", path]
+    done = run_process([sys.executable, *words, "--user-dir", USER_DIR])
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("error: checkpoint {} cannot".format(path))
 
 
 def test_what_rank_0_sends_to_the_others_on_resuming_is_read(tiny_checkpoint):

@@ -3,11 +3,11 @@
 import re
 import sys
 
-import pytest
 import torch
 from fairseq import options
 
 from fairseq_plugins import compat
+from tests.conftest import USER_DIR
 
 compat.apply()
 
@@ -16,13 +16,6 @@ def parsed(monkeypatch, *words):
     words = ["data", "--arch", "transformer"] + list(words)
     monkeypatch.setattr(sys, "argv", ["fairseq-train"] + words)
     return options.parse_args_and_arch(options.get_training_parser())
-
-
-def test_bf16_means_a_tpu_only_with_tpu(monkeypatch):
-    assert parsed(monkeypatch, "--bf16").tpu is False
-    assert parsed(monkeypatch, "--memory-efficient-bf16").tpu is False
-    assert parsed(monkeypatch, "--bf16", "--tpu").tpu is True
-    assert parsed(monkeypatch).bf16 is False
 
 
 def test_cpu_starts_no_process_for_every_gpu(monkeypatch):
@@ -41,16 +34,15 @@ def test_validation_without_a_task(tiny_checkpoint, toy_data, run_validate):
     assert loss() == loss("--task", "translation")
 
 
-def test_fp16_without_a_gpu_is_a_clear_error(toy_data, tmp_path, run_train, train_args):
-    with pytest.raises(ValueError, match="--fp16 needs a GPU: leave it out, or use --bf16"):
-        run_train(toy_data.bin, *train_args, "--fp16", "--cpu", "--save-dir", tmp_path)
-
-
-def test_amp_without_a_gpu_says_that_it_does_nothing(toy_data, tmp_path, run_train, train_args):
-    words = [toy_data.bin, *train_args, "--cpu", "--max-update", 2, "--no-save"]
-    plain = run_train(*words, "--save-dir", tmp_path).output
-    amp = run_train(*words, "--save-dir", tmp_path, "--amp").output
-    assert "--amp has no effect without a GPU" in amp
-    assert "--amp" not in plain
-    losses = [re.findall(r"train_inner .*? loss=([\d.]+)", text) for text in (plain, amp)]
-    assert losses[0] == losses[1] and len(losses[0]) == 2
+def test_a_wrong_option_is_one_line_with_hydra_too(tmp_path, run_process):
+    (tmp_path / "wrong.yaml").write_text(
+        "common: {{user_dir: {}, cpu: true}}\n"
+        "task: {{_name: translation, data: {}}}\n"
+        "model: {{_name: transformer_ftc, time_window: -1}}\n"
+        "criterion: {{_name: cross_entropy}}\n"
+        "dataset: {{max_tokens: 100}}\n".format(USER_DIR, tmp_path)
+    )
+    words = ["-W", "ignore", "-m", "fairseq_cli.hydra_train", "--config-dir", tmp_path]
+    done = run_process([sys.executable, *words, "--config-name", "wrong"], cwd=tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("error: ")

@@ -1,11 +1,9 @@
 """Repairs of the search and of what it prints."""
 
-import argparse
 import re
 
 import pytest
 import torch
-from fairseq.distributed import utils as distributed_utils
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 
 from fairseq_plugins import compat
@@ -57,21 +55,24 @@ def test_unknown_words_are_copied_without_a_dictionary(tiny_checkpoint, toy_data
     assert re.search(r"^H-0\t", output, re.MULTILINE)
 
 
-def test_process_groups_end_with_the_training(monkeypatch, tmp_path):
-    """Left to the interpreter's end, gloo's threads sometimes abort it."""
-    from torch import distributed as dist
-
-    def join(cfg):
-        store = "file://{}".format(tmp_path / "store")
-        dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
-        return 0
-
-    monkeypatch.setattr(distributed_utils, "distributed_init", join)
-    monkeypatch.setattr(distributed_utils, "get_global_group", lambda: None)
-    cfg = argparse.Namespace(
-        distributed_training=argparse.Namespace(device_id=0, distributed_rank=0),
-        common=argparse.Namespace(cpu=True, tpu=False),
-    )
-    during = []
-    distributed_utils.distributed_main(0, lambda cfg: during.append(dist.is_initialized()), cfg, {})
-    assert during == [True] and not dist.is_initialized()
+def test_interactive_prints_soft_alignments_as_generate_does(
+    tiny_checkpoint, toy_data, run_generate, run_interactive
+):
+    words = [toy_data.bin, "--path", tiny_checkpoint, "--beam", 2, "--max-len-a", 0]
+    words += ["--max-len-b", 4, "--print-alignment"]
+    text = (toy_data.raw / "test.src").read_text()
+    for kind in ("soft", "hard"):
+        printed = [
+            dict(re.findall(r"^A-(\d+)\t(.*)$", output, re.MULTILINE))
+            for output in (
+                run_generate(*words, kind, "--batch-size", 1).output,
+                run_interactive(*words, kind, stdin=text).output,
+            )
+        ]
+        assert len(printed[0]) == 13 and printed[0].keys() == printed[1].keys()
+        if kind == "hard":
+            assert printed[0] == printed[1]
+        for number, line in printed[0].items() if kind == "soft" else ():
+            for row, other in zip(line.split(), printed[1][number].split()):
+                numbers = [[float(x) for x in part.split(",")] for part in (row, other)]
+                assert numbers[0] == pytest.approx(numbers[1], abs=1e-5)

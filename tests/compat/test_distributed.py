@@ -1,0 +1,53 @@
+"""What a training asks of the machine, in one process; tests/test_distributed.py has several."""
+
+import argparse
+import re
+
+import pytest
+from fairseq.distributed import utils as distributed_utils
+
+from fairseq_plugins import compat
+from fairseq_plugins.errors import ConfigurationError
+
+compat.apply()
+
+
+def test_fp16_without_a_gpu_is_a_clear_error(toy_data, tmp_path, run_train, train_args):
+    with pytest.raises(ConfigurationError, match="--fp16 needs a GPU: leave it out on a CPU"):
+        run_train(toy_data.bin, *train_args, "--fp16", "--cpu", "--save-dir", tmp_path)
+
+
+def test_amp_without_a_gpu_says_that_it_does_nothing(toy_data, tmp_path, run_train, train_args):
+    words = [toy_data.bin, *train_args, "--cpu", "--max-update", 2, "--no-save"]
+    plain = run_train(*words, "--save-dir", tmp_path).output
+    amp = run_train(*words, "--save-dir", tmp_path, "--amp").output
+    assert "--amp has no effect without a GPU" in amp
+    assert "--amp" not in plain
+    losses = [re.findall(r"train_inner .*? loss=([\d.]+)", text) for text in (plain, amp)]
+    assert losses[0] == losses[1] and len(losses[0]) == 2
+
+
+def test_memory_efficient_fp16_trains_on_a_cpu(toy_data, tmp_path, run_train, train_args):
+    words = [toy_data.bin, *train_args, "--cpu", "--max-update", 2, "--no-save"]
+    output = run_train(*words, "--save-dir", tmp_path, "--memory-efficient-fp16").output
+    assert "done training" in output
+
+
+def test_process_groups_end_with_the_training(monkeypatch, tmp_path):
+    """Left to the interpreter's end, gloo's threads sometimes abort it."""
+    from torch import distributed as dist
+
+    def join(cfg):
+        store = "file://{}".format(tmp_path / "store")
+        dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+        return 0
+
+    monkeypatch.setattr(distributed_utils, "distributed_init", join)
+    monkeypatch.setattr(distributed_utils, "get_global_group", lambda: None)
+    cfg = argparse.Namespace(
+        distributed_training=argparse.Namespace(device_id=0, distributed_rank=0),
+        common=argparse.Namespace(cpu=True, tpu=False),
+    )
+    during = []
+    distributed_utils.distributed_main(0, lambda cfg: during.append(dist.is_initialized()), cfg, {})
+    assert during == [True] and not dist.is_initialized()

@@ -1,0 +1,236 @@
+"""Options planted in a checkpoint run nothing and open nothing, by any program that loads it."""
+
+import copy
+import logging
+import os
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.models.transformer import TransformerModel
+from omegaconf import DictConfig, OmegaConf
+
+from fairseq_plugins import compat
+from fairseq_plugins.compat.stored_options import EVALUATED, plain
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.translator import Translator
+
+compat.apply()
+
+
+@pytest.fixture
+def touched(tmp_path):
+    return tmp_path / "touched"
+
+
+@pytest.fixture
+def plant(tmp_path, tiny_checkpoint):
+    """plant(change) writes a copy of a checkpoint after change(cfg) and gives its path."""
+
+    def write(change, form="cfg"):
+        state = torch.load(str(tiny_checkpoint), map_location="cpu")
+        change(state["cfg"])
+        if form == "args":  # as before fairseq 0.11: one flat Namespace
+            state["args"], state["cfg"] = flat(state["cfg"]), None
+        path = tmp_path / "planted.pt"
+        torch.save(state, str(path))
+        return path
+
+    return write
+
+
+def flat(cfg):
+    values = dict(vars(cfg["model"]))
+    for section in ("common", "task", "criterion", "optimizer", "optimization", "bpe"):
+        values.update(cfg[section] or {})
+    values.update(task="translation", arch="transformer", optimizer="adam", lr_scheduler="fixed")
+    values.update(criterion="label_smoothed_cross_entropy")
+    return Namespace(**{k: v for k, v in values.items() if k != "_name"})
+
+
+def set_option(section, option, value):
+    def change(cfg):
+        if isinstance(cfg[section], Namespace):
+            setattr(cfg[section], option, value)
+        else:
+            cfg[section][option] = value
+
+    return change
+
+
+@pytest.fixture
+def programs(
+    toy_data, run_generate, run_interactive, run_validate, run_train, train_args, script, tmp_path
+):
+    """{name: what loads the checkpoint `path`}: every way there is."""
+    bin_, out = toy_data.bin, tmp_path / "out"
+
+    def train(path, *words):
+        folder = tmp_path / "runs"
+        run_train(bin_, *train_args, "--save-dir", folder, "--max-update", 7, "--no-save", *words)
+
+    def average(path):
+        script("average_checkpoints").main(["--inputs", str(path), "--output", str(out)])
+
+    def from_pretrained(path):
+        TransformerModel.from_pretrained(str(path.parent), path.name, str(bin_)).translate("ba be")
+
+    return {
+        "generate": lambda path: run_generate(bin_, "--path", path, "--max-len-b", 3),
+        "interactive": lambda path: run_interactive(bin_, "--path", path, stdin="ba be\n"),
+        "validate": lambda path: run_validate(bin_, "--path", path, "--max-tokens", 400),
+        "restore": lambda path: train(path, "--restore-file", path),
+        "finetune": lambda path: train(path, "--finetune-from-model", path),
+        "average": average,
+        "from_pretrained": from_pretrained,
+        "Translator": lambda path: Translator([path], data=bin_, cpu=True),
+    }
+
+
+PLACES = [  # section, option, form of the options
+    ("model", "adaptive_softmax_cutoff", "cfg"),
+    ("model", "encoder_xformers_att_config", "cfg"),
+    ("model", "decoder_xformers_att_config", "args"),
+    ("model", "encoder_layers", "cfg"),
+    ("optimizer", "adam_betas", "cfg"),
+    ("optimization", "lr", "args"),
+    ("task", "left_pad_source", "args"),
+]
+
+
+@pytest.mark.parametrize("section, option, form", PLACES)
+def test_planted_code_is_refused(section, option, form, plant, touched):
+    path = plant(set_option(section, option, "open({!r}, 'w')".format(str(touched))), form)
+    with pytest.raises(ConfigurationError) as error:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    message = str(error.value)
+    assert "\n" not in message and str(path) in message and not touched.exists()
+    assert option in message and "nothing in it was run" in message
+
+
+def test_every_program_refuses_planted_code(plant, touched, programs):
+    code = "open({!r}, 'w')".format(str(touched))
+    path = plant(set_option("model", "adaptive_softmax_cutoff", code))
+    for name, program in programs.items():
+        with pytest.raises(ConfigurationError, match="nothing in it was run"):
+            program(path)
+        assert not touched.exists(), name
+
+
+def test_the_same_code_runs_without_the_check(plant, touched, toy_data, run_generate, monkeypatch):
+    """The test above would see it."""
+    monkeypatch.setattr(checkpoint_utils, "torch", torch)
+    monkeypatch.setattr(torch, "load", lambda *a, load=torch.load, **k: load(*a, **k))
+    import fairseq.utils
+
+    monkeypatch.delattr(fairseq.utils, "eval")
+    code = "open({!r}, 'w') and None".format(str(touched))
+    path = plant(set_option("model", "adaptive_softmax_cutoff", code))
+    with pytest.raises(TypeError):
+        run_generate(toy_data.bin, "--path", path)
+    assert touched.exists()
+
+
+@pytest.mark.parametrize("text", ["${oc.env:SECRET}", "a${env:SECRET}b", "${oc.decode:${x}}"])
+@pytest.mark.parametrize("form", ["cfg", "args"])
+def test_look_ups_in_the_environment_are_refused(text, form, plant, monkeypatch):
+    monkeypatch.setenv("SECRET", "planted-secret")
+    path = plant(set_option("common", "wandb_project", text), form)
+    with pytest.raises(ConfigurationError, match="look up on this machine") as error:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    assert "planted-secret" not in str(error.value)
+
+
+def test_an_average_holds_nothing_of_the_environment(plant, programs, tmp_path):
+    path = plant(set_option("common", "wandb_project", "${oc.env:HOME}"))
+    with pytest.raises(ConfigurationError, match="look up on this machine"):
+        programs["average"](path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_look_ups_in_pickled_configurations_are_refused():
+    config = OmegaConf.create({"task": {"data": "${oc.env:HOME}"}})
+    with pytest.raises(ConfigurationError, match="its option data is '..oc.env:HOME.'"):
+        plain(config)
+    with pytest.raises(ConfigurationError, match="no plain value"):
+        plain({"data": config.task._get_node("data")})
+    with pytest.raises(ConfigurationError, match="look up"):
+        plain(Namespace(w2v_args=[{"x": DictConfig("${oc.env:HOME}")}]))
+
+
+def test_references_within_the_options_are_kept():
+    options = {"lr": [0.1], "lr_scheduler": {"lr": "${optimization.lr}"}, "x": "${a.b[0]}$HOME"}
+    assert plain(options) == options
+
+
+@pytest.mark.parametrize("option", sorted(EVALUATED))
+def test_every_evaluated_option_is_checked_at_any_depth(option):
+    for value in ("f()", ["f()"], ("1", "f()")):
+        with pytest.raises(ConfigurationError, match="option {} is 'f".format(option)):
+            plain({"w2v_args": Namespace(model=[{option: value}])})
+    kept = {option: "[1, 2]", "other": "f()"}
+    assert plain(kept) == kept
+
+
+@pytest.mark.parametrize("form", ["cfg", "args"])
+def test_no_file_is_opened_by_a_stored_name(form, plant, tmp_path, programs, monkeypatch):
+    """A FIFO that nobody writes to: opening it would never end. A user-dir would leave a mark."""
+    fifo, user_dir = tmp_path / "fifo", tmp_path / "planted_user_dir"
+    os.mkfifo(str(fifo))
+    user_dir.mkdir()
+    (user_dir / "__init__.py").write_text("open({!r}, 'w')".format(str(tmp_path / "imported")))
+
+    def change(cfg):
+        cfg["common"]["user_dir"] = str(user_dir)
+        cfg["generation"]["replace_unk"] = str(fifo)
+        for option in ("encoder_embed_path", "decoder_embed_path"):
+            setattr(cfg["model"], option, str(fifo))
+
+    path = plant(change, form)
+    with pytest.raises(ConfigurationError, match="preparation.json"):
+        programs.pop("Translator")(path)  # it needs that file once the model is loaded
+    for name in programs if form == "cfg" else ("generate", "from_pretrained"):
+        programs[name](path)
+    assert not (tmp_path / "imported").exists()
+
+
+def test_the_files_of_a_tokenizer_are_those_that_the_user_names(plant, toy_data, tmp_path, caplog):
+    def change(cfg):
+        cfg["bpe"] = {"_name": "subword_nmt", "bpe_codes": "/planted/codes", "bpe_separator": "@@"}
+
+    path = plant(change)
+    words = [str(path.parent), path.name, str(toy_data.bin)]
+    with caplog.at_level(logging.INFO), pytest.raises(OSError, match="not found"):
+        TransformerModel.from_pretrained(*words)
+    assert "bpe_codes /planted/codes is not opened: name the file yourself" in caplog.text
+    (tmp_path / "codes").write_text("#version: 0.2\nb a</w>\n")
+    model = TransformerModel.from_pretrained(*words, bpe_codes=str(tmp_path / "codes"))
+    assert model.bpe.encode("ba") == "ba"
+
+
+def test_a_path_does_not_leave_the_prepared_folder():
+    options = {"config_yaml": "../../etc/passwd", "multitask_config_yaml": "tasks.yaml"}
+    assert plain(options) == {"config_yaml": "passwd", "multitask_config_yaml": "tasks.yaml"}
+
+
+def test_harmless_options_stay_as_they_are(tiny_checkpoint):
+    state = torch.load(str(tiny_checkpoint), map_location="cpu")
+    before = copy.deepcopy(state["cfg"])
+    options = plain(state["cfg"])
+    assert state["cfg"] == before  # a copy is changed
+    changed = set()
+    for section, old in before.items():
+        pair = (old, options[section])
+        old, new = (part if isinstance(part, dict) else vars(part or Namespace()) for part in pair)
+        changed |= {name for name in old if new[name] != old[name]}
+    assert changed == {"user_dir"}
+
+
+def test_options_that_contain_themselves_are_refused(plant):
+    def change(cfg):
+        cfg["common"]["loop"] = cfg
+
+    path = plant(change)
+    with pytest.raises(ConfigurationError, match="refused.*recursion"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))

@@ -1,0 +1,166 @@
+"""The unpickler for torch before 2.6, which any torch can run."""
+
+import argparse
+import io
+import os
+import pickle
+import re
+import tarfile
+import zipfile
+from collections import OrderedDict, defaultdict
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_plugins import compat
+from fairseq_plugins.compat import unpickling
+
+compat.apply()
+
+
+@pytest.fixture(params=["torch", "old torch"])
+def load(request):
+    """How checkpoints are read: by this torch, and as with torch before 2.6."""
+    if request.param == "old torch":
+        options = {"weights_only": False} if unpickling.TORCH_IS_SAFE else {}
+        return lambda file: unpickling.load_with_old_torch(file, map_location="cpu", **options)
+    if not unpickling.TORCH_IS_SAFE:
+        pytest.skip("this torch unpickles anything")
+    return lambda file: torch.load(file, map_location="cpu")
+
+
+class Call:
+    """Pickles as a call of `function`, the way a malicious checkpoint does."""
+
+    def __init__(self, function, *arguments):
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self):
+        return self.function, self.arguments
+
+
+def saved(value, **options):
+    file = io.BytesIO()
+    torch.save(value, file, **options)
+    file.seek(0)
+    return file
+
+
+def numpy_values():
+    return {
+        "scalars": [np.float64(0.5), np.float32(0.5), np.int64(3), np.bool_(True)],
+        "array": np.arange(6, dtype=np.int64).reshape(2, 3),
+        "floats": np.linspace(0, 1, 5),
+    }
+
+
+def assert_same_numpy_values(values):
+    expected = numpy_values()
+    assert values["scalars"] == expected["scalars"]
+    for name in ("array", "floats"):
+        assert values[name].dtype == expected[name].dtype
+        assert np.array_equal(values[name], expected[name])
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_types_of_fairseq_checkpoints_are_read(zipped, load):
+    state = {
+        "args": argparse.Namespace(arch="transformer", lr=[0.1]),
+        "model": OrderedDict(weight=torch.ones(2), half=torch.ones(2).half()),
+        "parameter": torch.nn.Parameter(torch.ones(3)),
+        "optimizer_history": [{"lr_scheduler_state": {}, "num_updates": 3, "optimizer_name": ""}],
+        "extra_state": {"train_iterator": {"epoch": 1}, "meters": numpy_values()},
+        "last_optimizer_state": {"state": {0: {"step": 3}}, "cache": defaultdict(dict)},
+        "others": (None, True, 2**70, b"bytes", {1, 2}, torch.float16, torch.Size([1])),
+    }
+    read = load(saved(state, _use_new_zipfile_serialization=zipped))
+    assert read["args"] == state["args"] and read["others"] == state["others"]
+    assert read["last_optimizer_state"] == state["last_optimizer_state"]
+    assert torch.equal(read["model"]["weight"], torch.ones(2))
+    assert read["model"]["half"].dtype == torch.float16
+    assert torch.equal(read["parameter"], torch.ones(3))
+    assert_same_numpy_values(read["extra_state"]["meters"])
+
+
+def test_a_checkpoint_is_read_alike_by_both(load, tiny_checkpoint):
+    with open(str(tiny_checkpoint), "rb") as file:
+        read = load(file)
+    expected = checkpoint_utils.load_checkpoint_to_cpu(str(tiny_checkpoint))
+    assert list(read["model"]) == list(expected["model"])
+    assert all(torch.equal(read["model"][name], value) for name, value in expected["model"].items())
+    assert read["cfg"]["dataset"]["max_tokens"] == expected["cfg"]["dataset"]["max_tokens"] == 400
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call(os.system, "true"),
+        Call(eval, "1"),
+        Call(getattr, "text", "upper"),
+        Call(torch.storage._load_from_bytes, saved(1).getvalue()),
+        Call(torch.load, "x"),
+        Call(__import__, "os"),
+    ],
+    ids=lambda call: call.function.__name__,
+)
+def test_functions_are_refused(call, zipped, load):
+    with pytest.raises(pickle.UnpicklingError, match="GLOBAL"):
+        load(saved({"model": call}, _use_new_zipfile_serialization=zipped))
+
+
+def test_state_of_a_class_is_not_set():
+    """`Namespace.planted = 1` for all of Python, with nothing but allowed types."""
+    program = b"cargparse\nNamespace\n(N(S'planted'\nI1\ndtb."  # BUILD with (None, {"planted": 1})
+    with pytest.raises(pickle.UnpicklingError, match="Unsupported state"):
+        unpickling.load(io.BytesIO(program))
+    assert not hasattr(argparse.Namespace, "planted")
+    pickle.loads(program)  # the program does it where nothing stops it
+    assert argparse.Namespace.planted == 1
+    del argparse.Namespace.planted
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_names_of_python_2_and_of_every_protocol(protocol):
+    values = {"a": [1, {2.5}], "n": argparse.Namespace(x=1), "o": OrderedDict(b=2)}
+    if protocol < 2:
+        values.pop("n")  # made by copyreg, which fairseq's checkpoints do not name
+    written = io.BytesIO(pickle.dumps(values, protocol=protocol))
+    assert unpickling.load(written) == values
+
+
+@pytest.mark.parametrize("module", ["numpy.core", "numpy._core"])
+def test_numpy_values_written_by_numpy_1_and_2_are_read(module, load):
+    if module == "numpy._core" and int(np.__version__.split(".")[0]) < 2:
+        pytest.skip("numpy 1 has no numpy._core")
+    renamed = io.BytesIO()
+    with zipfile.ZipFile(saved(numpy_values())) as source, zipfile.ZipFile(renamed, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            if name.endswith("data.pkl"):
+                content, count = re.subn(
+                    rb"numpy\.(_core|core)\.multiarray", module.encode() + b".multiarray", content
+                )
+                assert count > 0
+            target.writestr(name, content)
+    renamed.seek(0)
+    assert_same_numpy_values(load(renamed))
+
+
+def test_programs_of_torchscript_are_refused(load):
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), file)
+    file.seek(0)
+    with pytest.raises((pickle.UnpicklingError, RuntimeError), match="TorchScript"):
+        load(file)
+
+
+def test_tar_archives_are_refused(tmp_path, load):
+    with tarfile.open(str(tmp_path / "old.pt"), "w", format=tarfile.PAX_FORMAT) as archive:
+        for name in ("storages", "tensors", "pickle"):
+            archive.addfile(tarfile.TarInfo(name))
+    with open(str(tmp_path / "old.pt"), "rb") as file:
+        with pytest.raises((pickle.UnpicklingError, RuntimeError), match=r"tar\b"):
+            load(file)
