@@ -71,6 +71,8 @@ def _why_unreadable(path: str, error: Exception) -> str:
         )
     # the first sentence: torch goes on to advise loading without protection
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0]
+    if "weights_only" in reason:
+        reason = "torch does not know its format"
     return (
         "checkpoint {} cannot be read: it is damaged or not a checkpoint of fairseq ({}). Use "
         "another copy of it, or another checkpoint of the same training".format(path, reason)

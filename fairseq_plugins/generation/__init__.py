@@ -1,12 +1,13 @@
-"""Generation with this package's models, faster and with the same results.
+"""Faster generation with the same results, for this package's models and fairseq's `transformer`.
 
-fairseq's generator keeps its loop and all its options; `accelerate` exchanges two of its parts,
-the ensemble of models and the choice of the best continuations.
+fairseq's generator keeps its loop and all its options; `accelerate` replaces two of its parts, the
+ensemble of models and the choice of the best continuations.
 """
 
 import functools
 from typing import Any, Callable
 
+from fairseq.models.transformer import TransformerModel
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import (
     EnsembleModel,
@@ -40,21 +41,25 @@ def install() -> None:
 
 
 def accelerate(generator: Any) -> Any:
-    """Make a generator of fairseq's fast, in place, if all its models are this package's.
+    """Make a generator of fairseq fast, in place, if its models are this package's or fairseq's.
 
-    Hypotheses and scores stay what they were. Only their "attention" is left out, unless the
-    generator was made for `--print-alignment`. Generators and models of another kind, and options
-    that the fast decoder does not know (see `can_decode_in_beams`), are left as they are.
+    Hypotheses and scores stay what they were. This package's models leave out "attention", unless
+    the generator was made for `--print-alignment`. Types are compared exactly: subclasses of
+    generators and models, and options that the fast decoder does not know (see
+    `can_decode_in_beams`), are left as they are.
     """
-    if not isinstance(generator, SequenceGenerator):
+    if type(generator) not in (SequenceGenerator, SequenceGeneratorWithAlignment):
         return generator
     ensemble = generator.model
     if type(ensemble) not in (EnsembleModel, EnsembleModelWithAlignment) or not all(
-        isinstance(model, EfficientTransformerModel) and can_decode_in_beams(model.decoder)
+        type(model) in (EfficientTransformerModel, TransformerModel)
+        and can_decode_in_beams(model.decoder)
         for model in ensemble.models
     ):
         return generator
-    need_attention = isinstance(generator, SequenceGeneratorWithAlignment)
+    need_attention = type(generator) is SequenceGeneratorWithAlignment or any(
+        type(model) is TransformerModel for model in ensemble.models
+    )
     generator.model = BeamEnsemble(list(ensemble.models), need_attention)
     if type(generator.search) is BeamSearch:
         generator.search = GroupedBeamSearch(generator.tgt_dict)

@@ -14,7 +14,12 @@ class GroupedBeamSearch(BeamSearch):
 
     The k best tokens lie in the k groups with the best members. One vectorised pass finds the best
     of each group; sorting, which is most of the work otherwise, only sees groups and then the
-    members of k of them. Same result as the parent, equal scores aside.
+    members of k of them.
+
+    The result is the parent's, except for the choice between equal scores. That shows in one place:
+    fairseq finishes a prefix that holds the end symbol with k copies of one hypothesis, but leaves
+    each copy the attention of another, discarded one. The soft alignments of such sentences depend
+    on the order of equal scores; neither search has the right ones.
     """
 
     def step(

@@ -12,6 +12,7 @@ from fairseq.models.transformer import TransformerModel
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_plugins import compat
+from fairseq_plugins.commands import average as average_command
 from fairseq_plugins.compat.stored_options import EVALUATED, plain
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.translator import Translator
@@ -61,7 +62,7 @@ def set_option(section, option, value):
 
 @pytest.fixture
 def programs(
-    toy_data, run_generate, run_interactive, run_validate, run_train, train_args, script, tmp_path
+    toy_data, run_generate, run_interactive, run_validate, run_train, train_args, tmp_path
 ):
     """{name: what loads the checkpoint `path`}: every way there is."""
     bin_, out = toy_data.bin, tmp_path / "out"
@@ -71,7 +72,7 @@ def programs(
         run_train(bin_, *train_args, "--save-dir", folder, "--max-update", 7, "--no-save", *words)
 
     def average(path):
-        script("average_checkpoints").main(["--inputs", str(path), "--output", str(out)])
+        average_command.main(["--inputs", str(path), "--output", str(out)])
 
     def from_pretrained(path):
         TransformerModel.from_pretrained(str(path.parent), path.name, str(bin_)).translate("ba be")

@@ -202,12 +202,43 @@ def test_a_step_costs_one_token_a_hypothesis(build_generator, model, make_sample
     assert rows == [len(LENGTHS)] + [5 * len(LENGTHS)] * 6
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--decoder-layers 2",
+        "--decoder-layers 1 --decoder-normalize-before --share-decoder-input-output-embed",
+        "--decoder-layers 1 --adaptive-softmax-cutoff 8,20 --layernorm-embedding",
+    ],
+)
+def test_fairseqs_own_transformer(build, build_generator, model, make_sample, words):
+    fairseqs = build(*words.split(), arch="transformer")
+    sample = make_sample(LENGTHS)
+    found, expected = (
+        build_generator([fairseqs], accelerated).generate([fairseqs], sample)
+        for accelerated in (True, False)
+    )
+    for some, others in zip(found, expected):  # attention is there as before
+        for a, b in zip(some, others):
+            torch.testing.assert_close(a["attention"], b["attention"])
+    assert_same_results(build_generator, [fairseqs], sample)
+    assert_same_results(build_generator, [fairseqs], sample, print_alignment="soft")
+
+
+def test_subclasses_are_left_alone(build, dictionary, model):
+    class OtherGenerator(SequenceGenerator):
+        pass
+
+    generator = OtherGenerator([model], dictionary)
+    assert type(accelerate(generator).model) is EnsembleModel
+    assert type(generator.search) is search.BeamSearch
+    for arch in ("transformer", "transformer_ftc"):
+        own = build("--decoder-layers", "1", arch=arch)
+        own.__class__ = type("Other", (type(own),), {})
+        generator = accelerate(SequenceGenerator([model, own], dictionary))
+        assert type(generator.model) is EnsembleModel
+
+
 def test_what_it_does_not_know_is_left_alone(build, dictionary, model, parse):
-    fairseqs = build("--decoder-layers", "1", arch="transformer")
-    for models in ([fairseqs], [model, fairseqs]):
-        generator = SequenceGenerator(models, dictionary)
-        assert type(accelerate(generator).model) is EnsembleModel
-        assert type(generator.search) is search.BeamSearch
     for option in ("no_cross_attention", "cross_self_attention", "scale_attn", "scale_resids"):
         setup = parse("--arch", "transformer_ftc", *TINY, *TWO_LAYERS.split())
         setattr(setup.args, option, True)  # not all are on fairseq's command line
