@@ -46,7 +46,7 @@ def one_step(setup, sample):
 @pytest.mark.parametrize(
     "mixer, encoder_ffn, decoder_ffn, compression",
     itertools.product(
-        ["softmax", "fastformer"],
+        ["softmax", "fastformer", "linear"],
         ["standard", "mscffn"],
         ["standard", "mscffn"],
         sorted(COMPRESSIONS),

@@ -11,7 +11,7 @@ from tests.batches import (
     padding_mask,
     unpad,
 )
-from tests.models.truth import attention_of, mscffn_of, norm_of, standard_of
+from tests.models.truth import attention_of, choices_of, ffn_of, norm_of, standard_of
 from tests.reference.decoder import DecoderLayer, run_decoder_layer
 
 
@@ -25,7 +25,10 @@ def test_layer_equals_the_reference(build, ffn, activation, pre_norm, training):
     words = ["--encoder-blocks", "1,1", "--decoder-ffn", ffn, "--activation-fn", activation]
     model = build(*words, *(["--decoder-normalize-before"] if pre_norm else []))
     layer = model.decoder.layers[0].train(training)
-    network = standard_of(layer.fc1, layer.fc2) if ffn == "standard" else mscffn_of(layer.ffn)
+    if ffn == "standard":  # fairseq's own layer
+        network = standard_of(layer.fc1, layer.fc2)
+    else:
+        network = ffn_of(layer.ffn, ffn, choices_of(words))
     true_layer = DecoderLayer(
         attention_of(layer.self_attn),
         norm_of(layer.self_attn_layer_norm),

@@ -39,6 +39,7 @@ CONFIGURATIONS = {
 MIXERS = {
     "softmax": "--encoder-token-mixer softmax",
     "fastformer": "--encoder-token-mixer fastformer",
+    "linear": "--encoder-token-mixer linear",
 }
 FEED_FORWARDS = {"standard": "--encoder-ffn standard", "mscffn": "--encoder-ffn mscffn"}
 COMPRESSIONS = {
@@ -79,9 +80,9 @@ def sentences_of(tokens, padding):
 @pytest.mark.parametrize("configuration", sorted(CONFIGURATIONS))
 def test_encoder_equals_the_reference(build, make_tokens, configuration, pre_norm, side):
     words = CONFIGURATIONS[configuration].split()
-    # the two mixers and feed-forward networks in turn, each with each
+    # the mixers and feed-forward networks in turn, each with each
     number = sorted(CONFIGURATIONS).index(configuration) + 2 * pre_norm
-    words += [MIXERS["softmax"], MIXERS["fastformer"]][number % 2].split()
+    words += MIXERS[sorted(MIXERS)[number % 3]].split()
     words += [FEED_FORWARDS["standard"], FEED_FORWARDS["mscffn"]][number // 2 % 2].split()
     words += ["--encoder-normalize-before"] if pre_norm else []
     model = build(*words)

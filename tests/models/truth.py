@@ -8,20 +8,20 @@ from typing import Callable, Dict, Sequence
 
 from torch import Tensor, nn
 
+from tests.contract import references
+from tests.contract.references import weights
 from tests.reference import feed_forward
 from tests.reference.attention import softmax_attention
 from tests.reference.compression import pool_features, pool_time
 from tests.reference.encoder import Block, Layer, encode, identity, layer_norm
-from tests.reference.fastformer import fastformer
 
 HEADS = 2
 DEFAULTS = {
     "time-pooling": "mean",
     "feature-pooling": "mean",
     "encoder-token-mixer": "softmax",
-    "fastformer-interaction": "product",
-    "fastformer-sharing": "query-value,layer",
     "encoder-ffn": "standard",
+    "mscffn-subspaces": "6",  # of the tiny models
 }
 
 
@@ -35,48 +35,30 @@ def choices_of(words: Sequence[str]) -> Dict[str, str]:
     return choices
 
 
-def weights(*layers: nn.Module) -> Sequence[Tensor]:
-    return [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
-
-
 def attention_of(a: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
     parameters = weights(a.q_proj, a.k_proj, a.v_proj, a.out_proj)
     return lambda x, memory: softmax_attention(x, memory, HEADS, *parameters)
-
-
-def mixer_of(module: nn.Module, choices: Dict[str, str]) -> Callable[[Tensor, Tensor], Tensor]:
-    if choices["encoder-token-mixer"] == "softmax":
-        return attention_of(module.attention)
-    sharing = choices["fastformer-sharing"].split(",")
-    shared_values = "query-value" in sharing
-    assert (module.v_proj is None) == shared_values
-    return lambda x, memory: fastformer(
-        x,
-        memory,
-        HEADS,
-        *weights(module.q_proj, module.k_proj, module.q_proj if shared_values else module.v_proj),
-        module.query_score.expand(HEADS, -1),
-        module.key_score.expand(HEADS, -1),
-        *weights(module.out_proj),
-        interaction=choices["fastformer-interaction"],
-        head_sharing="head" in sharing,
-    )
 
 
 def standard_of(fc1: nn.Module, fc2: nn.Module) -> Callable[[Tensor], Tensor]:
     return lambda x: feed_forward.standard(x, *weights(fc1, fc2))
 
 
-def mscffn_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
-    return lambda x: feed_forward.mscffn(
-        x,
-        *weights(module.in_proj),
-        module.expand_weight.transpose(1, 2),
-        module.expand_bias.squeeze(1),
-        module.contract_weight.transpose(1, 2),
-        module.contract_bias.squeeze(1),
-        *weights(module.out_proj),
-    )
+def options_of(name: str, choices: Dict[str, str]) -> Dict[str, str]:
+    """A part's own options, without its name."""
+    start = name + "-"
+    return {key[len(start) :]: value for key, value in choices.items() if key.startswith(start)}
+
+
+def mixer_of(module: nn.Module, choices: Dict[str, str]) -> Callable[[Tensor, Tensor], Tensor]:
+    name = choices["encoder-token-mixer"]
+    options = options_of(name, choices)
+    return lambda x, memory: references.MIXERS[name].rows(module, HEADS, options, x, memory)
+
+
+def ffn_of(module: nn.Module, name: str, choices: Dict[str, str]) -> Callable[[Tensor], Tensor]:
+    options = options_of(name, choices)
+    return lambda x: references.FEED_FORWARDS[name].rows(module, options, x)
 
 
 def norm_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -117,9 +99,7 @@ def true_encoder_rows(encoder: nn.Module, words: Sequence[str], sentence: Tensor
                     Layer(
                         mixer_of(layer.mixer, choices),
                         norm_of(layer.self_attn_layer_norm),
-                        mscffn_of(layer.ffn)
-                        if choices["encoder-ffn"] == "mscffn"
-                        else standard_of(layer.ffn.fc1, layer.ffn.fc2),
+                        ffn_of(layer.ffn, choices["encoder-ffn"], choices),
                         norm_of(layer.final_layer_norm),
                     )
                     for layer in block

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from fairseq_plugins.modules.feed_forward import (
     MSCFFN,
@@ -22,6 +21,7 @@ from tests.batches import (
     randomize,
     run_or_skip,
 )
+from tests.contract import references
 from tests.reference import feed_forward as truth
 
 SIZES = [  # dimension, subspaces, expansion
@@ -49,25 +49,14 @@ def make_mscffn(dim, subspaces=None, expansion=6, dropout=0.0):
 
 
 def true_mscffn(ffn, x):
-    return truth.mscffn(
-        x,
-        ffn.in_proj.weight,
-        ffn.in_proj.bias,
-        ffn.expand_weight.transpose(1, 2),
-        ffn.expand_bias.squeeze(1),
-        ffn.contract_weight.transpose(1, 2),
-        ffn.contract_bias.squeeze(1),
-        ffn.out_proj.weight,
-        ffn.out_proj.bias,
-    )
+    return references.mscffn_rows(ffn, {"subspaces": ffn.subspaces}, x)
 
 
-@BOTH_FORMS
 @pytest.mark.parametrize("length", [1, 7])
 @pytest.mark.parametrize("dim, subspaces, expansion", SIZES)
-def test_mscffn_equals_the_reference(dim, subspaces, expansion, length, chunked):
+def test_mscffn_in_several_chunks_equals_the_reference(dim, subspaces, expansion, length):
     ffn = randomize(make_mscffn(dim, subspaces, expansion))
-    ffn.chunked = chunked
+    ffn.chunked = True
     x = make_sentences([length, length, length], dim)
     assert_same_function(
         lambda: list(ffn(torch.stack(x, dim=1)).unbind(1)),
@@ -236,20 +225,6 @@ def test_chunked_mscffn_keeps_less_for_backward(dim, inner_dim, subspaces, dropo
     assert kept(ffn) <= kept(standard)
 
 
-def test_chunked_mscffn_in_a_checkpoint():
-    """Computed twice, with the same numbers dropped."""
-    ffn = randomize(make_mscffn(12, 4, 3, dropout=0.4)).train()
-    ffn.chunked = True
-    x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
-    leaves = [x] + list(ffn.parameters())
-    gradients = []
-    for run in (ffn, lambda x: checkpoint(ffn, x, use_reentrant=False)):
-        torch.manual_seed(1)
-        gradients.append(torch.autograd.grad(run(x).pow(2).sum(), leaves))
-    for plain, again in zip(*gradients):
-        assert torch.equal(plain, again)
-
-
 def test_chunked_mscffn_with_frozen_parameters():
     ffn = randomize(make_mscffn(12, 4, 3))
     x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
@@ -269,15 +244,6 @@ def test_chunked_mscffn_refuses_a_second_derivative():
     (gradient,) = torch.autograd.grad(ffn(x).pow(2).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
-
-
-def test_mscffn_scripted_equals_eager():
-    ffn = randomize(make_mscffn(12, 4, 3))
-    x = torch.randn(6, 2, 12, dtype=torch.float64)
-    scripted = torch.jit.script(ffn)
-    assert torch.equal(scripted(x), ffn(x))
-    ffn.chunked = True
-    assert_close(scripted(x), ffn(x), tolerance=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ class FeedForward(nn.Module):
 
     # whether --encoder-ffn-embed-dim and --decoder-ffn-embed-dim are its inner dimension
     uses_ffn_embed_dim = True
+    # why TorchScript does not take it, if it does not
+    not_scriptable = ""
 
     @classmethod
     def complete(cls, options: Any, specs: Sequence[FeedForwardSpec]) -> Any:

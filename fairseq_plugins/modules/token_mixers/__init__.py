@@ -4,6 +4,7 @@ CONTRIBUTING.md adds one step by step.
 """
 
 from .fastformer import Fastformer, FastformerOptions
+from .linear_attention import LinearAttention
 from .softmax_attention import SoftmaxAttention
 from .token_mixer import TOKEN_MIXERS, MixerSpec, TokenMixer, register_token_mixer
 
@@ -11,6 +12,7 @@ __all__ = [
     "TOKEN_MIXERS",
     "Fastformer",
     "FastformerOptions",
+    "LinearAttention",
     "MixerSpec",
     "SoftmaxAttention",
     "TokenMixer",

@@ -33,7 +33,7 @@ class TokenMixer(nn.Module):
     T x B x d, memory T' x B x memory_dim, the masks B x T and B x T', True at padding, or None, and
     the result T x B x d. An ordinary layer passes its input twice; the first layer of a later block
     passes the pooled sequence as `x` and the sequence it was pooled from as `memory`. What is at
-    padding must change nothing at real positions, even where it is not finite.
+    padding must change nothing at real positions.
 
     The class methods below tell the encoder about a mixer before any is built.
     """
@@ -42,6 +42,8 @@ class TokenMixer(nn.Module):
     left_to_right = False
     # whether it takes --encoder-xformers-att-config
     takes_xformers = False
+    # why TorchScript does not take it, if it does not
+    not_scriptable = ""
 
     @classmethod
     def complete(cls, options: Any, specs: Sequence[MixerSpec]) -> Any:

@@ -1,0 +1,269 @@
+"""What every registered token mixer and feed-forward network must do.
+
+A new part needs nothing here: the registries say what there is, and `references.py` what each
+computes. Sentences are short and sizes are no powers of two.
+"""
+
+import copy
+import functools
+import inspect
+import itertools
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from fairseq_plugins.generation.int8 import quantize
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
+from fairseq_plugins.modules.registry import Registry
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
+from tests.batches import (
+    SIDES,
+    assert_close,
+    assert_same_function,
+    leaves_of,
+    make_sentences,
+    pad,
+    padding_mask,
+    randomize,
+    run_or_skip,
+    unpad,
+)
+from tests.contract import references
+
+LENGTHS = (4, 1, 9, 2, 7, 3, 17, 8, 5, 6)
+DIM, MEMORY_DIM, HEADS = 15, 21, 3
+FFN_DIM, INNER_DIM = 24, 36
+PARTS = {
+    "mixer": (TOKEN_MIXERS, references.MIXERS),
+    "ffn": (FEED_FORWARDS, references.FEED_FORWARDS),
+}
+
+
+def check_references(registry, known):
+    """Every part has a reference, and no reference is left of one that is gone."""
+    assert sorted(registry) == sorted(known), "each {} needs a reference".format(registry.kind)
+
+
+@pytest.mark.parametrize("kind", sorted(PARTS))
+def test_every_part_has_a_reference(kind):
+    check_references(*PARTS[kind])
+
+
+def test_a_part_without_a_reference_fails():
+    registry = Registry("token mixer", default="softmax")
+    registry.register("unproven")(torch.nn.Identity)
+    with pytest.raises(AssertionError, match="each token mixer needs a reference"):
+        check_references(registry, {})
+
+
+def test_every_option_has_a_name_of_its_own():
+    from argparse import ArgumentParser
+
+    from fairseq.models.transformer import TransformerModel
+
+    from fairseq_plugins.models.config import plugin_options
+
+    parser = ArgumentParser()
+    TransformerModel.add_args(parser)  # fairseq drops an option of the same name in silence
+    names = [action.dest for action in parser._actions] + [name for name, _ in plugin_options()]
+    assert len(names) == len(set(names))
+
+
+class Part:
+    """One part with one set of options, in one of its forms."""
+
+    def __init__(self, kind, name, options, form):
+        self.kind, self.name, self.options, self.form = kind, name, options, form
+        self.reference = PARTS[kind][1][name]
+        self.is_mixer = kind == "mixer"
+        self.dim = DIM if self.is_mixer else FFN_DIM
+
+    def build(self, dtype=torch.float64, memory_dim=DIM, **numbers):
+        """With no parameter at zero or one, where a mistake would hide; in evaluation."""
+        registry = PARTS[self.kind][0]
+        part, options = registry._parts[self.name]
+        if self.is_mixer:
+            spec = MixerSpec(DIM, memory_dim, HEADS, **numbers)
+        else:
+            spec = FeedForwardSpec(FFN_DIM, INNER_DIM, **numbers)
+        module = randomize(part(spec, options(**self.options))).to(dtype)
+        self.reference.forms[self.form](module)
+        return module
+
+    def rows(self, module, *inputs):
+        """What the reference says of one sentence."""
+        if self.is_mixer:
+            return self.reference.rows(module, HEADS, self.options, *inputs)
+        return self.reference.rows(module, self.options, *inputs)
+
+    def run(self, module, x, mask=None, memory=None, memory_mask=None):
+        if not self.is_mixer:
+            return module(x)
+        return module(x, *((x, mask, mask) if memory is None else (memory, mask, memory_mask)))
+
+
+def parts(first_options_only=False):
+    found = []
+    for kind, (registry, known) in PARTS.items():
+        for name in registry:
+            reference = known.get(name)
+            if reference is None:
+                continue  # which the first test says
+            options = reference.options[:1] if first_options_only else reference.options
+            for chosen, form in itertools.product(options, reference.forms):
+                values = ",".join(str(value) for value in chosen.values())
+                identity = "-".join(word for word in (name, values, form) if word)
+                found.append(pytest.param(Part(kind, name, chosen, form), id=identity))
+    return found
+
+
+every_part = pytest.mark.parametrize("part", parts())
+every_form = pytest.mark.parametrize("part", parts(first_options_only=True))
+every_name = pytest.mark.parametrize(
+    "kind, name", [(kind, name) for kind, (registry, _) in PARTS.items() for name in registry]
+)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@every_part
+def test_equals_the_reference_in_any_batch(part, side):
+    """Values and all gradients, for each sentence alone: neither padding nor neighbours count."""
+    module = part.build()
+    x, mask = make_sentences(LENGTHS, part.dim), padding_mask(LENGTHS, side)
+
+    def in_a_batch():
+        padded = pad(x, mask, fill=1e9)
+        out = part.run(module, padded, mask)
+        assert out.shape == padded.shape
+        return unpad(out, mask)
+
+    def alone():
+        inputs = 2 if part.is_mixer else 1
+        return [part.rows(module, *[sentence] * inputs) for sentence in x]
+
+    assert_same_function(in_a_batch, alone, leaves_of(module, x=x))
+
+
+@pytest.mark.parametrize("memory_dim", [DIM, MEMORY_DIM])
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("part", [p for p in parts() if p.values[0].is_mixer])
+def test_reads_a_memory_of_another_length_and_size(part, side, memory_dim):
+    lengths, memory_lengths = (4, 1, 6), (7, 2, 11)
+    module = part.build(memory_dim=memory_dim)
+    x, memory = make_sentences(lengths, DIM), make_sentences(memory_lengths, memory_dim, seed=1)
+    mask, memory_mask = padding_mask(lengths, side), padding_mask(memory_lengths, side, width=13)
+
+    def in_a_batch():
+        padded = pad(x, mask, fill=1e9), mask, pad(memory, memory_mask, fill=1e9), memory_mask
+        return unpad(part.run(module, *padded), mask)
+
+    assert_same_function(
+        in_a_batch,
+        lambda: [part.rows(module, *pair) for pair in zip(x, memory)],
+        leaves_of(module, x=x, memory=memory),
+    )
+
+
+@every_part
+def test_every_parameter_has_a_finite_gradient(part):
+    for dtype in (torch.float32, torch.bfloat16):
+        module = part.build(dtype).train()
+        mask = padding_mask((5, 1, 3))
+        x = torch.randn(5, 3, part.dim).to(dtype)
+        out = run_or_skip(functools.partial(part.run, module, x, mask))
+        out.float().pow(2).sum().backward()
+        for name, parameter in module.named_parameters():
+            assert parameter.grad is not None, "{} has no gradient".format(name)
+            assert torch.isfinite(parameter.grad).all(), name
+
+
+@every_part
+def test_scripted_equals_eager(part):
+    module = part.build()
+    if module.not_scriptable:  # then that must be so
+        with pytest.raises(Exception):  # noqa: B017
+            torch.jit.script(module)
+        return
+    scripted = torch.jit.script(module)
+    x, mask = torch.randn(6, 2, part.dim).double(), padding_mask((6, 2), "left")
+    for given in (None, mask):
+        # fairseq's attention normalises in float32 when it is scripted
+        assert_close(part.run(scripted, x, given), part.run(module, x, given), tolerance=1e-6)
+
+
+@every_part
+def test_bfloat16_is_as_near_as_the_plain_equations(part):
+    """max |bf16 - exact| <= 2 max |the reference in bf16 - exact|, the worst of some draws."""
+    module = part.build(torch.bfloat16)
+    exact_module = copy.deepcopy(module).double()
+    worst = {"module": 0.0, "reference": 0.0}
+    for seed in range(4):
+        x = make_sentences((9,), part.dim, seed)[0].detach().bfloat16()
+        inputs = 2 if part.is_mixer else 1
+        exact = part.rows(exact_module, *[x.double()] * inputs)
+        found = run_or_skip(lambda x=x: part.run(module, x.unsqueeze(1)).squeeze(1))
+        assert found.dtype == torch.bfloat16
+        plain = part.rows(module, *[x] * inputs)
+        for name, value in (("module", found), ("reference", plain)):
+            worst[name] = max(worst[name], (value.double() - exact).abs().max().item())
+    assert 0 < worst["module"] <= 2 * worst["reference"]
+
+
+@every_form
+def test_checkpointed_activations_change_nothing(part):
+    """Computed twice, with the same dropped."""
+    module = part.build(dropout=0.4).train()
+    x = torch.randn(7, 2, part.dim).double().requires_grad_()
+    leaves = [x, *module.parameters()]
+    results = []
+    for reentrant in (None, True, False):
+        torch.manual_seed(1)
+        if reentrant is None:
+            out = part.run(module, x)
+        else:
+            out = checkpoint(lambda x: part.run(module, x), x, use_reentrant=reentrant)
+        out.pow(2).sum().backward()
+        results.append([out.detach(), *(leaf.grad for leaf in leaves)])
+        for leaf in leaves:
+            leaf.grad = None
+    for found in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found, results[0]))
+
+
+def options_of(kind, name):
+    if kind == "mixer":
+        return ["--encoder-token-mixer", name]
+    return ["--encoder-ffn", name, "--decoder-ffn", name]
+
+
+@every_name
+def test_in_8_bits_a_model_stays_close(build, make_sample, kind, name):
+    words = "--encoder-embed-dim 48 --decoder-embed-dim 48 --encoder-blocks 1,1".split()
+    words += options_of(kind, name)
+    net_input = make_sample((5, 1, 60))["net_input"]  # longer than d
+    model = build(*words, plain=True).eval()
+    with torch.no_grad():
+        exact, rounded = (m(**net_input)[0] for m in (model, quantize(copy.deepcopy(model))))
+    assert 0 < (rounded - exact).norm() < 0.05 * exact.norm()
+
+
+@every_name
+def test_a_compressed_model_is_built_trained_and_read_back(build, make_sample, kind, name):
+    """By its name alone: layers of all sizes, every parameter trained, the same state."""
+    words = ["--encoder-blocks", "2,1,1", *options_of(kind, name)]
+    model, other = (build(*words, plain=True, seed=seed) for seed in (1, 2))
+    net_input = make_sample((5, 1, 7))["net_input"]
+    model.train()(**net_input)[0].pow(2).sum().backward()
+    for parameter_name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, parameter_name
+            assert torch.isfinite(parameter.grad).all(), parameter_name
+    other.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(other.eval()(**net_input)[0], model.eval()(**net_input)[0])
+
+
+@every_name
+def test_says_what_it_computes(kind, name):
+    part = PARTS[kind][0]._parts[name][0]
+    assert "::" in inspect.getdoc(part) or "``" in inspect.getdoc(part), "equations are missing"
