@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple
 
 import numpy as np
-from fairseq.data import indexed_dataset
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.generation import read_output
@@ -18,6 +17,7 @@ from fairseq_plugins.scoring.rouge import (
     rouge,
     score_documents,
 )
+from fairseq_plugins.training.batches import sizes
 
 
 class Text(NamedTuple):
@@ -52,8 +52,7 @@ class Summaries:
         for path in self.files:
             if not path.is_file():
                 raise ConfigurationError(f"--split {split}: {path} is missing")
-        implementation = indexed_dataset.infer_dataset_impl(str(prefix))
-        self.total = len(indexed_dataset.make_dataset(str(prefix), impl=implementation))
+        self.total = len(sizes(prefix))
 
     def read(self, log: Path) -> Text:
         """The summaries that fairseq-generate wrote, all of them, and their references.

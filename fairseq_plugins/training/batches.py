@@ -5,6 +5,7 @@ import itertools
 from pathlib import Path
 from typing import Dict, NamedTuple, Optional, Sequence
 
+import numpy as np
 from fairseq.data import indexed_dataset
 from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POSITIONS
 
@@ -104,6 +105,14 @@ def source_cut(args: argparse.Namespace) -> Optional[int]:
     return getattr(args, "max_source_positions", DEFAULT_MAX_SOURCE_POSITIONS)
 
 
+def sizes(prefix: Path) -> np.ndarray:
+    """How many tokens each sentence of a binarised file has; `prefix` is its name without .idx."""
+    path = str(prefix)
+    dataset = indexed_dataset.make_dataset(path, impl=indexed_dataset.infer_dataset_impl(path))
+    # a copy: the file is mapped only as long as the dataset lives
+    return np.array(dataset.sizes)
+
+
 def longest_sentences(
     data: Path, subsets: Sequence[str], cut: Optional[int] = None
 ) -> Dict[str, int]:
@@ -114,12 +123,7 @@ def longest_sentences(
     longest: Dict[str, int] = {}
     for subset in subsets:
         for index in data.glob(f"{subset}.*-*.*.idx"):
-            path = str(index)[: -len(".idx")]
-            dataset = indexed_dataset.make_dataset(
-                path, impl=indexed_dataset.infer_dataset_impl(path)
-            )
-            # the sizes lie in a file that is mapped as long as the dataset lives
-            size = int(dataset.sizes.max())
+            size = int(sizes(index.with_suffix("")).max())
             pair, language = index.name[len(subset) + 1 : -len(".idx")].rsplit(".", 1)
             if cut is not None and pair.startswith(language + "-"):
                 size = min(size, cut)

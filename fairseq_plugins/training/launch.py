@@ -221,8 +221,8 @@ def plan(request: Request) -> Plan:
     )
 
 
-def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: float = 0) -> None:
-    """Train, or resume, or keep what is finished.
+def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: float = 0) -> bool:
+    """Train, or resume, or keep what is finished; returns whether anything was trained.
 
     Args:
         todo: from `plan`.
@@ -244,7 +244,7 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
             say(line)
         if settings.reached(save_dir, todo.end):
             say("kept: training is finished; train longer with a larger --max-update behind --")
-            return
+            return False
         if before.get(sharing, todo.settings[sharing]) != todo.settings[sharing]:
             say(
                 f"before it was {before[sharing]}. fairseq resumes an epoch by the number of "
@@ -263,3 +263,4 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
             raise JobFailed(f"{todo.name}: training failed: {why(log)}; its log is {log}")
         settings.mark_finished(save_dir, todo.end)
         say(f"trained in {time.monotonic() - started:.0f} s; the log is {log}")
+    return True

@@ -1,4 +1,4 @@
-"""The table and the plot of scripts/reproduce_ftc.py, made from its results.json alone."""
+"""The table and the plot of `reproduce ftc`, made from its results.json alone."""
 
 import os
 import statistics
@@ -115,20 +115,16 @@ def notes(results: Dict[str, Any]) -> List[str]:
             f"The paper trained on {PAPER_PAIRS:,} pairs: compare BLEU between the rows here, not "
             "with the paper's column."
         )
-    failed = [
-        f"Failed: {failure['run']}: {failure['message']} (log: {failure['log']})"
-        for failure in results["failures"]
-    ]
+    failed = [f"Failed: {failure['run']}: {failure['message']}" for failure in results["failures"]]
     if not runs:
         return [*found, "No run is finished.", *failed]
     scored = [run["scoring"] for run in runs if run.get("scoring")]
     for signature in distinct([score["signature"] for score in scored]):
-        what = "on tokenised text, as the paper" if "tok:none" in signature else "on plain text"
-        found.append(f"BLEU: {what}, `{signature}`.")
+        found.append(f"BLEU: of lower-case tokens, not smoothed, `{signature}`.")
     checkpoints = distinct([score["checkpoint"] for score in scored])
     if checkpoints:
         found.append(f"Test set translated once, beam 5, by: {'; '.join(checkpoints)}.")
-    changed = distinct([" ".join(score.get("wanted", [None, []])[1]) for score in scored])
+    changed = distinct([" ".join(score.get("generate", [])) for score in scored])
     for words in filter(None, changed):
         found.append(f"Translation was changed by `--generate`: `{words}`.")
     seeds = {
@@ -147,16 +143,14 @@ def notes(results: Dict[str, Any]) -> List[str]:
     found += time_notes(results, runs)
     for machine in distinct([run["training"]["machine"] for run in runs]):
         found.append(describe_machine(machine))
-    commits = distinct([run["training"]["commit"] for run in runs])
-    found.append(f"Commit: {', '.join(commits)}.")
-    found.append(f"Settings: `{results['settings']['shown']}`.")
+    found.append(f"Settings: `{results['settings']}`.")
     return [*found, *failed]
 
 
 def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]:
     skipped = extent([run["training"]["timing_skip"] for run in runs])
     found = [
-        "s/epoch: median time between reports of the training log x updates of an epoch; the "
+        "s/epoch: median time of an update by the training log x updates of an epoch; the "
         f"first {skipped} updates of each start, validation and saving are left out."
     ]
     together = extent([run["training"]["parallel"] for run in runs])
@@ -172,9 +166,8 @@ def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]
         )
         found.append(
             "Time ratio: training steps of all rows in turn on the same batches after the runs "
-            f"(scripts/benchmark.py train-step, {interleaved['batches']} batches x "
-            f"{interleaved['rounds']} rounds, commit {interleaved['commit']}), median; quartiles: "
-            f"{quartiles}."
+            f"(benchmark train-step, {interleaved['batches']} batches x {interleaved['rounds']} "
+            f"rounds), median; quartiles: {quartiles}."
         )
         if interleaved["machine"] not in [run["training"]["machine"] for run in runs]:
             found.append(describe_machine(interleaved["machine"], "Time ratio measured on"))
@@ -188,11 +181,9 @@ def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]
 
 def describe_machine(machine: Dict[str, Any], word: str = "Machine") -> str:
     return (
-        "{}: {}, {} ({} cores, {} thread(s) a run), Python {}, torch {}, {}.".format(
-            word, machine["gpu"] or "no GPU", machine["cpu"], machine["cores"],
-            machine["threads"], machine["python"], machine["torch"], machine["fairseq"],
-        )
-    )  # fmt: skip
+        "{}: {device} ({cores} cores, {threads} thread(s) a run), Python {python}, torch {torch}, "
+        "fairseq {fairseq}, commit {commit}.".format(word, **machine)
+    )
 
 
 # --- plot -----------------------------------------------------------------------------------------

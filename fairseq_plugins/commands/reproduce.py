@@ -1,0 +1,172 @@
+"""Measure a paper's tables again: train, test and time every row; rerun to resume.
+
+    python -m fairseq_plugins reproduce ftc DATA                     # all rows, on one GPU
+    python -m fairseq_plugins reproduce ftc DATA --parallel 4 --seeds 1 2 3 -- --bf16
+    python -m fairseq_plugins reproduce ftc DATA --settings reduced_cpu
+    python -m fairseq_plugins reproduce ftc --report-only --out DIR  # table and plot again
+
+ftc: tables 1 and 2 of the TransformerFTC paper. DATA is the folder that prepare-iwslt14 made.
+Settings are those of the recipes, then --settings files, then what stands behind --. The paper does
+not say how long it trained: runs end after the recipes' 50,000 updates, --max-update or
+--max-minutes. Finished rows are kept; with a larger --max-update they are trained on.
+
+The folder of --out gets table.md beside the paper's figures, bleu_against_time.svg and .png,
+results.json with everything, and the runs with their logs.
+"""
+
+import argparse
+import logging
+import shlex
+from pathlib import Path
+from typing import Any, Callable, Sequence
+
+from fairseq_plugins.commands import split
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.reproduction import ftc, report
+from fairseq_plugins.training import recipes
+from fairseq_plugins.training.jobs import alone_in, read_json
+
+
+def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:
+    """An argparse type: a number of that kind, not below `least`."""
+
+    def convert(text: str) -> Any:
+        try:
+            number = kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        if not number >= least:
+            raise argparse.ArgumentTypeError(f"{text}: give at least {least}")
+        return number
+
+    return convert
+
+
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments; `.words` holds what stands behind the first ``--``."""
+    own, extra = split(argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins reproduce",
+        usage="%(prog)s ftc DATA [options] [-- more options for fairseq-train]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("paper", choices=["ftc"])
+    parser.add_argument("data", nargs="?", type=Path, metavar="DATA", help="the prepared folder")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs", "reproduce_ftc"), metavar="DIR",
+        help="where to work (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rows", nargs="+", default=[], metavar="ROW",
+        help="which of: " + " ".join(row.name for row in ftc.ROWS) + " (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seeds", nargs="+", type=at_least(0), default=[1], metavar="N", help="(default: 1)"
+    )
+    parser.add_argument(
+        "--settings", action="append", default=[], metavar="FILE",
+        help="settings that replace the recipes', as for train; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--max-update", type=at_least(1), metavar="N", help="end each run there")
+    parser.add_argument(
+        "--max-minutes", type=at_least(0.01, float), metavar="M",
+        help="end each run after so much training, those before a restart counted",
+    )  # fmt: skip
+    parser.add_argument(
+        "--parallel", type=at_least(1), default=1, metavar="N",
+        help="runs side by side on the one device (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--average", type=at_least(1), metavar="K",
+        help="test the average of the last K checkpoints that --save-interval-updates (1000) "
+        "wrote (default: the best on valid, by --best-checkpoint-metric)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--generate", default="", type=shlex.split, metavar="WORDS",
+        help='more options for fairseq-generate, in one word: "--lenpen 0.6"',
+    )  # fmt: skip
+    parser.add_argument(
+        "--time", choices=["interleaved", "log"], default="interleaved",
+        help="the time ratio: interleaved times training steps of all rows in turn after the "
+        "runs (default); log compares the seconds per epoch of the runs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--time-rounds", type=at_least(1), default=5, metavar="N",
+        help=f"interleaved: how often each of {ftc.BATCHES} batches is timed (default: 5)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timing-skip", type=at_least(0), default=100, metavar="N",
+        help="warm-up: updates after each start that are not timed (default: 100)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--threads", type=at_least(1), metavar="N",
+        help="processor threads of a run (default: all cores / --parallel)",
+    )  # fmt: skip
+    parser.add_argument("--cpu", action="store_true", help="leave the GPU alone")
+    parser.add_argument(
+        "--report-only", action="store_true",
+        help="make table and plot again from results.json, and do nothing else",
+    )  # fmt: skip
+    args = parser.parse_args(own)
+    args.words = extra
+    return args
+
+
+def read_request(args: argparse.Namespace) -> ftc.Request:
+    if args.data is None:
+        raise ConfigurationError("DATA is missing: name a prepared folder")
+    folder = recipes.find("transformer").parent
+    return ftc.Request(
+        data=args.data,
+        out=args.out,
+        rows=args.rows,
+        seeds=list(dict.fromkeys(args.seeds)),
+        settings=[recipes.find(name, [folder]) for name in args.settings],
+        words=args.words,
+        max_update=args.max_update,
+        max_minutes=args.max_minutes,
+        parallel=args.parallel,
+        average=args.average,
+        generate=args.generate,
+        interleaved=args.time == "interleaved",
+        time_rounds=args.time_rounds,
+        timing_skip=args.timing_skip,
+        threads=args.threads or ftc.available_threads(args.parallel),
+        cpu=args.cpu,
+    )
+
+
+def report_only(folder: Path) -> None:
+    """Table and plot from results.json alone."""
+    results = read_json(folder / "results.json")
+    if results is None:
+        raise ConfigurationError(f"--report-only: {folder} has no results.json; name it with --out")
+    written = [folder / "results.json", report.write_table(results, folder)]
+    print("\n" + report.table(results))
+    try:
+        written += report.plot(results, folder / "bleu_against_time")
+    except ImportError:
+        print("no plot: matplotlib is missing (pip install matplotlib, then --report-only)")
+    print("written: " + " ".join(map(str, written)))
+
+
+def main(argv: Sequence[str]) -> int:
+    args = read_arguments(argv)
+    if args.report_only:
+        report_only(args.out)
+        return 0
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it tells of models that are checked
+    request = read_request(args)
+    with alone_in(request.out, "reproduction"):
+        work = ftc.Reproduction(request, lambda line: print(line, flush=True))
+        work.finish_all()
+        if request.interleaved:
+            work.measure_interleaved()
+        work.write_results()
+    report_only(request.out)
+    if work.failures:
+        failed = "; ".join(f"{each['run']}: {each['message']}" for each in work.failures)
+        raise ConfigurationError(f"failed: {failed}")
+    return 0

@@ -1,0 +1,1 @@
+"""Tables of the papers, measured again: rows, runs and a report."""

@@ -1,0 +1,417 @@
+"""Tables of TransformerFTC: what is read, kept, resumed, refused and reported."""
+
+import copy
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fairseq_plugins.commands import prepare_translation, reproduce
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import evaluate
+from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
+from fairseq_plugins.reproduction import ftc, report
+from fairseq_plugins.training import jobs
+from tests.conftest import SIZES
+
+TINY = """
+model:
+  encoder_embed_dim: 128
+  decoder_embed_dim: 16
+  encoder_ffn_embed_dim: 128
+  decoder_ffn_embed_dim: 32
+  decoder_layers: 1
+dataset: {max_tokens: 400, num_workers: 0}
+lr_scheduler: {warmup_updates: 4}
+task: {eval_bleu: false}
+checkpoint: {best_checkpoint_metric: loss, maximize_best_checkpoint_metric: false}
+"""
+
+
+@pytest.fixture
+def settings(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory, toy_data) -> Path:
+    """The toy corpus, prepared as IWSLT'14 is."""
+    folder = tmp_path_factory.mktemp("prepared")
+    words = [folder / "data", "--source-lang", "de", "--target-lang", "en", "--workers", 1]
+    words += ["--vocab-size", 60, "--joined-dictionary", "--tokenizer", "none"]
+    for split in SIZES:
+        for ours, its in (("de", "src"), ("en", "tgt")):
+            shutil.copy(str(toy_data.raw / f"{split}.{its}"), str(folder / f"{split}.{ours}"))
+        words += [f"--{split}", folder / split]
+    assert prepare_translation.main([str(word) for word in words]) == 0
+    return folder / "data"
+
+
+def make(data, out, *words):
+    words = ["ftc", data, "--out", out, "--cpu", "--threads", 1, *words]
+    args = reproduce.read_arguments(list(map(str, words)))
+    return ftc.Reproduction(reproduce.read_request(args), lambda line: None)
+
+
+# --- rows and the command line --------------------------------------------------------------------
+
+
+def test_rows_are_what_the_tables_name():
+    assert len({row.name for row in ftc.ROWS}) == 13
+    for row in ftc.ROWS:
+        blocks, layers = map(int, row.blocks.split("x"))
+        if blocks > 1:
+            assert f"--encoder-blocks {','.join([str(layers)] * blocks)}" in row.words
+        assert ("--feature-window 4" in row.words) == (row.pooling == "4")
+        assert ("linear" in row.words) == ("linear" in row.pooling)
+        kind = {"Transformer": "", "Feature": "_fc", "Time": "_tc", "Feature+Time": "_ftc"}
+        assert row.recipe == "transformer" + kind[row.model]
+
+
+def test_chosen_rows_keep_the_order_of_the_tables():
+    names = [row.name for row in ftc.choose_rows(["tc-2x3,transformer", "fc-2x4"])]
+    assert names == ["transformer", "fc-2x4", "tc-2x3"]
+    assert ftc.choose_rows([]) == ftc.ROWS
+    with pytest.raises(ConfigurationError, match="nearest are transformer, .*, fc-2x3-linear"):
+        ftc.choose_rows(["nonsense"])
+    with pytest.raises(ConfigurationError, match="--rows ftc-3x2 is no row: nearest are .*ftc-2x3"):
+        ftc.choose_rows(["ftc-3x2"])
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--", "--encoder-blocks", "3,3"], "--encoder-blocks in the options behind --"),
+        (["--", "--arch=transformer"], "--arch in the options behind --"),
+        (["--", "--seed", "3"], "use --seeds"),
+        (["--settings", "nowhere.args"], "nowhere.args: no such file"),
+        (["--", "--learning-rate", "1"], "row transformer .*: .*unrecognized arguments.*learning"),
+        (["--", "--decoder-attention-heads", "5"], "row transformer .*: "),
+        # sizes that only the row of six blocks cannot have
+        (["--", "--encoder-embed-dim", "64"], "row fc-6x4 .* --feature-window 2 over 5 later"),
+    ],
+)
+def test_mistakes_are_told_before_any_row_trains(data, settings, tmp_path, words, message):
+    rows = ["--rows", "transformer", "fc-6x4", "--settings", settings]
+    with pytest.raises(ConfigurationError, match=message) as error:
+        make(data, tmp_path / "out", *rows, *words)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_data_that_cannot_be_used(data, toy_data, tmp_path):
+    for folder, message in (
+        (tmp_path / "no", "no such folder"),
+        (toy_data.bin, "preparation.json cannot be used"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            make(folder, tmp_path / "out")
+    with pytest.raises(ConfigurationError, match="DATA is missing"):
+        reproduce.main(["ftc", "--out", str(tmp_path / "out")])
+    copied = Path(shutil.copytree(str(data), str(tmp_path / "copied")))
+    (copied / "test.de-en.en.idx").unlink()
+    with pytest.raises(ConfigurationError, match="test.de-en.en.idx is missing: prepare train"):
+        make(copied, tmp_path / "out")
+
+
+# --- the training log -----------------------------------------------------------------------------
+
+
+def log_line(seconds, update, batches=50):
+    return (
+        f"2026-01-01 00:00:00 | INFO | train_inner | epoch 001: {update:6d} / {batches} loss=9, "
+        f"nll_loss=8.5, ppl=300, wps={3000 / seconds:.1f}, ups={1 / seconds:.2f}, wpb=3000, "
+        f"bsz=9, num_updates={update}, lr=1e-05, gnorm=2\n"
+    )
+
+
+def test_time_of_an_update_leaves_out_what_is_no_training():
+    lines = ["# 2026-01-01 here\n", "# python -m fairseq_cli.train data\n"]
+    lines += [log_line(9, 10), log_line(3, 20)]  # in the warm-up
+    lines += [log_line(1, 30)]
+    lines += ['| fairseq_cli.train | begin validation on "valid" subset\n']
+    lines += [log_line(10, 40)]  # validation is in it
+    lines += [log_line(2, 50)]
+    lines += ["| fairseq_cli.train | end of epoch 1 (average epoch stats below)\n"]
+    lines += ["| train | epoch 001 | train | loss 9 | nll_loss 8 | num_updates 50 | lr 1\n"]
+    # killed, and resumed from update 40: its first 20 updates are a warm-up again
+    lines += ["# 2026-01-01 here\n", "# python -m fairseq_cli.train data\n"]
+    lines += ["| trainer | Loaded checkpoint checkpoint_last.pt (epoch 1 @ 40 updates)\n"]
+    lines += [log_line(9, 50), log_line(9, 60), log_line(8, 70), log_line(5, 80)]
+    timing = ftc.read_timing(lines, skip=20)
+    assert timing.step_seconds == pytest.approx([1, 2, 8, 5], rel=1e-3)
+    assert timing.updates_per_epoch == 50 and timing.updates == 80
+    assert ftc.read_timing(lines[:3], skip=0) == ([], 50, 10)
+    assert ftc.read_timing([], skip=0) == ([], None, 0)
+
+
+# --- what is kept, and what is done again ---------------------------------------------------------
+
+
+@pytest.fixture
+def repeat(data, settings, tmp_path, monkeypatch):
+    """repeat(*words) does all but train and translate; returns what it would have done."""
+    done = []
+
+    def run(self, command, log, on_line, lock=None, threads=None):
+        words = dict(zip(command, command[1:]))
+        assert command[1:3] == ["-m", "fairseq_cli.train"]
+        folder = Path(words["--save-dir"])
+        if folder.name == "ftc-2x3-seed2":
+            log.write_text("# now\n# words\nRuntimeError: no memory\n")
+            return 1
+        # fairseq takes the last of two values
+        updates = [after for word, after in zip(command, command[1:]) if word == "--max-update"][-1]
+        done.append(f"train {folder.name} {updates}")
+        lines = [log_line(1, 10), log_line(2, int(updates))]
+        log.write_text("# now\n# words\n" + "".join(lines))
+        return 0
+
+    def score(request, running, say):
+        done.append(f"test {request.run.name} {request.label}")
+        scores = {TOKENISED_BLEU: {"score": 20.0 + len(done), "signature": "tok:none"}}
+        return evaluate.System("", request.run, None, None, scores)
+
+    monkeypatch.setattr(jobs.Jobs, "run", run)
+    monkeypatch.setattr(evaluate, "evaluate", score)
+
+    def again(*words):
+        done.clear()
+        start = ["--settings", settings, "--rows", "transformer", "ftc-2x3", "--timing-skip", 0]
+        made = make(data, tmp_path / "out", *start, *words)
+        made.finish_all()
+        return list(done), made
+
+    return again
+
+
+def test_finished_runs_are_kept_and_unfinished_ones_done(repeat, tmp_path):
+    best = "checkpoint_best"
+    tests = [f"test transformer-seed1 {best}", f"test ftc-2x3-seed1 {best}"]
+    done, made = repeat("--max-update", 20)
+    assert done == ["train transformer-seed1 20", tests[0], "train ftc-2x3-seed1 20", tests[1]]
+    assert not made.failures
+    path = tmp_path / "out" / "runs" / "ftc-2x3-seed1" / "result.json"
+    training = json.loads(path.read_text())["training"]
+    assert training["updates"] == 20 and training["step_seconds"] == [2.0]
+    assert training["epoch_seconds"] == 100.0 and training["parameters"] > 1e5
+
+    # another seed, one run of which fails: told, and the others stand
+    done, made = repeat("--max-update", 20, "--seeds", 1, 2)
+    assert done[2:] == ["train transformer-seed2 20", f"test transformer-seed2 {best}"]
+    (failure,) = made.failures
+    assert failure["run"] == "ftc-2x3-seed2" and "RuntimeError: no memory" in failure["message"]
+    table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    assert "Failed: ftc-2x3-seed2: transformer_ftc: training failed: RuntimeError" in table
+    assert "Seeds differ: transformer 1, 2; ftc-2x3 1." in table
+    assert re.search(r"^\| Transformer .* \d+\.\d\d ± \d\.\d\d \(2\) ", table, re.MULTILINE)
+
+    # longer: trained on; shorter: there already; tested in another way: only tested
+    assert repeat("--max-update", 30)[0][0] == "train transformer-seed1 30"
+    assert repeat("--max-update", 25)[0] == tests
+    assert repeat("--max-update", 30, "--average", 2)[0] == [
+        test.replace(best, "last2-update") for test in tests
+    ]
+
+    # other settings do not get into the same table
+    (tmp_path / "out" / "runs" / "transformer-seed1" / "checkpoint_last.pt").touch()
+    with pytest.raises(ConfigurationError, match=r"row transformer .*--lr was \[0.0005\], is"):
+        repeat("--", "--lr", "1")
+
+
+def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
+    made = make(data, tmp_path, "--settings", settings)
+    sizes = made.parameters
+    assert list(sizes) == [row.name for row in ftc.ROWS]
+    assert sizes["tc-2x3"] == sizes["transformer"] > sizes["fc-2x3-linear"] > sizes["fc-2x3"]
+    assert sizes["fc-2x3"] == sizes["ftc-2x3"] > sizes["fc-2x3-window4"]
+    assert made.data["pairs"].keys() == SIZES.keys()
+
+
+def test_the_device_and_the_precision_are_the_papers_unless_asked(data, settings, tmp_path):
+    made = make(data, tmp_path, "--settings", settings, "--rows", "transformer")
+    command = made.plan(made.rows[0], 1).command
+    assert "--cpu" in command and not {"--bf16", "--fp16"} & set(command)
+    words = ["--settings", settings, "--rows", "transformer", "--", "--bf16"]
+    made = make(data, tmp_path / "half", *words)
+    assert made.plan(made.rows[0], 1).command.count("--bf16") == 1
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def results():
+    machine = {"device": "a GPU", "kind": "cuda", "cores": 8, "threads": 4, "commit": "1234567"}
+    machine.update(python="3.11.7", torch="2.13.0", fairseq="0.12.2")
+    made = {
+        "data": {"name": "some data", "pairs": {"train": 160239, "valid": 7, "test": 6}},
+        "settings": "--lr 5e-4",
+        "interleaved": None,
+        "failures": [],
+        "rows": [],
+    }
+    for row in ftc.ROWS:
+        paper = {"bleu": row.bleu, "epoch_seconds": row.epoch_seconds}
+        named = {name: getattr(row, name) for name in ("name", "model", "blocks", "pooling")}
+        made["rows"].append({**named, "paper": paper, "runs": []})
+
+    def add(name, seed, bleu, seconds, **training):
+        row = next(row for row in made["rows"] if row["name"] == name)
+        done = {
+            "parameters": 39469056, "updates": 50000, "epoch_seconds": seconds, "timing_skip": 100,
+            "parallel": 1, "machine": machine, **training,
+        }  # fmt: skip
+        scoring = {"bleu": bleu, "signature": "nrefs:1|tok:none", "checkpoint": "the best one"}
+        row["runs"].append({"seed": seed, "training": done, "scoring": scoring})
+
+    add("transformer", 1, 34.5, 80.0)
+    add("transformer", 2, 34.7, 84.0)
+    add("ftc-2x3", 1, 35.25, 61.5)
+    add("ftc-2x3", 2, 35.25, 61.5)
+    return made, add
+
+
+def cells(table, *start):
+    for line in table.splitlines():
+        found = [cell.strip() for cell in line.strip("|").split("|")]
+        if found[: len(start)] == list(start):
+            return found[len(start) :]
+    raise AssertionError(f"no row {start}")
+
+
+def test_the_table_stands_beside_the_papers_figures(results):
+    table = report.table(results[0])
+    assert cells(table, "Transformer", "1x6", "-") == [
+        "34.9", "34.60 ± 0.14 (2)", "216", "82", "1.000", "1.000", "39.47 M", "50,000",
+    ]  # fmt: skip
+    assert cells(table, "Feature+Time", "2x3", "2") == [
+        "35.1", "35.25 ± 0.00 (2)", "163", "61.5", "0.755", "0.750", "39.47 M", "50,000",
+    ]  # fmt: skip
+    assert cells(table, "Feature", "2x3", "2 (linear)") == [
+        "35.1", "-", "204", "-", "0.944", "-", "-", "-",
+    ]  # fmt: skip
+    for note in (
+        "not interleaved.",
+        "a GPU (8 cores, 4 thread(s) a run)",
+        "1234567",
+        "Seeds: 1, 2.",
+        "`--lr 5e-4`",
+    ):
+        assert note in table
+    assert "not with the paper's column" not in table and "shared the machine" not in table
+
+
+def test_the_table_says_what_limits_its_figures(results):
+    made, add = results
+    made["data"]["pairs"]["train"] = 48880
+    assert "--generate" not in report.table(made)
+    add("tc-2x3", 1, 34.0, None, updates=700, parallel=3)
+    made["rows"][0]["runs"][0]["scoring"]["generate"] = ["--beam", "1"]
+    table = report.table(made)
+    assert cells(table, "Time", "2x3", "2")[3] == "-"  # too short to be timed
+    for note in (
+        "not with the paper's column",
+        "not trained for the same number of updates",
+        "not to be trusted here",
+        "Up to 1 to 3 runs shared the machine",
+        "Seeds differ",
+        "Translation was changed by `--generate`: `--beam 1`.",
+    ):
+        assert note in table
+
+
+def test_interleaved_times_replace_those_of_the_log(results):
+    made, _ = results
+    machine = made["rows"][0]["runs"][0]["training"]["machine"]
+    figure = {"time_ratio": 0.7654, "time_ratio_quartiles": [0.75, 0.77]}
+    rows = {"transformer": dict(figure, time_ratio=1.0), "ftc-2x3": figure}
+    made["interleaved"] = {"rows": rows, "machine": machine}
+    made["interleaved"].update(batches=8, rounds=5)
+    table = report.table(made)
+    assert cells(table, "Feature+Time", "2x3", "2")[5] == "0.765"
+    assert "ftc-2x3 0.750 - 0.770" in table and "not interleaved" not in table
+
+
+def test_the_plot_shows_each_row_that_has_a_score(results, tmp_path):
+    pytest.importorskip("matplotlib")
+    first = report.plot(results[0], tmp_path / "plot")
+    assert [path.name for path in first] == ["plot.svg", "plot.png"]
+    assert first[1].read_bytes().startswith(b"\x89PNG")
+    before = first[0].read_text()
+    assert "<svg" in before and not list(tmp_path.glob("*.part"))
+    without = copy.deepcopy(results[0])
+    without["rows"][8]["runs"] = []
+    report.plot(without, tmp_path / "plot")
+    assert len((tmp_path / "plot.svg").read_text()) < len(before)
+
+
+# --- the real thing -------------------------------------------------------------------------------
+
+
+def start(data, out, settings, *words):
+    command = [sys.executable, "-m", "fairseq_plugins", "reproduce", "ftc", data, "--out", out]
+    command += ["--cpu", "--settings", settings, *words, "--", "--log-interval", 2]
+    command += ["--save-interval-updates", 10, "--encoder-embed-dim", 16]
+    return subprocess.Popen(
+        [str(word) for word in command],
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_rows_killed_and_run_again(data, settings, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["--rows", "transformer", "ftc-2x3", "--max-update", "40", "--timing-skip", "6"]
+    words += ["--generate", "--max-len-b 12", "--time-rounds", "1", "--threads", "1"]
+    process = start(data, out, settings, *words)
+    second = out / "runs" / "ftc-2x3-seed1"
+    until = time.monotonic() + 400
+    # of 20: by then checkpoint_last.pt is of 10 at least, as it is written after its own interval's
+    while not list(second.glob("checkpoint_*_[23]0.pt")):
+        if process.poll() is not None or time.monotonic() > until:
+            break
+        time.sleep(0.01)
+    process.kill()  # its training goes with it
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, output
+    assert "transformer seed 1: tokenised BLEU" in output
+    assert not (second / "result.json").exists()
+    first_log = (out / "runs" / "transformer-seed1" / "train.log").read_bytes()
+
+    process = start(data, out, settings, *words)
+    output, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, output
+    assert "transformer seed 1: kept: training is finished" in output
+    assert int(re.search(r"ftc-2x3 seed 1: resumed from update (\d+)", output).group(1)) >= 10
+    assert (out / "runs" / "transformer-seed1" / "train.log").read_bytes() == first_log
+
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    for number in (0, 8):
+        (run,) = results["rows"][number]["runs"]
+        assert run["training"]["updates"] == 40 and run["training"]["epoch_seconds"] > 0
+        assert "tok:none|smooth:none" in run["scoring"]["signature"]
+    assert results["interleaved"]["rows"]["ftc-2x3"]["time_ratio"] > 0
+    assert not results["failures"] and not list(out.glob("**/*.part"))
+
+    # table and plot come from results.json alone
+    table = (out / "table.md").read_text(encoding="utf-8")
+    assert table in output
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(str(out / "results.json"), str(elsewhere))
+    assert reproduce.main(["ftc", "--report-only", "--out", str(elsewhere)]) == 0
+    assert (elsewhere / "table.md").read_text(encoding="utf-8") == table
