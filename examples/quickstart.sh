@@ -106,12 +106,12 @@ if [ -n "$data" ]; then
     : "${updates:=2500}" "${vocab:=4000}"
     size=(--max-tokens 2048 --warmup-updates 400)
 else
-    raw="$out/grammar-$(cat "$root/scripts/make_grammar_corpus.py" "$root"/scripts/grammar_corpus/*.py | fingerprint)"
+    raw="$out/grammar-$(cat "$root"/fairseq_plugins/preparation/grammar_corpus/*.py | fingerprint)"
     if [ -d "$raw" ]; then
         say "kept: $raw"
     else
         rm -rf "$raw.part"
-        "$python" "$root/scripts/make_grammar_corpus.py" "$raw.part"
+        plugin make-grammar-corpus "$raw.part"
         mv "$raw.part" "$raw"
     fi
     # the grammar is small: less than this means that something is broken

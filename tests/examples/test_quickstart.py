@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import make_grammar_corpus
+from fairseq_plugins.preparation import grammar_corpus
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "examples" / "quickstart.sh"
@@ -66,7 +66,7 @@ def losses(run):
 def text(tmp_path_factory):
     folder = tmp_path_factory.mktemp("raw text")
     sizes = {"train": 300, "valid": 20, "test": 21}
-    make_grammar_corpus.write(str(folder), make_grammar_corpus.splits(1, sizes))
+    grammar_corpus.write(folder, grammar_corpus.draw(1, sizes))
     return folder
 
 

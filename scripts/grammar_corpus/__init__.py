@@ -1,1 +1,0 @@
-"""A synchronous grammar of German and English; `make_grammar_corpus.py` draws from it."""
