@@ -17,7 +17,7 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     packages=find_packages(include=["fairseq_plugins", "fairseq_plugins.*"]),
-    package_data={"": ["*"]},
+    package_data={"": ["*"], "fairseq_plugins": ["recipes/*/*.yaml"]},
     exclude_package_data={"": ["*.pyc"]},
     zip_safe=False,  # fairseq's --user-dir needs a folder
     python_requires=">=3.8,<3.13",
@@ -28,6 +28,7 @@ setup(
         # The lower bound only, so that pip never replaces an installed torch.
         "torch>=1.12",
         "numpy",
+        "pyyaml",
         "rouge-score>=0.1.2",
         "sacrebleu>=2.0",
         "sacremoses",

@@ -48,8 +48,6 @@ if not torch.cuda.is_available():
 
 ROOT = Path(__file__).resolve().parent.parent
 USER_DIR = ROOT / "fairseq_plugins"
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
 
 VOCABULARY = ["{}{}".format(a, b) for a in "bdgklmnprst" for b in "aeiou"][:40]
 SIZES = {"train": 203, "valid": 21, "test": 13}

@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from fairseq_plugins.commands import commands
 from fairseq_plugins.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = sorted((ROOT / "scripts").glob("*.sh")) + sorted((ROOT / "examples").glob("**/*.sh"))
+LAUNCHERS = [
+    path
+    for path in sorted((ROOT / "scripts").glob("*.py"))
+    if "fairseq_plugins.commands import main" in path.read_text(encoding="utf-8")
+]
 PYTHONS = ["3.8", "3.9", "3.10", "3.11", "3.12"]
 
 
@@ -82,6 +88,7 @@ def test_the_wheel_holds_every_file_and_asks_for_the_fairseq_that_fits(checkout,
         fields = Parser().parsestr(wheel.read(metadata).decode("utf-8"))
     files = (checkout / "fairseq_plugins").rglob("*")
     assert packed == {str(f.relative_to(checkout)) for f in files if f.is_file()}
+    assert "fairseq_plugins/recipes/translation/transformer_ftc.yaml" in packed
     assert fields["Version"] == __version__
 
     needs = [Requirement(text) for text in fields.get_all("Requires-Dist")]
@@ -110,6 +117,32 @@ def test_the_package_prints_its_folder_and_nothing_else(tmp_path):
         timeout=120,
     )
     assert (result.stdout, result.stderr) == (str(ROOT / "fairseq_plugins") + "\n", "")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: path.stem)
+def test_a_launcher_names_a_command_that_exists(launcher):
+    """And without the package, it says which script sets it up."""
+    text = launcher.read_text(encoding="utf-8")
+    command = re.search(r'main\(\["([a-z0-9-]+)"', text).group(1)
+    assert f"`python -m fairseq_plugins {command}" in text
+    assert command in commands()
+    alone = subprocess.run(
+        [sys.executable, "-S", "-E", str(launcher)],
+        cwd="/",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+    )
+    assert alone.returncode == 1 and alone.stdout == ""
+    assert alone.stderr == (
+        "fairseq_plugins is not installed in this Python: run bash scripts/install.sh\n"
+    )
+
+
+def test_nothing_edits_the_path_of_modules():
+    for path in [*ROOT.glob("*/*.py"), *ROOT.glob("*/*/*.py"), *ROOT.glob("*/*/*/*.py")]:
+        if path != Path(__file__):
+            assert "sys.path" not in path.read_text(encoding="utf-8"), path
 
 
 # --- the scripts ----------------------------------------------------------------------------------
