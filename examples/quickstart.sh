@@ -19,7 +19,7 @@ installation. Rerun to resume: finished steps are kept.
   --arch ARCH        transformer_ftc (default), fastformer_encoder, mscffn_transformer, fairseq's
                      transformer, ... all at the same small size
   --max-update N     length of training (default: 1000, with --data 2500)
-  --vocab-size N     SentencePiece pieces (default: 1500, with --data 4000)
+  --vocab-size N     SentencePiece pieces (default: 800, with --data 4000)
   --seed N           seed of training (default: 1)
   --threads N        processor threads (default: all)
   --out DIR          where to work (default: runs/quickstart in the checkout)
@@ -116,7 +116,7 @@ else
     fi
     # the grammar is small: less than this means that something is broken
     [ -n "$updates$vocab${extra[*]-}" ] || [ "$arch" != transformer_ftc ] || goal=(--at-least 60)
-    : "${updates:=1000}" "${vocab:=1500}"
+    : "${updates:=1000}" "${vocab:=800}"
     size=()
 fi
 

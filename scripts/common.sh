@@ -69,6 +69,21 @@ default_torch() {
     esac
 }
 
+# The extras that setup.py offers, with commas between.
+known_extras() { sed -n '/extras_require/,/^    }/s/^ *"\([a-z0-9-]*\)": \[.*/\1/p' "$root/setup.py" | paste -sd ,; }
+
+# merge_extras NAMES...: lists of extras as one, each once; dies at an unknown one.
+merge_extras() {
+    local name names=()
+    for name in $(printf '%s\n' "$@" | tr , ' '); do
+        case ,$(known_extras), in
+            *,"$name",*) names+=("$name") ;;
+            *) die "--extras $name: choose from $(known_extras)" ;;
+        esac
+    done
+    if [ ${#names[@]} -gt 0 ]; then printf '%s\n' "${names[@]}" | sort -u | paste -sd ,; fi
+}
+
 # Constraints for pip: torch stays as it is, and the rest fits it.
 write_constraints() {
     local torch=$1 major minor patch

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Sets up everything the plugin needs. Safe to run again: what is there is kept, and a finished
-# set-up only gets its self-check. See -h.
+# Sets up everything the plugin needs. Rerun to resume; a finished set-up is only checked. See -h.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -14,16 +13,16 @@ usage() {
 Usage: bash scripts/install.sh [options]
 
 Makes a virtual environment, .venv in the checkout, with torch, the fairseq that fits the Python
-(3.8 to 3.12; 3.11 is the tested one) and this plugin. A torch that the Python already has is
-kept. Run again at any time, also after an interruption.
+(3.8 to 3.12; 3.11 is tested most) and this plugin. A torch that the Python already has is kept.
+Rerun to resume.
 
   --python PY        the interpreter to use (default: python3 if it fits, else python3.11 ...)
-  --active           install into the Python that is active now (a virtual or conda environment,
-                     a container), making no environment; later runs remember it
-  --offline DIR      take everything from DIR, a folder that scripts/wheelhouse.sh filled, without
-                     network; torch must be there already, or as a wheel in DIR
-  --extras plot      also matplotlib, for the plots of scripts/
-  --extras test      the same, and what scripts/test.sh needs
+  --active           install into the active Python (a virtual or conda environment, a
+                     container) instead of making .venv; remembered
+  --offline DIR      use no network but DIR, a folder that scripts/wheelhouse.sh filled; torch
+                     must be installed, or a wheel in DIR
+  --extras NAMES     also plot (matplotlib, for plots), test (what scripts/test.sh needs), or
+                     several with commas between: --extras plot,test; remembered
   --device D         which build of torch: cpu, gpu, or auto (default: gpu where nvidia-smi sees one)
   --torch SPEC       another torch than the default: a version or a wheel
   --torch-index URL  take torch from this package index (also: TORCH_INDEX_URL)
@@ -43,7 +42,7 @@ step() {
     say "[$step_number/$steps] $*"
 }
 
-# logged COMMAND...: into the log, with a sign of life now and then.
+# logged COMMAND...: into the log; shows the log's last line now and then.
 logged() {
     local started=$SECONDS heart status=0
     printf '\n== %s\n' "$*" >>"$log"
@@ -65,7 +64,7 @@ run() {
     shift
     logged "$@" && return
     tail -n 20 "$log" | sed 's/^/      /' >&2
-    die "$what failed; the lines above end the log $log. Mend it and run this again: it goes on from here."
+    die "$what failed; the lines above end the log $log. Fix it, then rerun to resume."
 }
 
 # --- Python -------------------------------------------------------------------------------------
@@ -118,7 +117,7 @@ forget_half_installed() {
     local info
     for info in "$venv"/lib/python3*/site-packages/*.dist-info; do
         if [ -d "$info" ] && { [ ! -s "$info/RECORD" ] || [ ! -e "$info/INSTALLER" ]; }; then
-            say "      $(basename "$info" .dist-info) was left half installed: again"
+            say "      $(basename "$info" .dist-info) was left half installed: installing it again"
             rm -rf "$info"
         fi
     done
@@ -200,7 +199,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 case $device in auto | cpu | gpu) ;; *) die "--device $device: choose auto, cpu or gpu" ;; esac
-case $extras in "" | plot | test) ;; *) die "--extras $extras: choose plot or test" ;; esac
+extras=$(merge_extras "$extras")
 if [ -n "$offline" ]; then
     [ -d "$offline" ] || die "--offline $offline: there is no such folder; scripts/wheelhouse.sh makes one"
     compgen -G "$offline/*.whl" >/dev/null || die "--offline $offline: it holds no wheels; scripts/wheelhouse.sh collects them"
@@ -248,7 +247,7 @@ fi
 own() { [ "$python" = "$venv/bin/python3" ]; }
 if { [ -z "$python" ] || own; } && [ -d "$venv" ]; then
     if ! grep -qsF "$venv" "$venv/bin/activate" || [ -z "$(python_version "$venv/bin/python3")" ]; then
-        say "The .venv here is unfinished, was moved or lost its Python: it is made anew."
+        say "The .venv here is unfinished, was moved or lost its Python: making it anew."
         python=""
     elif [ -n "$given_python" ] && [ "$(python_version "$given_python")" != "$(python_version "$venv/bin/python3")" ]; then
         die "--python $given_python: .venv has Python $(python_version "$venv/bin/python3"); remove it first (rm -r $venv)"
@@ -257,8 +256,7 @@ fi
 
 self_check() { "$python" "$root/scripts/selfcheck.py"; }
 
-# what an earlier run was asked for stays, and test has all that plot has
-case $(remembered 3) in test) extras="test" ;; plot) extras="${extras:-plot}" ;; esac
+extras=$(merge_extras "$(remembered 3)" "$extras") # what an earlier run was asked for stays
 
 if [ -n "$python" ] && [ "$(remembered 1)" = "$python" ] && [ "$(remembered 2)" = "$(fingerprint)" ] &&
     [ "$(remembered 3)" = "$extras" ]; then
@@ -295,9 +293,9 @@ pip_wanted="pip>=23"
 if [ "$(fairseq_package "$version")" = fairseq ]; then pip_wanted="pip>=23,<24.1"; fi
 pip_version=$("$python" -m pip --version 2>/dev/null | cut -d ' ' -f 2 || true)
 pip_major=${pip_version%%.*} pip_minor=${pip_version#*.} pip_minor=${pip_minor%%.*}
-[ -n "$pip_version" ] || die "$python has no pip: install it ($python -m ensurepip) and run this again"
+[ -n "$pip_version" ] || die "$python has no pip: install it ($python -m ensurepip), then rerun"
 if [ "$pip_major" -lt 23 ] || { [ "$pip_wanted" != "pip>=23" ] && [ $((pip_major * 100 + pip_minor)) -ge 2401 ]; }; then
-    own || die "pip $pip_version cannot install fairseq on Python $version: run $python -m pip install '$pip_wanted' and then this again"
+    own || die "pip $pip_version cannot install fairseq on Python $version: run $python -m pip install '$pip_wanted', then rerun"
     run "installing $pip_wanted" pip_install "$pip_wanted"
 fi
 

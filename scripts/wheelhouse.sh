@@ -10,17 +10,16 @@ usage() {
     cat <<'EOF'
 Usage: bash scripts/wheelhouse.sh DIR [options]
 
-Fills the folder DIR with what this plugin needs but torch, as wheels for Linux on this machine's
-kind of processor. Carry the checkout and DIR to a machine without a network that has torch, and
-run there:  bash scripts/install.sh --offline DIR
-Run again at any time: what DIR holds already is not fetched again.
+Fills the folder DIR with all that this plugin needs except torch, as wheels for Linux on this
+machine's kind of processor. Copy the checkout and DIR to a machine without a network that has
+torch, and run there:  bash scripts/install.sh --offline DIR
+Rerun to resume: what is in DIR is not fetched again.
 
   --python VERSION  the Python of the other machine, 3.8 to 3.12 (default: the one set up here, else
                     that of python3); for 3.9 to 3.11 fairseq is compiled here, so that Python
                     must be set up here (scripts/install.sh); 3.12 needs nothing
   --torch VERSION   the torch of the other machine (default: the one install.sh would install)
-  --extras plot     also matplotlib, for the plots of scripts/
-  --extras test     the same, and what scripts/test.sh needs
+  --extras NAMES    as in install.sh: plot, test, or several with commas between
   -h, --help        this text
 EOF
 }
@@ -44,7 +43,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ -n "$dir" ] || die "name the folder to fill (see -h)"
-case $extras in "" | plot | test) ;; *) die "--extras $extras: choose plot or test" ;; esac
+extras=$(merge_extras "$extras")
 [ "$(uname -s)" = Linux ] || die "wheels are collected for Linux, on Linux"
 
 own_python=$(bash "$root/scripts/install.sh" --print-python 2>/dev/null || true)
@@ -65,26 +64,43 @@ dir=$(cd "$dir" && pwd -P)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# A Python of any version collects for any other: collect.py tells its pip which to think of.
+# pip judges the markers of requirements by its own Python; uv resolves for any other.
 tools="$root/.install/collector"
-say "[1/5] pip to collect with"
+say "[1/5] pip and uv"
 if ! "$tools/bin/python3" -m pip --version >/dev/null 2>&1; then
     "$base" -m venv --clear "$tools" || die "$base cannot make virtual environments: install python3-venv"
 fi
 collector="$tools/bin/python3"
-"$collector" -m pip install --quiet --disable-pip-version-check "pip>=23.1,<24.1" "setuptools>=64" wheel
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+"$collector" -m pip install --quiet "pip>=23.1,<24.1" "setuptools>=64" wheel uv
+index=$("$collector" -m pip config list | sed -n "s/^[^=]*[.]index-url='\(.*\)'$/\1/p" | tail -n 1)
 
-# The wheels that fit are listed in the file $1; the rest are options for pip.
-write_constraints "${torch%%+*}+there" >"$scratch/constraints.txt"
+# The C libraries that wheels are made for are no newer than most clusters have. What is compiled on
+# this machine is plain linux.
+machine=$(uname -m)
+target=(--only-binary=:all: --implementation=cp "--python-version=$version")
+for name in manylinux_2_{28,27,26,24,17,12,5} manylinux{2014,2010,1} linux; do
+    target+=("--platform=${name}_$machine")
+done
+
+# resolve LIST [OPTIONS]: what is needed beside torch, as name==version lines.
+echo torch >"$scratch/excluded.txt"
+write_constraints "${torch%%+*}" >"$scratch/constraints.txt"
 resolve() {
-    "$collector" "$root/scripts/collect.py" resolve --python "$version" --torch "${torch%%+*}+there" "$@" \
-        --disable-pip-version-check --constraint "$scratch/constraints.txt" --find-links "$dir" "${needs[@]}"
+    local list=$1
+    shift
+    printf '%s\n' "fairseq-plugins${extras:+[$extras]}" "setuptools>=64" wheel cython "pip>=23.1,<24.1" |
+        "$tools/bin/uv" pip compile - --quiet --no-header --no-annotate --only-binary :all: \
+            --python-version "$version" --python-platform "$machine-manylinux_2_28" \
+            --excludes "$scratch/excluded.txt" --constraint "$scratch/constraints.txt" \
+            --no-emit-package fairseq-plugins --find-links "$scratch" --find-links "$dir" \
+            --output-file "$list" "$@" >/dev/null
 }
 
 # antlr4 and rouge-score are published as source only, but are pure Python.
 say "[2/5] Wheels of pure Python packages that are published as source"
 if [ "$fairseq" = fairseq ]; then antlr=4.8; else antlr=4.9.3; fi
-"$collector" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$dir" \
+"$collector" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$dir" \
     --find-links "$dir" "antlr4-python3-runtime==$antlr" "rouge-score==0.1.2"
 
 say "[3/5] $fairseq"
@@ -94,26 +110,23 @@ if compiles_fairseq "$version"; then
         say "      $requirement: compiled before"
     else
         say "      compiling $requirement: a few minutes"
-        build_fairseq "$own_python" wheel --disable-pip-version-check --no-deps --wheel-dir "$dir" "$requirement"
+        build_fairseq "$own_python" wheel --no-deps --wheel-dir "$dir" "$requirement"
     fi
 else
     say "      $requirement: published as a wheel"
 fi
 
-say "[4/5] All that is needed on Python $version beside torch $torch"
-"$collector" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$scratch" "$root"
-plugin=$(compgen -G "$scratch/fairseq_plugins-*.whl")
-needs=("$plugin${extras:+[$extras]}" "setuptools>=64" wheel cython "pip>=23.1,<24.1")
-resolve "$scratch/list.txt"
-"$collector" "$root/scripts/collect.py" download --python "$version" "$scratch/list.txt" \
-    --disable-pip-version-check --find-links "$dir" --dest "$dir"
+say "[4/5] What Python $version needs beside torch $torch"
+"$collector" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$scratch" "$root"
+resolve "$scratch/list.txt" ${index:+--default-index "$index"}
+"$collector" -m pip download --no-deps --requirement "$scratch/list.txt" "${target[@]}" \
+    --find-links "$dir" --dest "$dir"
 
 say "[5/5] Is it complete?"
 for wheel in "$dir"/*.whl; do
-    "$collector" -m zipfile -t "$wheel" >/dev/null 2>&1 || { rm -f "$wheel" && die "$wheel was damaged and is removed: run this again"; }
+    "$collector" -m zipfile -t "$wheel" >/dev/null 2>&1 || { rm -f "$wheel" && die "$wheel was damaged and is removed: rerun to resume"; }
 done
-PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS='' PIP_EXTRA_INDEX_URL='' resolve "$scratch/offline.txt" --no-index --quiet ||
-    die "$dir is not complete (above); run this again"
+resolve "$scratch/offline.txt" --no-index || die "$dir is not complete (above): rerun to resume"
 (cd "$dir" && ls -1sh -- *.whl)
 say "Complete for Python $version: $(wc -l <"$scratch/offline.txt") packages, $(du -sh "$dir" | cut -f 1) in $dir"
 say "On the other machine, with torch there: bash scripts/install.sh --offline $(basename "$dir")"
