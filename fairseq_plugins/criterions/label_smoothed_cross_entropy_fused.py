@@ -1,6 +1,8 @@
 """fairseq's label-smoothed cross entropy without the log-probabilities of a whole batch."""
 
-from typing import Any, Dict, Optional, Tuple
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, ContextManager, Dict, Optional, Tuple
 
 import torch
 from fairseq.criterions import register_criterion
@@ -10,30 +12,75 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from torch import Tensor, nn
 
+from fairseq_plugins.errors import ConfigurationError
+
+from .embeddings import scale_embeddings
 from .projection import Objective, chunked_loss, find_projection, plain_loss
 
 
-@register_criterion(
-    "label_smoothed_cross_entropy_fused", dataclass=LabelSmoothedCrossEntropyCriterionConfig
-)
+@dataclass
+class FusedConfig(LabelSmoothedCrossEntropyCriterionConfig):
+    word_dropout: float = field(
+        default=0.0,
+        metadata={
+            "help": "dropout of whole source and target words in training: all of an embedding, or "
+            "nothing (default: 0)"
+        },
+    )
+
+
+@register_criterion("label_smoothed_cross_entropy_fused", dataclass=FusedConfig)
 class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
     """fairseq's `label_smoothed_cross_entropy`, projection included, some tokens at a time.
 
     The model gives its features, and the projection to the vocabulary happens here, for real target
-    positions only (see `chunked_loss`). Options, numbers and logs are fairseq's. Without reduction,
-    which fairseq's trainer never asks for, fairseq's own computation runs.
+    positions only (see `chunked_loss`). Numbers and logs are fairseq's, and so are the options but
+    one: with `word_dropout` p, the embedding of each source and each previous target token is zero
+    with probability p in training, and else divided by 1 - p (Sennrich & Zhang, ACL 2019); that of
+    a sentence's end stays. Without reduction, which fairseq's trainer never asks for, fairseq's own
+    computation runs.
 
     Raises:
-        ConfigurationError: at the first batch, for a model that `find_projection` refuses.
+        ConfigurationError: a dropout outside 0 to 1; or at the first batch, a model that
+            `find_projection` refuses, or without embeddings to drop.
     """
+
+    def __init__(
+        self,
+        task: Any,
+        sentence_avg: bool,
+        label_smoothing: float,
+        ignore_prefix_size: int = 0,
+        report_accuracy: bool = False,
+        word_dropout: float = 0.0,
+    ):
+        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        if not 0 <= word_dropout < 1:
+            raise ConfigurationError(
+                f"--word-dropout {word_dropout} is no probability below 1: 0.1 is usual, 0 is off"
+            )
+        self.word_dropout = word_dropout
+        self.end_of_sentence = task.target_dictionary.eos()
 
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
         """As fairseq's criterions: the loss, the sample size to divide by, and what to log."""
         if not reduce:
-            return super().forward(model, sample, reduce)
+            with self.perturb(model):
+                return super().forward(model, sample, reduce)
         return self.compute(model, sample, Objective(self.eps), find_projection(model))
+
+    def perturb(self, model: Any, passes: int = 1) -> ContextManager:
+        """Within this, the model loses words."""
+        if self.word_dropout == 0 or not model.training:
+            return nullcontext()
+        return scale_embeddings(model, self.draw_words, self.end_of_sentence)
+
+    def draw_words(self, tokens: Tensor) -> Tensor:
+        """What to multiply the embedding of each token of a batch with, N of N."""
+        kept = torch.ones(tokens.shape, device=tokens.device)
+        return nn.functional.dropout(kept, self.word_dropout)
 
     def compute(
         self,
@@ -52,11 +99,12 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
             name: torch.cat([value] * passes) if isinstance(value, Tensor) else value
             for name, value in sample["net_input"].items()
         }
-        if projection is None:
-            net_output = model(**net_input)
-            values = model.get_normalized_probs(net_output, log_probs=True)
-        else:
-            values = model(**net_input, features_only=True)[0]
+        with self.perturb(model, passes):
+            if projection is None:
+                net_output = model(**net_input)
+                values = model.get_normalized_probs(net_output, log_probs=True)
+            else:
+                values = model(**net_input, features_only=True)[0]
         target = model.get_targets(sample, None)[:, self.ignore_prefix_size :].reshape(-1)
         values = values[:, self.ignore_prefix_size :].reshape(passes, target.numel(), -1)
         real = target.ne(self.padding_idx).nonzero().squeeze(1)

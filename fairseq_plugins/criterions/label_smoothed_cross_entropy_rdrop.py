@@ -4,16 +4,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq.criterions import register_criterion
-from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterionConfig
 
 from fairseq_plugins.errors import ConfigurationError
 
+from .label_smoothed_cross_entropy_fused import FusedConfig
 from .projection import Objective
 from .two_passes import TwoPassCriterion
 
 
 @dataclass
-class RDropConfig(LabelSmoothedCrossEntropyCriterionConfig):
+class RDropConfig(FusedConfig):
     rdrop_alpha: float = field(
         default=5.0,
         metadata={
@@ -44,8 +44,11 @@ class LabelSmoothedCrossEntropyRDrop(TwoPassCriterion):
         rdrop_alpha: float = 5.0,
         ignore_prefix_size: int = 0,
         report_accuracy: bool = False,
+        word_dropout: float = 0.0,
     ):
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        super().__init__(
+            task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy, word_dropout
+        )
         if rdrop_alpha < 0:
             raise ConfigurationError(
                 f"--rdrop-alpha {rdrop_alpha} is below 0: use 0 for plain label smoothing"

@@ -1,22 +1,22 @@
 """Label smoothing with SimCut (Gao et al., NAACL 2022): predictions that survive lost words."""
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ContextManager, Iterator, Set, Tuple
+from typing import Any, ContextManager
 
 import torch
 from fairseq.criterions import register_criterion
-from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterionConfig
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_plugins.errors import ConfigurationError
 
+from .embeddings import scale_embeddings
+from .label_smoothed_cross_entropy_fused import FusedConfig
 from .projection import Objective
 from .two_passes import TwoPassCriterion
 
 
 @dataclass
-class SimCutConfig(LabelSmoothedCrossEntropyCriterionConfig):
+class SimCutConfig(FusedConfig):
     simcut_alpha: float = field(
         default=3.0,
         metadata={
@@ -61,8 +61,11 @@ class LabelSmoothedCrossEntropySimCut(TwoPassCriterion):
         simcut_p: float = 0.05,
         ignore_prefix_size: int = 0,
         report_accuracy: bool = False,
+        word_dropout: float = 0.0,
     ):
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        super().__init__(
+            task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy, word_dropout
+        )
         if simcut_alpha < 0:
             raise ConfigurationError(
                 f"--simcut-alpha {simcut_alpha} is below 0: use 0 for plain label smoothing"
@@ -72,50 +75,17 @@ class LabelSmoothedCrossEntropySimCut(TwoPassCriterion):
                 f"--simcut-p {simcut_p} is no probability below 1: the paper uses 0.05"
             )
         self.alpha, self.probability = simcut_alpha, simcut_p
-        self.end_of_sentence = task.target_dictionary.eos()
 
     def objective(self) -> Objective:
         return Objective(self.eps, (1.0, 0.0), (self.alpha, 0.0))
 
-    def perturb(self, model: Any) -> ContextManager:
-        return cut_second_half(model, self.probability, self.end_of_sentence)
+    def perturb(self, model: Any, passes: int = 1) -> ContextManager:
+        if passes == 1:
+            return super().perturb(model)
+        return scale_embeddings(model, self.cut_words, self.end_of_sentence)
 
-
-@contextmanager
-def cut_second_half(model: Any, probability: float, kept: int) -> Iterator[None]:
-    """Within this, tokens in the second half of each batch may lose their embeddings.
-
-    A hook of the embeddings does it, so that every encoder and decoder will do, whether it embeds
-    B x T tokens or the real ones alone. One module that both sides share is called twice, and draws
-    twice. The draw is torch's on the model's device, which fairseq seeds for each update.
-
-    Args:
-        model: as the criterion gets it, wrapped or not.
-        probability: of a zero in place of a token's embedding.
-        kept: the symbol that keeps its embedding.
-    """
-    inner = model
-    while isinstance(getattr(inner, "module", None), nn.Module):
-        inner = inner.module
-    sides = [getattr(inner, side, None) for side in ("encoder", "decoder")]
-    embeddings: Set[Any] = {getattr(side, "embed_tokens", None) for side in sides}
-    if None in embeddings:
-        raise ConfigurationError(
-            f"--criterion label_smoothed_cross_entropy_simcut cannot train {type(inner).__name__}: "
-            "its encoder or decoder has no embed_tokens to cut; use --criterion "
-            "label_smoothed_cross_entropy_rdrop"
-        )
-
-    def cut(module: nn.Module, args: Tuple[Tensor], embedded: Tensor) -> Tensor:
-        tokens = args[0].reshape(-1)
-        drawn = torch.rand(tokens.shape, device=tokens.device) < probability
-        drawn[: len(tokens) // 2] = False
-        drawn &= tokens != kept
-        return embedded.masked_fill(drawn.view(args[0].shape).unsqueeze(-1), 0.0)
-
-    handles = [module.register_forward_hook(cut) for module in embeddings]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    def cut_words(self, tokens: Tensor) -> Tensor:
+        """Zero for the words to cut, which are in the second half, where the second pass is."""
+        cut = torch.rand(tokens.shape, device=tokens.device) < self.probability
+        cut[: len(tokens) // 2] = False
+        return self.draw_words(tokens).masked_fill(cut, 0.0)

@@ -1,8 +1,7 @@
 """What R-Drop and SimCut share: label smoothing and the divergence of two passes."""
 
 import math
-from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, Tuple
+from typing import Any, Dict, Tuple
 
 from fairseq import metrics
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
@@ -31,10 +30,6 @@ class TwoPassCriterion(LabelSmoothedCrossEntropyFused):
         """The loss in training."""
         raise NotImplementedError
 
-    def perturb(self, model: Any) -> ContextManager:
-        """Within this, the passes of a training batch differ by more than dropout."""
-        return nullcontext()
-
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
@@ -51,10 +46,10 @@ class TwoPassCriterion(LabelSmoothedCrossEntropyFused):
         except ConfigurationError:
             projection = None
         if two_passes:
-            with self.perturb(model):
-                return self.compute(model, sample, self.objective(), projection)
+            return self.compute(model, sample, self.objective(), projection)
         if projection is None:
-            return LabelSmoothedCrossEntropyCriterion.forward(self, model, sample, reduce)
+            with self.perturb(model):
+                return LabelSmoothedCrossEntropyCriterion.forward(self, model, sample, reduce)
         return super().forward(model, sample, reduce)
 
     @classmethod

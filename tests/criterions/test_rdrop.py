@@ -12,7 +12,7 @@ from fairseq_plugins.criterions import LabelSmoothedCrossEntropyRDrop
 from fairseq_plugins.errors import ConfigurationError
 
 PAD, VOCABULARY, SMOOTHING = 1, 11, 0.1
-TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD))
+TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: 2))
 
 
 class Model(torch.nn.Module):

@@ -10,12 +10,12 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_plugins.criterions import (
+    LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
     projection,
     two_passes,
 )
-from fairseq_plugins.criterions import label_smoothed_cross_entropy_simcut as simcut
 from fairseq_plugins.errors import ConfigurationError
 from tests.batches import TORCH_2
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
@@ -168,17 +168,20 @@ def plain():
         yield
 
 
-CRITERIONS = pytest.mark.parametrize(
+KINDS = [
+    pytest.param(LabelSmoothedCrossEntropyRDrop, {"rdrop_alpha": 2.5}, id="rdrop"),
+    pytest.param(
+        LabelSmoothedCrossEntropySimCut, {"simcut_alpha": 2.5, "simcut_p": 0.4}, id="simcut"
+    ),
+]
+CRITERIONS = pytest.mark.parametrize("kind, options", KINDS)
+WITH_WORD_DROPOUT = pytest.mark.parametrize(
     "kind, options",
-    [
-        (LabelSmoothedCrossEntropyRDrop, {"rdrop_alpha": 2.5}),
-        (LabelSmoothedCrossEntropySimCut, {"simcut_alpha": 2.5, "simcut_p": 0.4}),
-    ],
-    ids=["rdrop", "simcut"],
+    [*KINDS, pytest.param(LabelSmoothedCrossEntropySimCut, {"word_dropout": 0.3}, id="words")],
 )
 
 
-@CRITERIONS
+@WITH_WORD_DROPOUT
 @pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
 @pytest.mark.parametrize("tied", [[], ["--share-decoder-input-output-embed"]])
 def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):  # noqa: F811
@@ -201,7 +204,7 @@ def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):  #
         assert_close(found, expected)
 
 
-@CRITERIONS
+@WITH_WORD_DROPOUT
 def test_recomputed_activations_draw_the_same(build, make_sample, kind, options):  # noqa: F811
     sample, results = make_sample((5, 1, 7, 3)), []
     for words in ([], ["--checkpoint-activations"]):
@@ -333,34 +336,78 @@ class Side(torch.nn.Module):
         self.embed_tokens = embed_tokens
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_what_simcut_cuts(shared):
-    """Every twentieth word of the second copy, never an end, in both sides; nothing afterwards."""
-    first = torch.nn.Embedding(50, 4)
-    torch.nn.init.ones_(first.weight)
+def make_embeddings(shared):
+    """An encoder and a decoder that embed every token as ones, wrapped as by DDP."""
+    first = torch.nn.Embedding.from_pretrained(torch.ones(50, 4))
     second = first if shared else torch.nn.Embedding.from_pretrained(torch.ones(50, 4))
     inner = torch.nn.Module()
     inner.encoder, inner.decoder = Side(first), Side(second)
     wrapped = torch.nn.Module()
     wrapped.module = inner
+    return wrapped, lambda tokens: [
+        side.embed_tokens(tokens)[..., 0] for side in (inner.encoder, inner.decoder)
+    ]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("word_dropout", [0.0, 0.2])
+def test_which_words_are_lost(shared, word_dropout):
+    """Of the second copy one in twenty more, never an end, on both sides; nothing afterwards."""
+    criterion = make(LabelSmoothedCrossEntropySimCut, word_dropout=word_dropout)
+    model, embed = make_embeddings(shared)
     tokens = torch.randint(3, 50, (400, 100))
     tokens[:, ::10] = END
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        with simcut.cut_second_half(wrapped, 0.05, END):
-            drawn.append([side.embed_tokens(tokens) for side in (inner.encoder, inner.decoder)])
+        with criterion.perturb(model, passes=2):
+            drawn.append(embed(tokens))
     torch.testing.assert_close(drawn[0], drawn[1])
     assert not torch.equal(drawn[0][0], drawn[2][0])
-    source, target = drawn[0]
-    assert not torch.equal(source, target)
-    for embedded in (source, target):
-        kept = embedded[..., 0]
-        assert embedded.eq(kept.unsqueeze(-1)).all()  # the whole vector
-        assert kept[:200].eq(1).all() and kept[:, ::10].eq(1).all()
-        share = 1 - kept[200:][tokens[200:] != END].mean().item()
-        assert share == pytest.approx(0.05, abs=0.008)  # five standard deviations
-    assert first(tokens).eq(1).all() and second(tokens).eq(1).all()
+    assert not torch.equal(*drawn[0])
+    for embedded in drawn[0]:
+        assert embedded[:, ::10].eq(1).all()
+        values = embedded[tokens != END].unique()
+        torch.testing.assert_close(values, torch.tensor([0.0, 1 / (1 - word_dropout)]))
+        for half, cut in ((slice(0, 200), 0.0), (slice(200, 400), 0.05)):
+            lost = embedded[half][tokens[half] != END].eq(0).double().mean().item()
+            expected = 1 - (1 - word_dropout) * (1 - cut)
+            assert lost == pytest.approx(expected, abs=0.015 if expected else 0)
+    assert torch.stack(embed(tokens)).eq(1).all()
+
+
+def test_word_dropout_in_one_pass():
+    criterion = make(LabelSmoothedCrossEntropyFused, word_dropout=0.2)
+    model, embed = make_embeddings(False)
+    tokens = torch.randint(3, 50, (400, 100))
+    with criterion.perturb(model.train()):
+        embedded = embed(tokens)[0]
+    assert embedded.eq(0).double().mean().item() == pytest.approx(0.2, abs=0.015)
+    assert embedded.sum().item() == pytest.approx(tokens.numel(), rel=0.01)
+    with criterion.perturb(model.eval()):
+        assert embed(tokens)[0].eq(1).all()
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
+def test_word_dropout_changes_training_alone(build, make_sample, arch):  # noqa: F811
+    """Dropout of all words but an end is the model with no other embeddings."""
+    model, sample = build("--dropout", 0, arch=arch), make_sample((5, 1, 7, 3))
+    kind = LabelSmoothedCrossEntropyFused
+    plainly = run(make(kind), model.eval(), sample)
+    assert_close(run(make(kind, word_dropout=0.4), model.eval(), sample), plainly)
+    criterion = make(kind, word_dropout=0.4)
+    with mock.patch.object(criterion, "draw_words", lambda tokens: torch.zeros(tokens.shape)):
+        found = run(criterion, model.train(), sample)
+    with torch.no_grad():
+        for side in (model.encoder, model.decoder):
+            end = side.embed_tokens.weight[END].clone()
+            side.embed_tokens.weight.zero_()[END] = end
+    expected = run(make(kind), model, sample)
+    torch.testing.assert_close(found[0], expected[0])
+    assert abs(found[0] - plainly[0]) > 1e-3
+    for name, gradient in expected[3].items():
+        if not name.endswith("embed_tokens.weight"):
+            torch.testing.assert_close(found[3][name], gradient, msg=name)
 
 
 def test_hooks_go_when_the_model_fails(build, make_sample):  # noqa: F811
@@ -376,6 +423,7 @@ def test_hooks_go_when_the_model_fails(build, make_sample):  # noqa: F811
     "options, message",
     [
         ({"simcut_alpha": -1.0}, "--simcut-alpha -1.0.* 0 for plain"),
+        ({"word_dropout": 1.0}, "--word-dropout 1.0 is no probability"),
         ({"simcut_p": 1.0}, "--simcut-p 1.0.* 0.05"),
         ({"simcut_p": -0.1}, "--simcut-p -0.1.* 0.05"),
     ],
@@ -386,7 +434,7 @@ def test_options_that_cannot_work_are_refused(options, message):
 
 
 def test_models_without_embeddings_are_refused(make_sample):  # noqa: F811
-    with pytest.raises(ConfigurationError, match="simcut cannot train Linear.*rdrop"):
+    with pytest.raises(ConfigurationError, match="Linear cannot lose words.*rdrop"):
         make(LabelSmoothedCrossEntropySimCut)(torch.nn.Linear(2, 2).train(), make_sample((2,)))
 
 
