@@ -2,10 +2,12 @@
 
 Importing the package applies the workarounds for newer torch and Python (`compat`), registers
 architectures, criterions, scorers and tasks, and makes generation fast (`generation`). It prints
-nothing. Only `python -m fairseq_plugins` starts without all that: the command it runs decides.
+nothing. `python -m fairseq_plugins` starts without all that, as the command it runs decides; and
+where fairseq is not installed, there is only `fairseq_plugins.serving`.
 """
 
 import importlib
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -36,5 +38,5 @@ def __getattr__(name: str) -> Any:
 
 show_configuration_errors_in_one_line()
 # argv[0] is "-m" while Python looks for the module to run: `python -m fairseq_plugins`
-if sys.argv[:1] != ["-m"]:
+if sys.argv[:1] != ["-m"] and importlib.util.find_spec("fairseq") is not None:
     register()

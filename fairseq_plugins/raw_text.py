@@ -1,7 +1,7 @@
 """Raw text through a trained model, with the subwords of the folder its data was prepared in."""
 
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -10,6 +10,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.generation.int8 import quantize
 from fairseq_plugins.preparation.processing import Processor
+from fairseq_plugins.serving.text import Output
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 Place = Union[str, Path]
@@ -27,13 +28,6 @@ def find_checkpoint(path: Place) -> Path:
     raise ConfigurationError(
         f"--model {path} {reason}: give a checkpoint, or the --save-dir of a training"
     )
-
-
-class Output(NamedTuple):
-    """What the model wrote for one input."""
-
-    pieces: str  # subwords, separated by spaces
-    complete: bool  # False where it was stopped at the length limit
 
 
 class RawTextGenerator:

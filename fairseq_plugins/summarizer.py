@@ -3,27 +3,18 @@
 Summarizer("runs/fastformer_cnn_dm").summarize(["A long document."])[0].summary
 """
 
-from typing import List, NamedTuple, Optional, Sequence, Union
+from typing import Optional, Sequence, Union
 
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.sentences import BOUNDARY
 from fairseq_plugins.raw_text import Place, RawTextGenerator
+from fairseq_plugins.serving.text import LONGEST, DocumentSummarizer, Summary
 
-LONGEST = 200  # subwords of a summary, where nothing else is asked for
-
-
-class Summary(NamedTuple):
-    """A document's summary, and what was read for it."""
-
-    summary: List[str]  # its sentences
-    pieces: int  # subwords of the document
-    read: int  # how many of them the model read, from the beginning
-    complete: bool  # False where the summary was stopped at the length limit
+__all__ = ["LONGEST", "Summarizer", "Summary"]
 
 
-class Summarizer(RawTextGenerator):
+class Summarizer(DocumentSummarizer, RawTextGenerator):
     """Summarizes documents with beam search.
 
     Args:
@@ -73,34 +64,3 @@ class Summarizer(RawTextGenerator):
 
     def max_length(self, source_length: int) -> int:
         return self._max_length
-
-    def summarize(self, documents: Sequence[str]) -> List[Summary]:
-        """One summary a document, in their order; that of a document without words is empty.
-
-        A document is read up to `max_source` subwords.
-        """
-        pieces = [self.processor.encode(document).split() for document in documents]
-        kept = [some[: self.max_source] for some in pieces]
-        outputs = iter(self.generate([some for some in kept if some]))
-        summaries = []
-        for whole, some in zip(pieces, kept):
-            if not some:
-                summaries.append(Summary([], 0, 0, True))
-                continue
-            output = next(outputs)
-            sentences = map(self.processor.decode, _sentences(output.pieces))
-            summaries.append(
-                Summary([s for s in sentences if s], len(whole), len(some), output.complete)
-            )
-        return summaries
-
-
-def _sentences(pieces: str) -> List[str]:
-    """The subwords of each sentence; the boundary is a token of its own."""
-    sentences: List[List[str]] = [[]]
-    for piece in pieces.split():
-        if piece == BOUNDARY:
-            sentences.append([])
-        else:
-            sentences[-1].append(piece)
-    return [" ".join(sentence) for sentence in sentences]

@@ -14,6 +14,8 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
 
+# these need no fairseq for an exported model, and register what they need themselves
+SERVING = ("summarize", "translate")
 FOLDER = Path(__file__).resolve().parent
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
 
@@ -55,7 +57,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 0
     if name not in found:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")
-    fairseq_plugins.register()
+    if name not in SERVING:
+        fairseq_plugins.register()
     module = importlib.import_module(f"fairseq_plugins.commands.{found[name].stem}")
     try:
         return int(module.main(words[1:]))

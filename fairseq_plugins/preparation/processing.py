@@ -94,6 +94,10 @@ class Processor:
         """Subwords of a raw source line, separated by spaces."""
         return self.subwords.cut(self._source(line))
 
+    def encode_target(self, line: str) -> str:
+        """Subwords of a raw target line, separated by spaces."""
+        return self.subwords.cut(self._target(line))
+
     def decode(self, pieces: str) -> str:
         """Raw target text from subwords separated by spaces."""
         return self._target.undo(self.subwords.join(pieces))

@@ -1,0 +1,180 @@
+"""Translates and summarizes with what `export` wrote, without torch and fairseq.
+
+from fairseq_plugins.serving import Translator
+Translator("exported").translate(["Guten Morgen!"])
+"""
+
+from pathlib import Path
+from typing import Any, List, NamedTuple, Optional, Sequence, Union
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.processing import Processor
+
+from .folder import Export, is_export
+from .search import Hypothesis, Options, Source, search
+from .text import LONGEST, DocumentSummarizer, LineTranslator, Output, Summary
+
+__all__ = ["Scored", "Summarizer", "Summary", "Translator", "is_export"]
+
+BATCH = 32  # sentences searched for at a time at most
+
+
+class Scored(NamedTuple):
+    """One of several translations of a line."""
+
+    text: str
+    score: float  # as fairseq's: sum of log-probabilities over length to the power of lenpen
+
+
+class _Served:
+    """Searches for lists of subwords with an exported model, in batches of similar length.
+
+    Calls from several threads at once are safe.
+
+    Args:
+        model: the exported folder.
+        threads: of a batch.
+        max_tokens: subwords in a batch, padding included; a longer source is a batch by itself.
+        options: see `search.Options`.
+    """
+
+    def __init__(
+        self, model: Union[str, Path], threads: int, max_tokens: int, options: Options
+    ) -> None:
+        options.check()
+        self.export = Export(Path(model), threads)
+        self.options, self.max_tokens = options, max_tokens
+        if 2 * options.beam > self.export.most_candidates:
+            raise ConfigurationError(
+                f"--beam {options.beam}: this model's vocabulary allows up to "
+                f"{self.export.most_candidates // 2}"
+            )
+        self.max_source, self.max_output = self.export.max_source, self.export.max_output
+        self.processor: Any = Processor(
+            Path(model), self.export.source_lang, self.export.target_lang
+        )
+
+    def max_length(self, source_length: int) -> int:
+        raise NotImplementedError
+
+    def generate(self, sources: Sequence[List[str]]) -> List[Output]:
+        """The best of what the model writes for each list of subwords."""
+        found = []
+        for pieces, hypotheses in zip(sources, self.search(sources)):
+            best = hypotheses[0]
+            complete = len(best.tokens) <= self._limit(len(pieces) + 1)
+            found.append(Output(self.export.target.decode(best.tokens), complete))
+        return found
+
+    def search(
+        self, sources: Sequence[List[str]], prefixes: Optional[Sequence[List[str]]] = None
+    ) -> List[List[Hypothesis]]:
+        """All hypotheses for each list of subwords, the best first.
+
+        Args:
+            prefixes: of each source, with which its hypotheses begin.
+        """
+        export, wanted = self.export, []
+        for number, pieces in enumerate(sources):
+            tokens = export.source.encode(pieces)
+            prefix = export.target.encode(prefixes[number])[:-1] if prefixes else []
+            wanted.append(Source(tokens, self._limit(len(tokens)), prefix, number))
+        found: List[List[Hypothesis]] = [[] for _ in sources]
+        for batch in self._batches(wanted):
+            for source, hypotheses in zip(batch, search(export, batch, self.options)):
+                found[source.number] = hypotheses
+        return found
+
+    def _limit(self, source_length: int) -> int:
+        return min(self.max_length(source_length), self.max_output)
+
+    def _batches(self, sources: List[Source]) -> List[List[Source]]:
+        """The longest first."""
+        batches: List[List[Source]] = []
+        for source in sorted(sources, key=lambda source: -len(source.tokens)):
+            if batches and len(batches[-1]) < BATCH:
+                if len(batches[-1][0].tokens) * (len(batches[-1]) + 1) <= self.max_tokens:
+                    batches[-1].append(source)
+                    continue
+            batches.append([source])
+        return batches
+
+
+class Translator(_Served, LineTranslator):
+    """Translates lines; see `_Served` and `LineTranslator`.
+
+    Args:
+        model: the exported folder.
+        threads: of a batch.
+        max_tokens: subwords in a batch, padding included.
+        options: of the search, such as beam=5, nbest=1, lenpen=1.0, sampling=True, seed=1: see
+            `search.Options`.
+
+    Raises:
+        ConfigurationError: the folder cannot be read, or an option cannot work.
+    """
+
+    def __init__(
+        self, model: Union[str, Path], threads: int = 1, max_tokens: int = 4000, **options: Any
+    ) -> None:
+        _Served.__init__(self, model, threads, max_tokens, Options(**options))
+        LineTranslator.__init__(self)
+
+    max_length = LineTranslator.max_length
+
+    def hypotheses(
+        self, lines: Sequence[str], prefixes: Optional[Sequence[str]] = None
+    ) -> List[List[Scored]]:
+        """`nbest` translations a line with scores, the best first; long lines are cut off.
+
+        Args:
+            prefixes: raw text with which the translations of each line begin.
+        """
+        sources = [self.processor.encode(line).split()[: self.max_source] for line in lines]
+        begin = None
+        if prefixes is not None:
+            begin = [self.processor.encode_target(prefix).split() for prefix in prefixes]
+        decode = self.export.target.decode
+        return [
+            [Scored(self.processor.decode(decode(h.tokens)), h.score) for h in found]
+            for found in self.search(sources, begin)
+        ]
+
+
+class Summarizer(_Served, DocumentSummarizer):
+    """Summarizes documents; see `_Served` and `DocumentSummarizer`.
+
+    Args:
+        model: the exported folder.
+        threads: of a batch.
+        max_tokens: subwords in a batch, padding included.
+        min_length, max_length: subwords of a summary; None for `LONGEST`, or as many as the model
+            can write.
+        options: of the search; see `search.Options`.
+
+    Raises:
+        ConfigurationError: the folder cannot be read, or an option cannot work.
+    """
+
+    def __init__(
+        self,
+        model: Union[str, Path],
+        threads: int = 1,
+        max_tokens: int = 4000,
+        min_length: int = 1,
+        max_length: Optional[int] = None,
+        no_repeat_ngram: int = 3,
+        **options: Any,
+    ) -> None:
+        wanted = Options(min_len=min_length, no_repeat_ngram=no_repeat_ngram, **options)
+        super().__init__(model, threads, max_tokens, wanted)
+        self._max_length = min(LONGEST, self.max_output) if max_length is None else max_length
+        if self._max_length > self.max_output:
+            raise ConfigurationError(
+                f"--max-len {max_length}: the model writes at most {self.max_output:,} subwords"
+            )
+        if min_length > self._max_length:
+            raise ConfigurationError(f"--min-len {min_length} is above --max-len {max_length}")
+
+    def max_length(self, source_length: int) -> int:
+        return self._max_length

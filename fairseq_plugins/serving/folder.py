@@ -1,0 +1,155 @@
+"""The folder that `export` writes, read without torch and fairseq."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Dict, List
+
+import numpy as np
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.files import read_lines
+
+FORMAT = 1
+CONFIG = "config.json"
+ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
+# the first numbers of fairseq's dictionaries, which their files leave out
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+PADDING, END, UNKNOWN = 1, 2, 3
+
+
+def is_export(path: Path) -> bool:
+    """Whether a folder was written by `export`."""
+    return (Path(path) / CONFIG).is_file()
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            found.update(block)
+    return found.hexdigest()
+
+
+class Dictionary:
+    """fairseq's `dict.*.txt`: tokens to numbers and back."""
+
+    def __init__(self, path: Path):
+        self.words: List[str] = list(SPECIAL)
+        self.numbers = {word: number for number, word in enumerate(self.words)}
+        for line in filter(None, read_lines(path)):
+            word, last = line.rsplit(" ", 1)
+            if last == "#fairseq:overwrite":
+                word = word.rsplit(" ", 1)[0]
+            self.numbers[word] = len(self.words)
+            self.words.append(word)
+
+    def encode(self, pieces: List[str]) -> List[int]:
+        """Numbers of subwords, with the end symbol."""
+        return [self.numbers.get(piece, UNKNOWN) for piece in pieces] + [END]
+
+    def decode(self, numbers: List[int]) -> str:
+        """Subwords separated by spaces, without the end symbol."""
+        return " ".join(self.words[number] for number in numbers if number != END)
+
+
+class Export:
+    """An exported model.
+
+    Args:
+        folder: what `export` wrote.
+        threads: of a run; several runs at once have as many each.
+
+    Raises:
+        ConfigurationError: a file is missing or damaged, or of another version.
+    """
+
+    def __init__(self, folder: Path, threads: int = 1):
+        self.folder = Path(folder)
+        self.config = self._read_config()
+        self._check_files()
+        try:
+            import onnxruntime
+        except ImportError:
+            raise ConfigurationError(
+                "an exported model needs onnxruntime: pip install 'fairseq-plugins[serve]'"
+            ) from None
+        self._onnxruntime: Any = onnxruntime
+        self.encoder, self.decoder = (
+            self._session(ENCODER, threads),
+            self._session(DECODER, threads),
+        )
+        self.length_multiple = int(self.config["length_multiple"])
+        # of one hypothesis, which a step can give
+        self.most_candidates = int(self.config["most_candidates"])
+        self.max_source = int(self.config["max_source"])
+        self.max_output = int(self.config["max_output"])
+        self.source_lang, self.target_lang = self.config["source_lang"], self.config["target_lang"]
+        self.source = Dictionary(self.folder / f"dict.{self.source_lang}.txt")
+        self.target = Dictionary(self.folder / f"dict.{self.target_lang}.txt")
+        self.pad, self.eos = PADDING, END
+        self.memory_names = [output.name for output in self.encoder.get_outputs()]
+        caches = [i for i in self.decoder.get_inputs() if i.name.startswith(("keys_", "values_"))]
+        self.cache_names = [cache.name for cache in caches]
+        self.cache_shapes = [cache.shape for cache in caches]
+
+    def value(self, array: np.ndarray) -> Any:
+        """An array as onnxruntime takes it, in the same memory."""
+        return self._onnxruntime.OrtValue.ortvalue_from_numpy(array)
+
+    def encode(self, tokens: np.ndarray) -> List[Any]:
+        """Keys and values of sources, B x S, for all layers of the decoder."""
+        binding = self.encoder.io_binding()
+        binding.bind_ortvalue_input("tokens", self.value(tokens))
+        for name in self.memory_names:
+            binding.bind_output(name)
+        self.encoder.run_with_iobinding(binding)
+        return list(binding.get_outputs())
+
+    def _read_config(self) -> Dict[str, Any]:
+        path = self.folder / CONFIG
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+            found = config["format"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"--model {self.folder}: {CONFIG} cannot be read ({error}): give a folder that "
+                "`python -m fairseq_plugins export` wrote"
+            ) from None
+        if found != FORMAT:
+            raise ConfigurationError(
+                f"--model {self.folder}: format {found}, and this release reads {FORMAT}: export "
+                "the model again"
+            )
+        return config
+
+    def _check_files(self) -> None:
+        for name, expected in self.config["files"].items():
+            path = self.folder / name
+            if not path.is_file():
+                raise ConfigurationError(f"--model {self.folder}: {name} is missing")
+            if digest(path) != expected:
+                raise ConfigurationError(
+                    f"--model {self.folder}: {name} is damaged (its SHA-256 is not the one in "
+                    f"{CONFIG}): copy or export it again"
+                )
+
+    def _session(self, name: str, threads: int) -> Any:
+        options = self._onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            return self._onnxruntime.InferenceSession(
+                str(self.folder / name),
+                options,
+                providers=["CPUExecutionProvider"],
+                # the fused operator takes 5 times as long as the two it replaces
+                disabled_optimizers=["SkipLayerNormFusion"],
+            )
+        except Exception as error:  # onnxruntime's errors have no common class
+            reason = str(error).splitlines()[0]
+            raise ConfigurationError(
+                f"--model {self.folder}: {name} cannot be loaded: {reason}"
+            ) from None

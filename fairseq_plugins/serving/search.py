@@ -1,0 +1,389 @@
+"""Beam search and sampling with an exported model; needs numpy and onnxruntime only."""
+
+from collections import Counter
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from fairseq_plugins.errors import ConfigurationError
+
+from .folder import Export
+
+CAPACITY = 32  # places of a cache at first; it doubles where they are not enough
+KEPT = 0.75  # share of a batch's sentences below which the finished ones are taken out
+NEVER = -np.inf
+CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
+Candidates = Tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Options(NamedTuple):
+    """What users of fairseq-generate know under the same names.
+
+    Attributes:
+        beam: hypotheses that are followed.
+        nbest: hypotheses that are returned, at most `beam`.
+        lenpen: scores are sums of log-probabilities over length to this power.
+        min_len: tokens of a hypothesis at least, the end symbol aside.
+        no_repeat_ngram: no sequence of so many tokens occurs twice; 0 allows all.
+        sampling: draw `beam` hypotheses instead of searching the best.
+        sampling_topk: draw among so many best tokens; 0 for all.
+        temperature: logits are divided by it, when sampling.
+        seed: of sampling; a sentence's draws do not depend on the other sentences.
+    """
+
+    beam: int = 5
+    nbest: int = 1
+    lenpen: float = 1.0
+    min_len: int = 1
+    no_repeat_ngram: int = 0
+    sampling: bool = False
+    sampling_topk: int = 0
+    temperature: float = 1.0
+    seed: int = 1
+
+    def check(self) -> None:
+        """Raise ConfigurationError for values that cannot work."""
+        for name, least in (
+            ("beam", 1), ("nbest", 1), ("min_len", 0), ("no_repeat_ngram", 0), ("sampling_topk", 0)
+        ):  # fmt: skip
+            if getattr(self, name) < least:
+                raise ConfigurationError(
+                    "--{} {}: at least {}".format(
+                        name.replace("_", "-"), getattr(self, name), least
+                    )
+                )
+        if self.nbest > self.beam:
+            raise ConfigurationError("--nbest {} is above --beam {}".format(self.nbest, self.beam))
+        if self.temperature <= 0:
+            raise ConfigurationError("--temperature {}: above 0".format(self.temperature))
+
+
+class Hypothesis(NamedTuple):
+    """What the model wrote.
+
+    Attributes:
+        tokens: numbers in the dictionary, the end symbol included.
+        score: sum of the log-probabilities over length to the power of `lenpen`.
+        token_scores: log-probability of each token.
+    """
+
+    tokens: List[int]
+    score: float
+    token_scores: List[float]
+
+
+class Source(NamedTuple):
+    """A sentence to be searched for.
+
+    Attributes:
+        tokens: numbers in the dictionary, the end symbol included.
+        max_len: tokens of a hypothesis at most, the end symbol aside.
+        prefix: with which every hypothesis begins.
+        number: of the sentence among all; decides the draws of sampling.
+    """
+
+    tokens: Sequence[int]
+    max_len: int
+    prefix: Sequence[int] = ()
+    number: int = 0
+
+
+def search(export: Export, sources: Sequence[Source], options: Options) -> List[List[Hypothesis]]:
+    """The `nbest` hypotheses of each source of one batch, the best first.
+
+    The same as fairseq's SequenceGenerator finds. Can be called from several threads at once.
+    """
+    return _Batch(export, sources, options).run()
+
+
+class _Batch:
+    """The state of the search for one batch: B sentences with n hypotheses each, k = 2 n.
+
+    Arrays that the graph reads or writes are bound to it once and then changed in place. A row is a
+    sentence; `rows` says which. Keys and values stay in the row of the hypothesis that wrote them;
+    `ancestors` holds for each hypothesis and place which one that was.
+    """
+
+    def __init__(self, export: Export, sources: Sequence[Source], options: Options):
+        self.export, self.sources, self.options = export, sources, options
+        count, beam = len(sources), options.beam
+        longest = max(len(source.tokens) for source in sources)
+        longest += -longest % export.length_multiple
+        tokens = np.full((count, longest), export.pad, np.int64)
+        for row, source in enumerate(sources):
+            tokens[row, : len(source.tokens)] = source.tokens
+        self.step = 0
+        self.rows: Any = np.arange(count)
+        self.alive = np.ones(count, bool)
+        self.finished: List[List[Hypothesis]] = [[] for _ in sources]
+        self.limits = np.array([source.max_len for source in sources])
+        self.first_limit, self.last_step = int(self.limits.min()), int(self.limits.max())
+        self.prefixes = max(len(source.prefix) for source in sources)
+        # of each step: the hypotheses' last tokens, their scores, and which they continued
+        log = (self.last_step + 1, count, beam)
+        self.token_log, self.parent_log = np.zeros(log, np.int64), np.zeros(log, np.int64)
+        self.total_log = np.zeros(log, np.float32)
+        self.history: Optional[np.ndarray] = None
+        if options.no_repeat_ngram:
+            self.history = np.full((count, beam, self.last_step + 2), export.eos, np.int64)
+        self.draws = [
+            np.random.default_rng([options.seed, source.number])
+            for source in (sources if options.sampling else [])
+        ]
+        totals = np.zeros((count, beam), np.float32)
+        if not options.sampling:  # all hypotheses are equal: only one is continued
+            totals[:, 1:] = NEVER
+        capacity = min(CAPACITY, self.last_step + 1)
+        self.arrays: Dict[str, np.ndarray] = {
+            "totals": totals,
+            "real": (tokens != export.pad).astype(np.int32),
+            "step": np.zeros(1, np.int32),
+            "width": np.full(1, beam, np.int32),
+            "count": np.zeros(1, np.int64),
+            "sampling": np.array(options.sampling),
+            "ancestors": np.zeros((count, beam, capacity), np.int32),
+            "tokens": np.full((count, beam), export.eos, np.int64),
+        }
+        self.memory = export.encode(tokens)
+        self.caches = [
+            np.zeros((count, beam, *shape[1:2], capacity, *shape[3:]), np.float32)
+            for shape in export.cache_shapes
+        ]
+        self._bind()
+
+    def run(self) -> List[List[Hypothesis]]:
+        while True:
+            if self.step <= self.options.min_len or self.options.no_repeat_ngram:
+                self._choose_count()
+            forced = self._force()
+            self.export.decoder.run_with_iobinding(self.binding)
+            candidates = self._sampled() if self.options.sampling else self._best()
+            for row, token in forced:
+                self._take_forced(row, token, *candidates)
+            # special symbols are rare and have the smallest numbers: mostly nothing ends
+            ends = None
+            if np.count_nonzero(candidates[1] <= self.export.eos):
+                ends = (candidates[1] == self.export.eos) & (candidates[0] > NEVER)
+                self._finish(ends, *candidates)
+            if self.step >= self.first_limit:
+                self.alive &= self.step < self.limits
+            remaining = np.count_nonzero(self.alive)
+            if not remaining:
+                break
+            self._continue(ends, *candidates)
+            if remaining < KEPT * len(self.rows):
+                self._keep(np.flatnonzero(self.alive))
+        return [
+            sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.options.nbest]
+            for found in self.finished
+        ]
+
+    def _bind(self) -> None:
+        """Allocate what depends on the number of sentences, and bind everything."""
+        count, beam = self.arrays["tokens"].shape
+        self.index = np.arange(count)[:, None]
+        self.forced = np.zeros((count, beam, 1), np.int64)
+        self.outputs = {"forced_scores": np.empty((count, beam, 1), np.float32)}
+        self.arrays["shape"] = np.array([count, beam, -1], np.int64)
+        self.arrays["forced"] = self.forced
+        self.binding = self.export.decoder.io_binding()
+        for name, array in self.arrays.items():
+            self.binding.bind_ortvalue_input(name, self.export.value(array))
+        for name, array in self.outputs.items():
+            self.binding.bind_ortvalue_output(name, self.export.value(array))
+        self._bind_candidates()
+        if self.options.sampling:
+            self.binding.bind_output("log_probs")
+        for name, value in zip(self.export.memory_names, self.memory):
+            self.binding.bind_ortvalue_input(name, value)
+        for name, cache in zip(self.export.cache_names, self.caches):
+            value = self.export.value(cache.reshape(count * beam, *cache.shape[2:]))
+            self.binding.bind_ortvalue_input(name, value)
+            self.binding.bind_ortvalue_output("new_" + name, value)
+
+    def _choose_count(self) -> None:
+        """Let the graph return 2 n candidates that remain when those that may not follow go."""
+        beam, options = self.options.beam, self.options
+        self.never = [self.export.pad]
+        if self.step < options.min_len:
+            self.never.append(self.export.eos)
+        self.repeated = self._repeated() if options.no_repeat_ngram else []
+        repeated = max(Counter(row for row, _, _ in self.repeated).values(), default=0)
+        # in steps of 8, as memory is allocated anew for each number
+        count = 2 * beam + beam * len(self.never) + repeated + -repeated % 8
+        count = min(count, self.export.most_candidates * beam)
+        if count != self.arrays["count"][0]:
+            self.arrays["count"][0] = count
+            self._bind_candidates()
+
+    def _bind_candidates(self) -> None:
+        shape = (len(self.rows), int(self.arrays["count"][0]))
+        for name, kind in CANDIDATES.items():
+            self.outputs[name] = np.empty(shape, kind)
+            self.binding.bind_ortvalue_output(name, self.export.value(self.outputs[name]))
+
+    def _repeated(self) -> List[Tuple[int, int, int]]:
+        """Tokens that would end an n-gram for the second time."""
+        size = self.options.no_repeat_ngram
+        if self.history is None or self.step + 2 <= size:
+            return []
+        found = []
+        written = self.history[:, :, : self.step + 1].tolist()
+        for row, hypotheses in enumerate(written):
+            for number, tokens in enumerate(hypotheses):
+                end = tokens[len(tokens) - size + 1 :]
+                found += [
+                    (row, number, tokens[start + size - 1])
+                    for start in range(len(tokens) - size + 1)
+                    if tokens[start : start + size - 1] == end
+                ]
+        return found
+
+    def _force(self) -> List[Tuple[int, int]]:
+        """Ask for the scores of tokens that must follow: of a prefix, or the end at the limit."""
+        if self.step >= self.prefixes and self.step < self.first_limit:
+            return []
+        rows = []
+        for row, number in enumerate(self.rows):
+            prefix = self.sources[number].prefix
+            if self.step < len(prefix):
+                rows.append((row, int(prefix[self.step])))
+            elif self.step >= self.limits[row]:
+                rows.append((row, self.export.eos))
+        for row, token in rows:
+            self.forced[row] = token
+        return rows
+
+    def _take_forced(
+        self, row: int, token: int, totals: np.ndarray, tokens: np.ndarray, parents: np.ndarray
+    ) -> None:
+        """Let a forced token be the only candidate of each hypothesis."""
+        beam = self.options.beam
+        scores = self.arrays["totals"][row] + self.outputs["forced_scores"][row, :, 0]
+        order = np.argsort(-scores, kind="stable")
+        totals[row, :beam], totals[row, beam:] = scores[order], NEVER
+        tokens[row], parents[row, :beam] = token, order
+
+    def _best(self) -> Candidates:
+        """Totals, tokens and parents of the 2 n best candidates, each B x 2 n."""
+        found = tuple(self.outputs[name] for name in CANDIDATES)
+        _, tokens, parents = found
+        if self.repeated or np.count_nonzero(tokens <= self.export.eos):
+            bad = np.isin(tokens, self.never)
+            for row, number, token in self.repeated:
+                bad[row] |= (parents[row] == number) & (tokens[row] == token)
+            found[0][bad] = NEVER
+            order = np.argsort(bad, axis=1, kind="stable")
+            found = tuple(np.take_along_axis(array, order, axis=1) for array in found)
+        return tuple(array[:, : 2 * self.options.beam] for array in found)  # type: ignore
+
+    def _sampled(self) -> Candidates:
+        """One drawn token for each hypothesis, in the form of `_best`."""
+        beam, options = self.options.beam, self.options
+        totals, tokens, parents = self._best()
+        totals[:] = NEVER
+        parents[:, :beam] = np.arange(beam)
+        log_probs = self.binding.get_outputs()[len(self.outputs)].numpy()
+        if options.temperature != 1:
+            log_probs = log_probs / options.temperature
+            top = log_probs.max(axis=2, keepdims=True)
+            log_probs -= top + np.log(np.exp(log_probs - top).sum(axis=2, keepdims=True))
+        log_probs[:, :, self.never] = NEVER
+        for place in self.repeated:
+            log_probs[place] = NEVER
+        for row in np.flatnonzero(self.alive):
+            scores = log_probs[row]
+            allowed = scores
+            if options.sampling_topk:
+                least = np.partition(scores, -options.sampling_topk, axis=1)
+                least = least[:, -options.sampling_topk, None]
+                allowed = np.where(scores >= least, scores, NEVER)
+            # the largest sum with such noise is drawn with the probabilities' chances
+            chosen = (allowed + self.draws[row].gumbel(size=scores.shape)).argmax(axis=1)
+            tokens[row, :beam] = chosen
+            totals[row, :beam] = self.arrays["totals"][row] + scores[np.arange(beam), chosen]
+        return totals, tokens, parents
+
+    def _finish(
+        self, ends: np.ndarray, totals: np.ndarray, tokens: np.ndarray, parents: np.ndarray
+    ) -> None:
+        """Take out hypotheses that end among the n best candidates."""
+        beam = self.options.beam
+        ends = ends[:, :beam]
+        for row in np.flatnonzero(ends.any(axis=1) & self.alive):
+            found = self.finished[self.rows[row]]
+            for column in np.flatnonzero(ends[row])[: beam - len(found)]:
+                found.append(self._hypothesis(row, parents[row, column], totals[row, column]))
+            self.alive[row] = len(found) < beam
+
+    def _hypothesis(self, row: Any, parent: Any, total: float) -> Hypothesis:
+        tokens, path = [self.export.eos], [float(total)]
+        for step in range(self.step - 1, -1, -1):
+            place = step, row, parent
+            tokens.append(int(self.token_log[place]))
+            path.append(float(self.total_log[place]))
+            parent = self.parent_log[place]
+        scores = np.diff(path[::-1], prepend=0.0).tolist()
+        score = float(total) / (self.step + 1) ** self.options.lenpen
+        return Hypothesis(tokens[::-1], score, scores)
+
+    def _continue(
+        self,
+        ends: Optional[np.ndarray],
+        totals: np.ndarray,
+        tokens: np.ndarray,
+        parents: np.ndarray,
+    ) -> None:
+        """Make the n best candidates that do not end the hypotheses of the next step."""
+        beam, step, arrays = self.options.beam, self.step, self.arrays
+        if ends is not None:
+            if self.options.sampling:
+                totals[ends] = NEVER
+            else:
+                order = np.argsort(ends, axis=1, kind="stable")
+                totals, tokens, parents = (
+                    np.take_along_axis(array, order, axis=1) for array in (totals, tokens, parents)
+                )
+        totals, tokens, parents = totals[:, :beam], tokens[:, :beam], parents[:, :beam]
+        arrays["totals"][:] = totals
+        arrays["tokens"][:] = tokens
+        if self.step == 0 or self.prefixes or self.options.sampling:
+            # what follows a hypothesis that is none may be beyond the vocabulary
+            arrays["tokens"][totals == NEVER] = self.export.eos
+        self.total_log[step], self.token_log[step] = totals, tokens
+        self.parent_log[step] = parents
+        if self.history is not None:
+            self.history[:, :, : step + 1] = self.history[self.index, parents, : step + 1]
+            self.history[:, :, step + 1] = tokens
+        if step + 1 == arrays["ancestors"].shape[2]:
+            self._grow()
+        ancestors = arrays["ancestors"]
+        ancestors[:, :, :step] = ancestors[self.index, parents, :step]
+        ancestors[:, :, step] = parents
+        self.step += 1
+        arrays["step"][0] = self.step
+
+    def _grow(self) -> None:
+        """Double the places of the caches."""
+
+        def doubled(array: np.ndarray, axis: int) -> np.ndarray:
+            return np.concatenate([array, np.zeros_like(array)], axis=axis)
+
+        self.caches = [doubled(cache, 3) for cache in self.caches]
+        self.arrays["ancestors"] = doubled(self.arrays["ancestors"], 2)
+        self._bind()
+
+    def _keep(self, kept: np.ndarray) -> None:
+        """Take finished sentences out of the batch."""
+        for name in ("totals", "real", "ancestors", "tokens"):
+            self.arrays[name] = self.arrays[name][kept]
+        self.caches = [cache[kept] for cache in self.caches]
+        self.memory = [self.export.value(value.numpy()[kept]) for value in self.memory]
+        self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]
+        self.token_log, self.parent_log = self.token_log[:, kept], self.parent_log[:, kept]
+        self.total_log = self.total_log[:, kept]
+        if self.history is not None:
+            self.history = self.history[kept]
+        if self.draws:
+            self.draws = [self.draws[row] for row in kept]
+        self._bind()

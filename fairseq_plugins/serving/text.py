@@ -1,0 +1,126 @@
+"""From lines of text to subwords and back, whatever generates the subwords between."""
+
+import math
+import threading
+from typing import Any, List, NamedTuple, Sequence
+
+from fairseq_plugins.preparation.sentences import BOUNDARY
+
+# A translation may have twice as many subwords as its source, rounded up to a multiple of this: no
+# limit depends on what else is in the batch.
+LENGTH_STEP = 100
+LONGEST = 200  # subwords of a summary, where nothing else is asked for
+
+
+class Output(NamedTuple):
+    """What the model wrote for one input."""
+
+    pieces: str  # subwords, separated by spaces
+    complete: bool  # False where it was stopped at the length limit
+
+
+class Summary(NamedTuple):
+    """A document's summary, and what was read for it."""
+
+    summary: List[str]  # its sentences
+    pieces: int  # subwords of the document
+    read: int  # how many of them the model read, from the beginning
+    complete: bool  # False where the summary was stopped at the length limit
+
+
+class LineTranslator:
+    """Lines to translations; a subclass has `processor`, `max_source` and `generate`.
+
+    Attributes:
+        split: numbers (from 1) of the lines that were too long for the model, and so translated in
+            parts.
+        cut_off: numbers of the lines whose translation was stopped at the length limit.
+    """
+
+    processor: Any
+    max_source: int
+    generate: Any
+
+    def __init__(self) -> None:
+        self.split: List[int] = []
+        self.cut_off: List[int] = []
+        self._lines_seen = 0
+        self._counting = threading.Lock()
+
+    def max_length(self, source_length: int) -> int:
+        """How many subwords may be written for a source of so many tokens."""
+        return 2 * LENGTH_STEP * math.ceil(source_length / LENGTH_STEP)
+
+    def translate(self, lines: Sequence[str]) -> List[str]:
+        """One translation a line, in the order of `lines`; a line without words stays empty."""
+        parts: List[List[str]] = []
+        line_of: List[int] = []
+        split, cut_off = [], set()
+        for number, line in enumerate(lines):
+            pieces = self.processor.encode(line).split()
+            if len(pieces) > self.max_source:
+                split.append(number)
+            for part in self._within_limit(pieces):
+                parts.append(part)
+                line_of.append(number)
+        pieces_of: List[List[str]] = [[] for _ in lines]
+        for number, output in zip(line_of, self.generate(parts)):
+            pieces_of[number].append(output.pieces)
+            if not output.complete:
+                cut_off.add(number)
+        with self._counting:
+            first, self._lines_seen = self._lines_seen + 1, self._lines_seen + len(lines)
+            self.split += [first + number for number in split]
+            self.cut_off += [first + number for number in sorted(cut_off)]
+        return [self.processor.decode(" ".join(pieces)) if pieces else "" for pieces in pieces_of]
+
+    def _within_limit(self, pieces: List[str]) -> List[List[str]]:
+        """Cut a line that is too long: after a sentence in the second half, else after a word."""
+        parts = []
+        while len(pieces) > self.max_source:
+            window = range(self.max_source, self.max_source // 2, -1)
+            words = [end for end in window if self.processor.subwords.is_word_end(pieces, end)]
+            sentences = [end for end in words if pieces[end - 1][-1] in ".!?\u2026\u3002"]
+            end = (sentences or words or [self.max_source])[0]
+            parts.append(pieces[:end])
+            pieces = pieces[end:]
+        return parts + [pieces] if pieces else parts
+
+
+class DocumentSummarizer:
+    """Documents to summaries; a subclass has `processor`, `max_source` and `generate`."""
+
+    processor: Any
+    max_source: int
+    generate: Any
+
+    def summarize(self, documents: Sequence[str]) -> List[Summary]:
+        """One summary a document, in their order; that of a document without words is empty.
+
+        A document is read up to `max_source` subwords.
+        """
+        pieces = [self.processor.encode(document).split() for document in documents]
+        kept = [some[: self.max_source] for some in pieces]
+        outputs = iter(self.generate([some for some in kept if some]))
+        summaries = []
+        for whole, some in zip(pieces, kept):
+            if not some:
+                summaries.append(Summary([], 0, 0, True))
+                continue
+            output = next(outputs)
+            sentences = map(self.processor.decode, _sentences(output.pieces))
+            summaries.append(
+                Summary([s for s in sentences if s], len(whole), len(some), output.complete)
+            )
+        return summaries
+
+
+def _sentences(pieces: str) -> List[str]:
+    """The subwords of each sentence; the boundary is a token of its own."""
+    sentences: List[List[str]] = [[]]
+    for piece in pieces.split():
+        if piece == BOUNDARY:
+            sentences.append([])
+        else:
+            sentences[-1].append(piece)
+    return [" ".join(sentence) for sentence in sentences]
