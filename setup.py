@@ -8,6 +8,12 @@ here = Path(__file__).resolve().parent
 version: dict = {}
 exec((here / "fairseq_plugins" / "version.py").read_text(encoding="utf-8"), version)
 
+# the exporter needs torch 2.8, which is for Python 3.9 and newer
+EXPORT = [
+    f'{package}; python_version >= "3.10"'
+    for package in ("onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5")
+]
+
 setup(
     name="fairseq-plugins",
     version=version["__version__"],
@@ -37,8 +43,13 @@ setup(
         "tensorboardX",
     ],
     extras_require={
+        "onnx": EXPORT,
         "plot": ["matplotlib"],
+        # all that an exported model needs: with pip's --no-deps for the package itself, torch and
+        # fairseq stay away
+        "serve": ["numpy", "onnxruntime>=1.20", "sacremoses", "sentencepiece", "subword-nmt"],
         "test": [
+            *EXPORT,
             "matplotlib",
             "mypy",
             "pytest",

@@ -1,0 +1,248 @@
+"""A trained model as a folder that translates without torch and fairseq (`serving`)."""
+
+import json
+import os
+import platform
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.dataclass.configs import GenerationConfig
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.processing import FILE as PREPARATION
+from fairseq_plugins.preparation.processing import Processing
+from fairseq_plugins.preparation.subwords import KINDS
+from fairseq_plugins.raw_text import _load, find_checkpoint
+from fairseq_plugins.serving import folder as served
+from fairseq_plugins.serving.search import Options, Source, search
+from fairseq_plugins.version import __version__
+
+SENTENCES = 20  # whose hypotheses are compared with torch's
+LONGEST = 60  # tokens of those hypotheses at most
+TIE = 1e-5  # scores so close are equal: either hypothesis may come first
+EXACT = 1e-4  # by how much scores in float32 may differ
+
+
+class Agreement(NamedTuple):
+    """How an export's hypotheses compare with torch's."""
+
+    sentences: int
+    equal: int
+    largest_difference: float  # of the best scores
+
+
+def export(
+    run: Path,
+    out: Path,
+    data: Optional[Path] = None,
+    int8: bool = False,
+    licence: str = "not stated",
+) -> Agreement:
+    """Write `out`: graphs, dictionaries, the subword model and `config.json`.
+
+    Args:
+        run: a checkpoint, or the --save-dir of a training.
+        out: a folder that does not exist yet.
+        data: the prepared folder; None for the one the model was trained on.
+        int8: 8-bit matrix products and files of about a quarter of the size.
+        licence: of the model, for `config.json`.
+
+    Returns:
+        The comparison with torch; with `int8` that of the 8-bit graphs.
+
+    Raises:
+        ConfigurationError: what cannot be exported, files that are missing, or, in float32, other
+            hypotheses than torch's.
+    """
+    out = Path(out)
+    _must_be_new(out)
+    checkpoint = find_checkpoint(run)
+    folder, models, _, task = _load([str(checkpoint)], data)
+    model = models[0].eval()
+    part = out.with_name(out.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        write_graphs(model, task, part)
+        _copy_text_processing(folder, task, part)
+        write_config(model, task, part, describe(checkpoint, int8), licence)
+        sources = some_sources(task)
+        agreement = compare(served.Export(part), model, task, sources)
+        if agreement.equal < agreement.sentences or agreement.largest_difference > EXACT:
+            raise ConfigurationError(
+                f"the exported model disagrees with torch: {agreement.equal} of "
+                f"{agreement.sentences} hypotheses are equal, scores differ by up to "
+                f"{agreement.largest_difference:.1e}; please report this with the options of the "
+                "model and the versions of torch and onnxruntime"
+            )
+        if int8:
+            quantize_graphs(part)
+            write_config(model, task, part, describe(checkpoint, int8), licence)
+            agreement = compare(served.Export(part), model, task, sources)
+        os.replace(part, out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return agreement
+
+
+def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool) -> None:
+    """Write a CTranslate2 model of an ordinary Transformer; arguments are those of `export`."""
+    from .ctranslate2 import write_ctranslate2
+
+    _must_be_new(out)
+    _, models, _, task = _load([str(find_checkpoint(run))], data)
+    write_ctranslate2(models[0].eval(), task, out, int8)
+
+
+def _must_be_new(out: Path) -> None:
+    if out.exists():
+        raise ConfigurationError(f"--out {out} is there already: name a new folder")
+
+
+def write_graphs(model: Any, task: Any, out: Path) -> None:
+    """The encoder and the step of the decoder, in float32.
+
+    Raises:
+        ConfigurationError: a package is missing, or the model has parts without a graph.
+    """
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ConfigurationError(
+            f"export needs {error.name}: pip install 'fairseq-plugins[onnx]'"
+        ) from None
+    from . import decoder, encoder
+
+    activation = decoder.activation_name(model)
+    decoder.check(model.decoder, activation)
+    _, max_output = limits(model, task)
+    onnx.save(encoder.build(model), out / served.ENCODER)
+    onnx.save(decoder.build(model.decoder, activation, max_output + 1), out / served.DECODER)
+
+
+def quantize_graphs(folder: Path) -> None:
+    """Replace the graphs of a folder by 8-bit ones."""
+    import onnx
+
+    from .quantization import quantize
+
+    for name in (served.ENCODER, served.DECODER):
+        with tempfile.TemporaryDirectory() as scratch:
+            onnx.save(quantize(onnx.load(folder / name), Path(scratch)), folder / name)
+
+
+def limits(model: Any, task: Any) -> Tuple[int, int]:
+    """Tokens of a source and of a hypothesis at most, the end symbol aside."""
+    longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
+    return int(longest[0]) - 1, int(longest[1]) - 1
+
+
+def describe(checkpoint: Path, int8: bool) -> Dict[str, Any]:
+    """How an export was made."""
+    import onnx
+    import onnxruntime
+
+    return {
+        "checkpoint": checkpoint.name,
+        "checkpoint_sha256": served.digest(checkpoint),
+        "int8": int8,
+        "fairseq_plugins": __version__,
+        "torch": torch.__version__,
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence: str) -> None:
+    """`config.json`, with the digests of all other files."""
+    from .decoder import grouping
+    from .encoder import length_multiple
+
+    max_source, max_output = limits(model, task)
+    config = {
+        "format": served.FORMAT,
+        "licence": licence,
+        "source_lang": task.cfg.source_lang,
+        "target_lang": task.cfg.target_lang,
+        "max_source": max_source,
+        "max_output": max_output,
+        "length_multiple": length_multiple(model),
+        "most_candidates": grouping(len(task.target_dictionary))[1],
+        "made": made,
+        "files": {
+            path.name: served.digest(path)
+            for path in sorted(out.iterdir())
+            if path.name != served.CONFIG
+        },
+    }
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    (out / served.CONFIG).write_text(text, encoding="utf-8")
+
+
+def _copy_text_processing(folder: Path, task: Any, out: Path) -> None:
+    """What raw text needs: settings, subword model and dictionaries of the prepared folder."""
+    settings = Processing.load(folder)
+    for name in (PREPARATION, KINDS[settings.subword].file_name):
+        try:
+            shutil.copyfile(folder / name, out / name)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{folder / name} cannot be read ({error.strerror}): copy it from the folder that "
+                "was prepared"
+            ) from None
+    write_dictionaries(task, out)
+
+
+def write_dictionaries(task: Any, out: Path) -> None:
+    task.source_dictionary.save(str(out / f"dict.{task.cfg.source_lang}.txt"))
+    task.target_dictionary.save(str(out / f"dict.{task.cfg.target_lang}.txt"))
+
+
+def some_sources(task: Any, count: int = SENTENCES) -> List[List[int]]:
+    """Sentences of the prepared folder, or random ones where it holds none."""
+    for split in ("valid", "test", "train"):
+        try:
+            task.load_dataset(split)
+        except FileNotFoundError:
+            continue
+        dataset = task.dataset(split).src
+        step = max(1, len(dataset) // count)
+        found = [dataset[index].tolist() for index in range(0, len(dataset), step)[:count]]
+        return [tokens for tokens in found if len(tokens) <= task.max_positions()[0]]
+    dictionary, draw = task.source_dictionary, random.Random(1)
+    return [
+        [draw.randrange(dictionary.nspecial, len(dictionary)) for _ in range(length)]
+        + [dictionary.eos()]
+        for length in range(1, count + 1)
+    ]
+
+
+def compare(exported: served.Export, model: Any, task: Any, sources: List[List[int]]) -> Agreement:
+    """Search for `sources` with both, in one batch here, one by one with torch."""
+    longest = min(LONGEST, exported.max_output)
+    options = Options(beam=5, min_len=1)
+    batch = [Source(tokens, longest) for tokens in sources]
+    ours = [hypotheses[0] for hypotheses in search(exported, batch, options)]
+    cfg = GenerationConfig(beam=5, max_len_a=0, max_len_b=longest)
+    generator = task.build_generator([model], cfg)
+    equal, differences = 0, [0.0]
+    for tokens, hypothesis in zip(sources, ours):
+        net_input = {
+            "src_tokens": torch.tensor([tokens]),
+            "src_lengths": torch.tensor([len(tokens)]),
+        }
+        with torch.no_grad():
+            best = generator.generate([model], {"net_input": net_input})[0][0]
+        difference = abs(float(best["score"]) - hypothesis.score)
+        equal += best["tokens"].tolist() == hypothesis.tokens or difference <= TIE
+        differences.append(difference)
+    return Agreement(len(sources), equal, float(np.max(differences)))

@@ -1,0 +1,111 @@
+"""An ordinary Transformer as a CTranslate2 model, by CTranslate2's own converter."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.feed_forward import StandardFeedForward
+from fairseq_plugins.modules.token_mixers import SoftmaxAttention
+
+
+def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
+    """Write a folder that `ctranslate2.Translator` reads. Encoder and decoder may differ in depth.
+
+    The converter's `_load` reads a checkpoint in a way that today's torch refuses, so its parts are
+    called on the loaded model.
+
+    Args:
+        model: this package's or fairseq's, in evaluation.
+        task: gives the dictionaries.
+        out: the folder, which must not exist.
+        int8: 8-bit matrices.
+
+    Raises:
+        ConfigurationError: CTranslate2 is missing, or does not know a part of the model.
+    """
+    try:
+        from ctranslate2.converters import fairseq as converter
+        from ctranslate2.converters.converter import Converter
+    except ImportError:
+        raise ConfigurationError("--format ctranslate2 needs ctranslate2: pip install it") from None
+    encoder, decoder, cfg = model.encoder, model.decoder, model.cfg
+    layers = [_fairseq_layer(layer) for layer in encoder.layers]
+    if decoder.adaptive_softmax is not None or any(
+        hasattr(layer, "ffn") for layer in decoder.layers
+    ):
+        raise _unknown("its decoder")
+    heads = {attention.num_heads for layer in layers for attention in [layer.self_attn]}
+    heads |= {layer.self_attn.num_heads for layer in decoder.layers}
+    if len(heads) > 1:
+        raise _unknown("encoder and decoder with different numbers of heads")
+    activation = str(getattr(cfg, "activation_fn", "relu"))
+    if activation not in converter._SUPPORTED_ACTIVATIONS:
+        raise _unknown(f"--activation-fn {activation}")
+    if encoder.embed_positions is None or decoder.embed_positions is None:
+        raise _unknown("--no-token-positional-embeddings")
+    if layers[0].normalize_before != decoder.layers[0].normalize_before:
+        raise _unknown("LayerNorms before the layers on one side only")
+    spec = converter.transformer_spec.TransformerSpec.from_config(
+        (len(layers), len(decoder.layers)),
+        heads.pop(),
+        pre_norm=layers[0].normalize_before,
+        activation=converter._SUPPORTED_ACTIVATIONS[activation],
+        layernorm_embedding=encoder.layernorm_embedding is not None,
+    )
+
+    class Loaded(Converter):
+        def _load(self) -> Any:
+            return spec
+
+    with torch.no_grad():
+        view = SimpleNamespace(
+            layers=layers,
+            **{
+                name: getattr(encoder, name)
+                for name in (
+                    "layer_norm",
+                    "layernorm_embedding",
+                    "embed_positions",
+                    "embed_tokens",
+                    "embed_scale",
+                )
+            },
+        )
+        for parameter in model.parameters():
+            parameter.requires_grad_(False)
+        converter.set_transformer_encoder(spec.encoder, view)
+        converter.set_transformer_decoder(spec.decoder, decoder)
+    spec.register_source_vocabulary(converter._get_vocab(task.source_dictionary))
+    spec.register_target_vocabulary(converter._get_vocab(task.target_dictionary))
+    spec.config.decoder_start_token = spec.config.eos_token
+    spec.config.add_source_eos = True
+    Loaded().convert(str(out), quantization="int8" if int8 else None)
+
+
+def _fairseq_layer(layer: Any) -> Any:
+    """An encoder layer with fairseq's names."""
+    if hasattr(layer, "self_attn"):
+        return layer
+    if (
+        layer.starts_block
+        or not isinstance(layer.mixer, SoftmaxAttention)
+        or not isinstance(layer.ffn, StandardFeedForward)
+    ):
+        raise _unknown("compression, Fastformer or MSCFFN")
+    return SimpleNamespace(
+        self_attn=layer.mixer.attention,
+        self_attn_layer_norm=layer.self_attn_layer_norm,
+        final_layer_norm=layer.final_layer_norm,
+        fc1=layer.ffn.fc1,
+        fc2=layer.ffn.fc2,
+        normalize_before=layer.normalize_before,
+    )
+
+
+def _unknown(what: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"--format ctranslate2: CTranslate2 does not know {what}; --format onnx does"
+    )

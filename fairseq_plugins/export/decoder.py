@@ -1,0 +1,328 @@
+"""The decoder's step and the search's choice of the best continuations as one ONNX graph.
+
+The graph is written operator by operator, not traced: onnxruntime has operators for attention over
+a cache that torch does not know, and a traced graph computes the sizes of its reshapes at every
+step.
+"""
+
+import math
+from functools import partial
+from typing import Any, Callable, List, Tuple
+
+import numpy as np
+import onnx
+import torch
+from onnx import helper
+from torch import nn
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.generation.decoding import can_decode_in_beams
+from fairseq_plugins.modules.feed_forward import MSCFFN
+
+from .graph import MICROSOFT, TYPES, Graph
+
+ACTIVATIONS = {
+    "relu": ("Relu", {}),
+    "gelu": ("Gelu", {}),
+    "gelu_accurate": ("Gelu", {"approximate": "tanh"}),
+    "gelu_fast": ("Gelu", {"approximate": "tanh"}),
+    "tanh": ("Tanh", {}),
+    "linear": ("Identity", {}),
+}
+GROUP = 64  # tokens at most whose best one is looked up first
+FILLER = -math.inf  # logit of tokens that only fill up the last group
+
+
+def activation_name(model: Any) -> str:
+    """`--activation-fn` of a loaded model."""
+    cfg = getattr(model, "cfg", None) or getattr(model, "args", None)
+    return str(getattr(cfg, "activation_fn", "relu"))
+
+
+def check(decoder: Any, activation: str) -> None:
+    """Raise ConfigurationError for a decoder that the graph cannot express."""
+    networks = [type(_network(layer)).__name__ for layer in decoder.layers if hasattr(layer, "ffn")]
+    other = [name for name in networks if name not in ("MSCFFN", "StandardFeedForward")]
+    if not can_decode_in_beams(decoder):
+        reason = "its decoder has extensions of fairseq's Transformer that the graph does not know"
+    elif decoder.adaptive_softmax is not None:
+        reason = "it has --adaptive-softmax-cutoff"
+    elif activation not in ACTIVATIONS:
+        reason = f"--activation-fn {activation}: use one of {', '.join(ACTIVATIONS)}"
+    elif other:
+        reason = f"the graph does not know its decoder's feed-forward network, {other[0]}"
+    else:
+        return
+    raise ConfigurationError("the model cannot be exported: " + reason)
+
+
+def _network(layer: Any) -> Any:
+    """The feed-forward network of a layer, or fairseq's layer with the same parts."""
+    return getattr(layer, "ffn", layer)
+
+
+def build(decoder: Any, activation: str, max_positions: int) -> onnx.ModelProto:
+    """The graph of one step for B sentences of n hypotheses, R = B n; `serving.search` runs it.
+
+    Caches have a row for each hypothesis and are never reordered: `ancestors` says in which row
+    each place of a hypothesis's past was written. A step writes its keys and values into the
+    caches it is given, which are inputs and outputs in the same memory.
+
+    The k best of n V continuations lie in the k groups of tokens with the best members, so only
+    those are sorted (see `generation.beam_search`).
+
+    Inputs:
+        tokens: B x n, the last token of each hypothesis.
+        shape: (B, n, -1).
+        step: 1, how many tokens the hypotheses had before it.
+        width: 1, n.
+        totals: B x n, the hypotheses' scores.
+        ancestors: B x n x capacity, numbers from 0 to n - 1.
+        real: B x S, 1 at real source tokens, else 0.
+        forced: B x n x 1, tokens whose log-probabilities are wanted.
+        count: 1, k.
+        sampling: whether `log_probs` is wanted.
+        source_keys_i, source_values_i: of layer i, B x h x S x s.
+        keys_i, values_i: R x h x capacity x s.
+
+    Outputs:
+        best_totals, best_tokens, parents: B x k, the best first.
+        forced_scores: B x n x 1.
+        log_probs: B x n x V', or empty; V' is V filled up to whole groups.
+        new_keys_i, new_values_i.
+    """
+    graph = Graph()
+    graph.input("tokens", "int64", ["B", "n"])
+    graph.input("shape", "int64", [3])
+    graph.input("step", "int32", [1])
+    graph.input("width", "int32", [1])
+    graph.input("totals", "float", ["B", "n"])
+    graph.input("ancestors", "int32", ["B", "n", "capacity"])
+    graph.input("real", "int32", ["B", "S"])
+    x = _embed(graph, decoder, max_positions)
+    for index, layer in enumerate(decoder.layers):
+        x = _layer(graph, layer, index, x, activation)
+    if decoder.layer_norm is not None:
+        x = graph.layer_norm(x, "layer_norm", decoder.layer_norm)
+    if decoder.project_out_dim is not None:
+        x = graph.linear(x, "project_out_dim", decoder.project_out_dim.weight)
+    _search(graph, decoder.output_projection, x)
+    return graph.model()
+
+
+def grouping(vocabulary: int) -> Tuple[int, int]:
+    """Size and number of the groups of tokens whose best one is looked up first."""
+    group = max(1, min(GROUP, vocabulary // GROUP))
+    return group, math.ceil(vocabulary / group)
+
+
+def source_projection(decoder: Any) -> nn.Linear:
+    """Keys and values of the source for all layers in one product, d to 2 L d."""
+    attentions = [layer.encoder_attn for layer in decoder.layers]
+    return stacked([p for a in attentions for p in (a.k_proj, a.v_proj)])
+
+
+def stacked(projections: List[Any]) -> nn.Linear:
+    """Several linear maps of one input as one."""
+    weight = torch.cat([projection.weight.detach() for projection in projections])
+    biases = [
+        projection.weight.new_zeros(projection.weight.size(0))
+        if projection.bias is None
+        else projection.bias.detach()
+        for projection in projections
+    ]
+    whole = nn.Linear(weight.size(1), weight.size(0))
+    whole.weight.data, whole.bias.data = weight.float(), torch.cat(biases).float()
+    return whole
+
+
+def _embed(graph: Graph, decoder: Any, max_positions: int) -> str:
+    """Tokens to B x n x d."""
+    table = decoder.embed_tokens.weight.detach() * decoder.embed_scale
+    x = graph.node("Gather", graph.weight("embed_tokens", table), "tokens")
+    if decoder.embed_positions is not None:
+        places = _positions(graph, decoder.embed_positions, max_positions)
+        x = graph.node("Add", x, graph.node("Gather", places, "step"))
+    if decoder.layernorm_embedding is not None:
+        x = graph.layer_norm(x, "layernorm_embedding", decoder.layernorm_embedding)
+    return x
+
+
+def _positions(graph: Graph, module: Any, count: int) -> str:
+    """Embeddings of positions, count x d.
+
+    Sinusoids are written as operators on constants, which onnxruntime computes when it loads the
+    graph: the table would be a good part of an 8-bit file.
+    """
+    first = (module.padding_idx or 0) + 1
+    if isinstance(module, nn.Embedding):
+        return graph.weight("embed_positions", module.weight[first : first + count])
+    half = module.embedding_dim // 2
+    rates = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
+    bounds = [
+        graph.weight("position_" + name, np.array(value, np.float32))
+        for name, value in (("start", first), ("end", first + count), ("step", 1))
+    ]
+    places = graph.reshape(graph.node("Range", *bounds), -1, 1)
+    angles = graph.node("Mul", places, graph.weight("rates", rates.unsqueeze(0)))
+    parts = [graph.node("Sin", angles), graph.node("Cos", angles)]
+    if module.embedding_dim % 2:
+        parts.append(graph.node("Mul", places, graph.weight("zero", np.zeros((1, 1), np.float32))))
+    return graph.node("Concat", *parts, axis=1)
+
+
+def _layer(graph: Graph, layer: Any, index: int, x: str, activation: str) -> str:
+    """fairseq's decoder layer on B x n x d."""
+    name = f"layers.{index}"
+
+    def residual(x: str, norm: str, compute: Callable[[str], str]) -> str:
+        module, norm = getattr(layer, norm), f"{name}.{norm}"
+        if layer.normalize_before:
+            return graph.node("Add", x, compute(graph.layer_norm(x, norm, module)))
+        return graph.layer_norm(graph.node("Add", x, compute(x)), norm, module)
+
+    for norm, compute in (
+        ("self_attn_layer_norm", _read_target),
+        ("encoder_attn_layer_norm", _read_source),
+        ("final_layer_norm", partial(_feed_forward, activation=activation)),
+    ):
+        x = residual(x, norm, partial(compute, graph, layer, index))
+    return x
+
+
+def _read_target(graph: Graph, layer: Any, index: int, x: str) -> str:
+    attention, name = layer.self_attn, f"layers.{index}.self_attn"
+    heads = attention.num_heads
+    merged = stacked([attention.q_proj, attention.k_proj, attention.v_proj])
+    x = graph.linear(x, name + ".qkv", merged.weight, merged.bias)
+    query, key, value = graph.split(graph.reshape(x, -1, 1, 3 * attention.embed_dim), 3, axis=-1)
+    cache = ["R", heads, "capacity", attention.head_dim]
+    kinds = [f"{kind}_{index}" for kind in ("keys", "values")]
+    inputs = [query, key, value, "", ""]
+    inputs += [graph.input(kind, "float", cache) for kind in kinds]
+    inputs += ["step", "width", "ancestors"]
+    outputs = [name] + [graph.output("new_" + kind, "float", cache) for kind in kinds]
+    graph.nodes.append(
+        helper.make_node(
+            "DecoderMaskedMultiHeadAttention",
+            inputs,
+            outputs,
+            name,
+            domain=MICROSOFT,
+            num_heads=heads,
+            past_present_share_buffer=1,
+        )
+    )
+    out = attention.out_proj
+    return graph.linear(graph.node("Reshape", name, "shape"), name + ".out", out.weight, out.bias)
+
+
+def _read_source(graph: Graph, layer: Any, index: int, x: str) -> str:
+    attention, name = layer.encoder_attn, f"layers.{index}.encoder_attn"
+    heads, query, out = attention.num_heads, attention.q_proj, attention.out_proj
+    x = graph.linear(x, name + ".q", query.weight, query.bias)
+    memory = [
+        graph.input(f"source_{kind}_{index}", "float", ["B", heads, "S", attention.head_dim])
+        for kind in ("keys", "values")
+    ]
+    x = graph.node("MultiHeadAttention", x, *memory, "", "real", domain=MICROSOFT, num_heads=heads)
+    return graph.linear(x, name + ".out", out.weight, out.bias)
+
+
+def _feed_forward(graph: Graph, layer: Any, index: int, x: str, activation: str) -> str:
+    ffn, name = _network(layer), f"layers.{index}"
+    if isinstance(ffn, MSCFFN):
+        return _mscffn(graph, ffn, name + ".ffn", x)
+    x = graph.linear(x, name + ".fc1", ffn.fc1.weight, ffn.fc1.bias)
+    operator, attributes = ACTIVATIONS[activation]
+    x = graph.node(operator, x, **attributes)
+    return graph.linear(x, name + ".fc2", ffn.fc2.weight, ffn.fc2.bias)
+
+
+def _mscffn(graph: Graph, ffn: MSCFFN, name: str, x: str) -> str:
+    """Equations 6 to 10 of `MSCFFN`, with the gates' subspaces before the others."""
+    n, size = ffn.subspaces, ffn.embed_dim // ffn.subspaces
+    order = [*range(0, n, 2), *range(1, n, 2)]
+    weight = ffn.in_proj.weight.view(n, size, -1)[order].flatten(0, 1)
+    bias = ffn.in_proj.bias.view(n, size)[order].flatten()
+    x = graph.linear(x, name + ".in", weight, bias)
+    x = graph.node("Transpose", graph.reshape(x, -1, n, size), perm=[1, 0, 2])
+
+    def product(x: str, part: str, weight: torch.Tensor, bias: torch.Tensor) -> str:
+        x = graph.node("MatMul", x, graph.weight(f"{name}.{part}.weight", weight))
+        return graph.node("Add", x, graph.weight(f"{name}.{part}.bias", bias))
+
+    x = product(x, "expand", ffn.expand_weight[order], ffn.expand_bias[order])
+    gate, value = graph.split(x, 2, axis=0)
+    x = graph.node("Mul", graph.node("Relu", gate), value)
+    x = product(x, "contract", ffn.contract_weight, ffn.contract_bias)
+    x = graph.node("Reshape", graph.node("Transpose", x, perm=[1, 0, 2]), "shape")
+    return graph.linear(x, name + ".out", ffn.out_proj.weight, ffn.out_proj.bias)
+
+
+def _search(graph: Graph, projection: Any, x: str) -> None:
+    """From features, B x n x d, to the best continuations."""
+    vocabulary = projection.weight.size(0)
+    group, groups = grouping(vocabulary)
+    filler = groups * group - vocabulary
+    weight = nn.functional.pad(projection.weight.detach(), (0, 0, 0, filler))
+    bias = projection.bias
+    bias = weight.new_zeros(vocabulary) if bias is None else bias.detach()
+    bias = nn.functional.pad(bias, (0, filler), value=FILLER)
+    logits = graph.linear(x, "output_projection", weight, bias)
+    log_probs = graph.node("LogSoftmax", logits, axis=-1)
+
+    graph.input("forced", "int64", ["B", "n", 1])
+    graph.node("GatherElements", log_probs, "forced", axis=2, name="forced_scores")
+    graph.output("forced_scores", "float", ["B", "n", 1])
+    _give_out(graph, log_probs)
+
+    count = graph.input("count", "int64", [1])
+
+    def best(x: str) -> List[str]:
+        names = [f"TopK_{len(graph.nodes)}_{i}" for i in range(2)]
+        graph.nodes.append(helper.make_node("TopK", [x, count], names, names[0], axis=-1))
+        return names
+
+    last = graph.numbers(-1)
+    grouped = graph.reshape(log_probs, 0, 0, groups, group)
+    heads = graph.node("ReduceMax", grouped, last, keepdims=0)  # B x n x groups
+    heads = graph.node("Add", heads, graph.node("Unsqueeze", "totals", last))
+    chosen = best(graph.reshape(heads, 0, -1))[1]  # B x k, of n groups
+    members = graph.reshape(log_probs, 0, -1, group)
+    members = graph.node(
+        "GatherND", members, graph.node("Unsqueeze", chosen, last), batch_dims=1
+    )  # B x k x group
+    number = graph.numbers(groups)
+    parents = graph.node("Div", chosen, number)
+    past = graph.node("GatherElements", "totals", parents, axis=1)
+    members = graph.node("Add", members, graph.node("Unsqueeze", past, last))
+    totals, places = best(graph.reshape(members, 0, -1))
+    which = graph.node("Div", places, graph.numbers(group))
+    chosen = graph.node("GatherElements", chosen, which, axis=1)
+    start = graph.node("Mul", graph.node("Mod", chosen, number), graph.numbers(group))
+    graph.node("Add", start, graph.node("Mod", places, graph.numbers(group)), name="best_tokens")
+    graph.node("Div", chosen, number, name="parents")
+    graph.node("Identity", totals, name="best_totals")
+    graph.output("best_totals", "float", ["B", "k"])
+    graph.output("best_tokens", "int64", ["B", "k"])
+    graph.output("parents", "int64", ["B", "k"])
+
+
+def _give_out(graph: Graph, log_probs: str) -> None:
+    """All log-probabilities as an output where they are asked for: else their copy would cost."""
+
+    def branch(name: str, operator: str, *inputs: str, **attributes: Any) -> onnx.GraphProto:
+        node = helper.make_node(operator, inputs, [name], name, **attributes)
+        value = helper.make_tensor_value_info(name, TYPES["float"], ["b", "n", "v"])
+        return helper.make_graph([node], name, [], [value])
+
+    empty = helper.make_tensor("empty", TYPES["float"], [0, 0, 0], [])
+    graph.node(
+        "If",
+        graph.input("sampling", "bool", []),
+        then_branch=branch("given_out", "Identity", log_probs),
+        else_branch=branch("kept", "Constant", value=empty),
+        name="log_probs",
+    )
+    graph.output("log_probs", "float", ["B", "n", "V"])

@@ -1,0 +1,218 @@
+"""An encoder, and the products that every decoder layer makes of its output, as one ONNX graph."""
+
+import copy
+import logging
+import math
+import warnings
+from typing import Any, List, Optional
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.compression import pool_padding_mask, upsample
+from fairseq_plugins.modules.feed_forward import MSCFFN
+from fairseq_plugins.modules.token_mixers import Fastformer, SoftmaxAttention
+
+from .decoder import source_projection, stacked
+from .graph import OPSET
+
+
+def build(model: Any) -> onnx.ModelProto:
+    """Trace the encoder with torch's exporter.
+
+    Inputs: tokens, B x S, padded on the right to a multiple of `length_multiple`.
+    Outputs: source_keys_i and source_values_i of decoder layer i, B x h x S x s.
+
+    Raises:
+        ConfigurationError: this torch cannot export it.
+    """
+    if not hasattr(torch.onnx, "ops"):
+        raise ConfigurationError(
+            f"export needs torch 2.8 or newer, and this is {torch.__version__}"
+        )
+    encoder = _Encoder(model).eval()
+    multiple = length_multiple(model)
+    tokens = torch.full((2, 4 * multiple), model.encoder.padding_idx + 1)
+    length = multiple * torch.export.Dim("length", min=1) if multiple > 1 else torch.export.Dim("S")
+    names = [
+        f"source_{kind}_{index}"
+        for index in range(len(model.decoder.layers))
+        for kind in ("keys", "values")
+    ]
+    with warnings.catch_warnings(), torch.no_grad(), _quiet():
+        warnings.simplefilter("ignore")
+        program: Any = torch.onnx.export(
+            encoder,
+            (tokens,),
+            dynamo=True,
+            input_names=["tokens"],
+            output_names=names,
+            dynamic_shapes=({0: torch.export.Dim("B"), 1: length},),
+            opset_version=OPSET,
+            verbose=False,
+            optimize=True,
+        )
+    return program.model_proto
+
+
+def length_multiple(model: Any) -> int:
+    """What the length of a source, padding included, must be a multiple of."""
+    return int(getattr(model.encoder, "upsample_time", 1))
+
+
+class _quiet:
+    """Keeps the exporter's progress off the terminal."""
+
+    def __enter__(self) -> None:
+        self.level = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+
+    def __exit__(self, *error: Any) -> None:
+        logging.disable(self.level)
+
+
+class _Encoder(nn.Module):
+    """What `Encoder` computes in evaluation of right-padded sources, as B x S x d throughout."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        encoder, decoder = copy.deepcopy(model.encoder).float(), model.decoder
+        for module in encoder.modules():  # of several forms, the one that tracers can follow
+            if isinstance(module, Fastformer):
+                module.reassociate = False
+            elif isinstance(module, MSCFFN):
+                module.chunked = False
+        self.encoder = encoder
+        self.layers = nn.ModuleList(_Layer(layer) for layer in encoder.layers)
+        self.first_position = (getattr(encoder.embed_positions, "padding_idx", None) or 0) + 1
+        self.time_window = getattr(encoder, "time_window", 1)
+        self.windows = (
+            getattr(encoder, "upsample_time", 1),
+            getattr(encoder, "upsample_features", 1),
+        )
+        self.to_decoder = source_projection(decoder)
+        self.heads = [layer.encoder_attn.num_heads for layer in decoder.layers]
+
+    def forward(self, tokens: Tensor) -> List[Tensor]:
+        encoder = self.encoder
+        padding = tokens.eq(encoder.padding_idx)
+        x = encoder.embed_scale * encoder.embed_tokens(tokens)
+        if encoder.embed_positions is not None:
+            x = x + self._positions(tokens.size(1))
+        if encoder.layernorm_embedding is not None:
+            x = encoder.layernorm_embedding(x)
+        x = x.masked_fill(padding.unsqueeze(-1), 0.0)
+        first_block: Optional[Tensor] = None
+        for layer in self.layers:
+            if layer.starts_block:
+                first_block = x if first_block is None else first_block
+                pooled = pool_padding_mask(padding, self.time_window)
+                x = layer(x, padding, pooled)
+                padding = pooled
+            else:
+                x = layer(x, padding, padding)
+        if first_block is not None:
+            x = x.transpose(0, 1)
+            x = upsample(x, *self.windows, first_block.size(1)).transpose(0, 1)
+            x = first_block + x
+        if encoder.layer_norm is not None:
+            x = encoder.layer_norm(x)
+        parts = self.to_decoder(x).chunk(2 * len(self.heads), dim=-1)
+        return [
+            part.unflatten(-1, (heads, -1)).transpose(1, 2)
+            for part, heads in zip(parts, [h for h in self.heads for _ in range(2)])
+        ]
+
+    def _positions(self, length: int) -> Tensor:
+        """length x d; those of padding are of no matter."""
+        positions = self.encoder.embed_positions
+        if isinstance(positions, nn.Embedding):
+            return positions.weight[self.first_position : self.first_position + length]
+        size = positions.embedding_dim
+        half = size // 2
+        rates = torch.exp(torch.arange(half) * -(math.log(10000) / (half - 1)))
+        angles = (torch.arange(length) + self.first_position).float().unsqueeze(1) * rates
+        table = torch.cat([angles.sin(), angles.cos()], dim=1)
+        return nn.functional.pad(table, (0, size % 2))
+
+
+class _Layer(nn.Module):
+    """An encoder layer, this package's or fairseq's, on B x T x d."""
+
+    def __init__(self, layer: Any):
+        super().__init__()
+        self.layer = layer
+        self.starts_block = bool(getattr(layer, "starts_block", False))
+        mixer = getattr(layer, "mixer", None)
+        attention = getattr(layer, "self_attn", getattr(mixer, "attention", None))
+        self.mixer: Any = mixer
+        if mixer is None or isinstance(mixer, SoftmaxAttention):
+            self.mixer = _Attention(attention, merged=not self.starts_block)
+
+    def forward(self, x: Tensor, padding: Tensor, pooled_padding: Tensor) -> Tensor:
+        layer = self.layer
+        memory = layer.self_attn_layer_norm(x) if layer.normalize_before else x
+        residual, query = x, memory
+        if self.starts_block:
+            residual = self._pool(x, padding)
+            query = self._pool(memory, padding) if layer.normalize_before else residual
+        x = residual + self._mix(query, memory, pooled_padding, padding)
+        if not layer.normalize_before:
+            x = layer.self_attn_layer_norm(x)
+        residual = x
+        if layer.normalize_before:
+            x = layer.final_layer_norm(x)
+        x = residual + self._feed_forward(x)
+        return x if layer.normalize_before else layer.final_layer_norm(x)
+
+    def _pool(self, x: Tensor, padding: Tensor) -> Tensor:
+        pooled = self.layer.time_pooling(x.transpose(0, 1), padding).transpose(0, 1)
+        return self.layer.feature_pooling(pooled)
+
+    def _mix(self, x: Tensor, memory: Tensor, padding: Tensor, memory_padding: Tensor) -> Tensor:
+        if isinstance(self.mixer, _Attention):
+            return self.mixer(x, memory, memory_padding)
+        x_first = x.transpose(0, 1)
+        memory = x_first if memory is x else memory.transpose(0, 1)
+        return self.mixer(x_first, memory, padding, memory_padding).transpose(0, 1)
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        layer = self.layer
+        if hasattr(layer, "ffn"):
+            return layer.ffn(x)
+        return layer.fc2(layer.activation_fn(layer.fc1(x)))
+
+
+class _Attention(nn.Module):
+    """onnxruntime's operator with the weights of fairseq's attention.
+
+    Args:
+        attention: a MultiheadAttention.
+        merged: queries are of the memory itself.
+    """
+
+    def __init__(self, attention: Any, merged: bool):
+        super().__init__()
+        self.heads = attention.num_heads
+        self.query = None if merged else attention.q_proj
+        parts = [attention.q_proj] if merged else []
+        self.projection = stacked(parts + [attention.k_proj, attention.v_proj])
+        self.out = attention.out_proj
+
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
+        if self.query is None:
+            query, key, value = self.projection(x).chunk(3, dim=-1)
+        else:
+            query = self.query(x)
+            key, value = self.projection(memory).chunk(2, dim=-1)
+        read = torch.onnx.ops.symbolic(
+            "com.microsoft::MultiHeadAttention",
+            (query, key, value, None, (~padding).to(torch.int32)),
+            attrs={"num_heads": self.heads},
+            dtype=query.dtype,
+            shape=query.shape,
+            version=1,
+        )
+        return self.out(read)

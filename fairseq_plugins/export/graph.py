@@ -1,0 +1,91 @@
+"""Writes an ONNX graph node by node."""
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor, nn
+
+OPSET = 21
+IR_VERSION = 10
+MICROSOFT = "com.microsoft"  # onnxruntime's own operators
+TYPES = {
+    "bool": TensorProto.BOOL,
+    "float": TensorProto.FLOAT,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+}
+Shape = Sequence[Union[int, str]]
+Array = Union[Tensor, np.ndarray]
+
+
+class Graph:
+    """Nodes, weights, inputs and outputs of a graph under construction.
+
+    Values are named by strings; the methods return the names of what they add.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: List[onnx.NodeProto] = []
+        self.weights: Dict[str, np.ndarray] = {}
+        self.inputs: List[onnx.ValueInfoProto] = []
+        self.outputs: List[onnx.ValueInfoProto] = []
+
+    def input(self, name: str, kind: str, shape: Shape) -> str:
+        self.inputs.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
+        return name
+
+    def output(self, name: str, kind: str, shape: Shape) -> str:
+        """Declare the value of this name, which some node makes, an output."""
+        self.outputs.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
+        return name
+
+    def weight(self, name: str, value: Array) -> str:
+        array = value.detach().float().numpy() if isinstance(value, Tensor) else value
+        self.weights[name] = array.copy(order="C")
+        return name
+
+    def numbers(self, *values: int) -> str:
+        """A constant list of integers, such as a shape."""
+        return self.weight("_".join(map(str, ("numbers", *values))), np.array(values, np.int64))
+
+    def node(
+        self, operator: str, *inputs: str, domain: str = "", name: str = "", **attributes: Any
+    ) -> str:
+        """Add a node with one output, which may be given a name."""
+        name = name or f"{operator}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], name, None, domain))
+        self.nodes[-1].attribute.extend(_attributes(attributes))
+        return name
+
+    def split(self, x: str, parts: int, axis: int) -> Tuple[str, ...]:
+        names = tuple(f"Split_{len(self.nodes)}_{i}" for i in range(parts))
+        self.nodes.append(
+            helper.make_node("Split", [x], names, names[0], axis=axis, num_outputs=parts)
+        )
+        return names
+
+    def reshape(self, x: str, *shape: int) -> str:
+        """0 keeps a dimension, -1 takes what is left."""
+        return self.node("Reshape", x, self.numbers(*shape))
+
+    def linear(self, x: str, name: str, weight: Tensor, bias: Optional[Array] = None) -> str:
+        """``x W^T + b`` with torch's layout of W."""
+        x = self.node("MatMul", x, self.weight(name + ".weight", weight.t()), name=name)
+        return x if bias is None else self.node("Add", x, self.weight(name + ".bias", bias))
+
+    def layer_norm(self, x: str, name: str, norm: nn.LayerNorm) -> str:
+        weight = self.weight(name + ".weight", norm.weight)
+        bias = self.weight(name + ".bias", norm.bias)
+        return self.node("LayerNormalization", x, weight, bias, epsilon=norm.eps)
+
+    def model(self) -> onnx.ModelProto:
+        weights = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]
+        graph = helper.make_graph(self.nodes, "graph", self.inputs, self.outputs, weights)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def _attributes(values: Dict[str, Any]) -> List[onnx.AttributeProto]:
+    return [helper.make_attribute(name, value) for name, value in values.items()]

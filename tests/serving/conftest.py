@@ -1,0 +1,36 @@
+"""An exported model with random weights, and the torch model it is of."""
+
+import json
+
+import pytest
+
+from tests.export.conftest import build, export_tiny, parse, task  # noqa: F401
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory, export_tiny):  # noqa: F811
+    """The torch model and its `Export`."""
+    folder = tmp_path_factory.mktemp("served") / "export"
+    words = "--encoder-blocks 1,1 --time-window 2 --feature-window 2 --decoder-layers 2".split()
+    model, exported = export_tiny(folder, *words)
+    settings = {
+        "source_lang": exported.source_lang,
+        "target_lang": exported.target_lang,
+        "tokenizer": "none",
+        "lowercase": False,
+        "subword": "bpe",
+    }
+    (folder / "preparation.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
+    (folder / "bpe.codes").write_text("#version: 0.2\nq z\n", encoding="utf-8")
+    return model, exported
+
+
+@pytest.fixture
+def exported(pair):
+    return pair[1]
+
+
+@pytest.fixture
+def words(exported):
+    """Real words of the source's dictionary, which are pieces, too."""
+    return [word for word in exported.source.words[4:] if not word.startswith("madeup")]

@@ -1,0 +1,141 @@
+"""The search of `serving` finds what fairseq's finds, whatever the batch."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.serving.search import Options, Source, search
+
+LIMIT = 12
+
+
+@pytest.fixture
+def sources(exported):
+    draw = random.Random(5)
+    return [
+        [draw.randrange(4, len(exported.source.words)) for _ in range(length)] + [exported.eos]
+        for length in (3, 9, 1, 14, 6, 2)
+    ]
+
+
+def by_fairseq(pair, task, tokens, prefix=None, **options):
+    from fairseq.sequence_generator import SequenceGenerator
+
+    options = dict({"beam_size": 5, "max_len_b": LIMIT}, **options)
+    generator = SequenceGenerator([pair[0]], task.target_dictionary, **options)
+    sample = {
+        "net_input": {
+            "src_tokens": torch.tensor([tokens]),
+            "src_lengths": torch.tensor([len(tokens)]),
+        }
+    }
+    with torch.no_grad():
+        words = {} if prefix is None else {"prefix_tokens": torch.tensor([prefix])}
+        return generator.generate([pair[0]], sample, **words)[0]
+
+
+def assert_equal(found, expected):
+    assert [h.tokens for h in found] == [h["tokens"].tolist() for h in expected]
+    for ours, theirs in zip(found, expected):
+        assert ours.score == pytest.approx(float(theirs["score"]), abs=1e-4)
+        assert ours.token_scores == pytest.approx(theirs["positional_scores"].tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "ours, theirs",
+    [
+        ({}, {}),
+        ({"beam": 1}, {"beam_size": 1}),
+        ({"beam": 3, "lenpen": 0.3}, {"beam_size": 3, "len_penalty": 0.3}),
+        ({"lenpen": 2.0, "min_len": 6}, {"len_penalty": 2.0, "min_len": 6}),
+        ({"no_repeat_ngram": 2}, {"no_repeat_ngram_size": 2}),
+    ],
+)
+def test_all_hypotheses_equal_fairseq(pair, task, sources, ours, theirs):
+    options = Options(**dict({"nbest": ours.get("beam", 5)}, **ours))
+    found = search(pair[1], [Source(tokens, LIMIT) for tokens in sources], options)
+    for tokens, hypotheses in zip(sources, found):
+        assert_equal(hypotheses, by_fairseq(pair, task, tokens, **theirs))
+
+
+def test_prefixes_of_different_lengths(pair, task, sources):
+    prefixes = [[7, 9], [5], [], [11, 4, 8], [6], []]
+    wanted = [Source(tokens, LIMIT, prefix) for tokens, prefix in zip(sources, prefixes)]
+    found = search(pair[1], wanted, Options(nbest=5))
+    for tokens, prefix, hypotheses in zip(sources, prefixes, found):
+        assert_equal(hypotheses, by_fairseq(pair, task, tokens, prefix or None))
+
+
+def test_company_changes_nothing(exported, sources):
+    """Also where sentences have limits of their own, and finish and leave the batch."""
+    wanted = [Source(tokens, limit) for tokens, limit in zip(sources, (2, 40, 5, 60, 3, 50))]
+    together = search(exported, wanted, Options(nbest=5))
+    for source, hypotheses in zip(wanted, together):
+        (alone,) = search(exported, [source], Options(nbest=5))
+        assert [h.tokens for h in alone] == [h.tokens for h in hypotheses]
+        scores = [h.score for h in hypotheses]
+        assert [h.score for h in alone] == pytest.approx(scores, abs=1e-5)
+        assert max(len(h.tokens) for h in hypotheses) <= source.max_len + 1
+
+
+def test_caches_grow(pair, task, sources):
+    """Beyond the places that they have at first."""
+    found = search(pair[1], [Source(sources[0], 50)], Options(min_len=45, nbest=5))
+    assert_equal(found[0], by_fairseq(pair, task, sources[0], max_len_b=50, min_len=45))
+    assert len(found[0][0].tokens) > 45
+
+
+def test_sampling_repeats_with_a_seed_and_alone(exported, sources):
+    wanted = [Source(tokens, LIMIT, (), number) for number, tokens in enumerate(sources)]
+    options = Options(sampling=True, nbest=5, seed=3)
+    first = search(exported, wanted, options)
+    assert [[h.tokens for h in found] for found in search(exported, wanted, options)] == [
+        [h.tokens for h in found] for found in first
+    ]
+    (alone,) = search(exported, wanted[1:2], options)
+    assert [h.tokens for h in alone] == [h.tokens for h in first[1]]
+    other = search(exported, wanted, options._replace(seed=4))
+    assert [h.tokens for h in other[0]] != [h.tokens for h in first[0]]
+
+
+def test_sampling_draws_by_probability(pair, task, exported, sources):
+    """First tokens of many draws against torch's probabilities, and among the best alone."""
+    tokens = torch.tensor([sources[0]])
+    with torch.no_grad():
+        logits = pair[0](tokens, torch.tensor([tokens.size(1)]), torch.tensor([[2]]))[0][0, 0]
+    logits[exported.pad] = -np.inf
+    expected = (logits / 1.5).softmax(0).numpy()
+    options = Options(beam=20, nbest=20, sampling=True, temperature=1.5, min_len=0)
+    wanted = [Source(sources[0], 1, (), number) for number in range(60)]
+    drawn = [h.tokens[0] for found in search(exported, wanted, options) for h in found]
+    counts = np.bincount(drawn, minlength=len(expected)) / len(drawn)
+    assert len(drawn) == 1200
+    assert np.abs(counts - expected).max() < 5 * np.sqrt(0.25 / 1200)
+    best = set(np.argsort(-expected)[:3].tolist())
+    some = search(exported, wanted, options._replace(sampling_topk=3))
+    assert {h.tokens[0] for found in some for h in found} == best
+
+
+def test_threads_share_a_model(exported, sources):
+    wanted = [[Source(tokens, 30)] for tokens in sources] * 4
+    expected = [search(exported, batch, Options()) for batch in wanted]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda batch: search(exported, batch, Options()), wanted))
+    assert [f[0][0].tokens for f in found] == [e[0][0].tokens for e in expected]
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"beam": 0}, "--beam 0: at least 1"),
+        ({"beam": 2, "nbest": 3}, "--nbest 3 is above --beam 2"),
+        ({"temperature": 0.0}, "--temperature 0.0: above 0"),
+    ],
+)
+def test_options_that_cannot_work(options, told):
+    with pytest.raises(ConfigurationError, match=told):
+        Options(**options).check()

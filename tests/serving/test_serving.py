@@ -1,0 +1,112 @@
+"""Folders, good and bad, and what is imported to read them."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.serving import Summarizer, Translator
+from fairseq_plugins.serving.folder import Dictionary, Export
+
+WITHOUT_TORCH = """
+import sys
+sys.argv = ["-m"]  # as `python -m fairseq_plugins` has it
+from fairseq_plugins.serving import Summarizer, Translator
+print(Translator(sys.stdin.readline().strip()).translate(["a b", ""]))
+unwanted = {"torch", "fairseq", "onnx", "hydra"} & set(sys.modules)
+assert not unwanted, unwanted
+"""
+
+
+def test_translate_keeps_lines_and_needs_no_torch(exported):
+    translator = Translator(exported.folder)
+    lines = ["a b c", "", "d", "a b c"]
+    found = translator.translate(lines)
+    assert found[1] == "" and found[0] == found[3] and found[0]
+    assert [translator.translate([line])[0] for line in lines] == found
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH],
+        input=str(exported.folder),
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == f"{translator.translate(['a b', ''])}\n"
+
+
+def test_hypotheses_with_prefixes(exported):
+    translator = Translator(exported.folder, beam=4, nbest=3)
+    (found,) = translator.hypotheses(["a b"])
+    assert len(found) == 3
+    assert [scored.score for scored in found] == sorted((s.score for s in found), reverse=True)
+
+
+def test_summaries_keep_their_lengths(exported):
+    summarizer = Summarizer(exported.folder, min_length=4, max_length=6)
+    summaries = summarizer.summarize(["a b c d e", "", "f"])
+    assert summaries[1].summary == [] and summaries[0].pieces == summaries[0].read > 0
+    outputs = summarizer.generate([["a"], ["b", "c"]])
+    assert all(4 <= len(output.pieces.split()) <= 6 for output in outputs)
+    with pytest.raises(ConfigurationError, match="--max-len 1000"):
+        Summarizer(exported.folder, max_length=1000)
+
+
+def test_a_beam_for_which_the_vocabulary_is_too_small(exported):
+    with pytest.raises(ConfigurationError, match="--beam 900"):
+        Translator(exported.folder, beam=900)
+
+
+def test_dictionary_is_fairseqs(exported, task):
+    for side in ("source", "target"):
+        ours, theirs = getattr(exported, side), getattr(task, side + "_dictionary")
+        assert ours.words == theirs.symbols
+    pieces = [exported.source.words[7], "certainly-unknown", exported.source.words[5]]
+    expected = task.source_dictionary.encode_line(" ".join(pieces), add_if_not_exist=False)
+    assert exported.source.encode(pieces) == expected.tolist()
+
+
+def damage_graph(folder):
+    path = folder / "decoder.onnx"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def damage_without_digest(folder):
+    damage_graph(folder)
+    change_config(folder, files={})
+
+
+def change_config(folder, **values):
+    path = folder / "config.json"
+    path.write_text(json.dumps(dict(json.loads(path.read_text()), **values)))
+
+
+@pytest.mark.parametrize(
+    "damage, told",
+    [
+        (lambda folder: shutil.rmtree(folder), "config.json cannot be read"),
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json cannot be read"),
+        (lambda folder: change_config(folder, format=99), "format 99, and this release reads 1"),
+        (lambda folder: (folder / "encoder.onnx").unlink(), "encoder.onnx is missing"),
+        (damage_graph, "decoder.onnx is damaged"),
+        (damage_without_digest, "decoder.onnx cannot be loaded"),
+    ],
+)
+def test_bad_folders_are_told_in_one_line(tmp_path, exported, damage, told):
+    folder = tmp_path / "export"
+    shutil.copytree(exported.folder, folder)
+    damage(folder)
+    with pytest.raises(ConfigurationError, match=told) as error:
+        Export(folder)
+    assert "\n" not in str(error.value)
+    assert str(folder) in str(error.value)
+
+
+def test_overwritten_symbols_of_a_dictionary(tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_text("a 3\n<unk> 2 #fairseq:overwrite\nb 1\n", encoding="utf-8")
+    dictionary = Dictionary(path)
+    assert dictionary.words[4:] == ["a", "<unk>", "b"]
+    assert dictionary.encode(["<unk>", "zzz", "b"]) == [5, 3, 6, 2]
