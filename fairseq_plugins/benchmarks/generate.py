@@ -5,11 +5,12 @@
     python -m fairseq_plugins benchmark generate DATA --contender plain/checkpoint_best.pt \\
         --contender "plain/checkpoint_best.pt --int8"
 
-A contender is an architecture with options (its weights are random) or a checkpoint; --int8 among
-its words quantises it, --plain takes fairseq's own decoding where the plugin has a faster one. All
-contenders take the same batches in turn; the first is the baseline. So that models compare which do
-not end their sentences alike, each batch is searched up to the length of its longest reference and
-not ended before, unless --free-length lets trained models end themselves.
+A contender is an architecture with options (its weights are random), a checkpoint, `export:DIR`
+(what the command `export` wrote) or `ctranslate2:DIR`; --int8 among its words quantises a model,
+--plain takes fairseq's own decoding where the plugin has a faster one. All contenders take the same
+batches in turn; the first, which is no folder, is the baseline. So that models compare which do not
+end their sentences alike, each batch is searched up to the length of its longest reference and not
+ended before, unless --free-length lets trained models end themselves.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 
-from . import contenders, machine, plots, results, timing
+from . import contenders, exports, machine, plots, results, timing
 from .operations import count_flops
 
 INT8, PLAIN = "--int8", "--plain"
@@ -60,27 +61,38 @@ def run(args: argparse.Namespace) -> results.Report:
             option = name.replace("_", "-")
             raise ConfigurationError(f"--{option} {getattr(args, name)}: at least {least}")
     device = machine.choose_device(args)
-    built = [load(words, args, device) for words in args.contender]
-    batches = load_batches(built[0][0], built[0][1], args, device)
+    if exports.is_folder(args.contender[0]):
+        raise ConfigurationError(
+            f"--contender {args.contender[0]}: the first must be an architecture or a checkpoint"
+        )
+    built = [
+        None if exports.is_folder(words) else load(words, args, device) for words in args.contender
+    ]
+    baseline = built[0]
+    assert baseline is not None
+    batches = load_batches(*baseline, args, device)
     works = [
-        searcher(task, model, args, batches, PLAIN in shlex.split(words))
-        for words, (task, model) in zip(args.contender, built)
+        exports.searcher(words, baseline[0], args, batches)
+        if found is None
+        else searcher(*found, args, batches, PLAIN in shlex.split(words))
+        for words, found in zip(args.contender, built)
     ]
     numbers = range(len(batches))
     times = timing.interleave(
         works, numbers, args.rounds, args.warmup, device, "beam search", args.clock
     )
     flops = [
-        None if INT8 in shlex.split(words) else count_flops(partial(work, 0))
-        for words, work in zip(args.contender, works)
+        None if found is None or INT8 in shlex.split(words) else count_flops(partial(work, 0))
+        for words, work, found in zip(args.contender, works, built)
     ]
     rows = timing.comparison(args.contender, times, flops)
     sentences = sum(batch["nsentences"] for batch in batches) * args.rounds
-    for row, (_, model) in zip(rows, built):
+    for row, found in zip(rows, built):
         row["speed"] = 1 / row["time_ratio"]
         row["speed_quartiles"] = [1 / value for value in row["time_ratio_quartiles"][::-1]]
         row["sentences_a_second"] = sentences / sum(row["seconds"])
-        row["parameters"] = contenders.count_parameters(model)
+        if found is not None:
+            row["parameters"] = contenders.count_parameters(found[1])
     ends = "models end sentences" if args.free_length else "length of the longest reference"
     return results.Report(
         rows,

@@ -1,0 +1,87 @@
+"""Contenders of `generate` that are folders: `export:DIR` and `ctranslate2:DIR`."""
+
+import argparse
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+from fairseq_plugins.errors import ConfigurationError
+
+KINDS = ("export:", "ctranslate2:")
+
+
+def is_folder(words: str) -> bool:
+    """Whether a contender is one of these."""
+    return words.startswith(KINDS)
+
+
+def searcher(
+    words: str, task: Any, args: argparse.Namespace, batches: List[Dict[str, Any]]
+) -> Callable[[int], Any]:
+    """What is timed: the search for a batch, by number, of sentences as long as in `generate`.
+
+    Args:
+        words: the contender.
+        task: of the baseline; its dictionaries turn numbers into words.
+        args: of `generate`.
+        batches: as fairseq makes them.
+
+    Raises:
+        ConfigurationError: a folder that cannot be read, or a package that is missing.
+    """
+    kind, folder = words.split(":", 1)
+    pad = task.source_dictionary.pad()
+    tokens = [batch["net_input"]["src_tokens"].tolist() for batch in batches]
+    sources = [[[token for token in row if token != pad] for row in rows] for rows in tokens]
+    lengths = [batch["target"].size(1) for batch in batches]
+    if kind == "export":
+        return _search_export(Path(folder), args, sources, lengths)
+    return _search_ctranslate2(folder, task, args, sources, lengths)
+
+
+def _search_export(
+    folder: Path, args: argparse.Namespace, sources: List[List[List[int]]], lengths: List[int]
+) -> Callable[[int], Any]:
+    from fairseq_plugins.serving.folder import Export
+    from fairseq_plugins.serving.search import Options, Source, search
+
+    export = Export(folder, args.threads)
+
+    def run(number: int) -> Any:
+        words = max(1, lengths[number] - 1)  # the end symbol is not counted
+        limit = min(200, export.max_output) if args.free_length else words
+        options = Options(beam=args.beam, min_len=1 if args.free_length else words)
+        return search(export, [Source(tokens, limit) for tokens in sources[number]], options)
+
+    return run
+
+
+def _search_ctranslate2(
+    folder: str,
+    task: Any,
+    args: argparse.Namespace,
+    sources: List[List[List[int]]],
+    lengths: List[int],
+) -> Callable[[int], Any]:
+    try:
+        import ctranslate2
+    except ImportError:
+        raise ConfigurationError(
+            f"`ctranslate2:{folder}` needs ctranslate2: pip install it"
+        ) from None
+    try:
+        translator = ctranslate2.Translator(folder, intra_threads=args.threads, inter_threads=1)
+    except RuntimeError as error:
+        raise ConfigurationError(f"`ctranslate2:{folder}`: {error}") from None
+    symbols = task.source_dictionary.symbols
+    # CTranslate2 adds the end symbol itself
+    lines = [[[symbols[token] for token in row[:-1]] for row in batch] for batch in sources]
+
+    def run(number: int) -> Any:
+        limits = {"max_decoding_length": 200}
+        if not args.free_length:
+            limits = dict.fromkeys(("max_decoding_length", "min_decoding_length"), lengths[number])
+        return translator.translate_batch(
+            lines[number], beam_size=args.beam, max_batch_size=0, **limits
+        )
+
+    return run
