@@ -14,7 +14,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
 
-# these need no fairseq for an exported model, and register what they need themselves
+# these need no fairseq for an exported model; `Translator` and `Summarizer` register the rest
 SERVING = ("summarize", "translate")
 FOLDER = Path(__file__).resolve().parent
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]

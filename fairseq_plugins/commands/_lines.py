@@ -7,10 +7,14 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import BinaryIO, Callable, Iterator, List, Optional, TextIO
+from typing import Any, BinaryIO, Callable, Iterator, List, Optional, TextIO
 
+import fairseq_plugins
+from fairseq_plugins import serving
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import decode_lines
 from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.serving import is_export
 
 
 def positive(text: str) -> int:
@@ -25,7 +29,8 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
     """Options of every such command; `what` is written, of one input `unit` each."""
     parser.add_argument(
         "--model", type=Path, nargs="+", required=True, metavar="DIR",
-        help="a checkpoint, or a folder with checkpoint_best.pt; several make an ensemble",
+        help="a checkpoint, or a folder with checkpoint_best.pt; several make an ensemble; or an "
+        "exported model",
     )  # fmt: skip
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="the prepared folder (the one it was trained on)"
@@ -46,6 +51,30 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
     parser.add_argument(
         "--int8", action="store_true", help="8-bit matrix products: much faster on a CPU"
     )
+
+
+def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
+    """A "Translator" or "Summarizer": of checkpoints, or of an exported model without torch.
+
+    Raises:
+        ConfigurationError: a model cannot be loaded, or an exported one is given with options or
+            models that it cannot be used with.
+    """
+    options.update(beam=args.beam, lenpen=args.lenpen, max_tokens=args.max_tokens)
+    exported = [path for path in args.model if is_export(path)]
+    if not exported:
+        return getattr(fairseq_plugins, kind)(
+            args.model, data=args.data, cpu=args.cpu, fp16=args.fp16, int8=args.int8, **options
+        )
+    if len(args.model) > 1:
+        raise ConfigurationError(f"--model {exported[0]}: an exported model is used alone")
+    for name in ("data", "fp16", "int8"):
+        if getattr(args, name):
+            raise ConfigurationError(
+                f"--{name} is for checkpoints: {exported[0]} holds all that it needs as it was "
+                "exported"
+            )
+    return getattr(serving, kind)(exported[0], **options)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@
 Documents are cut into subwords as the folder that the model was trained on says (the prepare-*
 commands store that there). Order is kept, and empty lines stay empty. A document longer than the
 model can read is read up to there; a message at the end counts them. BART's summaries of
-CNN/DailyMail have --lenpen 2.0 --min-len 55 --max-len 140.
+CNN/DailyMail have --lenpen 2.0 --min-len 55 --max-len 140. --model also takes what the command
+`export` wrote; that needs neither torch nor fairseq.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from typing import List, Sequence
 
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.commands._lines import first_ten, positive
-from fairseq_plugins.summarizer import LONGEST, Summarizer, Summary
+from fairseq_plugins.serving.text import LONGEST, Summary
 
 
 def not_negative(text: str) -> int:
@@ -78,18 +79,12 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     notes = Notes()
     with _lines.own_output() as out:
-        summarizer = Summarizer(
-            args.model,
-            data=args.data,
-            cpu=args.cpu,
-            fp16=args.fp16,
-            beam=args.beam,
-            lenpen=args.lenpen,
+        summarizer = _lines.load(
+            "Summarizer",
+            args,
             min_length=args.min_len,
             max_length=args.max_len,
             no_repeat_ngram=args.no_repeat_ngram_size,
-            max_tokens=args.max_tokens,
-            int8=args.int8,
         )
 
         def summarize(documents: List[str]) -> List[str]:

@@ -5,7 +5,8 @@
 Text is tokenised, cut into subwords and joined again as the folder that the model was trained on
 says (the prepare-* commands store that there). Lines keep their order, and empty lines stay empty.
 A line longer than the model can read is translated in parts, cut after a sentence or a word; a
-message at the end counts them.
+message at the end counts them. --model also takes what the command `export` wrote; that needs
+neither torch nor fairseq.
 """
 
 import argparse
@@ -14,7 +15,6 @@ from typing import Sequence
 
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.commands._lines import first_ten
-from fairseq_plugins.translator import Translator
 
 
 def main(argv: Sequence[str]) -> int:
@@ -26,16 +26,7 @@ def main(argv: Sequence[str]) -> int:
     _lines.add_options(parser, "translations", "lines", buffer=2000)
     args = parser.parse_args(argv)
     with _lines.own_output() as out:
-        translator = Translator(
-            args.model,
-            data=args.data,
-            cpu=args.cpu,
-            fp16=args.fp16,
-            beam=args.beam,
-            lenpen=args.lenpen,
-            max_tokens=args.max_tokens,
-            int8=args.int8,
-        )
+        translator = _lines.load("Translator", args)
         whole = _lines.convert(translator.translate, out, args.buffer, "translated", "lines")
     if not whole:
         return 1
