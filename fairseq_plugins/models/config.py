@@ -311,6 +311,7 @@ def _plan_layers(args: Any, blocks: List[int], fast_training: bool) -> List[Laye
                 qn_block_size=args.quant_noise_pq_block_size,
                 scalar_noise=args.quant_noise_scalar,
                 max_positions=args.max_source_positions,
+                time_window=args.time_window if starts_block else 1,
                 fast=fast_training,
                 xformers_att_config=args.encoder_xformers_att_config,
             )

@@ -44,7 +44,6 @@ from fairseq_plugins.modules.packed_decoder import (
     pack_memory,
     packed_layer,
 )
-from fairseq_plugins.modules.token_mixers import MixerSpec
 
 from .config import (
     ModelPlan,
@@ -247,15 +246,16 @@ class Encoder(TransformerEncoderBase):
 
 
 def build_encoder_layers(cfg: Any, plan: ModelPlan) -> List[nn.Module]:
-    """All layers of the plan. Those of equal specifications share a mixer that asks for it."""
-    shared: Dict[MixerSpec, nn.Module] = {}
+    """All layers of the plan. Those of equal sizes share a mixer that asks for it."""
+    shared: Dict[Tuple[int, int], nn.Module] = {}
     layers = []
     for layer in plan.layers:
-        mixer = shared.get(layer.mixer)
+        size = (layer.mixer.embed_dim, layer.mixer.memory_dim)
+        mixer = shared.get(size)
         if mixer is None:
             mixer = plan.mixer.build(layer.mixer)
         if plan.mixer.part.shares_layers(plan.mixer.options):
-            shared[layer.mixer] = mixer
+            shared[size] = mixer
         time_pooling: Optional[TimePooling] = None
         feature_pooling: Optional[FeaturePooling] = None
         if layer.starts_block:

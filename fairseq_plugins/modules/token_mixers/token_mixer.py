@@ -11,7 +11,7 @@ register_token_mixer = TOKEN_MIXERS.register
 
 
 class MixerSpec(NamedTuple):
-    """The numbers that a layer has for its mixer. Layers of equal specifications can share one."""
+    """The numbers that a layer has for its mixer."""
 
     embed_dim: int  # d, size of `x` and of the result
     memory_dim: int  # size of `memory`; differs from d where features are pooled
@@ -21,6 +21,7 @@ class MixerSpec(NamedTuple):
     qn_block_size: int = 8
     scalar_noise: float = 0.0  # the same, scalar: fairseq puts it into the forward of modules
     max_positions: int = 1024  # the longest sentence
+    time_window: int = 1  # positions of `memory` that were pooled into one of `x`
     fast: bool = False  # whether training may take faster ways of its own
     xformers_att_config: Optional[str] = None  # --encoder-xformers-att-config
 
@@ -56,7 +57,7 @@ class TokenMixer(nn.Module):
 
     @classmethod
     def shares_layers(cls, options: Any) -> bool:
-        """Whether layers of equal specifications have one mixer, with one set of parameters."""
+        """Whether layers of equal sizes have one mixer, with one set of parameters."""
         return False
 
     @classmethod
