@@ -1,0 +1,88 @@
+"""Flow attention, linear in length (Flowformer: Wu et al., ICML 2022)."""
+
+from typing import Any, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from .multi_head import MultiHeadMixer
+from .token_mixer import MixerSpec, register_token_mixer
+
+
+@register_token_mixer("flowformer")
+class Flowformer(MultiHeadMixer):
+    """Attention as a flow network, where sources compete and sinks are allocated what arrives.
+
+    Per head, with phi the sigmoid, n sinks (queries) and m sources (keys), equations 4 to 8::
+
+        I_i  = phi(q_i) . sum_j phi(k_j)          flow into sink i
+        O_j  = phi(k_j) . sum_i phi(q_i)          flow out of source j
+        I^_i = phi(q_i) . sum_j phi(k_j) / O_j    each source's outgoing flow being 1
+        O^_j = phi(k_j) . sum_i phi(q_i) / I_i    each sink's incoming flow being 1
+        v^_j = m softmax_j(O^_j) v_j              competition
+        out_i = sigmoid(n / m I^_i) phi(q_i) / I_i (sum_j phi(k_j) v^_j')    aggregation, allocation
+
+    The factors m and n / m are not in the paper. They are in its published code, and without the
+    first the result would shrink with length. That code also adds 1e-6 to phi and cuts O^ to
+    [-1, 1] for stability; here sums are in float32 and neither is needed.
+
+    Time O((T + S) d s), memory O((T + S) d), beside the projections. Attention dropout has no
+    weights to act on, and does nothing.
+    """
+
+    def __init__(self, spec: MixerSpec, options: Any = None):
+        super().__init__(spec)
+
+    def mix(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Optional[Tensor],
+        memory_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        q, k = self.split(self.q_proj(x)), self.split(self.k_proj(memory))
+        v = self.split(self.v_proj(memory))
+        if torch.jit.is_scripting():
+            return self._flow(q, k, v, padding_mask, memory_padding_mask)
+        else:
+            with torch.autocast(v.device.type, enabled=False):  # sums want float32
+                return self._flow(q, k, v, padding_mask, memory_padding_mask)
+
+    def _flow(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        padding_mask: Optional[Tensor],
+        memory_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        dtype = torch.float64 if v.dtype == torch.float64 else torch.float32
+        q, sinks = _positive(q.to(dtype), padding_mask)
+        k, sources = _positive(k.to(dtype), memory_padding_mask)
+        incoming = _capacity(q, k.sum(dim=2, keepdim=True))  # B x h x T x 1
+        outgoing = _capacity(k, q.sum(dim=2, keepdim=True))  # B x h x S x 1
+        conserved_in = (q * (k / outgoing).sum(dim=2, keepdim=True)).sum(dim=-1, keepdim=True)
+        conserved_out = (k * (q / incoming).sum(dim=2, keepdim=True)).sum(dim=-1, keepdim=True)
+        if memory_padding_mask is not None:
+            hidden = memory_padding_mask.unsqueeze(1).unsqueeze(-1)
+            conserved_out = conserved_out.masked_fill(hidden, -3e38)
+        competing = v.to(dtype) * torch.softmax(conserved_out, dim=2) * sources
+        aggregated = torch.matmul(q / incoming, torch.matmul(k.transpose(2, 3), competing))
+        allocation = torch.sigmoid(conserved_in * sinks / sources.clamp(min=1.0))
+        return (allocation * aggregated).type_as(v)
+
+
+def _positive(x: Tensor, padding_mask: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    """phi of B x h x T x s, zero at padding, and the number of real positions, B x 1 x 1 x 1."""
+    phi = torch.sigmoid(x)
+    lengths = torch.full([x.size(0), 1, 1, 1], x.size(2), dtype=x.dtype, device=x.device)
+    if padding_mask is not None:
+        phi = phi.masked_fill(padding_mask.unsqueeze(1).unsqueeze(-1), 0.0)
+        lengths = (~padding_mask).sum(dim=1).view(-1, 1, 1, 1).to(x.dtype)
+    return phi, lengths
+
+
+def _capacity(phi: Tensor, other: Tensor) -> Tensor:
+    """phi . other, and 1 at padding, where it would be 0 and is divided by."""
+    flow = (phi * other).sum(dim=-1, keepdim=True)
+    return flow.masked_fill(flow == 0, 1.0)

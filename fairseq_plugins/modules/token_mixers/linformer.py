@@ -1,0 +1,113 @@
+"""Linformer: attention to a fixed number of learned mixtures (Wang et al., arXiv 2006.04768)."""
+
+from dataclasses import dataclass, field
+from typing import Optional, Sequence
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+
+from fairseq_plugins.errors import ConfigurationError
+
+from .multi_head import MultiHeadMixer
+from .token_mixer import MixerSpec, register_token_mixer
+
+SHARING = ("none", "head", "key-value")
+
+
+@dataclass
+class LinformerOptions(FairseqDataclass):
+    projected_length: int = field(
+        default=64,
+        metadata={"help": "keys and values that Linformer makes of a sentence (default: 64)"},
+    )
+    sharing: ChoiceEnum(list(SHARING)) = field(  # type: ignore[valid-type]
+        default="head",
+        metadata={
+            "help": "what has one projection over time in Linformer: none, a pair for each head; "
+            "head, a pair for all heads; key-value, one for all (default: head)"
+        },
+    )
+
+
+@register_token_mixer("linformer", LinformerOptions)
+class Linformer(MultiHeadMixer):
+    """Softmax attention to k keys and values that are learned mixtures over time (equation 7).
+
+    Per head, with E and F of k x n, n the longest sentence::
+
+        out = softmax(Q (E K)' / sqrt(s)) (F V)
+
+    Position t of a sentence, counted from its first real token, meets column t of E and F. A
+    sentence of length S has the first S columns; its padding adds nothing. E and F begin with
+    entries of variance 1 / k, as in the paper's proof.
+
+    Time O((T + S) k d), memory O((T + S) k h), beside the projections over features.
+
+    Options:
+        projected_length: k.
+        sharing: "none", E and F for each head; "head", for all heads of a layer; "key-value", E = F
+            as well (section 4). Sharing over layers is left out.
+
+    Raises:
+        ValueError: at a memory longer than n, --max-source-positions.
+    """
+
+    value_mixtures: Optional[nn.Parameter]  # in the class body, where TorchScript looks
+
+    def __init__(self, spec: MixerSpec, options: Optional[LinformerOptions] = None):
+        super().__init__(spec, counts_positions=True)
+        options = options or LinformerOptions()
+        length, sharing = options.projected_length, str(options.sharing)
+        self.max_positions = spec.max_positions
+        self.groups = spec.num_heads if sharing == "none" else 1
+        size = (self.groups, length, spec.max_positions)
+        self.key_mixtures = nn.Parameter(torch.empty(size).normal_(std=length**-0.5))  # E
+        self.value_mixtures = None  # F
+        if sharing != "key-value":
+            self.value_mixtures = nn.Parameter(torch.empty(size).normal_(std=length**-0.5))
+        self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
+
+    @classmethod
+    def complete(cls, options: LinformerOptions, specs: Sequence[MixerSpec]) -> LinformerOptions:
+        if options.projected_length < 1:
+            raise ConfigurationError(
+                f"--linformer-projected-length {options.projected_length} is below 1"
+            )
+        return options
+
+    def mix(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Optional[Tensor],
+        memory_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        if memory.size(0) > self.max_positions:
+            raise ValueError(
+                f"Linformer was built for {self.max_positions} positions, and has "
+                f"{memory.size(0)} to read: raise --max-source-positions before training"
+            )
+        q = self.split(self.q_proj(x)) * self.scaling
+        k, v = self.k_proj(memory), self.v_proj(memory)
+        if memory_padding_mask is not None:
+            padding = memory_padding_mask.t().unsqueeze(-1)
+            k, v = k.masked_fill(padding, 0.0), v.masked_fill(padding, 0.0)
+        value_mixtures = self.value_mixtures
+        if value_mixtures is None:
+            value_mixtures = self.key_mixtures
+        k, v = self._shorten(k, self.key_mixtures), self._shorten(v, value_mixtures)
+
+        scores = torch.matmul(q, k.transpose(2, 3))  # B x h x T x k
+        weights = scores if scores.dtype == torch.float64 else scores.float()
+        weights = self.dropout_module(torch.softmax(weights, dim=-1).type_as(v))
+        return torch.matmul(weights, v)
+
+    def _shorten(self, x: Tensor, mixtures: Tensor) -> Tensor:
+        """S x B x d -> B x h x k x s."""
+        heads = self.split(x)
+        mixtures = mixtures[:, :, : x.size(0)]
+        if self.groups == 1:  # one product for all heads
+            return torch.einsum("kt,bhts->bhks", mixtures[0], heads)
+        return torch.einsum("hkt,bhts->bhks", mixtures, heads)

@@ -1,0 +1,107 @@
+"""Queries, keys and values of several heads, around the equation of a mixer."""
+
+from typing import Optional, Tuple
+
+import torch
+from fairseq.modules.quant_noise import quant_noise
+from torch import Tensor, nn
+
+from fairseq_plugins.modules.compression import align_to_start, restore_alignment
+
+from .token_mixer import MixerSpec, TokenMixer
+
+
+class MultiHeadMixer(TokenMixer):
+    """``W [mix of all heads] + b``, with ``Q = x W_Q``, ``K = memory W_K``, ``V = memory W_V``.
+
+    A subclass has the equation of one head in `mix`. It sees finite numbers at padding, and, where
+    it `counts_positions`, sentences that begin at position 0: batches padded on the left are moved
+    to the start and back (see `compression.py`).
+
+    Shape:
+        x: T x B x d; memory: S x B x memory_dim; padding_mask: B x T and memory_padding_mask:
+        B x S, True at padding, or None; result: T x B x d in x's dtype.
+    """
+
+    def __init__(self, spec: MixerSpec, counts_positions: bool = False):
+        super().__init__()
+        self.counts_positions = counts_positions
+        self.num_heads = spec.num_heads
+        self.head_dim = spec.embed_dim // spec.num_heads
+        self.scaling = self.head_dim**-0.5
+        self.noise = (spec.q_noise, spec.qn_block_size)
+        self.q_proj = self.projection(spec.embed_dim, spec.embed_dim)
+        self.k_proj = self.projection(spec.memory_dim, spec.embed_dim)
+        self.v_proj = self.projection(spec.memory_dim, spec.embed_dim)
+        self.out_proj = quant_noise(nn.Linear(spec.embed_dim, spec.embed_dim), *self.noise)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def projection(self, input_dim: int, output_dim: int) -> nn.Module:
+        """Queries, keys or values, begun as in fairseq's attention."""
+        linear = nn.Linear(input_dim, output_dim)
+        nn.init.xavier_uniform_(linear.weight, gain=2**-0.5)
+        return quant_noise(linear, *self.noise)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Optional[Tensor] = None,
+        memory_padding_mask: Optional[Tensor] = None,
+    ) -> Tensor:
+        is_memory = False
+        if not torch.jit.is_scripting():
+            is_memory = memory is x and memory_padding_mask is padding_mask
+        rank: Optional[Tensor] = None
+        if padding_mask is not None:
+            x, padding_mask, rank = self._clean(x, padding_mask)
+        if is_memory:
+            memory, memory_padding_mask = x, padding_mask
+        elif memory_padding_mask is not None:
+            memory, memory_padding_mask, _ = self._clean(memory, memory_padding_mask)
+
+        mixed = self.mix(x, memory, padding_mask, memory_padding_mask)
+        out = self.out_proj(self.merge(mixed))
+        if rank is not None and self.counts_positions:
+            out = restore_alignment(out, rank)
+        return out
+
+    def mix(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Optional[Tensor],
+        memory_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        """B x h x T x s: the equation of the mixer."""
+        raise NotImplementedError
+
+    def _clean(self, x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+        """Zeros at padding, and padding last where the mixer counts positions."""
+        if self.counts_positions:
+            return align_to_start(x, padding_mask)
+        return x.masked_fill(padding_mask.t().unsqueeze(-1), 0.0), padding_mask, padding_mask
+
+    def split(self, x: Tensor) -> Tensor:
+        """T x B x d -> B x h x T x s."""
+        length, bsz = x.size(0), x.size(1)
+        return x.view(length, bsz, self.num_heads, self.head_dim).permute(1, 2, 0, 3)
+
+    def merge(self, x: Tensor) -> Tensor:
+        """B x h x T x s -> T x B x d."""
+        return x.permute(2, 0, 1, 3).flatten(2)
+
+
+def real_lengths(x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+    """B: real positions of each sentence of T x B x d."""
+    if padding_mask is None:
+        return torch.full([x.size(1)], x.size(0), dtype=torch.int64, device=x.device)
+    return (~padding_mask).sum(dim=1)
+
+
+def masked_softmax(scores: Tensor, hidden: Tensor) -> Tensor:
+    """Softmax over the last dimension, in float32 at least; zero where `hidden`, or everywhere."""
+    weights = scores if scores.dtype == torch.float64 else scores.float()
+    weights = torch.softmax(weights.masked_fill(hidden, -3e38), dim=-1)
+    return weights.masked_fill(hidden, 0.0).type_as(scores)

@@ -1,0 +1,145 @@
+"""FAVOR+ attention of the Performer, linear in length (Choromanski et al., ICLR 2021)."""
+
+from dataclasses import dataclass, field
+from typing import Optional, Sequence
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor
+
+from fairseq_plugins.errors import ConfigurationError
+
+from .multi_head import MultiHeadMixer
+from .token_mixer import MixerSpec, register_token_mixer
+
+
+@dataclass
+class PerformerOptions(FairseqDataclass):
+    features: int = field(
+        default=256, metadata={"help": "random features of a Performer's head (default: 256)"}
+    )
+    redraw: int = field(
+        default=0,
+        metadata={
+            "help": "updates after which a Performer's random features are drawn again; 0 keeps "
+            "those it began with (default: 0)"
+        },
+    )
+
+
+@register_token_mixer("performer", PerformerOptions)
+class Performer(MultiHeadMixer):
+    """Softmax attention, estimated without bias by positive orthogonal random features.
+
+    With m features w_1 .. w_m, and q and k divided by s^(1/4) (lemma 1 and section 2.4)::
+
+        phi(x) = exp(-|x|^2 / 2) / sqrt(m) [exp(w_1 . x), ..., exp(w_m . x)]
+        out_i  = phi(q_i) (sum_j phi(k_j) v_j') / (phi(q_i) . sum_j phi(k_j))
+
+    The w are Gaussian, and orthogonal in groups of s: random directions, with the lengths of
+    Gaussian vectors. They are drawn from torch's generator, so that --seed decides them, and are a
+    buffer of the checkpoint. All heads of a layer have the same.
+
+    Exponents are shifted by each feature's largest over the keys and each query's largest over the
+    features. Both cancel in the quotient, whose denominator is then at least 1. The published code
+    shifts by one number for all keys, and adds 1e-6 to each feature where that gives 0.
+
+    Time O((T + S) m d), memory O((T + S) m h), beside the projections. Attention dropout has no
+    weights to act on, and does nothing.
+
+    Options:
+        features: m.
+        redraw: updates after which the features are drawn again (section 4.2 of the paper).
+    """
+
+    seed: Tensor
+    directions: Tensor
+
+    def __init__(self, spec: MixerSpec, options: Optional[PerformerOptions] = None):
+        super().__init__(spec)
+        options = options or PerformerOptions()
+        self.features = options.features
+        self.redraw = options.redraw
+        self.register_buffer("seed", torch.randint(2**31, (1,)))
+        self.register_buffer("directions", torch.empty(self.features, self.head_dim))
+        self.drawn = -1
+        self._draw(0)
+
+    @classmethod
+    def complete(cls, options: PerformerOptions, specs: Sequence[MixerSpec]) -> PerformerOptions:
+        for name, least in (("features", 1), ("redraw", 0)):
+            if getattr(options, name) < least:
+                raise ConfigurationError(
+                    f"--performer-{name} {getattr(options, name)} is below {least}"
+                )
+        return options
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """fairseq's trainer tells each module how many updates were made."""
+        if self.redraw > 0:
+            self._draw(num_updates // self.redraw)
+
+    def _draw(self, number: int) -> None:
+        if number != self.drawn:
+            generator = torch.Generator().manual_seed(int(self.seed) + number)
+            drawn = orthogonal_features(self.features, self.head_dim, generator)
+            self.directions.copy_(drawn)
+            self.drawn = number
+
+    def mix(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Optional[Tensor],
+        memory_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        q, k = self.split(self.q_proj(x)), self.split(self.k_proj(memory))
+        v = self.split(self.v_proj(memory))
+        if torch.jit.is_scripting():
+            return self._estimate(q, k, v, memory_padding_mask)
+        else:
+            with torch.autocast(v.device.type, enabled=False):  # exponents want float32
+                return self._estimate(q, k, v, memory_padding_mask)
+
+    def _estimate(
+        self, q: Tensor, k: Tensor, v: Tensor, memory_padding_mask: Optional[Tensor]
+    ) -> Tensor:
+        dtype = torch.float64 if v.dtype == torch.float64 else torch.float32
+        scale = self.head_dim**-0.25
+        q, k = q.to(dtype) * scale, k.to(dtype) * scale
+        directions = self.directions.to(dtype).t()
+        # |q_i|^2 / 2 cancels
+        query_exponents = torch.matmul(q, directions)  # B x h x T x m
+        key_exponents = torch.matmul(k, directions) - k.pow(2).sum(dim=-1, keepdim=True) / 2
+        hidden: Optional[Tensor] = None
+        if memory_padding_mask is not None:
+            hidden = memory_padding_mask.unsqueeze(1).unsqueeze(-1)
+            key_exponents = key_exponents.masked_fill(hidden, -3e38)
+        largest = key_exponents.detach().amax(dim=2, keepdim=True)  # B x h x 1 x m
+        phi_k = torch.exp(key_exponents - largest)
+        if hidden is not None:
+            phi_k = phi_k.masked_fill(hidden, 0.0)
+        query_exponents = query_exponents + largest
+        phi_q = torch.exp(query_exponents - query_exponents.detach().amax(dim=-1, keepdim=True))
+
+        total = torch.matmul(phi_q, phi_k.sum(dim=2).unsqueeze(-1))  # B x h x T x 1
+        total = total.masked_fill(total == 0, 1.0)  # a memory that is all padding
+        summed = torch.matmul(phi_k.transpose(2, 3), v.to(dtype))  # B x h x m x s
+        return (torch.matmul(phi_q, summed) / total).type_as(v)
+
+    def extra_repr(self) -> str:
+        return f"features={self.features}, redraw={self.redraw}"
+
+
+def orthogonal_features(count: int, size: int, generator: torch.Generator) -> Tensor:
+    """count x size: Gaussian vectors, orthogonal in groups of `size`."""
+
+    def gaussian(rows: int) -> Tensor:
+        return torch.randn(rows, size, generator=generator, dtype=torch.float64)
+
+    groups = []
+    for _ in range(-(-count // size)):
+        basis, triangle = torch.linalg.qr(gaussian(size))
+        # or the signs that LAPACK chooses give the vectors a mean
+        groups.append((basis * triangle.diagonal().sign()).t())
+    return torch.cat(groups)[:count] * gaussian(count).norm(dim=1, keepdim=True)

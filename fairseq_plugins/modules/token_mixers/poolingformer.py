@@ -1,0 +1,130 @@
+"""Poolingformer: a window, then a larger window of pooled keys (Zhang et al., ICML 2021)."""
+
+from dataclasses import dataclass, field
+from typing import Optional, Sequence
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor, nn
+
+from fairseq_plugins.errors import ConfigurationError
+
+from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
+from .token_mixer import MixerSpec, register_token_mixer
+from .windows import WindowAttention, window_positions, windows
+
+
+@dataclass
+class PoolingformerOptions(FairseqDataclass):
+    window: int = field(
+        default=64,
+        metadata={
+            "help": "Poolingformer's first window: half of it is seen on each side (default: 64)"
+        },
+    )
+    pooling_window: int = field(
+        default=256,
+        metadata={"help": "the same for its second level, whose keys are pooled (default: 256)"},
+    )
+    kernel: int = field(
+        default=5, metadata={"help": "positions pooled into one, an odd number (default: 5)"}
+    )
+    stride: int = field(
+        default=4, metadata={"help": "positions from one pooled key to the next (default: 4)"}
+    )
+
+
+@register_token_mixer("poolingformer", PoolingformerOptions)
+class Poolingformer(MultiHeadMixer):
+    """Two levels: attention to a small window, then to pooled keys and values of a larger one.
+
+    With windows of w and w2, kernel c and stride z (section 3)::
+
+        y_i   = softmax_j(q_i . k_j / sqrt(s)) v_j            over |i - j| <= w / 2
+        Q', K', V' = projections of y
+        K~_m  = pool(k'_(mz - c//2), ..., k'_(mz + c//2)), and V~_m from v'
+        z_i   = softmax_m(q'_i . K~_m / sqrt(s)) V~_m         over |i - m z| <= w2 / 2
+        out_i = W (y_i + z_i) + b
+
+    pool is the paper's best, lightweight dynamic convolution: ``sum_t delta_t k'_t`` with ``delta =
+    softmax(W_p k'_(mz))`` from the middle of the pooled positions, W_p of c x s for each head, one
+    for keys and one for values. Positions beyond the sentence have no part in it.
+
+    The paper pools the window of each query on a grid of its own. Here the grid begins at the first
+    real token and serves all queries. The second level needs no memory: it reads the first. A
+    pooled query stands, in the first level, for the `time_window` positions of memory that it was
+    pooled from, and sees w / 2 beyond them on both sides. The paper's global tokens (the question,
+    in question answering) are left out. No code was published.
+
+    Time O(T (w + w2 / z + c) d), memory O(T (w + w2 / z) h + T c d / z), beside the projections.
+
+    Options:
+        window, pooling_window: w and w2, even.
+        kernel: c, odd.
+        stride: z.
+    """
+
+    def __init__(self, spec: MixerSpec, options: Optional[PoolingformerOptions] = None):
+        super().__init__(spec, counts_positions=True)
+        options = options or PoolingformerOptions()
+        self.kernel, self.stride = options.kernel, options.stride
+        self.window = WindowAttention(
+            options.window // 2, ratio=spec.time_window, dropout=spec.dropout
+        )
+        self.pooling_window = WindowAttention(
+            options.pooling_window // 2, stride=options.stride, dropout=spec.dropout
+        )
+        self.pooled_q_proj = self.projection(spec.embed_dim, spec.embed_dim)
+        self.pooled_k_proj = self.projection(spec.embed_dim, spec.embed_dim)
+        self.pooled_v_proj = self.projection(spec.embed_dim, spec.embed_dim)
+        size = (spec.num_heads, options.kernel, self.head_dim)
+        self.key_pooling = nn.Parameter(torch.empty(size).normal_(std=self.scaling))  # W_p
+        self.value_pooling = nn.Parameter(torch.empty(size).normal_(std=self.scaling))
+
+    @classmethod
+    def complete(
+        cls, options: PoolingformerOptions, specs: Sequence[MixerSpec]
+    ) -> PoolingformerOptions:
+        for name in ("window", "pooling_window"):
+            value = getattr(options, name)
+            if value < 2 or value % 2:
+                raise ConfigurationError(
+                    f"--poolingformer-{name.replace('_', '-')} {value} must be even, and at least 2"
+                )
+        if options.kernel < 1 or options.kernel % 2 == 0:
+            raise ConfigurationError(
+                f"--poolingformer-kernel {options.kernel} must be odd: a position and as many on "
+                "each side"
+            )
+        if options.stride < 1:
+            raise ConfigurationError(f"--poolingformer-stride {options.stride} is below 1")
+        return options
+
+    def mix(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Optional[Tensor],
+        memory_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        q = self.split(self.q_proj(x)) * self.scaling
+        k, v = self.split(self.k_proj(memory)), self.split(self.v_proj(memory))
+        y = self.window(q, k, v, real_lengths(memory, memory_padding_mask))
+
+        merged = self.merge(y)
+        lengths = real_lengths(x, padding_mask)
+        q = self.split(self.pooled_q_proj(merged)) * self.scaling
+        k = self._pool(self.split(self.pooled_k_proj(merged)), self.key_pooling, lengths)
+        v = self._pool(self.split(self.pooled_v_proj(merged)), self.value_pooling, lengths)
+        return y + self.pooling_window(q, k, v, (lengths + self.stride - 1) // self.stride)
+
+    def _pool(self, x: Tensor, weight: Tensor, lengths: Tensor) -> Tensor:
+        """B x h x T x s -> B x h x ceil(T / stride) x s."""
+        kernel, stride = self.kernel, self.stride
+        middles = x[:, :, ::stride]  # B x h x n x s
+        count = middles.size(2)
+        positions = window_positions(count, stride, kernel // 2, kernel, x.device)  # n x kernel
+        hidden = (positions < 0) | (positions >= lengths.view(-1, 1, 1))  # B x n x kernel
+        scores = torch.matmul(middles, weight.transpose(1, 2).type_as(x))  # B x h x n x kernel
+        delta = masked_softmax(scores, hidden.unsqueeze(1))
+        return (windows(x, count, stride, kernel // 2, kernel) * delta.unsqueeze(3)).sum(dim=-1)
