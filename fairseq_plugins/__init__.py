@@ -25,7 +25,8 @@ def register() -> None:
     importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
     for part in ("criterions", "models", "scoring", "tasks"):
         importlib.import_module(f"fairseq_plugins.{part}")
-    importlib.import_module("fairseq_plugins.generation").install()
+    for part in ("criterions.balance", "generation"):
+        importlib.import_module(f"fairseq_plugins.{part}").install()
 
 
 def __getattr__(name: str) -> Any:

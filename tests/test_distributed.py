@@ -28,7 +28,10 @@ TORCHRUN = [
 
 ARCHITECTURES = {
     "transformer": [],
-    "transformer_ftc": ["--arch", "transformer_ftc", "--encoder-blocks", "1,1"],
+    "transformer_ftc": [
+        "--arch", "transformer_ftc", "--encoder-blocks", "1,1", "--encoder-ffn", "switch",
+        "--decoder-ffn", "switch",
+    ],
 }
 
 

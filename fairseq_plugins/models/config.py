@@ -256,6 +256,7 @@ def plan_model(args: Any) -> ModelPlan:
     _check_windows(args, blocks, encoder_ffn)
 
     fast_training = _choose_fast_training(args, blocks)
+    _check_routing(args, encoder_ffn, decoder_ffn, fast_training)
     layers = _plan_layers(args, blocks, fast_training)
     decoder_ffn_spec = _ffn_spec(args, args.decoder_embed_dim, args.decoder_ffn_embed_dim)
     mixer_specs = [layer.mixer for layer in layers]
@@ -463,6 +464,24 @@ def _choose_compilation(args: Any) -> bool:
         )
         return False
     return True
+
+
+def _check_routing(
+    args: Any, encoder_ffn: Choice, decoder_ffn: Choice, fast_training: bool
+) -> None:
+    """Networks that route positions have a loss of their own, and must know what is padding."""
+    for side, ffn in (("encoder", encoder_ffn), ("decoder", decoder_ffn)):
+        for name in ("checkpoint_activations", "torch_compile"):
+            if ffn.part.routes_positions and getattr(args, name):
+                raise ConfigurationError(
+                    f"{_flag(name)} would lose the loss that balances --{side}-ffn {ffn.name}: "
+                    "leave one of them out"
+                )
+    if decoder_ffn.part.routes_positions and not fast_training:
+        raise ConfigurationError(
+            f"--decoder-ffn {decoder_ffn.name} cannot train on --training-path plain, where it "
+            "would route padding: use --training-path fast, which tells what stands against it"
+        )
 
 
 def _check_quant_noise(args: Any, plan: ModelPlan) -> None:

@@ -292,7 +292,8 @@ class Decoder(TransformerDecoderBase):
         plan: the checked sizes and choices.
 
     Raises:
-        ConfigurationError: layers are to be compiled, and are wrapped for sharding.
+        ConfigurationError: layers are to be compiled, or route positions, and are wrapped for
+            sharding.
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
@@ -304,6 +305,12 @@ class Decoder(TransformerDecoderBase):
             raise ConfigurationError(
                 "--torch-compile does not compile layers that are wrapped for sharding: use "
                 "another --ddp-backend than fully_sharded, or leave --torch-compile out"
+            )
+        if plan.decoder_ffn.part.routes_positions and not self.packs:
+            raise ConfigurationError(
+                f"--decoder-ffn {plan.decoder_ffn.name} would route padding in layers that are "
+                "wrapped for sharding: use another --ddp-backend than fully_sharded, or another "
+                "network there"
             )
         if plan.fast_training and not self.packs:
             logger.warning(

@@ -92,10 +92,16 @@ class EncoderLayer(nn.Module):
         residual = x
         if self.normalize_before:
             x = self.final_layer_norm(x)
-        x = residual + self.dropout_module(self.ffn(x))
+        x = residual + self.dropout_module(self._feed_forward(x, pooled_padding_mask))
         if not self.normalize_before:
             x = self.final_layer_norm(x)
         return x
+
+    def _feed_forward(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+        if not torch.jit.is_scripting():
+            if self.ffn.routes_positions:
+                return self.ffn(x, padding_mask)
+        return self.ffn(x)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
         """Rename the entries of fairseq's own encoder layer, so that its checkpoints load here."""

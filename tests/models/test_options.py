@@ -11,6 +11,13 @@ from tests.models.conftest import TINY
 
 FASTFORMER = ["--encoder-token-mixer", "fastformer"]
 MSCFFN = ["--encoder-ffn", "mscffn", "--decoder-ffn", "mscffn"]
+SWITCH = ["--encoder-ffn", "switch", "--decoder-ffn", "switch"]
+PERFORMER = ["--encoder-token-mixer", "performer"]
+LINFORMER = ["--encoder-token-mixer", "linformer"]
+LONGFORMER = ["--encoder-token-mixer", "longformer", "--longformer-window", "4"]
+BIGBIRD = ["--encoder-token-mixer", "bigbird", "--bigbird-global-blocks", "0"]
+BIGBIRD += ["--bigbird-window-blocks", "1", "--bigbird-random-blocks", "1", "--bigbird-block", "1"]
+POOLINGFORMER = ["--encoder-token-mixer", "poolingformer", "--poolingformer-pooling-window", "6"]
 OPTIONS = [  # words that make the option matter, option, value that is not the default
     ([], "encoder-blocks", "1,2"),
     ([], "encoder-blocks", "2,2,1"),
@@ -34,6 +41,23 @@ OPTIONS = [  # words that make the option matter, option, value that is not the 
     ([], "decoder-ffn", "mscffn"),
     (MSCFFN, "mscffn-subspaces", 2),
     (MSCFFN, "mscffn-expansion", 3),
+    ([], "encoder-ffn", "low_dimensional"),
+    (SWITCH, "switch-experts", 3),
+    (SWITCH, "switch-capacity-factor", 0.5),
+    (PERFORMER, "performer-features", 8),
+    (LINFORMER, "linformer-projected-length", 3),
+    (LINFORMER, "linformer-sharing", "none"),
+    (LINFORMER, "linformer-sharing", "key-value"),
+    (LONGFORMER, "longformer-window", 2),
+    (LONGFORMER, "longformer-global-tokens", 2),
+    (BIGBIRD, "bigbird-block", 2),
+    (BIGBIRD, "bigbird-window-blocks", 3),
+    (BIGBIRD, "bigbird-global-blocks", 1),
+    (BIGBIRD, "bigbird-random-blocks", 3),
+    (POOLINGFORMER, "poolingformer-window", 2),
+    (POOLINGFORMER, "poolingformer-pooling-window", 2),
+    (POOLINGFORMER, "poolingformer-kernel", 3),
+    (POOLINGFORMER, "poolingformer-stride", 2),
     (["--dropout", "0.2"], "training-path", "plain"),
     # fairseq's own: FAIRSEQ's registries are known to lose some of these in silence
     ([], "encoder-embed-dim", 48),
@@ -151,10 +175,20 @@ def test_every_option_of_the_plugin_is_tried_here():
     from fairseq_plugins.models.config import plugin_options
 
     options = {name.replace("_", "-") for name, _ in plugin_options()}
-    # decoder-token-mixer has one value that works, the others are mistakes; for torch-compile there
-    # is a test of its own below, as it changes no number
-    others = {"decoder-token-mixer", "torch-compile"}
+    # decoder-token-mixer has one value that works, the others are mistakes; the rest changes no
+    # number of a first forward, and has a test of its own below
+    others = {"decoder-token-mixer", "torch-compile", "performer-redraw", "switch-balance"}
     assert options - {option for _, option, _ in OPTIONS} <= others
+
+
+@pytest.mark.parametrize("base, option, value, attribute", [
+    (PERFORMER, "performer-redraw", 7, "redraw"), (SWITCH, "switch-balance", 0.5, "balance"),
+])  # fmt: skip
+def test_options_of_later_updates_arrive_both_ways(parse, base, option, value, attribute):
+    for make in (from_words, from_yaml):
+        model = make(parse, ["--arch", "transformer_ftc", *TINY, *base, "--" + option, str(value)])
+        found = [getattr(m, attribute) for m in model.modules() if hasattr(m, attribute)]
+        assert found and set(found) == {value}
 
 
 @pytest.mark.skipif(not compilation.available(), reason="this torch does not compile")
@@ -295,6 +329,10 @@ def test_encoder_layers_is_enough_without_compression(parse):
 
 MISTAKES = [  # words, what the message must hold
     ("--encoder-blocks 3,x", ["--encoder-blocks", "3,x"]),
+    ("--encoder-ffn switch --checkpoint-activations", ["--checkpoint-activations", "switch"]),
+    ("--decoder-ffn switch --torch-compile", ["--torch-compile", "--decoder-ffn", "switch"]),
+    ("--decoder-ffn switch --training-path plain", ["--decoder-ffn", "--training-path", "fast"]),
+    ("--encoder-token-mixer bigbird --bigbird-block 0", ["--bigbird-block", "0"]),
     ("--encoder-blocks 3,0", ["--encoder-blocks", "3,0", "1"]),
     (
         "--encoder-blocks 3,3 --encoder-layers 5",

@@ -1,6 +1,7 @@
-"""The standard feed-forward network and MSCFFN's, for one sentence."""
+"""The standard feed-forward network, MSCFFN's for one sentence, and Switch's for one batch."""
 
-from typing import Callable
+import math
+from typing import Callable, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -56,3 +57,35 @@ def mscffn(
             contracted.append(linear(crossed, contract_weight[j - 1], contract_bias[j - 1]))
         rows.append(linear(torch.cat(contracted), out_weight, out_bias))
     return torch.stack(rows)
+
+
+def switch(
+    rows: List[Tensor],
+    router: Tensor,
+    experts: List[Callable[[Tensor], Tensor]],
+    capacity_factor: Optional[float] = None,
+) -> Tuple[Tensor, Tensor]:
+    """Equations (1) to (6) of Switch for the M real positions of a batch, in their order.
+
+    router: `N x d`; experts: each `1 x d` to `1 x d`; capacity_factor: None where nothing is
+    dropped. Gives `M x d`, and the loss without its weight.
+    """
+    count = len(experts)
+    probabilities = [torch.softmax(torch.einsum("nd,d->n", router, row), dim=0) for row in rows]
+    chosen = [int(p.argmax()) for p in probabilities]
+    capacity = len(rows)
+    if capacity_factor is not None:
+        capacity = math.ceil(capacity_factor * len(rows) / count)
+    taken = [0] * count
+    out = []
+    for row, p, e in zip(rows, probabilities, chosen):
+        taken[e] += 1
+        if taken[e] <= capacity:
+            out.append(p[e] * experts[e](row.unsqueeze(0)).squeeze(0))
+        else:
+            out.append(torch.zeros_like(row))
+    loss = sum(
+        (chosen.count(i) / len(rows)) * (sum(p[i] for p in probabilities) / len(rows))
+        for i in range(count)
+    )
+    return torch.stack(out), count * loss

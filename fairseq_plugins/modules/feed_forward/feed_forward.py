@@ -35,6 +35,9 @@ class FeedForward(nn.Module):
     uses_ffn_embed_dim = True
     # why TorchScript does not take it, if it does not
     not_scriptable = ""
+    # whether positions compete in training: it is then called with the padding mask as well, B x T
+    # or None, of x of T x B x d, unless x has real positions alone
+    routes_positions = False
 
     @classmethod
     def complete(cls, options: Any, specs: Sequence[FeedForwardSpec]) -> Any:

@@ -1,0 +1,142 @@
+"""Switch feed-forward: one expert for each position (Fedus, Zoph & Shazeer, JMLR 2022)."""
+
+from dataclasses import dataclass, field
+from typing import List, Optional, Sequence
+
+import torch
+import torch.nn.functional as F
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor, nn
+
+from fairseq_plugins.errors import ConfigurationError
+
+from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
+from .standard import StandardFeedForward
+
+
+@dataclass
+class SwitchOptions(FairseqDataclass):
+    experts: int = field(default=4, metadata={"help": "experts of a Switch network (default: 4)"})
+    capacity_factor: float = field(
+        default=1.25,
+        metadata={
+            "help": "in training an expert of a Switch network takes at most this many times its "
+            "even share of a batch's positions, and leaves the others as they are; 0 is no limit "
+            "(default: 1.25)"
+        },
+    )
+    balance: float = field(
+        default=0.01,
+        metadata={"help": "weight of the loss that balances Switch networks (default: 0.01)"},
+    )
+
+
+@register_feed_forward("switch", SwitchOptions)
+class SwitchFeedForward(FeedForward):
+    """Each position goes to the expert that a router finds the most likely (section 2)::
+
+        p(x) = softmax(W_r x)                       (eq. 1)
+        out  = p_e(x) E_e(x),  e = argmax_i p_i(x)  (eq. 2)
+
+    The experts E_1 .. E_N are standard networks: N times the parameters, and the multiply-adds of
+    one network and d N for the router. The router computes in float32.
+
+    In training an expert takes at most ceil(capacity_factor M / N) of the M real positions of a
+    batch (eq. 3). What comes later, in the order of the rows, is dropped: its result is zero, and
+    the layer's residual carries it. In evaluation nothing is dropped, so that the result does not
+    depend on the batch, and is that of a training that drops nothing.
+
+    The loss ``balance N sum_i f_i P_i`` of each layer (eq. 4 to 6), f_i the share of positions that
+    go to expert i and P_i the mean of p_i, is added to any criterion (`criterions/balance.py`). It
+    is taken over one batch of one process: two processes train as one does with --update-freq 2.
+
+    MSCFFN's table 2 has six experts of inner dimension sqrt(5) / 2 d. Noise on the router's input
+    is left out.
+
+    Options:
+        experts: N, at least 2.
+        capacity_factor: 0 drops nothing.
+        balance: alpha, the weight of the loss.
+    """
+
+    routes_positions = True
+    shares: Optional[Tensor]  # in the class body, where TorchScript looks
+
+    def __init__(self, spec: FeedForwardSpec, options: Optional[SwitchOptions] = None):
+        super().__init__()
+        options = options or SwitchOptions()
+        self.capacity_factor = options.capacity_factor
+        self.balance = options.balance
+        self.router = nn.Parameter(torch.empty(options.experts, spec.embed_dim))  # W_r
+        nn.init.normal_(self.router, std=(0.1 / spec.embed_dim) ** 0.5)  # section 2.4
+        self.experts = nn.ModuleList(StandardFeedForward(spec) for _ in range(options.experts))
+        self.shares = None
+
+    @classmethod
+    def complete(cls, options: SwitchOptions, specs: Sequence[FeedForwardSpec]) -> SwitchOptions:
+        for name, least in (("experts", 2), ("capacity_factor", 0), ("balance", 0)):
+            if getattr(options, name) < least:
+                raise ConfigurationError(
+                    f"--switch-{name.replace('_', '-')} {getattr(options, name)} is below {least}"
+                )
+        return options
+
+    def forward(self, x: Tensor, padding_mask: Optional[Tensor] = None) -> Tensor:
+        """... x d -> ... x d. With a `padding_mask` of B x T, x is T x B x d."""
+        if padding_mask is not None:  # which may hold anything
+            x = x.masked_fill(padding_mask.t().unsqueeze(-1), 0.0)
+        rows = x.reshape(-1, x.size(-1))
+        probabilities = self._probabilities(rows)
+        gate, expert = probabilities.max(dim=-1)
+        if not torch.jit.is_scripting():
+            if self.training:
+                expert = self._route(probabilities, expert, padding_mask)
+
+        order = torch.argsort(expert)
+        count = len(self.experts)
+        sizes: List[int] = torch.bincount(expert, minlength=count + 1).tolist()
+        parts = rows.index_select(0, order).split(sizes)
+        results: List[Tensor] = []
+        for i, network in enumerate(self.experts):
+            results.append(network(parts[i]))
+        results.append(torch.zeros_like(parts[count]).type_as(results[0]))  # what was dropped
+        sorted_out = torch.cat(results)
+        out = torch.empty_like(sorted_out).index_copy(0, order, sorted_out)
+        return (out * gate.type_as(out).unsqueeze(-1)).view(x.size())
+
+    def _probabilities(self, rows: Tensor) -> Tensor:
+        """Rows x N, in float32 at least, under autocast too."""
+        dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
+        if torch.jit.is_scripting():
+            return torch.softmax(F.linear(rows.to(dtype), self.router.to(dtype)), dim=-1)
+        else:
+            with torch.autocast(rows.device.type, enabled=False):
+                return torch.softmax(F.linear(rows.to(dtype), self.router.to(dtype)), dim=-1)
+
+    @torch.jit.unused
+    def _route(
+        self, probabilities: Tensor, expert: Tensor, padding_mask: Optional[Tensor]
+    ) -> Tensor:
+        """The expert of each row, N where it is dropped or padding; keeps the balance."""
+        count = probabilities.size(1)
+        chosen = F.one_hot(expert, count)
+        if padding_mask is not None:
+            padding = padding_mask.t().reshape(-1)
+            chosen = chosen.masked_fill(padding.unsqueeze(-1), 0)
+            probabilities = probabilities.masked_fill(padding.unsqueeze(-1), 0.0)
+            expert = expert.masked_fill(padding, count)
+        total = chosen.sum().clamp(min=1)
+        self.shares = count * (chosen.sum(dim=0) * probabilities.sum(dim=0)).sum() / total**2
+        if self.capacity_factor > 0:
+            capacity = torch.ceil(self.capacity_factor * total / count)
+            place = (chosen.cumsum(dim=0) * chosen).sum(dim=1)  # among those of its expert, from 1
+            expert = expert.masked_fill(place > capacity, count)
+        return expert
+
+    def take_balance(self) -> Optional[Tensor]:
+        """``N sum_i f_i P_i`` of the last forward in training; 1 is even. Then it is forgotten."""
+        shares, self.shares = self.shares, None
+        return shares
+
+    def extra_repr(self) -> str:
+        return f"capacity_factor={self.capacity_factor}, balance={self.balance}"
