@@ -25,6 +25,8 @@ from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 
+from .checks import check_fairseq_options, flag, parse_layers_to_keep
+
 logger = logging.getLogger(__name__)
 
 TRAINING_PATHS = ("auto", "fast", "plain")
@@ -216,6 +218,14 @@ def parse_blocks(value: Any) -> List[int]:
     return blocks
 
 
+def to_config(args: Any) -> TransformerConfig:
+    """fairseq's configuration, which has every option of fairseq's and those of the plugin too."""
+    if OmegaConf.is_config(args):
+        options: Any = OmegaConf.to_container(args, resolve=True)
+        args = Namespace(**options)
+    return TransformerConfig.from_namespace(args)
+
+
 def plan_model(args: Any) -> ModelPlan:
     """Check all options of a model and work out its sizes.
 
@@ -226,10 +236,8 @@ def plan_model(args: Any) -> ModelPlan:
     Raises:
         ConfigurationError: an option that cannot work; nothing is built before all are checked.
     """
-    if OmegaConf.is_config(args):
-        options: Any = OmegaConf.to_container(args, resolve=True)
-        args = Namespace(**options)
-    args = TransformerConfig.from_namespace(args)  # which has every option of fairseq's
+    args = to_config(args)
+    check_fairseq_options(args)
     for name, option in plugin_options():
         choices = getattr(option.type, "__members__", {}).values()
         if choices:
@@ -243,14 +251,7 @@ def plan_model(args: Any) -> ModelPlan:
             f"--encoder-xformers-att-config does not go with --encoder-token-mixer {mixer.name}: "
             "leave one of them out"
         )
-    blocks = parse_blocks(args.encoder_blocks)
-    if args.encoder_layers_to_keep:
-        if len(blocks) > 1:
-            raise ConfigurationError(
-                f"--encoder-layers-to-keep {args.encoder_layers_to_keep} prunes encoders of one "
-                f"block, and --encoder-blocks {args.encoder_blocks} has {len(blocks)}: leave it out"
-            )
-        blocks = [args.encoder_layers]
+    blocks = _prune(parse_blocks(args.encoder_blocks), args)
     _check_heads("encoder", args.encoder_embed_dim, args.encoder_attention_heads)
     _check_heads("decoder", args.decoder_embed_dim, args.decoder_attention_heads)
     _check_windows(args, blocks, encoder_ffn)
@@ -294,6 +295,35 @@ def store_completed(plan: ModelPlan, args: Any) -> None:
     """Write into the options what the plan chose where they were open: checkpoints hold it."""
     for choice in (plan.mixer, plan.encoder_ffn, plan.decoder_ffn):
         store(choice, args)
+
+
+def fill_layers_to_keep(args: Any) -> None:
+    """Name all layers of the side that is not pruned: fairseq drops those that are not named.
+
+    Raises:
+        ConfigurationError: a layer is named that the model does not have.
+    """
+    depths = {"encoder": sum(parse_blocks(args.encoder_blocks)), "decoder": args.decoder_layers}
+    options = {side: getattr(args, f"{side}_layers_to_keep") for side in depths}
+    kept = {side: parse_layers_to_keep(side, options[side], depths[side]) for side in depths}
+    if any(kept.values()):
+        for side, layers in kept.items():
+            names = range(depths[side]) if layers is None else layers
+            setattr(args, f"{side}_layers_to_keep", ",".join(str(name) for name in names))
+
+
+def _prune(blocks: List[int], args: Any) -> List[int]:
+    """The layers of each block that --encoder-layers-to-keep leaves."""
+    kept = parse_layers_to_keep("encoder", args.encoder_layers_to_keep, sum(blocks))
+    if kept is None or len(kept) == sum(blocks):
+        return blocks
+    if len(blocks) > 1:
+        raise ConfigurationError(
+            f"--encoder-layers-to-keep {args.encoder_layers_to_keep} prunes encoders of one block, "
+            f"and --encoder-blocks {args.encoder_blocks} has {len(blocks)}: name all its layers, "
+            "or leave it out"
+        )
+    return [len(kept)]
 
 
 def _plan_layers(args: Any, blocks: List[int], fast_training: bool) -> List[LayerPlan]:
@@ -341,10 +371,6 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
             raise ConfigurationError(f"model.{name} is no option of this model: {advice}")
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def _check_decoder_mixer(args: Any) -> None:
     mixer = TOKEN_MIXERS.choose("decoder_token_mixer", args)
     if not mixer.part.left_to_right:
@@ -358,7 +384,7 @@ def _check_decoder_mixer(args: Any) -> None:
 def _check_choice(name: str, value: Any, choices: List[str]) -> None:
     if str(value) not in choices:
         raise ConfigurationError(
-            f"{_flag(name)} {value} is unknown: choose one of {', '.join(choices)}"
+            f"{flag(name)} {value} is unknown: choose one of {', '.join(choices)}"
         )
 
 
@@ -374,7 +400,7 @@ def _check_heads(side: str, dim: int, heads: int) -> None:
 def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
     later = len(blocks) - 1
     for name in ("time_window", "feature_window"):
-        window, option = getattr(args, name), _flag(name)
+        window, option = getattr(args, name), flag(name)
         if window < 1:
             raise ConfigurationError(f"{option} {window} is below 1; 1 switches it off")
         if window > 1 and later == 0:
@@ -385,7 +411,9 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
             )
     pooled, longest = args.time_window**later, args.max_source_positions
     if pooled > longest:
-        largest = max(window for window in range(1, args.time_window) if window**later <= longest)
+        largest = int(longest ** (1 / later)) + 1
+        while largest**later > longest:
+            largest -= 1
         raise ConfigurationError(
             f"--time-window {args.time_window} pools {pooled} positions into one by the last "
             f"block, more than --max-source-positions {longest}: at most {largest} works with "
@@ -403,7 +431,7 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
         return dim % shrink == 0 and (dim // shrink) % heads == 0 and ffn_fits
 
     if not fits(args.feature_window):
-        allowed = [window for window in range(1, dim + 1) if fits(window)]
+        allowed = [window for window in range(1, dim + 1) if dim % window == 0 and fits(window)]
         raise ConfigurationError(
             f"--feature-window {args.feature_window} over {later} later block(s) does not fit "
             f"--encoder-embed-dim {dim}, --encoder-ffn-embed-dim {ffn} and "
@@ -432,7 +460,7 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
         if args.torch_compile:
             name, advice = "--torch-compile", "leave --torch-compile out"
         raise ConfigurationError(
-            f"{name} does not compute what {', '.join(map(_flag, obstacles))} asks for: "
+            f"{name} does not compute what {', '.join(map(flag, obstacles))} asks for: "
             f"{advice}, or leave the other out"
         )
     like_transformer = (

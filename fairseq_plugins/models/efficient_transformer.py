@@ -45,15 +45,18 @@ from fairseq_plugins.modules.packed_decoder import (
     packed_layer,
 )
 
+from .checks import check_dictionaries
 from .config import (
     ModelPlan,
     add_options,
     check_names,
     fill_defaults,
     fill_fairseq_defaults,
+    fill_layers_to_keep,
     plan_model,
     set_default,
     store_completed,
+    to_config,
 )
 from .word_vectors import load_word_vectors
 
@@ -103,20 +106,28 @@ class EfficientTransformerModel(TransformerModel):
             ):
                 # on a command line task and model share these; a YAML file sets the task's
                 set_default(args, name, getattr(getattr(task, "cfg", None), name, default))
-            if args.encoder_layers_to_keep:
-                args.encoder_layers = len(str(args.encoder_layers_to_keep).split(","))
             plan = plan_model(args)
+            check_dictionaries(to_config(args), task.source_dictionary, task.target_dictionary)
             store_completed(plan, args)
-        stored = args
+            fill_layers_to_keep(args)
+        stored, depths = args, (args.encoder_layers, args.decoder_layers)
         if from_yaml:
             options: Any = OmegaConf.to_container(args, resolve=True)
             args = Namespace(**options)
         model = super().build_model(args, task)
+        # fairseq has counted the layers that are left of a pruned model
+        stored.encoder_layers, stored.decoder_layers = depths
         # checkpoints have the vectors: they must not need the files again
         stored.encoder_embed_path = stored.decoder_embed_path = None
         if plan.fast_training:
             use_fast_dropout(model)
         return model
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.decoder.adaptive_softmax is not None:
+            # which fairseq makes of a tied embedding, also where there is no projection
+            state_dict.pop("decoder.output_projection.weight", None)
 
     @classmethod
     def _option_names(cls) -> Set[str]:

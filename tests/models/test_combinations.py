@@ -144,13 +144,6 @@ def test_layerdrop_may_drop_where_a_block_begins(parse, tiny_words, make_sample)
     assert any(not torch.equal(outputs[0], out) for out in outputs), "nothing was ever dropped"
 
 
-def test_scalar_noise_reaches_the_weights_of_every_form(parse, tiny_words):
-    """The re-associated form reads the weights themselves, and would pass the noise by."""
-    words = "--encoder-blocks 1,1 --encoder-token-mixer fastformer --quant-noise-scalar 0.1".split()
-    model = parse("--arch", "transformer_ftc", *tiny_words, *words).build_model()
-    assert not any(layer.mixer.can_reassociate for layer in model.encoder.layers)
-
-
 def test_pruned_to_some_of_its_layers(parse, tiny_words, make_sample):
     """`--model-overrides "{'encoder_layers_to_keep': '0,2', ...}"` at generation, as in fairseq."""
     words = "--encoder-blocks 3 --time-window 1 --feature-window 1".split()
@@ -163,3 +156,33 @@ def test_pruned_to_some_of_its_layers(parse, tiny_words, make_sample):
     del whole.encoder.layers[1]
     net_input = make_sample((5, 1, 7))["net_input"]
     assert torch.equal(pruned(**net_input)[0], whole(**net_input)[0])
+
+
+def test_a_decoder_is_pruned_beside_an_encoder_of_blocks(parse, tiny_words, make_sample):
+    """fairseq drops the layers that are not named, so that all of the encoder's are."""
+    words = "--encoder-blocks 2,1 --decoder-layers 3".split()
+    whole = parse("--arch", "transformer_ftc", *tiny_words, *words).build_model().eval()
+    del whole.decoder.layers[1]
+    net_input = make_sample((5, 1, 7))["net_input"]
+    for encoder in (None, "", "0,1,2", [2, 0, 1]):
+        setup = parse("--arch", "transformer_ftc", *tiny_words, *words)
+        original = setup.build_model(seed=1)
+        setup.args.encoder_layers_to_keep, setup.args.decoder_layers_to_keep = encoder, "0,2"
+        for seed in (2, 3):  # an ensemble builds several with the same options
+            pruned = setup.build_model(seed=seed).eval()
+            state = {name: tensor.clone() for name, tensor in original.state_dict().items()}
+            pruned.load_state_dict(state, strict=True, args=setup.args)
+            assert torch.equal(pruned(**net_input)[0], whole(**net_input)[0])
+
+
+@pytest.mark.parametrize("path", ["plain", "fast"])
+def test_adaptive_softmax_reads_its_own_state(build, make_sample, path):
+    """fairseq's own model does not, where the decoder's embedding is said to be shared."""
+    words = "--encoder-blocks 1,1 --adaptive-softmax-cutoff 8,20 --decoder-output-dim 12".split()
+    words += ["--share-decoder-input-output-embed", "--training-path", path]
+    models = [build(*words, plain=True, seed=seed).eval() for seed in (1, 2)]
+    state = {name: tensor.clone() for name, tensor in models[0].state_dict().items()}
+    models[1].load_state_dict(state, strict=True)
+    net_input = make_sample((5, 1, 7))["net_input"]
+    outputs = [m.get_normalized_probs(m(**net_input), log_probs=True) for m in models]
+    assert torch.equal(*outputs)

@@ -1,0 +1,176 @@
+"""What fairseq's own options of a Transformer may be, and which do not go together.
+
+fairseq finds most of these while a model is built or at its first batch, in a traceback.
+"""
+
+import math
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+from fairseq import utils
+
+from fairseq_plugins.errors import ConfigurationError
+
+LARGEST_SIZE = 2**20  # a million features or positions; what is larger is a slip of the keyboard
+LARGEST_DEPTH = 1000
+SIZES = ("embed_dim", "ffn_embed_dim", "attention_heads")
+SHARES = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "relu_dropout",
+    "adaptive_softmax_dropout",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+    "quant_noise_pq",
+    "quant_noise_scalar",
+)
+
+
+def _ranges() -> Dict[str, Tuple[float, float]]:
+    ranges: Dict[str, Tuple[float, float]] = dict.fromkeys(SHARES, (0, 1))
+    for side in ("encoder", "decoder"):
+        ranges.update({f"{side}_{size}": (1, LARGEST_SIZE) for size in SIZES})
+        ranges[f"{side}_layers"] = (1, LARGEST_DEPTH)
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        ranges[name] = (1, LARGEST_SIZE)
+    for name in ("max_source_positions", "max_target_positions"):
+        ranges[name] = (1, LARGEST_SIZE)
+    ranges["base_layers"] = (0, LARGEST_DEPTH)
+    ranges["adaptive_softmax_factor"] = (1, LARGEST_SIZE)
+    return ranges
+
+
+def check_fairseq_options(args: Any) -> None:
+    """Check fairseq's options by themselves and against each other.
+
+    Args:
+        args: fairseq's TransformerConfig.
+
+    Raises:
+        ConfigurationError: one cannot work.
+    """
+    for name, (least, most) in _ranges().items():
+        value = getattr(args, name, None)
+        if value is not None and not least <= _number(value) <= most:
+            raise ConfigurationError(f"{flag(name)} {value} must be from {least} to {most}")
+    activations = utils.get_available_activation_fns()
+    if args.activation_fn not in activations:
+        raise ConfigurationError(
+            f"--activation-fn {args.activation_fn} is unknown: choose one of "
+            f"{', '.join(activations)}"
+        )
+    for side in ("encoder", "decoder"):
+        dim = getattr(args, f"{side}_embed_dim")
+        learned = getattr(args, f"{side}_learned_pos")
+        if dim in (2, 3) and not (learned or args.no_token_positional_embeddings):
+            raise ConfigurationError(
+                f"--{side}-embed-dim {dim} is too small for sinusoidal positions: use at least 4, "
+                f"or --{side}-learned-pos"
+            )
+        if learned and args.quant_noise_scalar:
+            raise ConfigurationError(
+                f"--{side}-learned-pos and --quant-noise-scalar {args.quant_noise_scalar} do not "
+                "go together: fairseq cannot put that noise into learned positions; leave one out"
+            )
+    if args.quant_noise_scalar and not torch.cuda.is_available():
+        raise ConfigurationError(
+            f"--quant-noise-scalar {args.quant_noise_scalar} needs a GPU, where alone fairseq "
+            "computes it: leave it out"
+        )
+    if args.base_layers and not (dist.is_available() and dist.is_initialized()):
+        raise ConfigurationError(
+            f"--base-layers {args.base_layers} spreads experts over processes, and this is a "
+            "single one: leave it out, or train with --distributed-world-size 2 or more"
+        )
+    _check_sharing(args)
+
+
+def _number(value: Any) -> float:
+    """A value as a number, which a command line leaves a word for --decoder-output-dim."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan  # which is in no range
+
+
+def _check_sharing(args: Any) -> None:
+    source, target = args.encoder_embed_dim, args.decoder_embed_dim
+    for name in ("share_all_embeddings", "merge_src_tgt_embed", "cross_self_attention"):
+        if getattr(args, name, False) and source != target:
+            raise ConfigurationError(
+                f"{flag(name)} needs equal sizes: --encoder-embed-dim {source} and "
+                f"--decoder-embed-dim {target} differ"
+            )
+    if args.share_all_embeddings and args.decoder_embed_path not in (None, args.encoder_embed_path):
+        raise ConfigurationError(
+            f"--share-all-embeddings has one embedding, and --decoder-embed-path "
+            f"{args.decoder_embed_path} is not that of the encoder: leave one of them out"
+        )
+    tied = args.share_all_embeddings or args.share_decoder_input_output_embed
+    tied = tied or getattr(args, "merge_src_tgt_embed", False)  # not in fairseq 0.12.2
+    output = int(args.decoder_output_dim)
+    if tied and output != target and args.adaptive_softmax_cutoff is None:
+        raise ConfigurationError(
+            f"--decoder-output-dim {output} does not go with an output tied to the embedding "
+            f"of --decoder-embed-dim {target}: leave it out, or the sharing"
+        )
+
+
+def check_dictionaries(args: Any, source: Any, target: Any) -> None:
+    """Check the options that depend on the vocabularies.
+
+    Raises:
+        ConfigurationError: one cannot work.
+    """
+    if args.share_all_embeddings and source != target:
+        raise ConfigurationError(
+            "--share-all-embeddings needs one dictionary for both languages: prepare the data "
+            "with a joined dictionary, or share with --share-decoder-input-output-embed"
+        )
+    cutoff = args.adaptive_softmax_cutoff
+    if cutoff is None:
+        return
+    if args.tie_adaptive_weights:
+        raise ConfigurationError(
+            "--tie-adaptive-weights needs an adaptive input, which fairseq has for language "
+            "models alone: leave it out"
+        )
+    bounds = parse_numbers(cutoff)
+    ascending = bool(bounds) and all(a < b for a, b in zip([0, *bounds], bounds))
+    if not ascending or bounds[-1] > len(target):
+        raise ConfigurationError(
+            f"--adaptive-softmax-cutoff {cutoff} must be numbers that ascend from 1 at least to "
+            f"{len(target)} at most, the size of the vocabulary"
+        )
+
+
+def parse_layers_to_keep(side: str, value: Any, layers: int) -> Optional[List[int]]:
+    """The layers that fairseq keeps when it prunes, from "0,2", [0, 2] or None.
+
+    Raises:
+        ConfigurationError: not some of the model's layers, each once.
+    """
+    if value is None or value == "":
+        return None
+    kept = parse_numbers(value)
+    if not kept or len(set(kept)) < len(kept) or not set(kept) <= set(range(layers)):
+        raise ConfigurationError(
+            f"--{side}-layers-to-keep {value} must name some of the layers 0 to {layers - 1}, "
+            "each once, such as 0"
+        )
+    return sorted(kept)
+
+
+def parse_numbers(value: Any) -> List[int]:
+    """The numbers of "1,2", [1, 2] or 1; none if it cannot be read."""
+    try:
+        return [int(word) for word in str(value).strip("[]() ").split(",")]
+    except ValueError:
+        return []
+
+
+def flag(name: str) -> str:
+    """The option of a command line."""
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,100 @@
+"""Models of random options: built, refused in one line, or a traceback, which is a fault.
+
+`test_random_options.py` draws some.
+"""
+
+import argparse
+import random
+import traceback
+from collections import Counter
+from typing import Any, List, Tuple
+
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+
+HUGE = 10**20
+INTEGERS = (-3, 0, 1, 2, 3, 4, 5, 8, 12, 16, 24, 30, 36, HUGE)
+SHARES = (-0.5, 0.0, 0.1, 0.5, 1.0, 1.5, float("nan"))
+WORDS = {
+    "--encoder-blocks": ("1", "3", "2,1", "1,1,1", "3,3", "0", "2,-1", "x", "1,2,", str(HUGE)),
+    "--encoder-token-mixer": ("softmax", "fastformer", "linear", "lstm"),
+    "--decoder-token-mixer": ("softmax", "fastformer", "linear"),
+    "--encoder-ffn": ("standard", "mscffn", "big"),
+    "--decoder-ffn": ("standard", "mscffn", "big"),
+    "--fastformer-sharing": ("none", "layer", "head,layer", "query-value", "all", ""),
+    "--encoder-layers-to-keep": ("0", "0,1", "0,1,2", "1,1", "9"),
+    "--decoder-layers-to-keep": ("0", "0,1", "9"),
+    "--adaptive-softmax-cutoff": ("4,10", "10", "10,4", "0,5", "4,1000"),
+}
+LEFT_OUT = (
+    "--encoder-embed-path",  # files
+    "--decoder-embed-path",
+    "--encoder-xformers-att-config",  # a package that is not installed
+    "--decoder-xformers-att-config",
+    "--help",
+)
+BASE = (
+    "--encoder-embed-dim 24 --encoder-ffn-embed-dim 36 --encoder-attention-heads 2"
+    " --decoder-embed-dim 24 --decoder-ffn-embed-dim 36 --decoder-attention-heads 2"
+    " --decoder-layers 2 --max-source-positions 64 --max-target-positions 64"
+).split()
+ARCHITECTURES = ("transformer_ftc", "fastformer_encoder", "mscffn_transformer")
+
+
+def all_options() -> List[argparse.Action]:
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    parser = argparse.ArgumentParser()
+    ARCH_MODEL_REGISTRY[ARCHITECTURES[0]].add_args(parser)
+    return [a for a in parser._actions if a.option_strings[-1] not in LEFT_OUT]
+
+
+def draw(generator: random.Random, options: List[argparse.Action]) -> List[str]:
+    """Words of a command line: a tiny model, and up to five options of it changed."""
+    words = ["--arch", generator.choice(ARCHITECTURES), *BASE]
+    for option in generator.sample(options, generator.randint(1, 5)):
+        name = option.option_strings[-1]
+        if option.nargs == 0:
+            words += [name]
+            continue
+        if name in WORDS:
+            values: Tuple[Any, ...] = WORDS[name]
+        elif option.choices:
+            values = (*option.choices, "unknown")
+        else:
+            values = SHARES if option.type is float else INTEGERS
+        words += [f"{name}={generator.choice(values)}"]
+    return words
+
+
+def outcome(parse: Any, words: List[str]) -> str:
+    """ "built", "refused", or a traceback."""
+    try:
+        setup = parse(*words)
+        model = setup.build_model()
+        # a model reads its own state
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        model.load_state_dict(state, strict=True)
+        return "built"
+    except ConfigurationError as error:
+        return "refused" if "\n" not in str(error) else traceback.format_exc()
+    except SystemExit:  # argparse has said what is wrong
+        return "refused"
+    except Exception:
+        return traceback.format_exc()
+
+
+def try_many(parse: Any, count: int, seed: int) -> Tuple[Counter, List[str]]:
+    """Counts of the outcomes, and the words and traceback of each fault."""
+    generator, options = random.Random(seed), all_options()
+    counts: Counter = Counter(tried=count, built=0, refused=0, traceback=0)
+    faults = []
+    for _ in range(count):
+        words = draw(generator, options)
+        torch.manual_seed(seed)
+        found = outcome(parse, words)
+        counts[found if found in counts else "traceback"] += 1
+        if found not in counts:
+            faults.append(" ".join(words) + "\n" + found)
+    return counts, faults
