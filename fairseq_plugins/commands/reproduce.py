@@ -1,4 +1,4 @@
-"""Measure a paper's tables again: train, test and time every row; rerun to resume.
+"""Measure the tables of a paper again: train, test and time every row.
 
     python -m fairseq_plugins reproduce ftc DATA                     # all rows, on one GPU
     python -m fairseq_plugins reproduce ftc DATA --parallel 4 --seeds 1 2 3 -- --bf16

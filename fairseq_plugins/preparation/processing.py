@@ -34,7 +34,7 @@ class Processing(NamedTuple):
             return cls(*(stored[name] for name in cls._fields))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
-                "{} cannot be used ({}): it is written by scripts/prepare_*.py and tells how text "
+                "{} cannot be used ({}): the prepare-* commands write it, and it says how text "
                 "is tokenised; name the folder they prepared with --data".format(path, error)
             ) from None
 

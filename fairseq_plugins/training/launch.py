@@ -67,7 +67,7 @@ class Plan(NamedTuple):
 
 def check_data(data: Path) -> None:
     """Raise a ConfigurationError unless this is a prepared folder."""
-    made_by = "scripts/prepare_*.py makes one"
+    made_by = "the prepare-* commands make one"
     if not data.is_dir():
         unfinished = data.with_name(data.name + ".part").is_dir()
         advice = "its preparation was not finished: run it again" if unfinished else made_by

@@ -372,14 +372,14 @@ def start(data, out, settings, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_two_rows_killed_and_run_again(data, settings, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["--rows", "transformer", "ftc-2x3", "--max-update", "40", "--timing-skip", "6"]
     words += ["--generate", "--max-len-b 12", "--time-rounds", "1", "--threads", "1"]
     process = start(data, out, settings, *words)
     second = out / "runs" / "ftc-2x3-seed1"
-    until = time.monotonic() + 400
+    until = time.monotonic() + 800
     # of 20: by then checkpoint_last.pt is of 10 at least, as it is written after its own interval's
     while not list(second.glob("checkpoint_*_[23]0.pt")):
         if process.poll() is not None or time.monotonic() > until:
@@ -393,7 +393,7 @@ def test_two_rows_killed_and_run_again(data, settings, tmp_path, capsys):
     first_log = (out / "runs" / "transformer-seed1" / "train.log").read_bytes()
 
     process = start(data, out, settings, *words)
-    output, _ = process.communicate(timeout=400)
+    output, _ = process.communicate(timeout=800)
     assert process.returncode == 0, output
     assert "transformer seed 1: kept: training is finished" in output
     assert int(re.search(r"ftc-2x3 seed 1: resumed from update (\d+)", output).group(1)) >= 10
