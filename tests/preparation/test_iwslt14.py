@@ -12,6 +12,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_plugins.commands import prepare_iwslt14
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import iwslt14, translation
+from fairseq_plugins.preparation.processing import Processor
 
 
 def read(path):
@@ -266,3 +267,29 @@ def test_from_any_folder(prepared, archive, tmp_path, run_process):
     assert done.returncode == 1
     assert done.stdout.startswith("error: {} was prepared with other settings".format(prepared))
     assert "Traceback" not in done.stdout
+
+
+def test_the_folder_serves_the_reverse_direction(prepared, archive):
+    """fairseq reads it with the languages swapped, and raw text is treated as its language is."""
+    from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+    languages = {"source_lang": "en", "target_lang": "de"}
+    config = TranslationConfig(data=str(prepared), dataset_impl="mmap", **languages)
+    task = TranslationTask.setup_task(config)
+    for split in ("train", "valid", "test"):
+        task.load_dataset(split)
+        german, english = zip(*sides(prepared / "text" / "tokenised", split))
+        data = task.datasets[split]
+        assert len(data) == len(english)
+        for name, dictionary, expected in (
+            ("source", task.source_dictionary, english),
+            ("target", task.target_dictionary, german),
+        ):
+            lines = [dictionary.string(item[name], "subword_nmt") for item in data]
+            assert [line for line in lines if "<unk>" not in line] == [
+                text for line, text in zip(lines, expected) if "<unk>" not in line
+            ]
+    processor = Processor(prepared, "en", "de")
+    assert processor.subwords.join(processor.encode("It's one.")) == "it &apos;s one ."
+    with pytest.raises(ConfigurationError, match="translates en to fr, but .* for de and en"):
+        Processor(prepared, "en", "fr")
