@@ -242,13 +242,14 @@ def _distributions(
         ``logsumexp(z)`` of each pass, n each; the weighted divergences, summed; and the gradients
         of these and of ``sum_k cross_entropy[k] logsumexp(z_k)``, n x V of each pass.
     """
-    softmaxes, normalizers = [], []
+    softmaxes, normalizers, log_totals = [], [], []
     for z in logits:
         largest = z.amax(dim=1)
-        # exp(z - largest) and its sum; in place where the logits are not needed again
-        softmax = torch.sub(z, largest.unsqueeze(1), out=z if len(logits) == 1 else None).exp_()
+        z.sub_(largest.unsqueeze(1))
+        softmax = z.exp_() if len(logits) == 1 else z.exp()
         total = softmax.sum(dim=1)
-        normalizers.append(total.log().add_(largest))
+        log_totals.append(total.log())
+        normalizers.append(log_totals[-1] + largest)
         softmaxes.append(softmax.div_(total.unsqueeze(1)))
     if len(logits) == 1:
         return normalizers, logits[0].new_zeros(()), softmaxes
@@ -257,7 +258,7 @@ def _distributions(
     (part, other_part), (there, back) = objective.cross_entropy, objective.divergence
     # log p - log q is this and a number a token, which the gradients do not have
     ratio = z.sub_(spare)
-    shift = normalizers[0] - normalizers[1]
+    shift = log_totals[0] - log_totals[1]
     mean = _row_products(p, ratio)
     divergence = there * (mean - shift).sum()
     p_grad = torch.add((part + back - there * mean).unsqueeze(1), ratio, alpha=there, out=spare)

@@ -105,7 +105,8 @@ def test_extreme_logits_stay_finite_and_right(objective):
         results.append([*sums[:3], *torch.autograd.grad(sums.loss, leaves)])
     for exact, plain, found in zip(*results):
         assert torch.isfinite(found).all()
-        allowed = 2 * (plain - exact).abs().max() + 1e-6 * exact.abs().max()
+        # float32 has logits of 10,000 to 0.001
+        allowed = 2 * (plain - exact).abs().max() + 1e-3 * exact.abs().max()
         assert (found - exact).abs().max() <= allowed
 
 
@@ -146,9 +147,8 @@ def make(kind, **options):
 
 
 def assert_close(found, expected):
-    """Loss and gradients; fairseq's log-probabilities are in float32."""
-    torch.testing.assert_close(found[0].double(), expected[0].double(), rtol=1e-6, atol=0)
-    torch.testing.assert_close(found[3], expected[3], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[0], expected[0])
+    torch.testing.assert_close(found[3], expected[3])
 
 
 def run(criterion, model, sample, seed=1):
@@ -161,11 +161,18 @@ def run(criterion, model, sample, seed=1):
 
 
 @contextlib.contextmanager
-def plain():
-    """The loss of models without a projection that is known."""
+def plain(model):
+    """The loss of models without a projection that is known, from float64 log-probabilities."""
     refusal = mock.Mock(side_effect=ConfigurationError("none"))
-    with mock.patch.object(two_passes, "find_projection", refusal):
+    with mock.patch.object(two_passes, "find_projection", refusal), in_float64(model):
         yield
+
+
+def in_float64(model):
+    """fairseq takes log-probabilities in float32."""
+    return mock.patch.object(
+        model, "get_normalized_probs", lambda net_output, log_probs: net_output[0].log_softmax(-1)
+    )
 
 
 KINDS = [
@@ -193,14 +200,14 @@ def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):  #
         {"ignore_prefix_size": 2, "report_accuracy": True},
     ):
         criterion = make(kind, **options, **more)
-        with plain():
+        with plain(model):
             expected = run(criterion, model, sample)
         with mock.patch.object(projection, "CHUNK", 6):
             found = run(criterion, model, sample)
         assert expected[2]["kl"] > 0
         assert found[1] == expected[1]
         for name, value in expected[2].items():
-            assert float(found[2][name]) == pytest.approx(float(value), rel=1e-6), name
+            assert float(found[2][name]) == pytest.approx(float(value), rel=1e-9), name
         assert_close(found, expected)
 
 
@@ -250,7 +257,8 @@ def test_validation_and_alpha_0_are_one_plain_pass(
     calls = []
     model.encoder.register_forward_pre_hook(lambda module, args: calls.append(1))
     found = run(criterion, model, sample)
-    expected = run(label_smoothing(), model, sample)
+    with in_float64(model):
+        expected = run(label_smoothing(), model, sample)
     assert len(calls) == 2 and list(found[2]) == list(expected[2])
     assert_close(found, expected)
 
@@ -468,4 +476,6 @@ def test_simcut_resumes_exactly(run_train, toy_data, train_args, tmp_path):
     )
     assert whole["optimizer_history"][-1]["num_updates"] == 4
     for name, value in whole["model"].items():
+        if name.endswith("_float_tensor"):  # holds nothing but a type, whatever was in memory
+            continue
         assert torch.equal(value, parts["model"][name]), name
