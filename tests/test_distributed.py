@@ -29,8 +29,14 @@ TORCHRUN = [
 ARCHITECTURES = {
     "transformer": [],
     "transformer_ftc": [
-        "--arch", "transformer_ftc", "--encoder-blocks", "1,1", "--encoder-ffn", "switch",
-        "--decoder-ffn", "switch",
+        "--arch",
+        "transformer_ftc",
+        "--encoder-blocks",
+        "1,1",
+        "--encoder-ffn",
+        "switch",
+        "--decoder-ffn",
+        "switch",
     ],
 }
 

@@ -502,7 +502,7 @@ def _check_routing(
         for name in ("checkpoint_activations", "torch_compile"):
             if ffn.part.routes_positions and getattr(args, name):
                 raise ConfigurationError(
-                    f"{_flag(name)} would lose the loss that balances --{side}-ffn {ffn.name}: "
+                    f"{flag(name)} would lose the loss that balances --{side}-ffn {ffn.name}: "
                     "leave one of them out"
                 )
     if decoder_ffn.part.routes_positions and not fast_training:
