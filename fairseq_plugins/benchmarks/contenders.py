@@ -104,7 +104,7 @@ def build_on_data(words: str, common: str, data: Path, dtype: str, cpu: bool) ->
 
     if not data.is_dir() or not list(data.glob("dict.*.txt")):
         raise ConfigurationError(
-            f"{data} has no dict.*.txt: give a folder that fairseq-preprocess or one of "
+            f"{data} has no dict.*.txt: give a folder that fairseq-preprocess or "
             "a prepare-* command made"
         )
     cfg = configure(words, common, str(data), dtype, cpu)
