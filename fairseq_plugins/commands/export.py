@@ -9,6 +9,7 @@ folder for CTranslate2, of models that are ordinary Transformers.
 """
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 from typing import Sequence
@@ -38,6 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
     from fairseq_plugins import export
 
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     if args.format == "ctranslate2":
         export.export_to_ctranslate2(args.run, args.out, args.data, args.int8)
         print(f"wrote {args.out}", file=sys.stderr)

@@ -25,6 +25,8 @@ def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
     path = scratch / "quantized.onnx"
     source = onnx.ModelProto()
     source.CopyFrom(model)
+    # sizes noted by torch's exporter, which onnx takes for errors where it infers others
+    del source.graph.value_info[:]
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

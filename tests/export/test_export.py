@@ -40,6 +40,10 @@ CASES = {
         "fastformer_encoder",
         "--encoder-layers 2 --fastformer-interaction concat --fastformer-sharing head,layer",
     ),
+    "ftc, linear attention": (
+        "transformer_ftc",
+        "--encoder-blocks 1,1 --time-window 2 --feature-window 2 --encoder-token-mixer linear",
+    ),
     "mscffn": ("mscffn_transformer", "--encoder-layers 2 --decoder-layers 2"),
     "all": (
         "transformer_ftc",
@@ -69,8 +73,8 @@ def test_hypotheses_equal_torch(tmp_path, export_tiny, task, sources, arch, word
 
 def test_eight_bits(tmp_path, export_tiny, task, sources):
     """A quarter of the size, and scores near those in float32."""
-    words = "--encoder-embed-dim 128 --decoder-embed-dim 128 --encoder-ffn-embed-dim 256".split()
-    words += "--decoder-ffn-embed-dim 256 --encoder-blocks 1,1 --mscffn-subspaces 8".split()
+    words = "--encoder-embed-dim 256 --decoder-embed-dim 256 --encoder-ffn-embed-dim 512".split()
+    words += "--decoder-ffn-embed-dim 512 --encoder-blocks 1,1 --mscffn-subspaces 8".split()
     words += ["--encoder-ffn", "mscffn"]
     model, exported = export_tiny(tmp_path / "export", *words)
     sizes = {name: (exported.folder / name).stat().st_size for name in GRAPHS}
@@ -80,7 +84,7 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
     found = export.compare(Export(exported.folder), model, task, sources)
     assert 1e-6 < found.largest_difference < 0.5
     for name, size in sizes.items():
-        assert (exported.folder / name).stat().st_size < 0.35 * size
+        assert (exported.folder / name).stat().st_size < 0.3 * size
 
 
 def test_wrong_weights_are_found(tmp_path, export_tiny, task, sources):
@@ -90,13 +94,8 @@ def test_wrong_weights_are_found(tmp_path, export_tiny, task, sources):
     assert found.equal < found.sentences or found.largest_difference > export.EXACT
 
 
-@pytest.mark.parametrize(
-    "words, told",
-    [
-        ("--adaptive-softmax-cutoff 10,20", "--adaptive-softmax-cutoff"),
-        ("--activation-fn relu_squared", "--activation-fn relu_squared: use one of relu, gelu"),
-    ],
-)
-def test_what_has_no_graph_is_told_in_one_line(tmp_path, export_tiny, words, told):
-    with pytest.raises(ConfigurationError, match=told):
-        export_tiny(tmp_path / "export", *words.split(), arch="transformer")
+def test_what_has_no_graph_is_told_in_one_line(tmp_path, export_tiny):
+    words = "--adaptive-softmax-cutoff 10,20".split()
+    with pytest.raises(ConfigurationError, match="--adaptive-softmax-cutoff") as error:
+        export_tiny(tmp_path / "export", *words, arch="transformer")
+    assert "\n" not in str(error.value)
