@@ -70,7 +70,7 @@ default_torch() {
 }
 
 # The extras that setup.py offers, with commas between.
-known_extras() { sed -n '/extras_require/,/^    }/s/^ *"\([a-z0-9-]*\)": \[.*/\1/p' "$root/setup.py" | paste -sd ,; }
+known_extras() { sed -n '/extras_require/,/^    }/s/^ *"\([a-z0-9-]*\)": .*/\1/p' "$root/setup.py" | paste -sd ,; }
 
 # merge_extras NAMES...: lists of extras as one, each once; dies at an unknown one.
 merge_extras() {

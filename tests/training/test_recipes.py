@@ -118,7 +118,7 @@ def test_every_recipe_has_its_launcher_and_is_in_the_page_of_its_task():
 @pytest.mark.parametrize("task", ["translation", "summarization"])
 def test_the_reduced_setting_fits_every_recipe_of_its_task(task):
     for name in NAMES:
-        if task_of(name) == task:
+        if task_of(name) == task and not name.endswith("pubmed"):  # which has fewer layers
             folder = recipes.find(name).parent
             files = [recipes.find(name), recipes.find("reduced_cpu", [folder])]
             args = settings.parse(["DATA", *recipes.settings(files)])
