@@ -171,6 +171,11 @@ def parse_numbers(value: Any) -> List[int]:
         return []
 
 
+def is_absurd(value: Any) -> bool:
+    """Whether a number is so large that nothing can be made of it, or is none."""
+    return isinstance(value, (int, float)) and not abs(value) <= LARGEST_SIZE
+
+
 def flag(name: str) -> str:
     """The option of a command line."""
     return "--" + name.replace("_", "-")

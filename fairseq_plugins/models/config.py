@@ -25,7 +25,7 @@ from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 
-from .checks import check_fairseq_options, flag, parse_layers_to_keep
+from .checks import check_fairseq_options, flag, is_absurd, parse_layers_to_keep
 
 logger = logging.getLogger(__name__)
 
@@ -242,6 +242,8 @@ def plan_model(args: Any) -> ModelPlan:
         choices = getattr(option.type, "__members__", {}).values()
         if choices:
             _check_choice(name, getattr(args, name), [choice.value for choice in choices])
+        elif is_absurd(getattr(args, name)) and name not in ("time_window", "feature_window"):
+            raise ConfigurationError(f"{flag(name)} {getattr(args, name)} is far out of range")
     mixer = TOKEN_MIXERS.choose("encoder_token_mixer", args)
     encoder_ffn = FEED_FORWARDS.choose("encoder_ffn", args)
     decoder_ffn = FEED_FORWARDS.choose("decoder_ffn", args)

@@ -1,4 +1,4 @@
-"""Models of random options: built, refused in one line, or a traceback, which is a fault.
+"""Models of random options: they run, are refused in one line, or end in a traceback: a fault.
 
 `test_random_options.py` draws some.
 """
@@ -12,16 +12,18 @@ from typing import Any, List, Tuple
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 
 HUGE = 10**20
 INTEGERS = (-3, 0, 1, 2, 3, 4, 5, 8, 12, 16, 24, 30, 36, HUGE)
 SHARES = (-0.5, 0.0, 0.1, 0.5, 1.0, 1.5, float("nan"))
 WORDS = {
     "--encoder-blocks": ("1", "3", "2,1", "1,1,1", "3,3", "0", "2,-1", "x", "1,2,", str(HUGE)),
-    "--encoder-token-mixer": ("softmax", "fastformer", "linear", "lstm"),
-    "--decoder-token-mixer": ("softmax", "fastformer", "linear"),
-    "--encoder-ffn": ("standard", "mscffn", "big"),
-    "--decoder-ffn": ("standard", "mscffn", "big"),
+    "--encoder-token-mixer": (*TOKEN_MIXERS, "lstm"),
+    "--decoder-token-mixer": (*TOKEN_MIXERS, "lstm"),
+    "--encoder-ffn": (*FEED_FORWARDS, "big"),
+    "--decoder-ffn": (*FEED_FORWARDS, "big"),
     "--fastformer-sharing": ("none", "layer", "head,layer", "query-value", "all", ""),
     "--encoder-layers-to-keep": ("0", "0,1", "0,1,2", "1,1", "9"),
     "--decoder-layers-to-keep": ("0", "0,1", "9"),
@@ -32,6 +34,7 @@ LEFT_OUT = (
     "--decoder-embed-path",
     "--encoder-xformers-att-config",  # a package that is not installed
     "--decoder-xformers-att-config",
+    "--torch-compile",  # minutes
     "--help",
 )
 BASE = (
@@ -51,10 +54,13 @@ def all_options() -> List[argparse.Action]:
 
 
 def draw(generator: random.Random, options: List[argparse.Action]) -> List[str]:
-    """Words of a command line: a tiny model, and up to five options of it changed."""
+    """Words of a command line: a tiny model, and up to five of its options changed."""
     words = ["--arch", generator.choice(ARCHITECTURES), *BASE]
     for option in generator.sample(options, generator.randint(1, 5)):
         name = option.option_strings[-1]
+        for choice, registry in (("token-mixer", TOKEN_MIXERS), ("ffn", FEED_FORWARDS)):
+            # an option of a part matters where the part is chosen
+            words += [f"--encoder-{choice}={p}" for p in registry if name.startswith(f"--{p}-")]
         if option.nargs == 0:
             words += [name]
             continue
@@ -68,15 +74,27 @@ def draw(generator: random.Random, options: List[argparse.Action]) -> List[str]:
     return words
 
 
+def step(model: Any) -> None:
+    """Forward and backward in training, and forward in evaluation."""
+    words = {
+        "src_tokens": torch.tensor([[4, 5, 6, 2], [1, 1, 7, 2]]),
+        "src_lengths": torch.tensor([4, 2]),
+        "prev_output_tokens": torch.tensor([[2, 4, 5, 6], [2, 7, 1, 1]]),
+    }
+    model.train()(**words)[0].sum().backward()
+    model.eval()(**words)
+
+
 def outcome(parse: Any, words: List[str]) -> str:
-    """ "built", "refused", or a traceback."""
+    """What became of one command line: "ran", "refused", or a traceback."""
     try:
         setup = parse(*words)
         model = setup.build_model()
         # a model reads its own state
         state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         model.load_state_dict(state, strict=True)
-        return "built"
+        step(model)
+        return "ran"
     except ConfigurationError as error:
         return "refused" if "\n" not in str(error) else traceback.format_exc()
     except SystemExit:  # argparse has said what is wrong
@@ -88,7 +106,7 @@ def outcome(parse: Any, words: List[str]) -> str:
 def try_many(parse: Any, count: int, seed: int) -> Tuple[Counter, List[str]]:
     """Counts of the outcomes, and the words and traceback of each fault."""
     generator, options = random.Random(seed), all_options()
-    counts: Counter = Counter(tried=count, built=0, refused=0, traceback=0)
+    counts: Counter = Counter(tried=count, ran=0, refused=0, traceback=0)
     faults = []
     for _ in range(count):
         words = draw(generator, options)

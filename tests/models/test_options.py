@@ -386,6 +386,7 @@ MISTAKES = [  # words, what the message must hold
     ("--feature-window 100000000000000000000", ["--feature-window 100000000000000000000", "12"]),
     ("--encoder-embed-dim 2 --encoder-attention-heads 1", ["--encoder-embed-dim 2", "4"]),
     ("--base-layers 1", ["--base-layers 1"]),
+    ("--encoder-ffn mscffn --mscffn-expansion 100000000000000000000", ["--mscffn-expansion 1000"]),
     ("--adaptive-softmax-cutoff 20,8", ["--adaptive-softmax-cutoff", "ascend"]),
     ("--adaptive-softmax-cutoff 8,100000", ["--adaptive-softmax-cutoff", "vocabulary"]),
     ("--adaptive-softmax-factor 0", ["--adaptive-softmax-factor 0", "from 1"]),

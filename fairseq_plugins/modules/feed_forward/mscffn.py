@@ -19,7 +19,6 @@ from fairseq_plugins.modules.compilation import is_captured
 from .chunked_cross import ChunkedCross
 from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
 
-LARGEST_EXPANSION = 1000
 SUBSPACES = 12  # the paper's n, where the dimensions allow it
 
 # Tokens from which the chunked form is the faster one on a CPU: below, calls of small products
@@ -123,10 +122,8 @@ class MSCFFN(FeedForward):
                 "even divisor in common: choose even dimensions, or another --encoder-ffn and "
                 "--decoder-ffn"
             )
-        if not 1 <= options.expansion <= LARGEST_EXPANSION:
-            raise ConfigurationError(
-                f"--mscffn-expansion {options.expansion} must be from 1 to {LARGEST_EXPANSION}"
-            )
+        if options.expansion < 1:
+            raise ConfigurationError(f"--mscffn-expansion {options.expansion} is below 1")
         if options.subspaces is None:
             nearest_to_paper = min(allowed, key=lambda n: abs(n - SUBSPACES))
             return dataclasses.replace(options, subspaces=nearest_to_paper)
