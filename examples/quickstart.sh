@@ -147,7 +147,7 @@ heading "5/5 translating the test set, beam 5"
 status=0
 plugin evaluate "$bin" "$run" --examples 4 ${goal[@]+"${goal[@]}"} -- --num-workers 0 || status=$?
 
-sentence='Meine Schwester fährt morgen mit dem Zug nach Berlin.'
+sentence='Meine Schwester fährt morgen nach Berlin.'
 [ -z "$data" ] || sentence=$(head -n 1 "$raw/test.$src")
 sentence=${sentence//\'/\'\\\'\'}
 quoted() { printf '%q' "$1"; } # a folder's name may hold spaces

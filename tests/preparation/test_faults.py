@@ -185,6 +185,18 @@ def test_damaged_text_never_passes_for_text(archive, tmp_path, compression, fate
     assert refusals >= 25
 
 
+def test_the_checksum_at_the_end_of_an_archive_is_read(archive, tmp_path):
+    """Behind the end that tar itself reads to."""
+    content = gzip.decompress(archive.path.read_bytes()) + bytes(1 << 20)
+    content = bytearray(gzip.compress(content))
+    (tmp_path / "archive").write_bytes(content)
+    assert extracted(tmp_path / "archive", tmp_path / "data")
+    content[-8] ^= 1  # of the CRC
+    (tmp_path / "archive").write_bytes(content)
+    message = refused(extracted, tmp_path / "archive", tmp_path / "data")
+    assert "is damaged or no tar archive (CRC check failed" in message
+
+
 def test_an_archive_that_is_missing_is_named(archive, tmp_path):
     message = refused(list, read_stories([tmp_path / "absent.tgz"]))
     assert message == "{} cannot be read: No such file or directory".format(tmp_path / "absent.tgz")
