@@ -12,7 +12,8 @@ import pytest
 from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.commands import summarize as summarize_command
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.summarizer import Summarizer, _sentences
+from fairseq_plugins.serving.text import _sentences
+from fairseq_plugins.summarizer import Summarizer
 
 WORDS = "Rain snow wind hail fog sun".split()
 

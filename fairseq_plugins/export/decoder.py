@@ -12,12 +12,13 @@ from typing import Any, Callable, List, Tuple
 import numpy as np
 import onnx
 import torch
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from onnx import helper
 from torch import nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.generation.decoding import can_decode_in_beams
-from fairseq_plugins.modules.feed_forward import MSCFFN
+from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward
 
 from .graph import MICROSOFT, TYPES, Graph
 
@@ -41,8 +42,9 @@ def activation_name(model: Any) -> str:
 
 def check(decoder: Any, activation: str) -> None:
     """Raise ConfigurationError for a decoder that the graph cannot express."""
-    networks = [type(_network(layer)).__name__ for layer in decoder.layers if hasattr(layer, "ffn")]
-    other = [name for name in networks if name not in ("MSCFFN", "StandardFeedForward")]
+    networks = [_network(layer) for layer in decoder.layers]
+    known = (MSCFFN, StandardFeedForward, TransformerDecoderLayerBase)
+    other = [type(ffn).__name__ for ffn in networks if not isinstance(ffn, known)]
     if not can_decode_in_beams(decoder):
         reason = "its decoder has extensions of fairseq's Transformer that the graph does not know"
     elif decoder.adaptive_softmax is not None:

@@ -43,17 +43,23 @@ def build(model: Any) -> onnx.ModelProto:
     ]
     with warnings.catch_warnings(), torch.no_grad(), _quiet():
         warnings.simplefilter("ignore")
-        program: Any = torch.onnx.export(
-            encoder,
-            (tokens,),
-            dynamo=True,
-            input_names=["tokens"],
-            output_names=names,
-            dynamic_shapes=({0: torch.export.Dim("B"), 1: length},),
-            opset_version=OPSET,
-            verbose=False,
-            optimize=True,
-        )
+        try:
+            program: Any = torch.onnx.export(
+                encoder,
+                (tokens,),
+                dynamo=True,
+                input_names=["tokens"],
+                output_names=names,
+                dynamic_shapes=({0: torch.export.Dim("B"), 1: length},),
+                opset_version=OPSET,
+                verbose=False,
+                optimize=True,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            raise ConfigurationError(
+                f"the model cannot be exported: torch's exporter fails on its encoder: {reason}"
+            ) from error
     return program.model_proto
 
 

@@ -37,6 +37,37 @@ def test_translate_keeps_lines_and_needs_no_torch(exported):
     assert run.stdout == f"{translator.translate(['a b', ''])}\n"
 
 
+def test_commands_take_an_export_without_torch(exported):
+    for command, words in (("translate", ["--beam", "3"]), ("summarize", ["--max-len", "5"])):
+        run = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "fairseq_plugins", command]
+            + ["--model", str(exported.folder), *words],
+            input="a b\n\nc\n",
+            capture_output=True,
+            text=True,
+        )
+        assert run.returncode == 0, run.stderr
+        assert len(run.stdout.splitlines()) == 3 and run.stdout.splitlines()[1] == ""
+        imported = {line.split("|")[-1].strip() for line in run.stderr.splitlines() if "|" in line}
+        assert "onnxruntime" in imported and not imported & {"torch", "fairseq", "onnx"}
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["--int8"], "--int8 is for checkpoints"),
+        (["--data", "x"], "--data is for checkpoints"),
+        (["--model", "{}", "other"], "an exported model is used alone"),
+    ],
+)
+def test_options_of_checkpoints_are_refused(exported, words, told):
+    from fairseq_plugins.commands import translate
+
+    folder = str(exported.folder)
+    with pytest.raises(ConfigurationError, match=told):
+        translate.main(["--model", folder] + [word.format(folder) for word in words])
+
+
 def test_hypotheses_with_prefixes(exported):
     translator = Translator(exported.folder, beam=4, nbest=3)
     (found,) = translator.hypotheses(["a b"])
