@@ -17,6 +17,7 @@ from fairseq_plugins.compat import (
     generation,
     literals,
     numpy_names,
+    resuming,
     unpickling,
 )
 
@@ -43,3 +44,8 @@ def apply() -> None:
     generation.ban_repeated_ngrams()
     generation.copy_unknown_words_without_a_dictionary()
     generation.print_soft_alignments_in_interactive()
+    resuming.keep_the_batches_of_the_first_epoch()
+    resuming.shuffle_after_the_curriculum()
+    resuming.train_no_further_than_asked()
+    resuming.remember_validations()
+    resuming.keep_parameters_in_float32()

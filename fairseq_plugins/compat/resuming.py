@@ -1,0 +1,188 @@
+"""A training that was stopped and resumed ends with the parameters of one that was not."""
+
+import logging
+import sys
+from typing import Any, Callable, Dict, List
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin as HalfOptimizer
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule as Plateau
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.compat.patch import wrap
+
+logger = logging.getLogger(__name__)
+
+EARLY_STOPPING = "early_stopping"
+FLOAT32 = "float32_parameters"
+
+
+def keep_the_batches_of_the_first_epoch() -> None:
+    """ff makes batches from the epoch in which a process starts, and keeps them (not in 0.12.2).
+
+    A run without a break has the batches of epoch 1 in every epoch, each time in another order. A
+    run resumed in epoch 3 had those of epoch 3: some sentences of that epoch were seen twice,
+    others never. Batches that are kept are now those of epoch 1 in every run.
+    """
+
+    def make(original: Callable) -> Callable:
+        def get_train_iterator(
+            self: Trainer,
+            epoch: int,
+            combine: bool = True,
+            load_dataset: bool = True,
+            **kwargs: Any,
+        ) -> Any:
+            kept = load_dataset and not getattr(self.task.cfg, "rebuild_batches", False)
+            if epoch == 1 or not kept or kwargs.get("disable_iterator_cache"):
+                return original(self, epoch, combine, load_dataset, **kwargs)
+            iterator = original(self, 1, combine, load_dataset, **kwargs)
+            dataset = self.task.dataset(self.cfg.dataset.train_subset)
+            if self.task.dataset_to_epoch_iter.get(dataset) is not iterator:  # one for each epoch
+                return original(self, epoch, combine, load_dataset, **kwargs)
+            iterator.epoch = epoch
+            dataset.set_epoch(epoch)
+            return iterator
+
+        return get_train_iterator
+
+    wrap(Trainer, "get_train_iterator", "keep_the_batches_of_the_first_epoch", make)
+
+
+def shuffle_after_the_curriculum() -> None:
+    """ff never shuffles a training that starts with --curriculum (0.12.2 does).
+
+    It keeps a data loader across epochs, and with it the word whether to shuffle. A resumed run had
+    a loader of its own and did shuffle.
+    """
+
+    def make(original: Callable) -> Callable:
+        def next_epoch_itr(
+            self: EpochBatchIterator, shuffle: bool = True, *args: Any, **kwargs: Any
+        ) -> Any:
+            sampler = getattr(self, "epoch_batch_sampler", None)
+            if sampler is not None:
+                sampler.shuffle = shuffle and not self.disable_shuffling
+            return original(self, shuffle, *args, **kwargs)
+
+        return next_epoch_itr
+
+    wrap(EpochBatchIterator, "next_epoch_itr", "shuffle_after_the_curriculum", make)
+
+
+def train_no_further_than_asked() -> None:
+    """Every version trains for one more update if it resumes from --max-update or beyond.
+
+    A training that is run again although it is finished so moved on by one update each time.
+    """
+
+    def make(original: Callable) -> Callable:
+        def load_checkpoint(cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
+            loaded = original(cfg, trainer, **kwargs)
+            end, done = trainer.cfg.optimization.max_update, trainer.get_num_updates()
+            if 0 < end <= done:
+                logger.info(
+                    f"nothing left to train: {done} updates are done, --max-update is {end}"
+                )
+                trainer.cfg.optimization.max_epoch = -1  # read next: no epoch is begun
+            return loaded
+
+        return load_checkpoint
+
+    wrap(checkpoint_utils, "load_checkpoint", "train_no_further_than_asked", make)
+
+
+def remember_validations() -> None:
+    """Every version forgets what --patience and reduce_lr_on_plateau count.
+
+    Both wait for a number of validations without a gain. Neither number was stored, and a
+    checkpoint of an epoch's end is written before the schedule is told of that epoch's loss.
+    """
+
+    def make_save(original: Callable) -> Callable:
+        def save_checkpoint(self: Trainer, filename: str, extra_state: Dict[str, Any]) -> Any:
+            return original(self, filename, {**extra_state, EARLY_STOPPING: dict(_patience())})
+
+        return save_checkpoint
+
+    def make_load(original: Callable) -> Callable:
+        def load_checkpoint(cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
+            state, iterator = original(cfg, trainer, **kwargs)
+            if state is None or trainer.get_num_updates() == 0:  # a new training
+                return state, iterator
+            if not cfg.reset_meters:
+                _patience().update(state.get(EARLY_STOPPING, {}))
+            at = state["train_iterator"]
+            if at["iterations_in_epoch"] == 0 and not cfg.reset_lr_scheduler:
+                trainer.lr_step(at["epoch"] - 1, state["val_loss"])
+            return state, iterator
+
+        return load_checkpoint
+
+    wrap(Trainer, "save_checkpoint", "remember_validations", make_save)
+    wrap(checkpoint_utils, "load_checkpoint", "remember_validations", make_load)
+
+    def make_state(original: Callable) -> Callable:
+        def state_dict(self: Plateau) -> Dict[str, Any]:
+            return {**original(self), "num_bad_epochs": self.lr_scheduler.num_bad_epochs}
+
+        return state_dict
+
+    def make_load_state(original: Callable) -> Callable:
+        def load_state_dict(self: Plateau, state: Dict[str, Any]) -> None:
+            original(self, state)
+            self.lr_scheduler.num_bad_epochs = state.get("num_bad_epochs", 0)
+
+        return load_state_dict
+
+    wrap(Plateau, "state_dict", "remember_validations", make_state)
+    wrap(Plateau, "load_state_dict", "remember_validations", make_load_state)
+
+
+def _patience() -> Dict[str, Any]:
+    """The best score so far and the validations since, which fairseq keeps on a function."""
+    for name in ("__main__", "fairseq_cli.train"):
+        function = getattr(sys.modules.get(name), "should_stop_early", None)
+        if function is not None:
+            return vars(function)
+    return {}
+
+
+def keep_parameters_in_float32() -> None:
+    """--bf16 and --fp16 train float32 copies of the parameters, which no version stores.
+
+    A resumed run began with the copies rounded to 8 or 11 bits. They are now in the optimizer's
+    state, which adds 4 bytes a parameter to about 12. A checkpoint with other parameters, averaged
+    ones for example, is resumed from those.
+    """
+
+    def make_state(original: Callable) -> Callable:
+        def state_dict(self: HalfOptimizer) -> Dict[str, Any]:
+            return {**original(self), FLOAT32: [copy.detach() for copy in _float32(self)]}
+
+        return state_dict
+
+    def make_load(original: Callable) -> Callable:
+        def load_state_dict(self: HalfOptimizer, state: Dict[str, Any], *args: Any) -> None:
+            state = dict(state)
+            stored = state.pop(FLOAT32, [])
+            original(self, state, *args)
+            copies, half = _float32(self), self.fp16_params[0].dtype
+            if [tuple(one.shape) for one in stored] == [tuple(one.shape) for one in copies]:
+                stored = [one.to(copy.device) for one, copy in zip(stored, copies)]
+                if all(torch.equal(a.to(half), b.to(half)) for a, b in zip(stored, copies)):
+                    for copy, one in zip(copies, stored):
+                        copy.data.copy_(one)
+
+        return load_state_dict
+
+    wrap(HalfOptimizer, "state_dict", "keep_parameters_in_float32", make_state)
+    wrap(HalfOptimizer, "load_state_dict", "keep_parameters_in_float32", make_load)
+
+
+def _float32(optimizer: HalfOptimizer) -> List[torch.Tensor]:
+    """The float32 parameters: one for each parameter, or all in one for each device."""
+    copies = optimizer.fp32_params
+    return list(copies.values()) if isinstance(copies, dict) else list(copies)

@@ -1,0 +1,106 @@
+"""Killed in epochs 1, 2 and 3, a training ends with the parameters of one that was never stopped.
+
+Equal to the bit, with the optimizer's state, and each sentence is seen exactly once an epoch.
+"""
+
+import re
+
+import pytest
+import torch
+
+from tests.faults.training import Killed, difference, load, not_once, seen, train, updates
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
+
+EPOCHS = 3
+BASE = [
+    "--max-tokens", 100, "--max-epoch", EPOCHS, "--save-interval-updates", 3,
+    "--keep-interval-updates", 1, "--no-epoch-checkpoints", "--disable-validation",
+]  # fmt: skip
+OURS = ["--arch", "transformer_ftc", "--encoder-blocks", "1,1", "--attention-dropout", 0.1]
+VALIDATED = ["--max-tokens", 100, "--max-epoch", EPOCHS, "--save-interval-updates", 3, "--seed", 3]
+
+TRAININGS = {
+    "transformer": (1, BASE),
+    "transformer, update-freq": (1, [*BASE, "--update-freq", "3,2"]),
+    "transformer, two processes, update-freq": (2, [*BASE, "--update-freq", 2, "--max-tokens", 40]),
+    "transformer_ftc": (1, [*BASE, *OURS, "--lr-scheduler", "inverse_sqrt"]),
+    "transformer_ftc, summarization, two processes": (
+        2, [*BASE, *OURS, "--task", "summarization", "--curriculum", 1, "--max-tokens", 60],
+    ),
+    "bf16": (1, [*BASE, "--bf16", "--update-freq", 2]),
+    "reduce_lr_on_plateau": (
+        1, [*VALIDATED, "--lr-scheduler", "reduce_lr_on_plateau", "--lr-threshold", 0.9],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_killed_in_each_epoch(name, corpus, train_args, tmp_path):
+    processes, options = TRAININGS[name]
+    words = [corpus.bin, *train_args, *options]
+    records = [tmp_path / "record", tmp_path / "record_of_killed"]
+    for record in records:
+        record.mkdir()
+
+    whole = train(words, tmp_path / "whole", processes, record=records[0])
+    assert whole.status == [0] * processes, whole.output
+    expected = load(tmp_path / "whole")
+    an_epoch = updates(expected) // EPOCHS
+
+    # in each epoch, and before the first update of the last
+    kills = [an_epoch - 1, 2 * an_epoch - 1, 2 * an_epoch, 3 * an_epoch - 1]
+    resumed = []
+    for number, update in enumerate(kills):
+        kill = Killed(update, rank=number % processes)
+        run = train(words, tmp_path / "killed", processes, kill, records[1])
+        assert run.status[kill.rank] == 9, run.output
+        resumed += re.findall(r"Loaded checkpoint .*last.pt \(epoch (\d)", run.output)
+    run = train(words, tmp_path / "killed", processes, record=records[1])
+    assert run.status == [0] * processes, run.output
+    resumed += re.findall(r"Loaded checkpoint .*last.pt \(epoch (\d)", run.output)
+    assert {"2", "3"} <= set(resumed)
+    assert difference(load(tmp_path / "killed"), expected) == ""
+
+    for record in records:
+        sentences = seen(record)
+        assert sorted(sentences) == [1, 2, 3]
+        for epoch in sentences:
+            assert not_once(sentences[epoch], corpus.sizes["train"]) == {}, (record.name, epoch)
+    assert seen(records[0]) == seen(records[1])
+
+
+def test_stopped_by_max_update_in_each_epoch(corpus, train_args, tmp_path):
+    words = [corpus.bin, *train_args, *BASE]
+    assert train(words, tmp_path / "whole").status == [0]
+    expected = load(tmp_path / "whole")
+    for update in (3, 12, updates(expected) - 2):
+        assert train([*words, "--max-update", update], tmp_path / "stopped").status == [0]
+        assert updates(load(tmp_path / "stopped")) == update
+    assert train(words, tmp_path / "stopped").status == [0]
+    assert difference(load(tmp_path / "stopped"), expected) == ""
+
+
+def test_a_finished_training_stays_as_it_is(corpus, train_args, tmp_path):
+    words = [corpus.bin, *train_args, *BASE, "--max-update", 5]
+    assert train(words, tmp_path).status == [0]
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    again = train(words, tmp_path)
+    assert again.status == [0]
+    assert "nothing left to train: 5 updates are done" in again.output
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+
+
+def test_patience_counts_across_kills(corpus, train_args, tmp_path):
+    """Nothing is learnt, so that the training ends after four validations, killed or not."""
+    words = [
+        corpus.bin, *train_args, "--max-tokens", 200, "--max-epoch", 9, "--patience", 3,
+        "--lr", 1e-12, "--no-epoch-checkpoints",
+    ]  # fmt: skip
+    assert train(words, tmp_path / "whole").status == [0]
+    end = updates(load(tmp_path / "whole"))
+    an_epoch = end // 4
+    for epochs in (1, 2, 3):
+        assert train(words, tmp_path / "killed", kill=Killed(epochs * an_epoch)).status == [9]
+    assert train(words, tmp_path / "killed").status == [0]
+    assert updates(load(tmp_path / "killed")) == end
