@@ -15,6 +15,7 @@ from fairseq_plugins.compat import (
     command_line,
     distributed,
     generation,
+    intact_checkpoints,
     literals,
     numpy_names,
     resuming,
@@ -44,8 +45,11 @@ def apply() -> None:
     generation.ban_repeated_ngrams()
     generation.copy_unknown_words_without_a_dictionary()
     generation.print_soft_alignments_in_interactive()
+    intact_checkpoints.write_checkpoints_to_the_disk()
+    intact_checkpoints.refuse_damaged_checkpoints()
     resuming.keep_the_batches_of_the_first_epoch()
     resuming.shuffle_after_the_curriculum()
     resuming.train_no_further_than_asked()
     resuming.remember_validations()
     resuming.keep_parameters_in_float32()
+    intact_checkpoints.resume_from_the_newest_intact_checkpoint()

@@ -1,6 +1,5 @@
 """Reading and writing fairseq's checkpoints on current torch and numpy."""
 
-import os
 import pickle
 import re
 from typing import Any, BinaryIO, Callable, Dict
@@ -123,7 +122,7 @@ def copy_checkpoints_in_one_step() -> None:
             if not overwrite or not PathManager.supports_rename(dst_path):
                 return original(src_path, dst_path, overwrite=overwrite)
             copied = original(src_path, dst_path + ".tmp", overwrite=True)
-            os.replace(dst_path + ".tmp", dst_path)
+            PathManager.rename(dst_path + ".tmp", dst_path)
             return copied
 
         return copy

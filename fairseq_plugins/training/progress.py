@@ -5,6 +5,7 @@ import time
 from typing import Callable, Optional, Tuple
 
 RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates")
+RECOVERED = re.compile(r"\S+ is (?:missing|damaged).*: resuming from the newest intact one.*")
 REPORT = re.compile(r"train_inner .* num_updates=(\d+)")
 VALID = re.compile(r"valid on .* num_updates (\d+)")
 BLEU = re.compile(r"\bbleu ([\d.]+)")
@@ -32,6 +33,7 @@ class Progress:
     def line(self, text: str) -> None:
         """Take a line of the log."""
         report, valid, resumed = REPORT.search(text), VALID.search(text), RESUMED.search(text)
+        recovered = RECOVERED.search(text)
         if report:
             done, now = int(report.group(1)), time.monotonic()
             if self.first is None or done <= self.first[1]:
@@ -47,6 +49,8 @@ class Progress:
             self.say(f"update {done:,}{self.goal}  valid nll {_likelihood(text)}{score}")
         elif resumed:
             self.say(f"resumed from update {int(resumed.group(1)):,}")
+        elif recovered:
+            self.say(recovered.group())
         elif "OOM: Ran out of memory" in text:
             self.say(
                 "a batch did not fit into the GPU's memory, and fairseq leaves it out: stop this "

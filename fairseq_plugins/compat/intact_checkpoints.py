@@ -1,0 +1,211 @@
+"""Checkpoints that survive a power cut: written to the disk, checked, the newest intact one used.
+
+A torch checkpoint is a zip archive, which stores a check sum (CRC-32) of each of its records. torch
+does not compare them on loading, so that a flipped bit becomes a wrong parameter, silently.
+"""
+
+import contextlib
+import functools
+import itertools
+import logging
+import os
+import re
+import zipfile
+from pathlib import Path
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+
+from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+LAST = "checkpoint_last"
+
+
+def write_checkpoints_to_the_disk() -> None:
+    """Every version renames a checkpoint that the system may not have written to the disk yet.
+
+    After a power cut the new name then stands for an empty file or one with holes of zeros. The
+    file is written out before it is renamed, and its folder after.
+    """
+
+    def make(original: Callable) -> Callable:
+        def rename(src: str, dst: str) -> None:
+            _write_out(src)
+            original(src, dst)
+            with contextlib.suppress(OSError):  # not every file system writes out folders
+                _write_out(os.path.dirname(os.path.abspath(dst)))
+
+        return rename
+
+    wrap(PathManager, "rename", "write_checkpoints_to_the_disk", make)
+
+
+def _write_out(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def find_damage(path: str) -> str:
+    """What is wrong with a checkpoint, in a few words; empty if it is intact.
+
+    All of the file is read: 0.7 s of processor time for 1 GB, about what loading takes.
+    """
+    status = os.stat(path)
+    return _find_damage(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _find_damage(path: str, size: int, changed: int) -> str:
+    """As `find_damage`, once for each state of a file."""
+    if size == 0:
+        return "it is empty"
+    if not zipfile.is_zipfile(path):
+        with open(path, "rb") as file:
+            # before torch 1.6 a checkpoint was a bare pickle, which has no sums
+            return "" if file.read(2) == b"\x80\x02" else "it is cut short, or no checkpoint"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            record = archive.testzip()
+    except Exception as error:  # a damaged table of contents can trip zipfile anywhere
+        return f"its table of contents cannot be read: {error}"
+    return f"the check sum of {record} is wrong" if record else ""
+
+
+def refuse_damaged_checkpoints() -> None:
+    """Training, generation, averaging: a damaged checkpoint is an error of one line."""
+
+    def make(original: Callable) -> Callable:
+        def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+            if os.path.isfile(path):
+                damage = find_damage(path)
+                if damage:
+                    raise ConfigurationError(
+                        f"checkpoint {path} is damaged ({damage}): use another one"
+                    )
+            return original(path, *args, **kwargs)
+
+        return load_checkpoint_to_cpu
+
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu", "refuse_damaged_checkpoints", make)
+
+
+class Found(NamedTuple):
+    """What rank 0 decides for all: the file to resume from, or why that is impossible."""
+
+    restore_file: Optional[str] = None  # None: as fairseq would
+    refusal: Optional[str] = None
+
+
+def resume_from_the_newest_intact_checkpoint() -> None:
+    """fairseq knows checkpoint_last.pt alone: damaged, it fails; missing, it silently starts anew.
+
+    The newest intact checkpoint of the folder is used instead, and a line says so. Without one,
+    training does not start, and nothing is overwritten.
+    """
+
+    def make(original: Callable) -> Callable:
+        def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Tuple[Any, Any]:
+            found = Found()
+            if trainer.data_parallel_rank == 0:
+                found = _find_checkpoint(cfg, trainer.checkpoint_suffix)
+            if trainer.data_parallel_world_size > 1:
+                found = Found(
+                    **distributed_utils.broadcast_object(
+                        found._asdict(),
+                        src_rank=0,
+                        group=trainer.data_parallel_process_group,
+                        dist_device=trainer.device,
+                    )
+                )
+            if found.refusal is not None:
+                raise ConfigurationError(found.refusal)
+            with _restoring(cfg, found.restore_file):
+                return original(cfg, trainer, **kwargs)
+
+        return load_checkpoint
+
+    wrap(checkpoint_utils, "load_checkpoint", "resume_from_the_newest_intact_checkpoint", make)
+
+
+@contextlib.contextmanager
+def _restoring(cfg: Any, path: Optional[str]) -> Iterator[None]:
+    """Let the options name this checkpoint for a while, and no other beside it."""
+    if path is None:
+        yield
+        return
+    before = cfg.restore_file, cfg.finetune_from_model
+    cfg.restore_file, cfg.finetune_from_model = path, None
+    try:
+        yield
+    finally:
+        cfg.restore_file, cfg.finetune_from_model = before
+
+
+def _find_checkpoint(cfg: Any, suffix: str) -> Found:
+    if cfg.restore_file != LAST + ".pt":
+        if not PathManager.exists(cfg.restore_file.replace(".pt", suffix + ".pt")):
+            return Found(
+                refusal=f"--restore-file {cfg.restore_file} does not exist: training would start "
+                "anew; correct it, or leave it out"
+            )
+        return Found()
+    folder = Path(cfg.save_dir)
+    last = folder / f"{LAST}{suffix}.pt"
+    if not folder.is_dir():
+        return Found()
+    if last.is_file():
+        problem = find_damage(str(last))
+        if not problem:
+            return Found()
+        problem = f"is damaged ({problem})"
+    else:
+        problem = "is missing"
+    others = _others(folder, suffix)
+    newest = _newest_intact(others)
+    if newest is not None:
+        logger.warning(f"{last} {problem}: resuming from the newest intact one, {newest.name}")
+        return Found(str(newest.with_name(newest.name[: -len(suffix + ".pt")] + ".pt")))
+    if not last.is_file() and not others:
+        return Found()
+    return Found(
+        refusal=f"{last} {problem}, and "
+        + (f"so is each of {len(others)} other(s)" if others else "there is no other checkpoint")
+        + ": nothing was changed; choose another --save-dir, or remove them to start anew"
+    )
+
+
+def _others(folder: Path, suffix: str) -> List[Path]:
+    """The checkpoints that fairseq wrote beside the last one, by their names."""
+    name = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+){}\.pt".format(re.escape(suffix)))
+    return sorted(path for path in folder.iterdir() if name.fullmatch(path.name))
+
+
+def _newest_intact(paths: List[Path]) -> Optional[Path]:
+    """The intact checkpoint of the latest update; as few as possible are read for it."""
+    numbered = sorted((path for path in paths if _place(path)), key=_place, reverse=True)
+    intact = list(itertools.islice((p for p in numbered if not find_damage(str(p))), 1))
+    # the best ones do not tell their update by name
+    intact += [path for path in paths if not _place(path) and not find_damage(str(path))]
+    return max(intact, key=_updates) if len(intact) > 1 else next(iter(intact), None)
+
+
+def _place(path: Path) -> Tuple[float, ...]:
+    """Epoch and update of checkpoint_<epoch>_<update>.pt; checkpoint<epoch>.pt ends its epoch."""
+    within = re.match(r"checkpoint_(\d+)_(\d+)", path.name)
+    if within:
+        return tuple(map(float, within.groups()))
+    end = re.match(r"checkpoint(\d+)", path.name)
+    return (float(end.group(1)), float("inf")) if end else ()
+
+
+def _updates(path: Path) -> int:
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    return state["optimizer_history"][-1]["num_updates"]
