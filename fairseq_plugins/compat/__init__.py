@@ -13,6 +13,7 @@ from fairseq_plugins.compat import (
     bf16,
     checkpoints,
     command_line,
+    data_files,
     distributed,
     generation,
     intact_checkpoints,
@@ -45,6 +46,11 @@ def apply() -> None:
     generation.ban_repeated_ngrams()
     generation.copy_unknown_words_without_a_dictionary()
     generation.print_soft_alignments_in_interactive()
+    data_files.check_dictionaries()
+    data_files.check_folders()
+    data_files.check_data()
+    data_files.require_targets_for_training()
+    data_files.explain_sizes_that_do_not_fit()
     intact_checkpoints.write_checkpoints_to_the_disk()
     intact_checkpoints.refuse_damaged_checkpoints()
     resuming.keep_the_batches_of_the_first_epoch()

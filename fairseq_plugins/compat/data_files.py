@@ -1,0 +1,248 @@
+"""Prepared data that is missing, cut or empty: one line that names the file and how to remake it.
+
+A folder of fairseq-preprocess has a dict.<language>.txt for each language and, for each split and
+language, the tokens (.bin) and where each sentence begins (.idx). fairseq checks none of them.
+"""
+
+import os
+import re
+import struct
+from typing import Any, Callable, Tuple
+
+import numpy as np
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary, data_utils, indexed_dataset
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.processing import FILE as PREPARATION
+
+MAGIC = b"MMIDIDX\x00\x00"  # of the only format that fairseq-preprocess writes by default
+HEADER = "<9sQBQ"  # magic, version, type of the tokens, number of sentences
+
+
+class MissingData(ConfigurationError, FileNotFoundError):
+    """A file that a prepared folder should have."""
+
+
+def _remake(folder: str) -> str:
+    """How to make a prepared folder again."""
+    if os.path.exists(os.path.join(folder, PREPARATION)):
+        return f"remove {folder} and run the scripts/prepare_*.py command that made it again"
+    log = os.path.join(folder, "preprocess.log")
+    how = f" with the options in {log}" if os.path.exists(log) else ""
+    return f"remove {folder} and run fairseq-preprocess again{how}"
+
+
+def check_dictionaries() -> None:
+    """A dictionary that is missing or cannot be read."""
+
+    def make(original: Callable) -> Callable:
+        def add_from_file(self: Dictionary, f: Any) -> None:
+            if not isinstance(f, str):
+                return original(self, f)
+            before = len(self)
+            try:
+                original(self, f)
+            except FileNotFoundError:
+                folder = os.path.dirname(f) or "."
+                if os.path.isdir(folder):
+                    raise MissingData(f"{f} is missing: {_remake(folder)}") from None
+                raise MissingData(
+                    f"DATA {folder}: no such folder; scripts/prepare_*.py or fairseq-preprocess "
+                    "makes one"
+                ) from None
+            except Exception as error:
+                problem = str(error).splitlines()[0]
+            else:
+                problem = "it is empty" if len(self) == before else ""
+            if problem:
+                raise ConfigurationError(
+                    f"{f} is no dictionary ({problem}): {_remake(os.path.dirname(f) or '.')}"
+                )
+
+        return add_from_file
+
+    wrap(Dictionary, "add_from_file", "check_dictionaries", make)
+
+
+def check_folders() -> None:
+    """A folder without data, from which the languages cannot be read."""
+
+    def make(original: Callable) -> Callable:
+        def infer_language_pair(path: str) -> Tuple[str, str]:
+            try:
+                source, target = original(path)
+            except (FileNotFoundError, NotADirectoryError):
+                raise MissingData(
+                    f"DATA {path}: no such folder; scripts/prepare_*.py or fairseq-preprocess "
+                    "makes one"
+                ) from None
+            if source is None:
+                raise MissingData(
+                    f"DATA {path} has no prepared data (such as train.de-en.de.idx): give "
+                    f"--source-lang and --target-lang, or {_remake(path)}"
+                )
+            return source, target
+
+        return infer_language_pair
+
+    wrap(data_utils, "infer_language_pair", "check_folders", make)
+
+
+def check_data() -> None:
+    """Tokens and indices that are missing, cut, or do not belong to the dictionary.
+
+    All tokens are read once for it, at the speed of the disk; training reads them anyway.
+    """
+
+    def make_load(original: Callable) -> Callable:
+        def load_indexed_dataset(
+            path: str, dictionary: Any = None, *args: Any, **kwargs: Any
+        ) -> Any:
+            _check_files(path, dictionary)
+            return original(path, dictionary, *args, **kwargs)
+
+        return load_indexed_dataset
+
+    wrap(data_utils, "load_indexed_dataset", "check_data", make_load)
+
+    def make_task(original: Callable) -> Callable:
+        def load_dataset(self: TranslationTask, split: str, *args: Any, **kwargs: Any) -> None:
+            try:
+                original(self, split, *args, **kwargs)
+            except FileNotFoundError as error:
+                if isinstance(error, MissingData):
+                    raise
+                folder = str(self.cfg.data).split(os.pathsep)[0]
+                source, target = self.cfg.source_lang, self.cfg.target_lang
+                for pair in ((source, target), (target, source)):
+                    _check_files(os.path.join(folder, "{}.{}-{}.{}".format(split, *pair, source)))
+                raise MissingData(
+                    f"{folder} has no {split}.{source}-{target}.{source}.idx: choose another "
+                    f"subset, or {_remake(folder)}"
+                ) from None
+
+        return load_dataset
+
+    wrap(TranslationTask, "load_dataset", "check_data", make_task)
+
+
+def _check_files(path: str, dictionary: Any = None) -> None:
+    """Raise a ConfigurationError unless `path`.idx and `path`.bin belong together.
+
+    Both missing, or in another format than memory maps, is left to fairseq.
+    """
+    index, tokens = indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)
+    remake = _remake(os.path.dirname(path) or ".")
+    there = os.path.exists(index), os.path.exists(tokens)
+    if not any(there):
+        return
+    if not all(there):
+        raise MissingData(f"{tokens if there[0] else index} is missing: {remake}")
+    with open(index, "rb") as file:
+        header = file.read(struct.calcsize(HEADER))
+        if header[:8] in (b"TNTIDX\x00\x00", b"HUFFIDX\x00"):
+            return
+        if len(header) < struct.calcsize(HEADER) or header[:9] != MAGIC:
+            problem = "cut short" if MAGIC.startswith(header[:9]) else "damaged"
+            raise ConfigurationError(f"{index} is {problem}: {remake}")
+        _, _, code, count = struct.unpack(HEADER, header)
+        sizes = np.fromfile(file, dtype=np.int32, count=count).astype(np.int64)
+        starts = np.fromfile(file, dtype=np.int64, count=count)
+    if len(sizes) < count or len(starts) < count:
+        raise ConfigurationError(f"{index} is cut short: {remake}")
+    kind = np.dtype(indexed_dataset._code_to_dtype.get(code, np.uint8))
+    ends = np.cumsum(sizes) * kind.itemsize
+    if (ends != starts + sizes * kind.itemsize).any():
+        raise ConfigurationError(f"{index} is damaged: {remake}")
+    expected = int(ends[-1]) if count else 0
+    found = os.path.getsize(tokens)
+    if found != expected:
+        problem = "is cut short" if found < expected else "does not belong to its .idx"
+        raise ConfigurationError(
+            f"{tokens} {problem} ({found:,} bytes, not {expected:,}): {remake}"
+        )
+    if dictionary is not None and expected > 0:
+        largest = int(np.memmap(tokens, dtype=kind, mode="r").max())
+        if largest >= len(dictionary):
+            language = path.rsplit(".", 1)[-1]
+            raise ConfigurationError(
+                f"{os.path.join(os.path.dirname(path), f'dict.{language}.txt')} has "
+                f"{len(dictionary):,} entries and {tokens} the token {largest:,}: the dictionary "
+                f"was cut or belongs to other data; {remake}"
+            )
+
+
+def require_targets_for_training() -> None:
+    """Without the files of the target language fairseq loads sources alone, for generation."""
+
+    def check(task: Any, subset: str) -> None:
+        dataset = task.dataset(subset)
+        if isinstance(task, TranslationTask) and getattr(dataset, "tgt", dataset) is None:
+            folder = str(task.cfg.data).split(os.pathsep)[0]
+            source, target = task.cfg.source_lang, task.cfg.target_lang
+            raise MissingData(
+                f"{os.path.join(folder, f'{subset}.{source}-{target}.{target}.idx')} is missing: "
+                f"{_remake(folder)}"
+            )
+
+    def make_train(original: Callable) -> Callable:
+        def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+            iterator = original(self, *args, **kwargs)
+            check(self.task, self.cfg.dataset.train_subset)
+            return iterator
+
+        return get_train_iterator
+
+    def make_valid(original: Callable) -> Callable:
+        def get_valid_iterator(self: Trainer, subset: str, *args: Any, **kwargs: Any) -> Any:
+            check(self.task, subset)
+            return original(self, subset, *args, **kwargs)
+
+        return get_valid_iterator
+
+    wrap(Trainer, "get_train_iterator", "require_targets_for_training", make_train)
+    wrap(Trainer, "get_valid_iterator", "require_targets_for_training", make_valid)
+
+
+def explain_sizes_that_do_not_fit() -> None:
+    """A checkpoint of another dictionary or architecture: name the first parameter that differs."""
+
+    def make(original: Callable) -> Callable:
+        def load(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            except Exception as error:
+                cause = error if isinstance(error, RuntimeError) else error.__context__
+                found = _MISMATCH.search(str(cause))
+                if found is None:
+                    raise
+                given = [*args, *kwargs.values(), getattr(args[0], "task", None)]
+                task = next((one for one in given if isinstance(one, FairseqTask)), None)
+                raise ConfigurationError(_why_it_does_not_fit(task, *found.groups())) from None
+
+        return load
+
+    wrap(Trainer, "load_checkpoint", "explain_sizes_that_do_not_fit", make)
+    wrap(checkpoint_utils, "load_model_ensemble_and_task", "explain_sizes_that_do_not_fit", make)
+
+
+_MISMATCH = re.compile(
+    r"size mismatch for (\S+): .*?\[([\d, ]*)\]\) from checkpoint, .*?\[([\d, ]*)\]"
+)
+
+
+def _why_it_does_not_fit(task: Any, parameter: str, before: str, now: str) -> str:
+    message = f"the checkpoint does not fit: its {parameter} is of size {before}, here it is {now}"
+    side = re.match(r"(encoder|decoder)\.(embed_tokens|output_projection)", parameter)
+    sizes = [size.split(", ") for size in (before, now)]
+    if side is None or sizes[0][1:] != sizes[1][1:] or not isinstance(task, TranslationTask):
+        return message + "; give the options of the model that it was trained with"
+    folder = str(task.cfg.data).split(os.pathsep)[0]
+    language = task.cfg.source_lang if side.group(1) == "encoder" else task.cfg.target_lang
+    path = os.path.join(folder, f"dict.{language}.txt")
+    return message + f"; {path} was cut or belongs to other data: {_remake(folder)}"

@@ -1,0 +1,147 @@
+"""Prepared data that is missing, cut or empty: one line that names the file and what remakes it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.processing import FILE as PREPARATION
+from tests.faults.training import load, updates
+
+
+@pytest.fixture
+def data(corpus, tmp_path):
+    return Path(shutil.copytree(corpus.bin, tmp_path / "data"))
+
+
+@pytest.fixture
+def words(data, train_args, tmp_path):
+    return [data, *train_args, "--max-update", 1, "--save-dir", tmp_path / "run"]
+
+
+@pytest.fixture(scope="module")
+def model(corpus, train_args, tmp_path_factory, run_train):
+    folder = tmp_path_factory.mktemp("model")
+    run_train(corpus.bin, *train_args, "--max-update", 1, "--save-dir", folder)
+    return folder / "checkpoint_last.pt"
+
+
+def cut(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def cut_at_a_line(path):
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[: len(lines) // 2]))
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def remove(path):
+    path.unlink()
+
+
+def refused(run, *words):
+    with pytest.raises(ConfigurationError) as error:
+        run(*words)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def read(data):
+    """What every command does first."""
+    task = TranslationTask.setup_task(
+        TranslationConfig(
+            data=str(data), dataset_impl=None, train_subset="train", required_seq_len_multiple=1
+        )
+    )
+    for split in ("train", "valid", "test"):
+        task.load_dataset(split)
+
+
+@pytest.mark.parametrize("damage", [cut, empty, remove])
+def test_each_file(damage, corpus, tmp_path):
+    names = sorted(path.name for path in corpus.bin.iterdir() if path.suffix != ".log")
+    assert len(names) == 2 + 3 * 2 * 2
+    for name in names:
+        data = Path(shutil.copytree(corpus.bin, tmp_path / name))
+        read(data)
+        damage(data / name)
+        message = refused(read, data)
+        assert str(data / name) in message
+        assert f"remove {data} and run fairseq-preprocess again" in message
+        assert str(data / "preprocess.log") in message
+
+
+def test_training_and_generation(data, words, model, run_train, run_generate):
+    path = data / "test.src-tgt.src.bin"
+    cut(path)
+    assert f"{path} is cut short" in refused(run_generate, data, "--path", model)
+    path = data / "train.src-tgt.tgt.idx"
+    cut(path)
+    assert f"{path} is cut short" in refused(run_train, *words)
+    assert not (words[-1] / "checkpoint_last.pt").exists()
+
+
+def test_dictionary_cut_between_two_lines(data, words, model, run_train, run_generate):
+    cut_at_a_line(data / "dict.tgt.txt")
+    message = refused(run_train, *words)
+    assert str(data / "dict.tgt.txt") in message and "the dictionary was cut" in message
+    message = refused(run_generate, data, "--path", model, "--gen-subset", "valid")
+    assert "does not fit" in message and str(data / "dict.tgt.txt") in message
+
+
+def test_another_architecture(data, model, words, run_train):
+    message = refused(run_train, *words, "--restore-file", model, "--encoder-ffn-embed-dim", 24)
+    assert "encoder.layers.0.fc1.weight is of size 32, 16, here it is 24, 16" in message
+    assert "dict." not in message
+
+
+def test_index_with_a_hole(data, words, run_train):
+    path = data / "train.src-tgt.src.idx"
+    content = bytearray(path.read_bytes())
+    content[100:140] = bytes(40)
+    path.write_bytes(content)
+    assert f"{path} is damaged" in refused(run_train, *words)
+
+
+def test_both_files_of_the_target_missing(data, words, model, run_train, run_generate):
+    for path in data.glob("*.src-tgt.tgt.*"):
+        path.unlink()
+    message = refused(run_train, *words)
+    assert str(data / "valid.src-tgt.tgt.idx") in message or "train.src-tgt.tgt.idx" in message
+    assert run_generate(data, "--path", model).output.count("\nD-") == 5  # sources are enough here
+
+
+def test_missing_subset_and_folder(data, words, model, tmp_path, run_train, run_generate):
+    message = refused(run_generate, data, "--path", model, "--gen-subset", "other")
+    assert f"{data} has no other.src-tgt.src.idx" in message
+    message = refused(run_train, tmp_path / "nowhere", *words[1:])
+    assert f"DATA {tmp_path / 'nowhere'}: no such folder" in message
+    (tmp_path / "bare").mkdir()
+    message = refused(run_train, tmp_path / "bare", *words[1:])
+    assert f"DATA {tmp_path / 'bare'} has no prepared data" in message
+
+
+def test_a_folder_of_ours_is_made_again_by_its_own_command(data, words, run_train):
+    (data / PREPARATION).write_text("{}")
+    cut(data / "train.src-tgt.src.bin")
+    assert f"remove {data} and run the scripts/prepare_*.py command" in refused(run_train, *words)
+
+
+def test_good_data_of_every_format_is_read(tmp_path, corpus, words, run_train, run_preprocess):
+    """Also the formats that are not checked."""
+    for kind in ("lazy", "raw"):
+        folder = tmp_path / kind
+        run_preprocess(
+            "--source-lang", "src", "--target-lang", "tgt", "--destdir", folder, "--workers", 1,
+            "--trainpref", corpus.raw / "train", "--validpref", corpus.raw / "valid",
+            "--dataset-impl", kind,
+        )  # fmt: skip
+        run_train(folder, *words[1:], "--dataset-impl", kind, "--save-dir", folder / "run")
+        assert updates(load(folder / "run")) == 1
