@@ -185,5 +185,7 @@ def write_json(path: Path, value: Any) -> None:
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(value, file, indent=1, ensure_ascii=False)
         file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())  # or a power cut could leave the name with nothing behind it
     os.chmod(temporary, 0o644)
     os.replace(temporary, str(path))
