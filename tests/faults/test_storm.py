@@ -1,0 +1,47 @@
+"""The first trials of the long run, and that it does not miss what is lost."""
+
+import random
+import re
+from collections import Counter
+
+import pytest
+import torch
+
+from tests.faults import storm
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
+
+
+def test_the_first_trials(capsys):
+    counts = storm.storm(seconds=200, seed=2, trials=3)
+    assert counts["trials"] == 3 and counts["tried"] >= 3
+    assert counts["lost"] == 0, capsys.readouterr().out
+    assert counts["survived"] + counts["refused"] == counts["tried"]
+
+
+def test_what_is_lost_is_told(capsys, monkeypatch):
+    """Of a training that forgets what it saw."""
+
+    def forget(trial):
+        trial.start()
+        for path in trial.save_dir.glob("*.pt"):
+            path.unlink()
+        for path in trial.record.iterdir():
+            path.unlink()
+        trial.words += ["--seed", 12345]
+        return Counter({trial.finish(): 1})
+
+    monkeypatch.setattr(storm, "FAULTS", (forget,))
+    assert storm.main(["1", "7"]) == 1
+    output = capsys.readouterr().out
+    assert re.search(r"lost in trial 0 of seed 7, \d process.*--arch .*: other ", output)
+    assert "tried 1, survived 0, refused 0, lost 1" in output
+
+
+def test_a_trial_depends_on_seed_and_number_alone(tmp_path):
+    words = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        (folder / "corpus").mkdir(parents=True)
+        trial = storm.Trial(random.Random("3 5"), folder / "corpus", folder)
+        words.append([word for word in trial.words if word != trial.data])
+    assert words[0] == words[1]
