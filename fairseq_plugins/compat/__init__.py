@@ -29,7 +29,7 @@ def apply() -> None:
     literals.read_literals_in_place_of_eval()
     unpickling.allow_types_of_fairseq_checkpoints()
     checkpoints.read_checkpoints_safely()
-    checkpoints.name_paths_that_are_no_files()
+    checkpoints.name_files_that_are_no_checkpoints()
     checkpoints.copy_checkpoints_in_one_step()
     batches.keep_the_last_batch()
     numpy_names.keep_old_numpy_names()

@@ -43,6 +43,7 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> Dict[str, Any]:
         state = load(file, **options)
         if not isinstance(state, dict) or not all(part & set(state) for part in _PARTS):
             raise ValueError("it holds no model with the state of its training")
+        drop_fused_copies_of_encoder_weights(state["model"])
     except Exception as error:
         raise RefusedCheckpoint(_why_unreadable(path, error)) from None
     try:
@@ -53,7 +54,6 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> Dict[str, Any]:
             "checkpoint {} is refused and nothing in it was run: {}. The file may be malicious: "
             "use a checkpoint from a source you trust".format(path, error)
         ) from None
-    drop_fused_copies_of_encoder_weights(state["model"])
     return state
 
 
@@ -78,8 +78,8 @@ def _why_unreadable(path: str, error: Exception) -> str:
     )
 
 
-def name_paths_that_are_no_files() -> None:
-    """A folder given as a checkpoint, or a file that may not be read, is an error of one line."""
+def name_files_that_are_no_checkpoints() -> None:
+    """A folder, a file that may not be read, or one with other parts is an error of one line."""
 
     def make(original: Callable) -> Callable:
         def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Dict[str, Any]:
@@ -90,10 +90,12 @@ def name_paths_that_are_no_files() -> None:
                     "checkpoint {} cannot be read: {}. Give the file of a checkpoint, such as "
                     "checkpoint_best.pt".format(path, error.strerror)
                 ) from None
+            except (AttributeError, IndexError, KeyError, TypeError) as error:
+                raise RefusedCheckpoint(_why_unreadable(path, error)) from error
 
         return load_checkpoint_to_cpu
 
-    wrap(checkpoint_utils, "load_checkpoint_to_cpu", "name_paths_that_are_no_files", make)
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu", "name_files_that_are_no_checkpoints", make)
 
 
 _FUSED_COPY = re.compile(r"(.*\.layers\.\d+\.)(in_proj|out_proj|fc1|fc2)_(weight|bias)")

@@ -96,6 +96,11 @@ def damaged(kind, content):
         "weights alone": saved({"weight": torch.ones(2)}),
         "model alone": saved({"model": {"weight": torch.ones(2)}}),
         "list": saved([1, 2]),
+        "list of weights": saved({"model": [1], "optimizer_history": [], "extra_state": {}}),
+        "no history": saved({"model": {}, "optimizer_history": [], "extra_state": {}}),
+        "options of another kind": saved(
+            {"model": {}, "optimizer_history": [{}], "extra_state": {}, "cfg": {}, "args": 1}
+        ),
         "old format, cut": saved({"model": torch.ones(99)}, False)[:-99],
     }[kind]
 
@@ -111,6 +116,7 @@ def saved(value, zipped=True):
     [
         "cut", "without its end", "zeros", "zeros at the start", "zeros in the middle", "random",
         "empty", "one byte", "HTML", "text", "old pickle", "weights alone", "model alone", "list",
+        "list of weights", "no history", "options of another kind",
         "old format, cut",
     ],
 )  # fmt: skip
