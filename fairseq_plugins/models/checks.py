@@ -12,7 +12,7 @@ from fairseq import utils
 
 from fairseq_plugins.errors import ConfigurationError
 
-LARGEST_SIZE = 2**20  # a million features or positions; what is larger is a slip of the keyboard
+LARGEST_SIZE = 2**20  # features, positions and the like: a larger number is a typing error
 LARGEST_DEPTH = 1000
 SIZES = ("embed_dim", "ffn_embed_dim", "attention_heads")
 SHARES = (

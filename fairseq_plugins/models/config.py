@@ -1,8 +1,7 @@
 """Every option of the models, and the plan of a model that follows from them.
 
-Options are added to fairseq's own Transformer options. `fill_defaults` completes what an
-architecture and the user left open, `plan_model` checks the whole and works out the sizes; nothing
-else reads or checks these options.
+These options come beside fairseq's own for the Transformer. `fill_defaults` completes what the user
+and the architecture left open. `plan_model` checks all of them and works out the sizes.
 """
 
 import difflib
@@ -115,7 +114,7 @@ class EfficientTransformerOptions(FairseqDataclass):
 
 
 class LayerPlan(NamedTuple):
-    """One encoder layer: what its parts are told, and whether it begins a later block."""
+    """One encoder layer: the specifications of its parts, and whether it begins a later block."""
 
     mixer: MixerSpec
     ffn: FeedForwardSpec
@@ -378,7 +377,7 @@ def _check_decoder_mixer(args: Any) -> None:
     if not mixer.part.left_to_right:
         raise ConfigurationError(
             f"--decoder-token-mixer {mixer.name} cannot work: it reads the whole sentence, and a "
-            "left-to-right decoder must not see what it has still to write; use "
+            "left-to-right decoder must not see later positions; use "
             f"{TOKEN_MIXERS.default} there, and --encoder-token-mixer for the encoder"
         )
 

@@ -10,7 +10,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.progress import progress_bar
 
 WORD_BEGINS = "\u2581"  # in a SentencePiece dictionary
-FEW = 0.2  # of a dictionary: what is said to be suspicious
+LOW_COVERAGE = 0.2  # of a dictionary: below it a warning is logged
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +49,11 @@ def load_word_vectors(path: str, dictionary: Any, embedding: nn.Embedding, optio
                 found[index] = True
     except OSError as error:
         raise ConfigurationError(f"{option} {path}: {error.strerror}") from None
-    _tell(found, dictionary, path, option)
+    _report_coverage(found, dictionary, path, option)
     missing = ~found
     missing[dictionary.pad()] = False
     if int(found.sum()) > embedding.embedding_dim:
-        weight[missing] = _alike(weight[found], int(missing.sum()))
+        weight[missing] = _draw_like(weight[found], int(missing.sum()))
 
 
 def _read(path: str, dim: int, option: str) -> Iterator[Tuple[str, Tensor]]:
@@ -90,7 +90,7 @@ def _check_size(size: int, dim: int, path: str, option: str) -> None:
         )
 
 
-def _tell(found: Tensor, dictionary: Any, path: str, option: str) -> None:
+def _report_coverage(found: Tensor, dictionary: Any, path: str, option: str) -> None:
     count, total = int(found.sum()), len(dictionary) - 1  # padding has none
     if count == 0:
         some = ", ".join(dictionary[index] for index in range(len(dictionary) - 3, len(dictionary)))
@@ -104,14 +104,14 @@ def _tell(found: Tensor, dictionary: Any, path: str, option: str) -> None:
             option, path, count, total, 100 * count / total
         )
     )
-    if count < FEW * total:
+    if count < LOW_COVERAGE * total:
         logger.warning(
             "few of the dictionary's words have a vector: subwords have none unless they are whole "
             "words, and case must be the same"
         )
 
 
-def _alike(vectors: Tensor, count: int) -> Tensor:
+def _draw_like(vectors: Tensor, count: int) -> Tensor:
     """`count` random vectors with the mean and covariance of `vectors`."""
     mean = vectors.mean(dim=0)
     centred = (vectors - mean).double()

@@ -1,4 +1,4 @@
-"""Layers compiled by torch, for training whose time goes into launching kernels."""
+"""Layers compiled by torch, for GPUs that wait for many small kernels to be launched."""
 
 import functools
 import logging
@@ -11,8 +11,8 @@ from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-# Versions of a layer that are kept: for each size of blocks, with and without padding, odd and even
-# lengths. torch gives up after 8 and goes on without compiling.
+# Versions of a layer that are kept: one for each size of blocks, with and without padding, for odd
+# and even lengths. torch's default is 8; beyond that it does not compile.
 VERSIONS = 64
 
 
@@ -26,8 +26,8 @@ def available() -> bool:
 def is_captured() -> bool:
     """Whether a tracer or compiler is writing down what runs.
 
-    Plain operations are what it can work with, so that forms made for eager execution (custom
-    gradients, loops over chunks, cheap random numbers) step aside.
+    It needs plain operations: custom gradients, loops over chunks and cheap random numbers are for
+    eager execution alone.
     """
     return torch.jit.is_tracing() or (available() and torch.compiler.is_dynamo_compiling())
 
@@ -35,17 +35,17 @@ def is_captured() -> bool:
 def can_compile(x: Tensor) -> bool:
     """Whether layers on tensors like this one are compiled, where that is wanted.
 
-    Not in half precision on a CPU: for Fastformer's layers torch 2.13 writes C++ with a variable
-    declared twice. That is said once.
+    Not in half precision on a CPU, where torch 2.13 writes C++ with a variable declared twice for
+    Fastformer's layers. A warning says so once.
     """
     if x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16):
-        _say_that_it_is_not(x.dtype)
+        _warn_half_precision(x.dtype)
         return False
     return True
 
 
 @functools.lru_cache(maxsize=None)
-def _say_that_it_is_not(dtype: torch.dtype) -> None:
+def _warn_half_precision(dtype: torch.dtype) -> None:
     logger.warning(f"--torch-compile: layers in {dtype} on a CPU run without being compiled")
 
 
@@ -58,7 +58,7 @@ def compiled(function: Callable) -> Callable:
     Raises:
         ConfigurationError: at a call, when torch cannot compile on this machine.
     """
-    import torch._dynamo  # only who compiles waits for this import
+    import torch._dynamo  # slow to import
 
     config: Any = torch._dynamo.config
     limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"

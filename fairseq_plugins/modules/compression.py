@@ -1,10 +1,13 @@
-"""Pooling between encoder blocks, and its inverse (TransformerFTC, sections 3.2.1).
+"""Pooling between encoder blocks, and its inverse (TransformerFTC, section 3.2.1).
 
 Sequences are T x B x C as everywhere in fairseq; padding masks are B x T, True at padding, or
 None. Windows over time are counted from the first *real* token of each sentence. Batches padded on
 the left are therefore aligned first (`align_to_start`) and put back at the end
 (`restore_alignment`); otherwise a sentence's neighbours in its batch would decide which of its
 tokens are pooled together.
+
+The author's fork pools keys and values too, and masks each window that touches padding. Weights
+from there compute something else here, and the paper's time figures probably come from it.
 """
 
 from typing import Optional, Tuple

@@ -11,9 +11,9 @@ from .compilation import is_captured
 class FastDropout(FairseqDropout):
     """``x * keep / (1 - p)`` with independent keep ~ Bernoulli(1 - p).
 
-    The distribution is torch's, the random stream is another. torch draws a number of 31 bits an
-    element, which costs more than a LayerNorm; here an element has a byte, see `draw_kept`. Off a
-    CPU, and where a layer is compiled, it is torch's own.
+    The distribution is torch's; the random stream differs. torch draws 31 bits for each element,
+    which costs more than a LayerNorm; here an element has one byte (see `draw_kept`). On a GPU, and
+    in compiled layers, it is torch's own dropout.
     """
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:

@@ -10,8 +10,8 @@ from torch import nn
 class BlockLayerDropModuleList(LayerDropModuleList):
     """LayerDrop (Fan et al. 2019) that keeps the layers which begin a block.
 
-    Those change the size of what follows, so that nothing after them would fit without them. The
-    others are dropped with probability p, each time the list is gone through in training.
+    Those change the size of what follows, which would not fit without them. The other layers are
+    dropped with probability p in each training step.
     """
 
     def __iter__(self) -> Iterator[nn.Module]:

@@ -1,9 +1,9 @@
 """Decoder layers on real target positions alone, for training.
 
-fairseq computes a decoder on B x T positions, padding included. Here all that works on single
-positions (projections, feed-forward network, LayerNorm, dropout, residuals) sees the N real ones,
-N x C, and only the attention products are taken in B sentences of equal width. The layers are
-fairseq's own with their weights; what differs is the order of additions.
+fairseq computes a decoder on B x T positions, padding included. Here projections, feed-forward
+networks, LayerNorm, dropout and residuals work on the N real positions, N x C. Only attention has
+B sentences of equal width. Layers and weights are fairseq's; results differ by the order of
+additions.
 """
 
 from types import SimpleNamespace
@@ -25,8 +25,8 @@ class Packing:
 
     Args:
         real: B x T, True at real positions, wherever padding is.
-        shortcuts: do nothing where there is nothing to move. Compiled layers do without: each
-            shortcut is another version of them.
+        shortcuts: skip moves where there is no padding. Compiled layers do without: each
+            shortcut would be another version of them.
     """
 
     def __init__(self, real: Tensor, shortcuts: bool = True):

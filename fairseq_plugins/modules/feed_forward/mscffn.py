@@ -21,8 +21,8 @@ from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
 
 SUBSPACES = 12  # the paper's n, where the dimensions allow it
 
-# Tokens from which the chunked form is the faster one on a CPU: below, calls of small products
-# cost more than travels of wide tensors through memory.
+# Tokens from which the chunked form is faster on a CPU. Below, calls of small products cost more
+# than moving wide tensors through memory.
 CHUNK_FROM = 512
 
 
@@ -63,19 +63,22 @@ class MSCFFN(FeedForward):
     function elsewhere in the model. Residual, outer dropout and LayerNorm belong to the layer.
 
     Two exact forms of equations 7 to 9. The plain one is a batched product over all subspaces. The
-    chunked one (`chunked_cross.py`) never holds L and C of all tokens. It is the faster one on a
-    CPU for hundreds of tokens and more, and is chosen there; set `chunked` to True or False to
-    force one. In half precision on a GPU a Triton kernel takes their place where it is asked for
-    (`modules/kernels/`). TorchScript and torch.compile have the plain one.
+    chunked one (`chunked_cross.py`) never holds L and C of all tokens, and is chosen on a CPU from
+    512 tokens on, where it is faster; set `chunked` to True or False to force one. In half
+    precision on a GPU a Triton kernel takes their place where it is asked for (`modules/kernels/`).
+    TorchScript and torch.compile have the plain one.
 
     fairseq's quantisation noise is on W_f3 and W_CL. The subspace matrices are left as they are:
     m / (n + m) of the weights, a third at n = 12 and 3/7 at n = 8.
 
     Options:
         subspaces: n, even, a divisor of d. Where it is left open it is 12 as in the paper, or the
-            nearest number that fits every layer; of two equally near the smaller, whose subspaces
-            are larger: for d = 512 that is 8, and not 16.
+            nearest number that fits every layer. For d = 512, 8 and 16 are equally near, and 8
+            is taken: it has more weights (2.6 d^2, where 16 has 2.1 d^2).
         expansion: m.
+
+    Weights of the authors' code: it crosses subspace i with i + n/2, and the paper neighbours. Its
+    subspaces fit here in the order 1, n/2 + 1, 2, n/2 + 2, ..., of W_f3's outputs and of W_I.
 
     Shape: T x B x d -> T x B x d (any number of leading dimensions).
 

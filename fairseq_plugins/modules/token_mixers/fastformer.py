@@ -75,6 +75,9 @@ class Fastformer(TokenMixer):
             size have one mixer. The mixer alone is shared: each layer has its own feed-forward
             network and LayerNorms.
 
+    Weights of the authors' notebook do not fit: its query scores of a head read the features of all
+    heads, where the paper has one vector of size s a head (equation 3).
+
     Shape:
         x: T x B x d; memory: T' x B x memory_dim; padding_mask: B x T and memory_padding_mask:
         B x T', True at padding, or None; result: T x B x d in x's dtype (weights of the summaries

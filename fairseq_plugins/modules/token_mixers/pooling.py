@@ -1,4 +1,4 @@
-"""Softmax-weighted sums over time: the summaries of additive attention."""
+"""Summaries of additive attention: softmax-weighted sums over time."""
 
 from typing import Any, Optional, Tuple
 
