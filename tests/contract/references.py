@@ -6,12 +6,20 @@ not arrive makes a difference.
 
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from tests.reference import feed_forward
 from tests.reference.attention import softmax_attention
+from tests.reference.bigbird import bigbird
 from tests.reference.fastformer import fastformer
+from tests.reference.flowformer import flowformer
 from tests.reference.linear_attention import linear_attention
+from tests.reference.linformer import linformer
+from tests.reference.longformer import longformer
+from tests.reference.multi_head import heads_of, joined
+from tests.reference.performer import performer
+from tests.reference.poolingformer import first_level, second_level
 
 Options = Dict[str, Any]
 
@@ -60,6 +68,86 @@ def fastformer_rows(mixer: nn.Module, heads: int, options: Options, *inputs: Ten
     )
 
 
+def multi_head(one_head: Callable[..., Sequence[Tensor]]) -> Callable[..., Tensor]:
+    """The rows of a mixer, from a function that gives the result of each head.
+
+    `one_head` gets, for each head, its number and its queries, keys and values; and the mixer,
+    options, x, memory, and the number of positions that were pooled into one of x.
+    """
+
+    def rows(
+        mixer: nn.Module,
+        heads: int,
+        options: Options,
+        x: Tensor,
+        memory: Tensor,
+        pooled: int = 1,
+    ) -> Tensor:
+        found = (
+            heads_of(source, *weights(projection), heads)
+            for projection, source in (
+                (mixer.q_proj, x),
+                (mixer.k_proj, memory),
+                (mixer.v_proj, memory),
+            )
+        )
+        each = list(zip(range(heads), *found))
+        return joined(one_head(each, mixer, options, x, memory, pooled), *weights(mixer.out_proj))
+
+    return rows
+
+
+@multi_head
+def performer_rows(each, mixer, options, x, memory, pooled):
+    assert len(mixer.directions) == options["features"]
+    return [performer(q, k, v, mixer.directions) for _, q, k, v in each]
+
+
+@multi_head
+def linformer_rows(each, mixer, options, x, memory, pooled):
+    sharing, e, f = options.get("sharing", "head"), mixer.key_mixtures, mixer.value_mixtures
+    assert e.shape[:2] == (len(each) if sharing == "none" else 1, options["projected_length"])
+    assert (f is None) == (sharing == "key-value")
+    e, f = (m.expand(len(each), -1, -1) for m in (e, e if f is None else f))
+    return [linformer(q, k, v, e[h], f[h]) for h, q, k, v in each]
+
+
+@multi_head
+def longformer_rows(each, mixer, options, x, memory, pooled):
+    projections = (
+        (mixer.global_q_proj, x),
+        (mixer.global_k_proj, memory),
+        (mixer.global_v_proj, memory),
+    )
+    others = zip(*(heads_of(source, *weights(p), len(each)) for p, source in projections))
+    sizes = (options["window"], options["global_tokens"], pooled)
+    return [longformer(*own, *other, *sizes) for (_, *own), other in zip(each, others)]
+
+
+@multi_head
+def bigbird_rows(each, mixer, options, x, memory, pooled):
+    assert mixer.draws.size(2) == options["random_blocks"]
+    sizes = (options["block"], options["window_blocks"], options["global_blocks"], pooled)
+    return [bigbird(q, k, v, mixer.draws[h], *sizes) for h, q, k, v in each]
+
+
+@multi_head
+def poolingformer_rows(each, mixer, options, x, memory, pooled):
+    y = [first_level(q, k, v, options["window"], pooled) for _, q, k, v in each]
+    projections = (mixer.pooled_q_proj, mixer.pooled_k_proj, mixer.pooled_v_proj)
+    again = zip(*(heads_of(torch.cat(y, dim=1), *weights(p), len(each)) for p in projections))
+    assert mixer.key_pooling.size(1) == mixer.value_pooling.size(1) == options["kernel"]
+    pooling = list(zip(mixer.key_pooling, mixer.value_pooling))
+    sizes = (options["pooling_window"], options["stride"])
+    z = [second_level(*qkv, *pooling[h], *sizes) for h, qkv in enumerate(again)]
+    return [first + second for first, second in zip(y, z)]
+
+
+@multi_head
+def flowformer_rows(each, mixer, options, x, memory, pooled):
+    return [flowformer(q, k, v) for _, q, k, v in each]
+
+
 def standard_rows(ffn: nn.Module, options: Options, x: Tensor) -> Tensor:
     return feed_forward.standard(x, *weights(ffn.fc1, ffn.fc2))
 
@@ -75,6 +163,20 @@ def mscffn_rows(ffn: nn.Module, options: Options, x: Tensor) -> Tensor:
         ffn.contract_bias.squeeze(1),
         *weights(ffn.out_proj),
     )
+
+
+def low_dimensional_rows(ffn: nn.Module, options: Options, x: Tensor) -> Tensor:
+    assert ffn.fc1.out_features == round(5**0.5 / 2 * x.size(1))
+    return standard_rows(ffn, options, x)
+
+
+def switch_rows(ffn: nn.Module, options: Options, x: Tensor) -> Tensor:
+    assert len(ffn.experts) == options["experts"]
+
+    def run(expert: nn.Module) -> Callable[[Tensor], Tensor]:
+        return lambda row: standard_rows(expert, {}, row)
+
+    return feed_forward.switch(list(x), ffn.router, [run(e) for e in ffn.experts])[0]
 
 
 def set_fastformer(reassociate: bool, fold: bool) -> Callable[[nn.Module], None]:
@@ -94,6 +196,34 @@ def set_chunked(chunked: bool) -> Callable[[nn.Module], None]:
 MIXERS: Dict[str, Reference] = {
     "softmax": Reference(softmax_rows),
     "linear": Reference(linear_rows),
+    "performer": Reference(performer_rows, options=[{"features": 12}]),
+    "linformer": Reference(
+        linformer_rows,
+        options=[
+            {"projected_length": 4},
+            {"projected_length": 3, "sharing": "none"},
+            {"projected_length": 3, "sharing": "key-value"},
+        ],
+    ),
+    "longformer": Reference(
+        longformer_rows,
+        options=[{"window": 4, "global_tokens": 2}, {"window": 2, "global_tokens": 1}],
+    ),
+    "bigbird": Reference(
+        bigbird_rows,
+        options=[
+            {"block": block, "window_blocks": window, "global_blocks": first, "random_blocks": r}
+            for block, window, first, r in ((2, 3, 1, 2), (1, 1, 0, 3), (3, 1, 1, 0))
+        ],
+    ),
+    "poolingformer": Reference(
+        poolingformer_rows,
+        options=[
+            {"window": 4, "pooling_window": 10, "kernel": 5, "stride": 3},
+            {"window": 2, "pooling_window": 4, "kernel": 3, "stride": 4},
+        ],
+    ),
+    "flowformer": Reference(flowformer_rows),
     "fastformer": Reference(
         fastformer_rows,
         options=[
@@ -110,6 +240,8 @@ MIXERS: Dict[str, Reference] = {
 }
 FEED_FORWARDS: Dict[str, Reference] = {
     "standard": Reference(standard_rows),
+    "low_dimensional": Reference(low_dimensional_rows),
+    "switch": Reference(switch_rows, options=[{"experts": 3, "capacity_factor": 0}]),
     "mscffn": Reference(
         mscffn_rows,
         options=[

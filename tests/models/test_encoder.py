@@ -266,3 +266,12 @@ def test_layers_of_one_size_share_their_mixer(build, words, distinct):
         # the rest of a layer is its own
         assert len({id(layer.ffn) for layer in layers}) == len(layers)
         assert len({id(layer.self_attn_layer_norm) for layer in layers}) == len(layers)
+
+
+def test_mixers_know_how_many_positions_were_pooled(build):
+    """And sharing over layers does not look at it: the same size is the same mixer."""
+    words = ["--encoder-blocks", "2,2,1", "--time-window", 3, "--feature-window", 1]
+    layers = build(*words, "--encoder-token-mixer", "longformer").encoder.layers
+    assert [layer.mixer.window.ratio for layer in layers] == [1, 1, 3, 1, 3]
+    layers = build(*words, "--encoder-token-mixer", "fastformer").encoder.layers
+    assert len({id(layer.mixer) for layer in layers}) == 1

@@ -1,18 +1,13 @@
-"""Mixers that share `MultiHeadMixer`: each equals its reference, and costs what it says."""
-
-from argparse import Namespace
+"""What the mixers on `MultiHeadMixer` do beyond the contract of all parts."""
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.token_mixers import (
     TOKEN_MIXERS,
     BigBird,
     BigBirdOptions,
-    Flowformer,
     Linformer,
     LinformerOptions,
     Longformer,
@@ -24,7 +19,6 @@ from fairseq_plugins.modules.token_mixers import (
     PoolingformerOptions,
     SoftmaxAttention,
 )
-from fairseq_plugins.modules.token_mixers.linformer import SHARING
 from fairseq_plugins.modules.token_mixers.performer import orthogonal_features
 from tests.batches import (
     SIDES,
@@ -38,138 +32,75 @@ from tests.batches import (
     run_or_skip,
     unpad,
 )
-from tests.reference import multi_head
-from tests.reference.bigbird import bigbird
-from tests.reference.flowformer import flowformer
-from tests.reference.linformer import linformer
-from tests.reference.longformer import longformer
-from tests.reference.performer import performer
-from tests.reference.poolingformer import first_level, second_level
+from tests.contract.references import MIXERS
 
 DIM, MEMORY_DIM, HEADS = 15, 21, 3
-BIGBIRD = BigBirdOptions(block=2, window_blocks=3, global_blocks=1, random_blocks=2)
-LONGFORMER = LongformerOptions(window=4, global_tokens=2)
-POOLINGFORMER = PoolingformerOptions(window=4, pooling_window=10, kernel=5, stride=3)
+NAMES = ("performer", "linformer", "longformer", "bigbird", "poolingformer", "flowformer")
+ALL = pytest.mark.parametrize("name", NAMES)
 
 
-def heads_of(projection, x):
-    return multi_head.heads_of(x, projection.weight, projection.bias, HEADS)
-
-
-def true_rows(mixer, x, memory, ratio):
-    """What the equations say of one sentence, with the parameters of `mixer`."""
-    q, k, v = (
-        heads_of(projection, source)
-        for projection, source in (
-            (mixer.q_proj, x),
-            (mixer.k_proj, memory),
-            (mixer.v_proj, memory),
-        )
-    )
-    heads = range(HEADS)
-    if isinstance(mixer, Performer):
-        out = [performer(q[h], k[h], v[h], mixer.directions) for h in heads]
-    elif isinstance(mixer, Linformer):
-        e, f = mixer.key_mixtures, mixer.value_mixtures
-        e, f = (m.expand(HEADS, -1, -1) for m in (e, e if f is None else f))
-        out = [linformer(q[h], k[h], v[h], e[h], f[h]) for h in heads]
-    elif isinstance(mixer, Longformer):
-        both = zip(
-            q,
-            k,
-            v,
-            heads_of(mixer.global_q_proj, x),
-            heads_of(mixer.global_k_proj, memory),
-            heads_of(mixer.global_v_proj, memory),
-        )
-        out = [longformer(*six, LONGFORMER.window, LONGFORMER.global_tokens, ratio) for six in both]
-    elif isinstance(mixer, BigBird):
-        sizes = (BIGBIRD.block, BIGBIRD.window_blocks, BIGBIRD.global_blocks, ratio)
-        out = [bigbird(q[h], k[h], v[h], mixer.draws[h], *sizes) for h in heads]
-    elif isinstance(mixer, Poolingformer):
-        y = [first_level(q[h], k[h], v[h], POOLINGFORMER.window, ratio) for h in heads]
-        joined = torch.cat(y, dim=1)
-        q, k, v = (
-            heads_of(projection, joined)
-            for projection in (mixer.pooled_q_proj, mixer.pooled_k_proj, mixer.pooled_v_proj)
-        )
-        sizes = (POOLINGFORMER.pooling_window, POOLINGFORMER.stride)
-        weights = list(zip(mixer.key_pooling, mixer.value_pooling))
-        out = [y[h] + second_level(q[h], k[h], v[h], *weights[h], *sizes) for h in heads]
-    else:
-        out = [flowformer(q[h], k[h], v[h]) for h in heads]
-    return multi_head.joined(out, mixer.out_proj.weight, mixer.out_proj.bias)
-
-
-CASES = {
-    "performer": (Performer, PerformerOptions(features=12)),
-    "linformer": (Linformer, LinformerOptions(projected_length=4)),
-    "longformer": (Longformer, LONGFORMER),
-    "bigbird": (BigBird, BIGBIRD),
-    "poolingformer": (Poolingformer, POOLINGFORMER),
-    "flowformer": (Flowformer, None),
-}
-ALL = pytest.mark.parametrize("name", CASES)
-
-
-def make(name, options=None, memory_dim=DIM, time_window=1, dim=DIM, heads=HEADS, dropout=0.0):
+def make(name, options=None, memory_dim=DIM, time_window=1, dropout=0.0):
+    """With the options that the contract tries first, unless others are given."""
     torch.manual_seed(3)
-    kind, default = CASES[name]
+    part, kind = TOKEN_MIXERS._parts[name]
     spec = MixerSpec(
-        dim, memory_dim, heads, dropout=dropout, max_positions=40, time_window=time_window
+        DIM, memory_dim, HEADS, dropout=dropout, max_positions=40, time_window=time_window
     )
-    return kind(spec, options or default)
+    return part(spec, kind(**(options or MIXERS[name].options[0])))
 
 
-def check(mixer, lengths, memory_lengths=None, memory_dim=DIM, ratio=1, side="right", fill=0.0):
-    """Batch computation equals the equations for each sentence: values and all gradients."""
-    x = make_sentences(lengths, DIM)
-    mask = padding_mask(lengths, side)
-    memory, memory_mask = x, mask
-    if memory_lengths is not None:
-        memory = make_sentences(memory_lengths, memory_dim, seed=1)
-        memory_mask = padding_mask(memory_lengths, side)
+def true_rows(name, mixer, *inputs, options=None):
+    return MIXERS[name].rows(mixer, HEADS, options or MIXERS[name].options[0], *inputs)
+
+
+@ALL
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("window, lengths, memory_lengths", [
+    (2, (7, 1, 3), (13, 1, 6)), (4, (4, 2), (13, 8)),
+])  # fmt: skip
+def test_pooled_queries_equal_the_reference(name, window, lengths, memory_lengths, side):
+    mixer = randomize(make(name, memory_dim=MEMORY_DIM, time_window=window))
+    x, mask = make_sentences(lengths, DIM), padding_mask(lengths, side)
+    memory = make_sentences(memory_lengths, MEMORY_DIM, seed=1)
+    memory_mask = padding_mask(memory_lengths, side)
 
     def in_a_batch():
-        padded = pad(x, mask, fill)
-        padded_memory = padded if memory is x else pad(memory, memory_mask, fill)
-        out = mixer(padded, padded_memory, mask, memory_mask)
-        assert out.shape == padded.shape
-        return unpad(out, mask)
+        padded, padded_memory = pad(x, mask, float("nan")), pad(memory, memory_mask, float("nan"))
+        return unpad(mixer(padded, padded_memory, mask, memory_mask), mask)
 
     assert_same_function(
         in_a_batch,
-        lambda: [true_rows(mixer, *pair, ratio) for pair in zip(x, memory)],
-        leaves_of(mixer, x=x, **({} if memory is x else {"memory": memory})),
-        tolerance=1e-9,
+        lambda: [true_rows(name, mixer, *pair, window) for pair in zip(x, memory)],
+        leaves_of(mixer, x=x, memory=memory),
     )
 
 
-@ALL
-@pytest.mark.parametrize("side", SIDES)
-def test_equals_the_reference(name, side):
-    check(randomize(make(name)), (1, 13, 2, 5, 9), side=side, fill=float("nan"))
-
-
-@ALL
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("ratio, lengths, memory_lengths", [
-    (1, (3, 8), (3, 8)), (2, (7, 1, 3), (13, 1, 6)), (4, (4, 2), (13, 8)),
+@pytest.mark.parametrize("name, options", [
+    ("longformer", {"window": 4, "global_tokens": 1}),
+    ("longformer", {"window": 2**20, "global_tokens": 2**20}),
+    ("bigbird", {"block": 2, "window_blocks": 3, "global_blocks": 0, "random_blocks": 1}),
+    ("bigbird", {"block": 2, "window_blocks": 99, "global_blocks": 99, "random_blocks": 9}),
+    ("bigbird", {"block": 2**20, "window_blocks": 1, "global_blocks": 0, "random_blocks": 1}),
+    ("poolingformer", {"window": 2**20, "pooling_window": 2**20, "kernel": 31, "stride": 2}),
+    ("poolingformer", {"window": 2, "pooling_window": 2**20, "kernel": 3, "stride": 99}),
 ])  # fmt: skip
-def test_pooled_queries_equal_the_reference(name, ratio, lengths, memory_lengths, side):
-    mixer = randomize(make(name, memory_dim=MEMORY_DIM, time_window=ratio))
-    check(mixer, lengths, memory_lengths, MEMORY_DIM, ratio, side, fill=1e9)
+def test_windows_beyond_the_sentence(name, options):
+    """Of a memory that is shorter than the queries, too: a query may see nothing at all."""
+    mixer = randomize(make(name, options))
+    lengths, memory_lengths = (9, 3), (4, 2)
+    x, memory = make_sentences(lengths, DIM), make_sentences(memory_lengths, DIM, seed=1)
+    mask, memory_mask = padding_mask(lengths), padding_mask(memory_lengths)
+    out = mixer(pad(x, mask), pad(memory, memory_mask), mask, memory_mask)
+    for found, *pair in zip(unpad(out, mask), x, memory):
+        assert_close(found, true_rows(name, mixer, *pair, options=options))
 
 
-@pytest.mark.parametrize("sharing", SHARING)
-def test_linformer_shares_its_mixtures(sharing):
-    mixer = randomize(make("linformer", LinformerOptions(projected_length=4, sharing=sharing)))
-    check(mixer, (5, 9))
-    names = [name for name, _ in mixer.named_parameters() if name.endswith("mixtures")]
-    assert len(names) == (1 if sharing == "key-value" else 2)
-    assert len(mixer.key_mixtures) == (HEADS if sharing == "none" else 1)
+def test_linformer_has_a_longest_sentence():
+    mixer = make("linformer")
+    x = torch.zeros(41, 1, DIM)
+    assert mixer(x[1:], x[1:]).shape == x[1:].shape
     with pytest.raises(ValueError, match="40 positions, and has 41 .*--max-source-positions"):
-        mixer(*[torch.zeros(41, 1, DIM).double()] * 2)
+        mixer(x, x)
 
 
 @pytest.mark.parametrize("name", ["longformer", "bigbird", "poolingformer"])
@@ -179,63 +110,11 @@ def test_chunks_of_queries_do_not_show(name):
     (x,) = make_sentences((70,), DIM)
     x = x.detach().unsqueeze(1)
     alone = mixer(x, x)
-    assert_close(alone.squeeze(1), true_rows(mixer, x.squeeze(1), x.squeeze(1), 1))
+    assert_close(alone.squeeze(1), true_rows(name, mixer, x.squeeze(1), x.squeeze(1)))
     longer = torch.cat([torch.randn(30, 1, DIM).double(), x])
     mask = padding_mask((100, 70), "left")
     batch = torch.cat([torch.randn(100, 1, DIM).double(), longer], dim=1)
     assert_close(mixer(batch, batch, mask, mask)[30:, 1:], alone)
-
-
-class Count(TorchDispatchMode):
-    """Numbers in the largest tensor that was computed, and in all of them."""
-
-    def __init__(self):
-        super().__init__()
-        self.largest = self.all = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor):
-            self.largest = max(self.largest, out.numel())
-            self.all += out.numel()
-        return out
-
-
-def cost(name, length):
-    """Operations and numbers computed for a sentence of this length, and its largest tensor."""
-    values = {full: option.default for full, option in TOKEN_MIXERS.options()}
-    # with dropout torch's attention is not fused, so that its products are counted
-    spec = MixerSpec(32, 32, 2, dropout=0.1, max_positions=4096)
-    mixer = TOKEN_MIXERS.choose("mixer", Namespace(mixer=name, **values)).build(spec)
-    x = torch.zeros(length, 1, 32, requires_grad=True)
-    with FlopCounterMode(display=False) as operations, Count() as numbers:
-        mixer(x, x).sum().backward()
-    return operations.get_total_flops(), numbers.all, numbers.largest
-
-
-@pytest.mark.parametrize("name", list(CASES) + ["fastformer"])
-def test_cost_grows_linearly_with_length(name):
-    """Lengths are beyond every window."""
-    for short, long in zip(cost(name, 1024), cost(name, 2048)):
-        assert long <= 2.01 * short
-
-
-def test_softmax_attention_is_not_linear():
-    """So that the test above can fail."""
-    for short, long in zip(cost("softmax", 1024), cost("softmax", 2048)):
-        assert long > 3 * short
-
-
-@ALL
-@pytest.mark.parametrize("time_window", [1, 2])
-def test_scripted_equals_eager(name, time_window):
-    mixer = randomize(make(name, time_window=time_window))
-    scripted = torch.jit.script(mixer)
-    x, memory = torch.randn(5, 2, DIM).double(), torch.randn(5 * time_window, 2, DIM).double()
-    masks = padding_mask((5, 2), "left"), padding_mask((5 * time_window, 2 * time_window), "left")
-    for given in ((None, None), masks):
-        for _ in range(3):  # the third call is optimised
-            assert_close(scripted(x, memory, *given), mixer(x, memory, *given), tolerance=1e-14)
 
 
 @ALL
@@ -294,7 +173,7 @@ def test_performer_features_are_orthogonal_and_gaussian():
 
 def test_performer_draws_again_and_resumes():
     """Features follow from the checkpoint's seed and the number of updates."""
-    mixer = make("performer", PerformerOptions(features=12, redraw=10))
+    mixer = make("performer", {"features": 12, "redraw": 10})
     first = mixer.directions.clone()
     mixer.set_num_updates(9)
     assert torch.equal(mixer.directions, first)
