@@ -9,6 +9,16 @@ class ConfigurationError(ValueError):
     """An option that cannot work: the message names it, its value and what would work."""
 
 
+def check_range(option: str, value: float, least: float, most: float) -> None:
+    """Refuse a value of an option that is not from `least` to `most`.
+
+    Raises:
+        ConfigurationError: it is not, or is no number.
+    """
+    if not least <= value <= most:
+        raise ConfigurationError(f"{option} {value} must be from {least} to {most}")
+
+
 def nearest(value: int, allowed: List[int]) -> str:
     """The allowed values closest to `value` on either side, for an error message."""
     below = [a for a in allowed if a <= value][-1:]

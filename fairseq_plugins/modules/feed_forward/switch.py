@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import check_range
 
 from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
 from .standard import StandardFeedForward
@@ -74,11 +74,9 @@ class SwitchFeedForward(FeedForward):
 
     @classmethod
     def complete(cls, options: SwitchOptions, specs: Sequence[FeedForwardSpec]) -> SwitchOptions:
-        for name, least in (("experts", 2), ("capacity_factor", 0), ("balance", 0)):
-            if getattr(options, name) < least:
-                raise ConfigurationError(
-                    f"--switch-{name.replace('_', '-')} {getattr(options, name)} is below {least}"
-                )
+        check_range("--switch-experts", options.experts, 2, 1000)
+        check_range("--switch-capacity-factor", options.capacity_factor, 0, 1000)
+        check_range("--switch-balance", options.balance, 0, 1000)
         return options
 
     def forward(self, x: Tensor, padding_mask: Optional[Tensor] = None) -> Tensor:

@@ -8,7 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range
 
 from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
 from .token_mixer import MixerSpec, register_token_mixer
@@ -84,16 +84,10 @@ class BigBird(MultiHeadMixer):
 
     @classmethod
     def complete(cls, options: BigBirdOptions, specs: Sequence[MixerSpec]) -> BigBirdOptions:
-        for name, least in (
-            ("block", 1),
-            ("window_blocks", 1),
-            ("global_blocks", 0),
-            ("random_blocks", 0),
-        ):
-            if getattr(options, name) < least:
-                raise ConfigurationError(
-                    f"--bigbird-{name.replace('_', '-')} {getattr(options, name)} is below {least}"
-                )
+        check_range("--bigbird-block", options.block, 1, 2**20)
+        check_range("--bigbird-window-blocks", options.window_blocks, 1, 2**20)
+        check_range("--bigbird-global-blocks", options.global_blocks, 0, 2**20)
+        check_range("--bigbird-random-blocks", options.random_blocks, 0, 1000)
         if options.window_blocks % 2 == 0:
             raise ConfigurationError(
                 f"--bigbird-window-blocks {options.window_blocks} must be odd: a block and as many "
@@ -108,7 +102,9 @@ class BigBird(MultiHeadMixer):
         padding_mask: Optional[Tensor],
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
-        block, device = self.block, x.device
+        device = x.device
+        # no larger than what there is: all is in one block then, too
+        block = min(self.block, max(x.size(0), memory.size(0)))
         lengths = real_lengths(memory, memory_padding_mask)
         q = self.split(self.q_proj(x)) * self.scaling
         k, v = self.split(self.k_proj(memory)), self.split(self.v_proj(memory))
@@ -118,11 +114,12 @@ class BigBird(MultiHeadMixer):
 
         queries = chunks(q, block)  # B x h x n x b x s
         count = queries.size(2)
-        step, before = self.ratio * block, self.side * block
+        side = min(self.side, max(x.size(0) * self.ratio, memory.size(0)) // block + 1)
+        step, before = self.ratio * block, side * block
         width = step + 2 * before
         positions = window_positions(count, step, before, width, device)  # n x width
         window_hidden = (positions < first) | (positions >= lengths.view(-1, 1, 1))
-        random = self._random_blocks(lengths, count)  # B x h x n x r
+        random = self._random_blocks((lengths + block - 1) // block, count)  # B x h x n x r
         positions = random.unsqueeze(-1) * block + torch.arange(block, device=device)
         random_hidden = (positions < 0) | (positions >= lengths.view(-1, 1, 1, 1, 1))
         hidden = torch.cat(
@@ -134,7 +131,7 @@ class BigBird(MultiHeadMixer):
             dim=-1,
         )
         first_k, first_v = k[:, :, :first], v[:, :, :first]
-        random_k, random_v = self._take(k, random), self._take(v, random)
+        random_k, random_v = self._take(k, random, block), self._take(v, random, block)
         first_scores = torch.matmul(queries.flatten(2, 3), first_k.transpose(2, 3))
         scores = torch.cat(
             [
@@ -155,17 +152,20 @@ class BigBird(MultiHeadMixer):
         weights = self.dropout_module(masked_softmax(scores, absent[:, None, None, :]))
         return torch.cat([torch.matmul(weights, v), out[:, :, first:length]], dim=2)
 
-    def _random_blocks(self, lengths: Tensor, count: int) -> Tensor:
-        """B x h x count x r: blocks of memory for each block of queries, -1 where none is left."""
-        blocks = ((lengths + self.block - 1) // self.block).view(-1, 1, 1)
-        own = torch.arange(count, device=lengths.device) * self.ratio
+    def _random_blocks(self, blocks: Tensor, count: int) -> Tensor:
+        """B x h x count x r: blocks of memory for each block of queries, -1 where none is left.
+
+        `blocks`, B, is how many the memory of each sentence has.
+        """
+        blocks = blocks.view(-1, 1, 1)
+        own = torch.arange(count, device=blocks.device) * self.ratio
         zero = torch.zeros_like(blocks + own)  # B x 1 x count
         begin = torch.minimum((own - self.side).clamp(min=self.global_blocks) + zero, blocks)
         end = torch.minimum(own + self.ratio + self.side + zero, blocks)
         window = (end - begin).clamp(min=0)
         others = (blocks - self.global_blocks).clamp(min=0) - window
 
-        draws = self.draws[:, torch.arange(count, device=lengths.device) % self.draws.size(1)]
+        draws = self.draws[:, torch.arange(count, device=blocks.device) % self.draws.size(1)]
         picks: List[Tensor] = []
         for number in range(self.random_blocks):
             last = others - self.random_blocks + number  # of what is drawn from, counted from 0
@@ -176,15 +176,15 @@ class BigBird(MultiHeadMixer):
             pick = torch.where(taken, last.expand_as(pick), pick)
             picks.append(pick.masked_fill(last < 0, -1))
         if len(picks) == 0:
-            return draws.expand(lengths.size(0), -1, -1, -1)
+            return draws.expand(blocks.size(0), -1, -1, -1)
         chosen = torch.stack(picks, dim=-1)
         place = chosen + self.global_blocks
         place = place + window.unsqueeze(-1) * (place >= begin.unsqueeze(-1)).to(place.dtype)
         return place.masked_fill(chosen < 0, -1)
 
-    def _take(self, x: Tensor, index: Tensor) -> Tensor:
+    def _take(self, x: Tensor, index: Tensor, block: int) -> Tensor:
         """Blocks of B x h x S x s by B x h x n x r: B x h x n x (r b) x s."""
         bsz, heads, count, number = index.size()
-        rows = chunks(x, self.block).flatten(3)  # B x h x blocks x (b s)
+        rows = chunks(x, block).flatten(3)  # B x h x blocks x (b s)
         index = index.flatten(2).clamp(min=0).unsqueeze(-1).expand(-1, -1, -1, rows.size(3))
-        return rows.gather(2, index).view(bsz, heads, count, number * self.block, x.size(3))
+        return rows.gather(2, index).view(bsz, heads, count, number * block, x.size(3))

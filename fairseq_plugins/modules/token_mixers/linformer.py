@@ -8,7 +8,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import check_range
 
 from .multi_head import MultiHeadMixer
 from .token_mixer import MixerSpec, register_token_mixer
@@ -71,10 +71,7 @@ class Linformer(MultiHeadMixer):
 
     @classmethod
     def complete(cls, options: LinformerOptions, specs: Sequence[MixerSpec]) -> LinformerOptions:
-        if options.projected_length < 1:
-            raise ConfigurationError(
-                f"--linformer-projected-length {options.projected_length} is below 1"
-            )
+        check_range("--linformer-projected-length", options.projected_length, 1, 2**16)
         return options
 
     def mix(

@@ -8,7 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range
 
 from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
 from .token_mixer import MixerSpec, register_token_mixer
@@ -70,13 +70,11 @@ class Longformer(MultiHeadMixer):
 
     @classmethod
     def complete(cls, options: LongformerOptions, specs: Sequence[MixerSpec]) -> LongformerOptions:
-        if options.window < 2 or options.window % 2:
+        check_range("--longformer-window", options.window, 2, 2**20)
+        check_range("--longformer-global-tokens", options.global_tokens, 1, 2**20)
+        if options.window % 2:
             raise ConfigurationError(
-                f"--longformer-window {options.window} must be even, and at least 2"
-            )
-        if options.global_tokens < 1:
-            raise ConfigurationError(
-                f"--longformer-global-tokens {options.global_tokens} is below 1"
+                f"--longformer-window {options.window} must be even: as many on each side"
             )
         return options
 

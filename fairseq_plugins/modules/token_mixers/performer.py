@@ -7,7 +7,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import check_range
 
 from .multi_head import MultiHeadMixer
 from .token_mixer import MixerSpec, register_token_mixer
@@ -67,11 +67,8 @@ class Performer(MultiHeadMixer):
 
     @classmethod
     def complete(cls, options: PerformerOptions, specs: Sequence[MixerSpec]) -> PerformerOptions:
-        for name, least in (("features", 1), ("redraw", 0)):
-            if getattr(options, name) < least:
-                raise ConfigurationError(
-                    f"--performer-{name} {getattr(options, name)} is below {least}"
-                )
+        check_range("--performer-features", options.features, 1, 2**16)
+        check_range("--performer-redraw", options.redraw, 0, 2**31)
         return options
 
     def set_num_updates(self, num_updates: int) -> None:

@@ -7,7 +7,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range
 
 from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
 from .token_mixer import MixerSpec, register_token_mixer
@@ -85,19 +85,21 @@ class Poolingformer(MultiHeadMixer):
     def complete(
         cls, options: PoolingformerOptions, specs: Sequence[MixerSpec]
     ) -> PoolingformerOptions:
-        for name in ("window", "pooling_window"):
-            value = getattr(options, name)
-            if value < 2 or value % 2:
-                raise ConfigurationError(
-                    f"--poolingformer-{name.replace('_', '-')} {value} must be even, and at least 2"
-                )
-        if options.kernel < 1 or options.kernel % 2 == 0:
+        windows = {
+            "--poolingformer-window": options.window,
+            "--poolingformer-pooling-window": options.pooling_window,
+        }
+        for name, value in windows.items():
+            check_range(name, value, 2, 2**20)
+            if value % 2:
+                raise ConfigurationError(f"{name} {value} must be even: as many on each side")
+        check_range("--poolingformer-kernel", options.kernel, 1, 1001)
+        check_range("--poolingformer-stride", options.stride, 1, 2**20)
+        if options.kernel % 2 == 0:
             raise ConfigurationError(
                 f"--poolingformer-kernel {options.kernel} must be odd: a position and as many on "
                 "each side"
             )
-        if options.stride < 1:
-            raise ConfigurationError(f"--poolingformer-stride {options.stride} is below 1")
         return options
 
     def mix(

@@ -47,10 +47,11 @@ class WindowAttention(nn.Module):
         self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
-        side, ratio, stride = self.side, self.ratio, self.stride
+        ratio, stride = self.ratio, self.stride
         length = q.size(2)
+        side = min(self.side, max(length * ratio, k.size(2) * stride))  # there is no more
         chunk = min(max(side // ratio, self.chunk), length)
-        chunk += -chunk % stride
+        chunk += -chunk % stride  # so that chunks begin where keys stand
         step = chunk * ratio // stride  # keys between the windows of two chunks
         before = side // stride
         size = step + before + (side - 1) // stride + 1
