@@ -157,14 +157,14 @@ def test_restore_file_that_cannot_be_used_is_refused(words, killed, tmp_path):
     for option in ("--restore-file", "--finetune-from-model"):
         run = train([*words, option, damaged], tmp_path / "new")
         assert run.status == [1]
-        assert f"checkpoint {damaged} is damaged" in run.output.splitlines()[-1]
+        assert f"checkpoint {damaged} cannot be read: it is damaged" in run.output.splitlines()[-1]
 
 
 def test_generation_refuses_a_damaged_model(corpus, killed, tmp_path, run_generate):
     path = tmp_path / "damaged.pt"
     shutil.copyfile(killed / LAST, path)
     DAMAGE["zeroed middle"](path)
-    with pytest.raises(ConfigurationError, match="damaged.pt is damaged .*check sum") as error:
+    with pytest.raises(ConfigurationError, match="it is damaged .*check sum") as error:
         run_generate(corpus.bin, "--path", path)
     assert "\n" not in str(error.value)
 
