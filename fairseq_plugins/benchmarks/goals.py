@@ -1,11 +1,10 @@
-"""The goals for a CPU: each measured anew, and whether it is reached.
+"""The goals for a CPU: measures each, and says whether it is reached.
 
     python -m fairseq_plugins benchmark goals DATA --out DIR --clock processor
 
 DATA is a folder of prepared IWSLT'14 text. Each measurement is a run of another subcommand in a
 process of its own, on one thread unless --threads says otherwise, and leaves NAME.json and NAME.md
-in --out; one that is there is not run again, so that an interrupted run goes on. It takes about
-half an hour.
+in --out. Those that are there are kept: rerun to resume. It takes about half an hour.
 """
 
 import argparse

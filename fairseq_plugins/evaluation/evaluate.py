@@ -204,7 +204,7 @@ def _count(line: str, bar: Any) -> None:
 
 
 def _identity(paths: Sequence[Path]) -> List[List[Any]]:
-    """Changes when a file is written anew."""
+    """Changes when a file is rewritten."""
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 

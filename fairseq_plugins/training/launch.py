@@ -70,7 +70,7 @@ def check_data(data: Path) -> None:
     made_by = "the prepare-* commands make one"
     if not data.is_dir():
         unfinished = data.with_name(data.name + ".part").is_dir()
-        advice = "its preparation was not finished: run it again" if unfinished else made_by
+        advice = "its preparation was not finished: rerun it" if unfinished else made_by
         raise ConfigurationError(f"DATA {data}: no such folder; {advice}")
     if not list(data.glob("dict.*.txt")):
         raise ConfigurationError(f"DATA {data} has no dictionaries (dict.*.txt); {made_by}")

@@ -23,7 +23,7 @@ from fairseq_plugins.training.jobs import read_json, write_json
 
 STORED, FINISHED = "settings.json", "finished"
 SHARING = "batch_of_a_process"  # what each process takes; beside the settings in the same file
-# A training may go on with other values of these: they say how long it runs, what it logs, keeps
+# A training may resume with other values of these: they say how long it runs, what it logs, keeps
 # and validates, and on which machine it is.
 FREE = {"data", "update_freq", "max_update", "max_epoch", "stop_time_hours", "stop_min_lr"}
 FREE |= {"no_progress_bar", "no_seed_provided", "tpu"}
@@ -119,7 +119,7 @@ def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
         )
         raise ConfigurationError(
             f"--save-dir {save_dir} holds a training with {what}: choose another folder, or remove "
-            "it to start anew"
+            "it to start over"
         )
     return stored
 

@@ -211,7 +211,7 @@ def test_bad_data(tmp_path, toy_data):
     with pytest.raises(ConfigurationError, match="no such folder; the prepare-"):
         plan(tmp_path / "data")
     (tmp_path / "data.part").mkdir()
-    with pytest.raises(ConfigurationError, match="not finished: run it again"):
+    with pytest.raises(ConfigurationError, match="not finished: rerun it"):
         plan(tmp_path / "data")
     with pytest.raises(ConfigurationError, match="has no dictionaries"):
         plan(toy_data.raw)
