@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 from typing import List, Sequence, Set
 
-from fairseq_plugins.preparation.files import read_lines
+from fairseq_plugins.preparation.files import flush_to_disk, read_lines
 
 
 def binarise(
@@ -46,6 +46,9 @@ def binarise(
             preprocess.logger.removeHandler(handler)
         preprocess.logger.removeFilter(_says_something)
         logging.raiseExceptions = tell
+    for path in destination.iterdir():
+        if path.suffix in (".bin", ".idx", ".txt"):
+            flush_to_disk(path)
 
 
 def _says_something(record: logging.LogRecord) -> bool:

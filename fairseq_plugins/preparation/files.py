@@ -91,6 +91,20 @@ def written_whole(path: AnyPath) -> Iterator[IO[str]]:
     os.replace(part, path)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, on the disk."""
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(content)
+    flush_to_disk(part)
+    os.replace(part, path)
+
+
+def flush_to_disk(path: AnyPath) -> None:
+    """Wait until what was written to a file would survive a power cut."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def write_lines(path: AnyPath, lines: Iterable[str]) -> int:
     """Write one line each; returns how many."""
     count = 0

@@ -1,4 +1,4 @@
-"""One way to show how far a step is: a bar on a terminal, a line now and then in a log."""
+"""Progress: a bar on a terminal, a line every 30 seconds in a log."""
 
 import sys
 from typing import Any, Iterable, Optional

@@ -1,4 +1,4 @@
-"""What preparation did, in numbers, for people."""
+"""The report of a preparation: what was read, kept, left out and learnt."""
 
 from typing import Any, Dict, List, Sequence
 

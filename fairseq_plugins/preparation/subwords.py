@@ -2,12 +2,11 @@
 
 import io
 import itertools
-import os
 from pathlib import Path
 from typing import Any, Dict, Sequence, Type
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import count_lines, read_lines
+from fairseq_plugins.preparation.files import count_lines, read_lines, write_bytes
 from fairseq_plugins.preparation.progress import progress_bar
 
 
@@ -42,7 +41,7 @@ class BytePairEncoding:
             raise ConfigurationError("no text in {} to learn merges on".format(files[0])) from None
         finally:
             learn_bpe.tqdm = previous
-        _write(model, codes.getvalue().encode("utf-8"))
+        write_bytes(model, codes.getvalue().encode("utf-8"))
         return codes.getvalue().count("\n") - 1  # the first line is the version
 
     def cut(self, line: str) -> str:
@@ -94,7 +93,7 @@ class SentencePiece:
                     size, str(error).splitlines()[-1]
                 )
             ) from None
-        _write(model, trained.getvalue())
+        write_bytes(model, trained.getvalue())
         return SentencePiece(model)._processor.get_piece_size()
 
     def cut(self, line: str) -> str:
@@ -112,9 +111,3 @@ class SentencePiece:
 
 
 KINDS: Dict[str, Type[Any]] = {"bpe": BytePairEncoding, "sentencepiece": SentencePiece}
-
-
-def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(content)
-    os.replace(part, path)

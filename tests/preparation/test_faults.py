@@ -332,6 +332,22 @@ def test_a_full_disk_loses_nothing(tmp_path, corpus, limit, capsys, monkeypatch)
             assert found.read_bytes() == path.read_bytes()
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_all_is_on_the_disk_when_a_step_is_said_to_be_finished(tmp_path, corpus, monkeypatch):
+    """Or the list of finished steps could survive a power cut that their files do not."""
+    flushed = set()
+
+    def fsync(descriptor):
+        name = os.path.basename(os.readlink("/proc/self/fd/{}".format(descriptor)))
+        flushed.add(name[: -len(".part")] if name.endswith(".part") else name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    translation(tmp_path / "data", corpus)
+    made = {path.name for path in (tmp_path / "data").rglob("*") if path.is_file()}
+    assert made - flushed == {"preprocess.log"}
+    assert "train.fr-en.fr.bin" in made
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"settings": 1, "results": {}}', '{"set'])
 def test_a_torn_list_of_finished_steps_starts_over(tmp_path, corpus, monkeypatch, content):
     with monkeypatch.context() as patch:
@@ -372,6 +388,7 @@ def test_workers_end_with_a_killed_run(tmp_path):
     """Left over, they would hold the lock of the folder."""
     code = (
         "import os, sys, time\n"
+        "sys.argv = ['-m']\n"  # which leaves fairseq out
         "from fairseq_plugins.preparation.workers import map_lines\n"
         "def slow(line):\n"
         "    print(os.getpid(), flush=True)\n"
