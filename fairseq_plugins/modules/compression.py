@@ -33,9 +33,11 @@ def align_to_start(x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor, Ten
         `restore_alignment` takes.
     """
     real = ~padding_mask
-    order = torch.sort(padding_mask.to(torch.int32), dim=1, stable=True)[1]  # B x T
+    # real tokens first, each by its place: no two keys are equal, and exporters know no stable sort
+    places = torch.arange(x.size(0), device=x.device).unsqueeze(0)
+    order = torch.sort(padding_mask.to(torch.int64) * x.size(0) + places, dim=1)[1]  # B x T
     lengths = real.sum(dim=1, keepdim=True)  # B x 1
-    aligned_mask = torch.arange(x.size(0), device=x.device).unsqueeze(0) >= lengths  # B x T
+    aligned_mask = places >= lengths  # B x T
     aligned = _take_rows(x, order).masked_fill(aligned_mask.t().unsqueeze(-1), 0.0)
     rank = (real.to(torch.int64).cumsum(dim=1) - 1).clamp(min=0)
     return aligned, aligned_mask, rank
