@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import itertools
-import logging
 import os
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, BinaryIO, Callable, Iterator, List, Optional, TextIO
 
 import fairseq_plugins
 from fairseq_plugins import serving
+from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import decode_lines
 from fairseq_plugins.preparation.progress import progress_bar
@@ -82,14 +82,11 @@ def own_output() -> Iterator[TextIO]:
     """Standard output without what libraries print or log."""
     out = sys.stdout
     sys.stdout = sys.stderr
-    fairseq_log = logging.getLogger("fairseq")
-    level = fairseq_log.level
-    fairseq_log.setLevel(logging.WARNING)
     try:
-        yield out
+        with only_warnings_of_fairseq():
+            yield out
     finally:
         sys.stdout = out
-        fairseq_log.setLevel(level)
 
 
 def convert(

@@ -9,10 +9,11 @@ folder for CTranslate2, of models that are ordinary Transformers.
 """
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 from typing import Sequence
+
+from fairseq_plugins.commands._log import only_warnings_of_fairseq
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,12 +40,12 @@ def main(argv: Sequence[str]) -> int:
 
     from fairseq_plugins import export
 
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    if args.format == "ctranslate2":
-        export.export_to_ctranslate2(args.run, args.out, args.data, args.int8)
-        print(f"wrote {args.out}", file=sys.stderr)
-        return 0
-    found = export.export(args.run, args.out, args.data, args.int8, args.licence)
+    with only_warnings_of_fairseq():
+        if args.format == "ctranslate2":
+            export.export_to_ctranslate2(args.run, args.out, args.data, args.int8)
+            print(f"wrote {args.out}", file=sys.stderr)
+            return 0
+        found = export.export(args.run, args.out, args.data, args.int8, args.licence)
     kind = "8-bit" if args.int8 else "float32"
     print(
         f"wrote {args.out}: of {found.sentences} sentences, the {kind} graphs write what torch "

@@ -15,12 +15,12 @@ results.json with everything, and the runs with their logs.
 """
 
 import argparse
-import logging
 import shlex
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
 from fairseq_plugins.commands import split
+from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.reproduction import ftc, report
 from fairseq_plugins.training import recipes
@@ -157,14 +157,14 @@ def main(argv: Sequence[str]) -> int:
     if args.report_only:
         report_only(args.out)
         return 0
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it tells of models that are checked
-    request = read_request(args)
-    with alone_in(request.out, "reproduction"):
-        work = ftc.Reproduction(request, lambda line: print(line, flush=True))
-        work.finish_all()
-        if request.interleaved:
-            work.measure_interleaved()
-        work.write_results()
+    with only_warnings_of_fairseq():  # it tells of models that are checked
+        request = read_request(args)
+        with alone_in(request.out, "reproduction"):
+            work = ftc.Reproduction(request, lambda line: print(line, flush=True))
+            work.finish_all()
+            if request.interleaved:
+                work.measure_interleaved()
+            work.write_results()
     report_only(request.out)
     if work.failures:
         failed = "; ".join(f"{each['run']}: {each['message']}" for each in work.failures)

@@ -6,7 +6,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from fairseq_plugins.models.config import EfficientTransformerOptions
 from fairseq_plugins.modules import compilation
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from tests.models.conftest import TINY
 
 FASTFORMER = ["--encoder-token-mixer", "fastformer"]
@@ -487,7 +490,10 @@ def test_help_states_the_default_of_every_option(parse):
     own = {
         option for _, option, _ in OPTIONS[: [o for _, o, _ in OPTIONS].index("encoder-embed-dim")]
     }
-    assert len(own) == 13
+    fields = EfficientTransformerOptions.__dataclass_fields__
+    added = [name for name in fields if not name.startswith("_")]
+    added += [name for parts in (TOKEN_MIXERS, FEED_FORWARDS) for name, _ in parts.options()]
+    assert own == {name.replace("_", "-") for name in added}
     for option in own:
         assert "efault" in helps["--" + option], option
 

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.models.describe_presets import build as build_preset
 from tests.models.describe_presets import describe, old_name
 
-PRESETS = json.loads((Path(__file__).parent / "presets.json").read_text(encoding="utf-8"))
+RECORD = json.loads((Path(__file__).parent / "presets.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("arch", sorted(PRESETS))
+@pytest.mark.parametrize("arch", sorted(RECORD["presets"]))
 def test_a_preset_builds_what_it_built(parse, arch):
     parse("--arch", "transformer_ftc")  # reads the plugin
-    assert describe(arch) == PRESETS[arch]
+    found = describe(*build_preset(arch), RECORD["options"])
+    assert found == RECORD["presets"][arch]
 
 
 @pytest.mark.parametrize("words", ["", "--checkpoint-activations", "--decoder-layerdrop 0.1"])
