@@ -1,6 +1,7 @@
 """Exported models write what torch writes."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -92,6 +93,17 @@ def test_wrong_weights_are_found(tmp_path, export_tiny, task, sources):
     model.decoder.layers[0].fc1.bias.data += 1.0
     found = export.compare(exported, model, task, sources)
     assert found.equal < found.sentences or found.largest_difference > export.EXACT
+
+
+def test_graphs_that_fail_are_told_in_one_line(monkeypatch, task, sources):
+    def fail(*arguments):
+        raise RuntimeError("Non-zero status code returned\nmore")
+
+    monkeypatch.setattr(export, "search", fail)
+    exported, model = SimpleNamespace(max_output=9), None
+    with pytest.raises(ConfigurationError, match="its graphs fail on other lengths") as error:
+        export.compare(exported, model, task, sources)
+    assert "\n" not in str(error.value)
 
 
 def test_what_has_no_graph_is_told_in_one_line(tmp_path, export_tiny):
