@@ -76,10 +76,11 @@ def draw(generator: random.Random, options: List[argparse.Action]) -> List[str]:
 
 def step(model: Any) -> None:
     """Forward and backward in training, and forward in evaluation."""
+    source, target = (min(4, longest) for longest in model.max_positions())
     words = {
-        "src_tokens": torch.tensor([[4, 5, 6, 2], [1, 1, 7, 2]]),
-        "src_lengths": torch.tensor([4, 2]),
-        "prev_output_tokens": torch.tensor([[2, 4, 5, 6], [2, 7, 1, 1]]),
+        "src_tokens": torch.tensor([[4, 5, 6, 2], [1, 1, 7, 2]])[:, -source:],
+        "src_lengths": torch.tensor([source, min(2, source)]),
+        "prev_output_tokens": torch.tensor([[2, 4, 5, 6], [2, 7, 1, 1]])[:, :target],
     }
     model.train()(**words)[0].sum().backward()
     model.eval()(**words)
