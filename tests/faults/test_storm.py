@@ -26,7 +26,7 @@ def test_what_is_lost_is_told(capsys, monkeypatch):
         trial.start()
         for path in trial.save_dir.glob("*.pt"):
             path.unlink()
-        for path in trial.record.iterdir():
+        for path in trial.records[1].iterdir():
             path.unlink()
         trial.words += ["--seed", 12345]
         return Counter({trial.finish(): 1})

@@ -29,6 +29,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from fairseq_cli import train as command
 
+from fairseq_plugins.errors import ConfigurationError
 from tests.conftest import USER_DIR
 
 # what torch imports at the first update, once for all
@@ -144,8 +145,10 @@ def _be_a_process(
             try:
                 distributed_utils.call_main(cfg, command.main)
                 status = 0
-            except BaseException as error:
-                file.write("".join(traceback.format_exception_only(type(error), error)))
+            except ConfigurationError as error:
+                file.write(f"error: {error}\n")  # as the command shows it
+            except BaseException:
+                file.write(traceback.format_exc())
     finally:
         os._exit(status)
 
