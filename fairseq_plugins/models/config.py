@@ -77,7 +77,10 @@ class EfficientTransformerOptions(FairseqDataclass):
     )
     decoder_token_mixer: str = field(
         default=TOKEN_MIXERS.default,
-        metadata={"help": "softmax is the only one that a left-to-right decoder can use"},
+        metadata={
+            "help": f"{TOKEN_MIXERS.default} is the only one that a left-to-right decoder can use "
+            "(default)"
+        },
     )
     encoder_ffn: str = field(
         default=FEED_FORWARDS.default,

@@ -6,10 +6,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fairseq_plugins.models.config import EfficientTransformerOptions
 from fairseq_plugins.modules import compilation
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from tests.models.conftest import TINY
 
 FASTFORMER = ["--encoder-token-mixer", "fastformer"]
@@ -482,20 +479,15 @@ def test_help_states_the_default_of_every_option(parse):
 
     from fairseq.models import ARCH_MODEL_REGISTRY
 
+    from fairseq_plugins.models.config import plugin_options
+
     parse("--arch", "transformer_ftc")
     parser = ArgumentParser()
     ARCH_MODEL_REGISTRY["transformer_ftc"].add_args(parser)
     helps = {action.option_strings[0]: action.help for action in parser._actions}
-    # what the plugin adds is at the start of the list above; all else is fairseq's
-    own = {
-        option for _, option, _ in OPTIONS[: [o for _, o, _ in OPTIONS].index("encoder-embed-dim")]
-    }
-    fields = EfficientTransformerOptions.__dataclass_fields__
-    added = [name for name in fields if not name.startswith("_")]
-    added += [name for parts in (TOKEN_MIXERS, FEED_FORWARDS) for name, _ in parts.options()]
-    assert own == {name.replace("_", "-") for name in added}
-    for option in own:
-        assert "efault" in helps["--" + option], option
+    for name, _ in plugin_options():
+        option = "--" + name.replace("_", "-")
+        assert "efault" in helps[option], option
 
 
 YAML = """
