@@ -196,7 +196,7 @@ def test_share_all_embeddings(make_toy_data, train_args, run_train, tmp_path):
     assert torch.equal(shared, model["decoder.embed_tokens.weight"])
     assert torch.equal(shared, model["decoder.output_projection.weight"])
     separate = make_toy_data(tmp_path / "separate", sizes)
-    with pytest.raises(ValueError, match="requires a joined dictionary"):
+    with pytest.raises(ValueError, match="needs one dictionary for both languages"):
         run_train(separate.bin, *words)
 
 

@@ -24,7 +24,8 @@ def keep_the_batches_of_the_first_epoch() -> None:
 
     A run without a break has the batches of epoch 1 in every epoch, each time in another order. A
     run resumed in epoch 3 had those of epoch 3: some sentences of that epoch were seen twice,
-    others never. Batches that are kept are now those of epoch 1 in every run.
+    others never. Batches that are kept are now those of epoch 1 in every run. A task whose data
+    differ from epoch to epoch says so with `varies_by_epoch`, and epoch 1 is not built for it.
     """
 
     def make(original: Callable) -> Callable:
@@ -35,7 +36,8 @@ def keep_the_batches_of_the_first_epoch() -> None:
             load_dataset: bool = True,
             **kwargs: Any,
         ) -> Any:
-            kept = load_dataset and not getattr(self.task.cfg, "rebuild_batches", False)
+            rebuilt = getattr(self.task.cfg, "rebuild_batches", False)
+            kept = load_dataset and not rebuilt and not getattr(self.task, "varies_by_epoch", False)
             if epoch == 1 or not kept or kwargs.get("disable_iterator_cache"):
                 return original(self, epoch, combine, load_dataset, **kwargs)
             iterator = original(self, 1, combine, load_dataset, **kwargs)

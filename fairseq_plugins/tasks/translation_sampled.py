@@ -52,6 +52,7 @@ class SampledTranslationTask(TranslationTask):
     """
 
     cfg: SampledTranslationConfig
+    varies_by_epoch = True  # resuming in a later epoch need not draw the first
 
     def __init__(self, cfg: SampledTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
