@@ -1,6 +1,6 @@
 """Measure speed, memory and operations of models and layers side by side.
 
-    python scripts/benchmark.py train-step DATA --arch transformer --arch transformer_ftc ...
+    python -m fairseq_plugins benchmark train-step DATA --arch transformer --arch transformer_ftc
 
 Every figure is a ratio to the first contender, measured in turn with it in one process (peaks of
 memory in a fresh process each), with median and quartiles, and with the ratio of operations beside
