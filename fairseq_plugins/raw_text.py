@@ -1,5 +1,6 @@
 """Raw text through a trained model, with the subwords of the folder its data was prepared in."""
 
+import re
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
@@ -166,8 +167,8 @@ def _load(paths: List[str], data: Optional[Place]) -> Tuple[Path, List[Any], Any
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             paths, overrides, state=state if len(paths) == 1 else None
         )
-    except RuntimeError as error:
-        if "size mismatch" not in str(error):
+    except (RuntimeError, ConfigurationError) as error:
+        if not re.search(r"size mismatch|embed_tokens\.weight is of size", str(error)):
             raise
         raise ConfigurationError(
             f"{' '.join(paths)} was not trained with the dictionaries in {data}"
