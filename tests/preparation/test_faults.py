@@ -391,7 +391,7 @@ def test_workers_end_with_a_killed_run(tmp_path):
         "sys.argv = ['-m']\n"  # which leaves fairseq out
         "from fairseq_plugins.preparation.workers import map_lines\n"
         "def slow(line):\n"
-        "    print(os.getpid(), flush=True)\n"
+        "    os.write(1, b'%d\\n' % os.getpid())\n"  # one write: print may need two
         "    time.sleep(600)\n"
         "list(map_lines(slow, (str(n) for n in range(5000)), 2, 'test'))\n"
     )
