@@ -2,8 +2,8 @@
 
 from typing import Any, Callable, Tuple
 
+from fairseq import criterions
 from fairseq.logging import metrics
-from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_plugins.compat.patch import wrap
@@ -11,7 +11,7 @@ from fairseq_plugins.modules.feed_forward.switch import SwitchFeedForward
 
 
 def install() -> None:
-    """Add the loss to the criterions that tasks build from now on. A second call does nothing.
+    """Add the loss to the criterions that any task builds from now on. A second call does nothing.
 
     fairseq's criterions ask a model for its output alone. A hook sees the model and the loss of
     each, so that every criterion, sample size, loss scale and kind of parallel training is right.
@@ -25,7 +25,7 @@ def install() -> None:
 
         return build_criterion
 
-    wrap(FairseqTask, "build_criterion", "balance loss", make)
+    wrap(criterions, "build_criterion", "balance loss", make)
 
 
 def add_balance_loss(

@@ -1,8 +1,11 @@
 """Switch networks: routing, capacity and the loss that balances them, with any criterion."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from fairseq.logging import metrics
+from fairseq.tasks import FairseqTask, LegacyFairseqTask
 from torch import nn
 
 from fairseq_plugins.criterions.balance import add_balance_loss, install
@@ -149,14 +152,14 @@ def test_every_criterion_gets_the_loss_in_training():
     assert_close(criterion(model, x)[0], model(x).pow(2).sum())
 
 
-def test_a_task_s_criterion_has_the_hook_once():
-    from argparse import Namespace
-
-    from fairseq.tasks import FairseqTask
+@pytest.mark.parametrize("kind", [FairseqTask, LegacyFairseqTask])
+def test_a_task_s_criterion_has_the_hook_once(kind):
+    class Task(kind):
+        source_dictionary = target_dictionary = None  # fairseq 0.12.2 asks for one
 
     install()
     cfg = Namespace(_name="cross_entropy", criterion="cross_entropy", sentence_avg=False)
-    task = FairseqTask(Namespace())
+    task = Task(Namespace())
     criterion = task.build_criterion(cfg)
     assert list(criterion._forward_hooks.values()) == [add_balance_loss]
 
