@@ -41,7 +41,7 @@ ARCHITECTURES = {
 }
 
 
-@pytest.fixture(scope="module", params=["transformer_ftc", "transformer"])
+@pytest.fixture(scope="module")
 def words(request, toy_data, train_args):
     """A command line of five batches an epoch: the third update has one batch for two processes."""
     return [
@@ -83,6 +83,7 @@ def assert_same_training(outputs, folder, one_process):
         torch.testing.assert_close(actual[name], expected[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
 def test_torchrun_equals_one_process_also_after_resuming(words, one_process, tmp_path, run_process):
     outputs = []
     for updates in (2, 4):
@@ -97,10 +98,7 @@ def test_torchrun_equals_one_process_also_after_resuming(words, one_process, tmp
     assert_same_training(outputs, tmp_path, one_process)
 
 
-only_one = pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
-
-
-@only_one
+@pytest.mark.parametrize("words", ["transformer"], indirect=True)
 def test_world_size_alone_starts_the_processes(words, one_process, tmp_path, run_process):
     done = run_process(
         TRAIN + [*words, "--save-dir", tmp_path, "--max-update", 4, "--distributed-world-size", 2]
@@ -109,7 +107,7 @@ def test_world_size_alone_starts_the_processes(words, one_process, tmp_path, run
     assert_same_training([done.stdout], tmp_path, one_process)
 
 
-@only_one
+@pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
 def test_srun_equals_one_process(words, one_process, tmp_path, run_process):
     def task(rank):
         slurm = {"SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_STEP_NUM_TASKS": 2}
