@@ -4,7 +4,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 # what needs no training and no command: seconds each, for the edit loop and old releases
-quick=(tests/contract tests/modules tests/criterions tests/generation tests/scoring tests/training -m "not slow")
+quick=(tests/contract tests/modules tests/criterions tests/generation -m "not slow")
 
 case ${1:-} in
     -h | --help)
@@ -13,7 +13,7 @@ Usage: bash scripts/test.sh [--quick] [arguments for pytest]
        bash scripts/test.sh --faults [SECONDS] [SEED]
 
 Sets up what is missing, then runs ruff, mypy and pytest. --quick runs the fast tests of modules,
-criterions, search and recipes only. --faults instead runs trainings with random options, random
+criterions and search only. --faults instead runs trainings with random options, random
 kills and random damage for SECONDS (600), and prints how many faults were tried, survived, refused
 and lost. To set up in another way (--offline, --active, ...) run scripts/install.sh first, with
 --extras test: it is remembered.

@@ -111,6 +111,7 @@ def test_dropout_follows_the_seed(build, make_sample, count):
     assert not count["graph_break"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_same_function_in_machine_code(build, make_sample, compile_with):
     count = compile_with("inductor")

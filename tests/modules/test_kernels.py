@@ -199,6 +199,7 @@ def test_pooling_takes_the_kernel_that_is_asked_for(kernel_modules, monkeypatch,
         torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-2)
 
 
+@pytest.mark.slow
 @needs_triton
 def test_kernels_compile_for_gpus(run_process):
     """For an A100 and an H100, without one, within their shared memory."""

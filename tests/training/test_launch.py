@@ -286,6 +286,7 @@ def losses(folder):
     return {int(update): float(loss) for loss, update in found}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_two_processes_train_as_one(toy_data, tmp_path, by_loss):
     folders = [tmp_path / "one", tmp_path / "two processes"]
@@ -365,6 +366,7 @@ def test_damaged_files_of_a_folder(trained, content):
         trained("--max-update", "4")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_failure_says_why_and_the_folder_can_be_used_again(toy_data, tmp_path):
     words = ["--save-dir", tmp_path, "--cpu", "--", *TINY, "--max-update", 1]
@@ -378,6 +380,7 @@ def test_failure_says_why_and_the_folder_can_be_used_again(toy_data, tmp_path):
     settings.check_same(tmp_path, plan(toy_data.bin, *words).settings)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_one_training_at_a_time_and_none_outlives_its_parent(toy_data, tmp_path, by_loss):
     words = [*by_loss, "--", *TINY, "--max-update", 100000]
