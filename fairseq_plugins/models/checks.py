@@ -116,6 +116,11 @@ def _check_sharing(args: Any) -> None:
             f"--decoder-output-dim {output} does not go with an output tied to the embedding "
             f"of --decoder-embed-dim {target}: leave it out, or the sharing"
         )
+    if args.tie_adaptive_weights and output != target:
+        raise ConfigurationError(
+            f"--decoder-output-dim {output} does not go with --tie-adaptive-weights, which leaves "
+            f"no projection from --decoder-embed-dim {target} to it: leave one of them out"
+        )
 
 
 def check_dictionaries(args: Any, source: Any, target: Any) -> None:

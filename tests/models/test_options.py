@@ -367,6 +367,10 @@ MISTAKES = [  # words, what the message must hold
         ["--decoder-output-dim 12", "--decoder-embed-dim 24"],
     ),
     (
+        "--tie-adaptive-weights --decoder-output-dim 12",
+        ["--decoder-output-dim 12", "--tie-adaptive-weights", "--decoder-embed-dim 24"],
+    ),
+    (
         "--encoder-learned-pos --quant-noise-scalar 0.1",
         ["--encoder-learned-pos", "--quant-noise-scalar 0.1"],
     ),
