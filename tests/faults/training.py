@@ -50,7 +50,7 @@ class Run(NamedTuple):
     """What one start of a training came to."""
 
     status: List[int]  # of each process, as waitpid tells: 0, or 9 for one that was killed
-    output: str  # of rank 0
+    output: str  # of the first process that ended with an error, else of rank 0
 
 
 def train(
@@ -86,7 +86,8 @@ def train(
                 place.distributed_init_method = meeting_point
             _be_a_process(cfg, rank, kill, record, outputs[rank], file_size)
         children.append(child)
-    return Run(_wait(children, kill), outputs[0].read_text())
+    status = _wait(children, kill)
+    return Run(status, outputs[status.index(1) if 1 in status else 0].read_text())
 
 
 @functools.lru_cache(maxsize=1)
