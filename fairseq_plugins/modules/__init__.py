@@ -1,1 +1,1 @@
-"""Building blocks: each takes the few numbers it needs and knows nothing of command lines."""
+"""Layers and their parts. Each takes the few numbers that it needs, never the command line."""

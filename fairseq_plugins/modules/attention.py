@@ -1,4 +1,4 @@
-"""Softmax attention for training, without more memory than the input where that can be had."""
+"""Softmax attention for training, in memory that is linear in the length where possible."""
 
 import math
 from typing import Any, Iterator, Optional, Tuple
@@ -11,9 +11,9 @@ from torch.autograd.function import once_differentiable
 from .compilation import is_captured
 from .dropout import draw_kept
 
-# Weights that exist at a time on a CPU, 16 MiB in float32. Measured at lengths of 1,024 and 4,096:
-# half of it took 1.1 times as long, and double 1.7 times, as the C library then asks the system for
-# every tensor anew.
+# Attention weights that `ChunkedAttention` holds at a time: 16 MiB in float32. Measured on a CPU at
+# lengths 1,024 and 4,096: half as many took 1.1 times as long, and twice as many 1.7 times, because
+# the C library then requests new memory from the system for every tensor.
 WEIGHTS_AT_A_TIME = 2**22
 
 
@@ -27,17 +27,17 @@ def attend(
 ) -> Tensor:
     """``dropout(softmax(Q K^T / sqrt(s))) V``.
 
-    torch's fused attention where it pays (see `fused_pays`). Elsewhere on a CPU `ChunkedAttention`
-    takes over as soon as the weights are many.
+    Uses torch's fused attention where it is the fastest (see `fused_pays`), and `ChunkedAttention`
+    for more than `WEIGHTS_AT_A_TIME` weights on a CPU.
 
     Args:
-        query: B x h x T x s; key, value: B x h x T' x s.
-        mask: B x 1 x 1 x T', True at keys that are not read, or None.
+        query: B x h x T x s; key, value: B x h x T' x s, of the same dtype.
+        mask: B x 1 x 1 x T', True at keys to ignore, or None.
         causal: position t reads keys up to t only (T = T').
         dropout: on the weights; a FairseqDropout.
 
     Returns:
-        B x h x T x s.
+        B x h x T x s in the dtype of the query.
     """
     p = float(dropout.p) if dropout.training else 0.0  # type: ignore[arg-type]
     if fused_pays(query, p):
@@ -60,9 +60,12 @@ def attend_plainly(
     causal: bool,
     dropout: nn.Module,
 ) -> Tuple[Tensor, Tensor]:
-    """`attend` with all weights at once, B x h x T x T', which are returned too, before dropout.
+    """`attend`, with all weights in memory at once.
 
-    Statistics of the softmax are in float32.
+    The softmax is computed in float32 at least.
+
+    Returns:
+        the result, B x h x T x s, and the weights before dropout, B x h x T x T'.
     """
     query = query * (1.0 / math.sqrt(query.size(-1)))
     scores = torch.matmul(query, key.transpose(2, 3))
@@ -71,7 +74,7 @@ def attend_plainly(
     if mask is not None:
         scores = scores.masked_fill(mask, -math.inf)
     if scores.device.type == "cpu":
-        weights = scores.softmax(dim=-1)  # float32 within, whatever goes in and comes out
+        weights = scores.softmax(dim=-1)  # computes in float32 internally, also for half precision
     else:
         exact = torch.promote_types(scores.dtype, torch.float32)
         weights = scores.softmax(dim=-1, dtype=exact).type_as(scores)
@@ -79,22 +82,23 @@ def attend_plainly(
 
 
 class ChunkedAttention(torch.autograd.Function):
-    """Attention with dropout on a CPU in memory that grows with the length, not with its square.
+    """Attention with dropout on a CPU, in memory linear in the length.
 
-    Some queries are taken at a time. Their weights are computed again in backward, with the draws
-    of dropout that forward made. With W the softmax, M the draws over 1 - p, G the gradient of the
-    result, all of a chunk::
+    Queries are processed in chunks. Backward recomputes the weights of a chunk, with the same
+    dropout mask as forward. For one chunk, with W the softmax, M the dropout mask over 1 - p and G
+    the gradient of the result::
 
         dV += (W M)^T G
         dW  = (G V^T) M
         dS  = W (dW - rowsum(dW W))
         dQ  = dS K / sqrt(s),    dK += dS^T Q / sqrt(s)
 
-    rowsum(dW W) is that of G and the result, too, but in half precision those were rounded
-    otherwise than dW: the difference, which is small, would be lost.
+    rowsum(dW W) equals the row sum of G times the result (FlashAttention's form). That form is not
+    used: in half precision it is rounded differently from dW, and dW - rowsum(dW W) is small.
 
-    Shapes and arguments are those of `attend`. Sums over chunks are in float32. Can be
-    differentiated once.
+    Shapes and arguments are those of `attend`, with the dropout probability p < 1 as a number. Sums
+    over chunks are in float32 at least. Differentiable once; a second time raises the RuntimeError
+    of `once_differentiable`.
     """
 
     @staticmethod
@@ -140,7 +144,7 @@ class ChunkedAttention(torch.autograd.Function):
                 of_weights = torch.bmm(g, value[:, :seen].transpose(1, 2))
                 if kept is not None:
                     of_weights.mul_(kept)
-                # what softmax's own backward is: float32 within, in one pass
+                # softmax's own backward: one pass that computes in float32 internally
                 of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
                 grad_query[:, rows] = torch.bmm(of_scores, key[:, :seen]).mul_(scale)
                 product = torch.bmm(of_scores.transpose(1, 2), query[:, rows])
@@ -158,16 +162,17 @@ class ChunkedAttention(torch.autograd.Function):
 def _chunks(
     query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, p: float, heads: int
 ) -> Iterator[Tuple[slice, int, Tensor, Optional[Tensor]]]:
-    """Of some queries at a time: which, how many keys they read, weights, and dropout's factors.
+    """Yield for each chunk: its query rows, the keys they read, the weights and the dropout mask.
 
-    `query` and `key` are (B h) x T x s. The weights, (B h) x rows x keys, may be overwritten.
+    `query` and `key` are (B h) x T x s. The keys are the first `seen` ones. The weights, (B h) x
+    rows x seen, may be overwritten. The mask is divided by 1 - p, or None without dropout.
     """
-    both, length, size = query.shape
-    step = max(1, WEIGHTS_AT_A_TIME // (both * key.size(1)))
+    batch_heads, length, size = query.shape
+    step = max(1, WEIGHTS_AT_A_TIME // (batch_heads * key.size(1)))
     for start in range(0, length, step):
         rows = slice(start, min(start + step, length))
         seen = rows.stop if causal else key.size(1)
-        # scaled before the product, as fairseq does: in half precision the scores are rounded
+        # scale before the product, as fairseq does, for the same rounding in half precision
         scores = torch.bmm(query[:, rows] * (1.0 / math.sqrt(size)), key[:, :seen].transpose(1, 2))
         if causal:
             ones = torch.ones(rows.stop - start, rows.stop - start, dtype=torch.bool)
@@ -175,15 +180,15 @@ def _chunks(
         if mask is not None:
             grid = scores.view(-1, heads, *scores.shape[1:])
             grid.masked_fill_(mask[..., :seen], -math.inf)
-        weights = torch.softmax(scores, dim=-1)  # float32 within
+        weights = torch.softmax(scores, dim=-1)  # computes in float32 internally
         kept = draw_kept(weights, 1.0 - p).mul_(1.0 / (1.0 - p)) if p > 0 else None
         yield rows, seen, weights, kept
 
 
 def fused_pays(query: Tensor, dropout: float) -> bool:
-    """Whether torch has fused attention (from 2.0 on), and on a CPU the fast kind of it.
+    """Whether torch's fused attention (torch >= 2.0) is the fastest way here.
 
-    On a CPU that is slow in half precision, and has no dropout but by all weights at once.
+    On a CPU it is slow in half precision, and with dropout it builds all weights at once.
     """
     if not hasattr(F, "scaled_dot_product_attention"):
         return False

@@ -1,4 +1,4 @@
-"""Layers compiled by torch, for GPUs that wait for many small kernels to be launched."""
+"""torch.compile for single layers, for GPUs where launching small kernels is the bottleneck."""
 
 import functools
 import logging
@@ -11,32 +11,32 @@ from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-# Versions of a layer that are kept: one for each size of blocks, with and without padding, for odd
-# and even lengths. torch's default is 8; beyond that it does not compile.
+# Compiled versions of a layer that torch keeps: one for each block size, with and without padding,
+# for odd and even lengths. Beyond the limit torch stops compiling; its default is 8.
 VERSIONS = 64
 
 
 def available() -> bool:
-    """Whether this torch compiles functions for shapes that change (from 2.1 on)."""
+    """Whether this torch compiles functions for changing shapes (torch >= 2.1)."""
     return hasattr(torch, "compile") and hasattr(
         getattr(torch, "compiler", None), "is_dynamo_compiling"
     )
 
 
 def is_captured() -> bool:
-    """Whether a tracer or compiler is writing down what runs.
+    """Whether torch.jit.trace or torch.compile is recording the operations.
 
-    It needs plain operations: custom gradients, loops over chunks and cheap random numbers are for
-    eager execution alone.
+    Both need plain operations: custom gradients, loops over chunks and cheap random numbers are for
+    eager execution only.
     """
     return torch.jit.is_tracing() or (available() and torch.compiler.is_dynamo_compiling())
 
 
 def can_compile(x: Tensor) -> bool:
-    """Whether layers on tensors like this one are compiled, where that is wanted.
+    """Whether --torch-compile can compile a layer for tensors like this one.
 
-    Not in half precision on a CPU, where torch 2.13 writes C++ with a variable declared twice for
-    Fastformer's layers. A warning says so once.
+    Not in half precision on a CPU: torch 2.13 generates invalid C++ for Fastformer's layers (a
+    variable declared twice). In that case one warning is logged.
     """
     if x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16):
         _warn_half_precision(x.dtype)
@@ -51,12 +51,12 @@ def _warn_half_precision(dtype: torch.dtype) -> None:
 
 @functools.lru_cache(maxsize=None)
 def compiled(function: Callable) -> Callable:
-    """The function, compiled at its first call for any batch size and length.
+    """The function, to be compiled at its first call, for any batch size and length.
 
-    Same function of its inputs but for rounding; dropout has another random stream.
+    Results differ by rounding, and the random stream of dropout differs.
 
     Raises:
-        ConfigurationError: at a call, when torch cannot compile on this machine.
+        ConfigurationError: torch cannot compile on this machine (raised by the first call).
     """
     import torch._dynamo  # slow to import
 

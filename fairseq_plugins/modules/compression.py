@@ -1,13 +1,13 @@
 """Pooling between encoder blocks, and its inverse (TransformerFTC, section 3.2.1).
 
 Sequences are T x B x C as everywhere in fairseq; padding masks are B x T, True at padding, or
-None. Windows over time are counted from the first *real* token of each sentence. Batches padded on
-the left are therefore aligned first (`align_to_start`) and put back at the end
-(`restore_alignment`); otherwise a sentence's neighbours in its batch would decide which of its
-tokens are pooled together.
+None. Windows over time start at the first *real* token of each sentence: batches padded on the left
+are aligned first (`align_to_start`) and put back at the end (`restore_alignment`). Otherwise the
+other sentences of a batch would decide which tokens are pooled together.
 
-The author's fork pools keys and values too, and masks each window that touches padding. Weights
-from there compute something else here, and the paper's time figures probably come from it.
+The author's fork also pools keys and values, and masks each window that touches padding. Weights
+trained with the fork therefore give different results here. The paper's time figures probably come
+from the fork.
 """
 
 from typing import Optional, Tuple
@@ -28,12 +28,12 @@ def align_to_start(x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor, Ten
         padding_mask: B x T, True at padding (on any side).
 
     Returns:
-        the aligned sequence (T x B x C, padding zeroed), its padding mask (B x T), and the
-        rank of each original position among the real tokens of its sentence (B x T), which
-        `restore_alignment` takes.
+        the aligned sequence (T x B x C, padding zeroed), its padding mask (B x T), and, for
+        `restore_alignment`, the rank of each original position among the real tokens of its
+        sentence (B x T).
     """
     real = ~padding_mask
-    # real tokens first, each by its place: no two keys are equal, and exporters know no stable sort
+    # distinct sort keys keep the order of tokens without a stable sort, which exporters lack
     places = torch.arange(x.size(0), device=x.device).unsqueeze(0)
     order = torch.sort(padding_mask.to(torch.int64) * x.size(0) + places, dim=1)[1]  # B x T
     lengths = real.sum(dim=1, keepdim=True)  # B x 1
@@ -46,7 +46,7 @@ def align_to_start(x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor, Ten
 def restore_alignment(x: Tensor, rank: Tensor) -> Tensor:
     """Undo `align_to_start`: position t of the result is row ``rank[b, t]`` of sentence b.
 
-    Rows at padding hold a copy of some real row; every consumer masks them.
+    Positions at padding get a copy of some real row; callers must mask them.
     """
     return _take_rows(x, rank)
 
@@ -69,9 +69,9 @@ def pool_padding_mask(padding_mask: Tensor, window: int) -> Tensor:
 class TimePooling(nn.Module):
     """Pool each window of neighbouring positions into one, over real tokens only.
 
-    ``y_j = pool(x_{jw}, ..., x_{jw+w-1})``, the pool being the mean, maximum or minimum over those
-    positions that exist and are not padding: the last window may be part full and still counts. A
-    window that is all padding gives 0. Equal maxima (minima) share the gradient.
+    ``y_j = pool(x_{jw}, ..., x_{jw+w-1})``, where pool is the mean, maximum or minimum over the
+    positions that exist and are not padding. A partly filled last window counts; a window of
+    padding alone gives 0. Equal maxima (minima) share the gradient.
 
     Args:
         window: positions to a window, at least 1 (1 changes nothing).

@@ -1,8 +1,8 @@
-"""fairseq's decoder layer: with another feed-forward network, and around other attention.
+"""fairseq's decoder layer with another feed-forward network, or with another attention function.
 
-fairseq's own forward is for batches with padding, and for one hypothesis a row. Training on real
-positions alone (`packed_decoder.py`) and beam search (`generation/decoding.py`) take attention in
-another layout. Around it they run the same layers, with `run_decoder_layer`.
+fairseq's forward takes padded batches, with one hypothesis per row. Training on real positions only
+(`packed_decoder.py`) and beam search (`generation/decoding.py`) use other layouts. They pass their
+own attention functions to `run_decoder_layer`, which computes the rest of the layer.
 """
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -12,7 +12,7 @@ from fairseq.modules import TransformerDecoderLayer
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
-# fairseq's extensions of decoder layers, which `run_decoder_layer` does not compute
+# options of fairseq's decoder layers that `run_decoder_layer` does not support
 EXTENSIONS = (
     "base_layers",
     "cross_self_attention",
@@ -25,15 +25,15 @@ EXTENSIONS = (
 
 
 class DecoderLayer(TransformerDecoderLayerBase):
-    """The Transformer's decoder layer around another feed-forward network, `ffn`.
+    """The Transformer's decoder layer with another feed-forward network, `ffn`.
 
     fairseq computes ``fc2(dropout(activation_fn(fc1(x))))`` between cross-attention and the last
-    residual. Here the network is the activation function and the rest is the identity, so that
-    attention, caching and normalisation stay fairseq's.
+    residual. Here `activation_fn` is the network, and fc1, fc2 and the dropout are identities.
+    Attention, caching and normalisation remain fairseq's.
 
     Args:
         cfg: fairseq's TransformerConfig.
-        build_ffn: makes the network, d -> d, with its activation and inner dropout.
+        build_ffn: builds the network, ... x d -> ... x d, with its activation and inner dropout.
         no_encoder_attn: leave out cross-attention.
     """
 
@@ -41,10 +41,10 @@ class DecoderLayer(TransformerDecoderLayerBase):
         self, cfg: Any, build_ffn: Callable[[], nn.Module], no_encoder_attn: bool = False
     ) -> None:
         super().__init__(cfg, no_encoder_attn)
-        del self.activation_fn  # fairseq's function, in front of the method below
+        del self.activation_fn  # fairseq's attribute would hide the method below
         self.activation_dropout_module = nn.Identity()
         self.ffn = build_ffn()
-        # behind it as in other layers: states of optimizers are in the order of parameters
+        # after `ffn` as in fairseq's layers, because optimizer states follow the parameter order
         self._modules["final_layer_norm"] = self._modules.pop("final_layer_norm")
 
     def build_fc1(self, *sizes: Any) -> nn.Module:
@@ -57,22 +57,22 @@ class DecoderLayer(TransformerDecoderLayerBase):
         return self.ffn(x)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
-        """Rename the network's entries in checkpoints of 0.1.0, where it stood in for fc1."""
+        """Rename the entries of checkpoints of version 0.1.0, where the network replaced fc1."""
         old = f"{name}.fc1."
         for key in [key for key in state_dict if key.startswith(old)]:
             state_dict[f"{name}.ffn.{key[len(old) :]}"] = state_dict.pop(key)
 
 
 def find_extensions(cfg: Any) -> List[str]:
-    """Options in fairseq's configuration that `run_decoder_layer` does not compute."""
+    """The options set in fairseq's configuration that `run_decoder_layer` does not support."""
     return [name for name in EXTENSIONS if getattr(cfg, name, None)]
 
 
 def has_standard_layers(decoder: TransformerDecoderBase) -> bool:
-    """Whether `run_decoder_layer` computes what the layers of this decoder do.
+    """Whether `run_decoder_layer` computes the same as the layers of this decoder.
 
-    Types are compared exactly: a subclass may do anything, and a layer that is wrapped for sharding
-    has its parameters elsewhere.
+    Types are compared exactly: a subclass may compute something else, and a layer wrapped for
+    sharding keeps its parameters elsewhere.
     """
     types = (TransformerDecoderLayerBase, TransformerDecoderLayer, DecoderLayer)
     return not find_extensions(decoder.cfg) and all(
@@ -86,16 +86,17 @@ def run_decoder_layer(
     attend_target: Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]],
     attend_source: Optional[Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]]],
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    """A layer's forward, on positions in any layout that the two attentions know.
+    """The forward of a decoder layer with other attention functions.
 
     Args:
         layer: of a decoder that `has_standard_layers`.
-        x: ... x d.
-        attend_target, attend_source: what takes the place of self- and cross-attention: ... x d to
-            the same, and the weights or None.
+        x: ... x d, positions in any layout that both attention functions accept.
+        attend_target, attend_source: replace self- and cross-attention. Each takes ... x d and
+            returns the same shape, and its weights or None. `attend_source` is None in a model
+            without cross-attention.
 
     Returns:
-        ... x d, and the weights of cross-attention.
+        ... x d, and the weights that `attend_source` returned, or None.
     """
     x, _ = _sublayer(layer, layer.self_attn_layer_norm, x, attend_target)
     weights: Optional[Tensor] = None

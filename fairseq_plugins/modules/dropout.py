@@ -1,4 +1,4 @@
-"""Dropout whose random numbers are cheap on a CPU."""
+"""Dropout with cheap random numbers on a CPU."""
 
 import torch
 import torch.nn.functional as F
@@ -11,9 +11,9 @@ from .compilation import is_captured
 class FastDropout(FairseqDropout):
     """``x * keep / (1 - p)`` with independent keep ~ Bernoulli(1 - p).
 
-    The distribution is torch's; the random stream differs. torch draws 31 bits for each element,
-    which costs more than a LayerNorm; here an element has one byte (see `draw_kept`). On a GPU, and
-    in compiled layers, it is torch's own dropout.
+    The distribution is that of torch; the random stream differs. torch draws 31 bits for each
+    element, which takes longer than a LayerNorm; here it is one byte (see `draw_kept`). On a GPU
+    and in compiled layers, this is torch's own dropout.
     """
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
@@ -26,22 +26,25 @@ class FastDropout(FairseqDropout):
 
 
 def draw_kept(like: Tensor, keep: float) -> Tensor:
-    """Independent draws of Bernoulli(keep), 1 or 0, in the shape and type of a CPU tensor.
+    """Independent draws of Bernoulli(keep), 1 or 0, in the shape and dtype of a CPU tensor.
 
-    A random byte is below b with probability b / 256, which is at most keep for ``b = floor(256
-    keep)`` and more than it for b + 1. What is missing, or too much, is made good by a second,
-    sparse process of independent events: it keeps what the first b did not, with the probability r
-    that solves ``b / 256 + (1 - b / 256) r = keep``, or drops what b + 1 kept, with that of
-    ``(b + 1) / 256 (1 - r) = keep``. The rarer of the two is taken, which has r < 1 / 128; its
-    events are found by the gaps between them, which are geometric.
+    A random byte is below b with probability b / 256. With ``b = floor(256 keep)`` this is at most
+    keep, and with b + 1 it is more than keep. A second, sparse process of independent events
+    corrects the difference, in one of two ways:
+
+    - draw with b; each event, of probability r, keeps its element: ``b/256 + (1 - b/256) r = keep``
+    - draw with b + 1; each event drops its element: ``(b + 1)/256 (1 - r) = keep``
+
+    The way with the smaller r is used; its r is below 1 / 128. The gaps between its events are
+    geometric, so only events cost random numbers.
     """
     count = like.numel()
     words = torch.empty((count + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
     bound = int(256 * keep)
     missing = (256 * keep - bound) / (256 - bound)
     surplus = (bound + 1 - 256 * keep) / (bound + 1)
-    is_kept = missing <= surplus  # by an event
-    largest = bound - 1 if is_kept else bound  # 255 is the last number of a byte, -1 is none
+    is_kept = missing <= surplus  # whether events keep their elements
+    largest = bound - 1 if is_kept else bound  # bytes up to this are kept; -1 keeps none
     kept = like.new_empty(count)
     if largest < 0:
         kept.zero_()
@@ -52,21 +55,20 @@ def draw_kept(like: Tensor, keep: float) -> Tensor:
 
 
 def _change_some(values: Tensor, rate: float, to: float) -> None:
-    """Each value with that probability, independently."""
+    """Set each value to `to` with probability `rate`, independently."""
     count = values.numel()
-    # gaps in float64: 53 bits
     expected = count * rate
     draws = int(expected + 6 * expected**0.5) + 16
     last = -1
     while rate > 0 and last < count - 1:
-        gaps = torch.empty(draws, dtype=torch.float64).geometric_(rate)
+        gaps = torch.empty(draws, dtype=torch.float64).geometric_(rate)  # float64: 53 random bits
         events = gaps.cumsum(0).long() + last
         values[events[events < count]] = to
         last = int(events[-1])
 
 
 def use_fast_dropout(model: nn.Module) -> None:
-    """Put a FastDropout in the place of each of fairseq's dropouts."""
+    """Replace every FairseqDropout of a model by a FastDropout."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is FairseqDropout:

@@ -1,4 +1,4 @@
-"""An encoder layer: a token mixer and a feed-forward network, with pooling where a block begins."""
+"""Encoder layer: token mixer, feed-forward network, and pooling at the start of a block."""
 
 from typing import Dict, Optional
 
@@ -12,11 +12,11 @@ from .compression import FeaturePooling, TimePooling
 
 
 class EncoderLayer(nn.Module):
-    """Mixer and feed-forward, each with dropout, residual and LayerNorm.
+    """Mixer and feed-forward network, each with dropout, residual and LayerNorm.
 
-    Without pooling this is the Transformer's layer (TransformerFTC, equations 1 and 2). As the
-    first layer of a later block it pools its input x over time and features, P(x), and reads the
-    un-pooled input through the mixer's memory (section 3.2.1)::
+    Without pooling this is the Transformer's layer (TransformerFTC, equations 1 and 2). The first
+    layer of a later block pools its input x over time and features, P(x), and passes the un-pooled
+    input to the mixer as memory (section 3.2.1)::
 
         post-norm:  y = LN(P(x) + mixer(P(x), memory=x))
         pre-norm:   y = P(x) + mixer(P(LN(x)), memory=LN(x)),  this LN at the un-pooled size
@@ -25,12 +25,12 @@ class EncoderLayer(nn.Module):
         mixer: a token mixer (see `token_mixers`).
         ffn: a feed-forward network of the pooled dimension (see `feed_forward`).
         embed_dim: d, size of the result.
-        time_pooling, feature_pooling: both given where a block begins, else both None.
-        memory_dim: size of the input where a block begins (default d).
-        dropout: after mixer and feed-forward.
+        time_pooling, feature_pooling: both given in the first layer of a later block, else None.
+        memory_dim: size of the input (default d); larger than d if features are pooled.
+        dropout: after mixer and feed-forward network.
         normalize_before: pre-norm instead of post-norm.
-        export: as fairseq's LayerNorm takes it.
-        compile_training: let torch compile what training computes.
+        export: passed to fairseq's LayerNorm.
+        compile_training: compute training steps with torch.compile.
 
     Shape:
         x: T x B x memory_dim; padding_mask: B x T or None; pooled_padding_mask: B x T' or None, the
@@ -80,7 +80,7 @@ class EncoderLayer(nn.Module):
         padding_mask: Optional[Tensor],
         pooled_padding_mask: Optional[Tensor],
     ) -> Tensor:
-        """`forward`, as it is written above."""
+        """`forward` without torch.compile."""
         memory = self.self_attn_layer_norm(x) if self.normalize_before else x
         residual = self._pool(x, padding_mask)
         query = self._pool(memory, padding_mask) if self.normalize_before else residual
@@ -104,7 +104,7 @@ class EncoderLayer(nn.Module):
         return self.ffn(x)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
-        """Rename the entries of fairseq's own encoder layer, so that its checkpoints load here."""
+        """Rename the entries of fairseq's encoder layer, so that its checkpoints load."""
         prefix = name + "."
         for key in [key for key in state_dict if key.startswith(prefix)]:
             entry = key[len(prefix) :]
@@ -118,5 +118,5 @@ class EncoderLayer(nn.Module):
         return x
 
 
-# where fairseq's TransformerEncoderLayer keeps the same weights
+# prefixes in fairseq's TransformerEncoderLayer, and those of the same weights here
 _FAIRSEQ_NAMES = (("self_attn.", "mixer.attention."), ("fc1.", "ffn.fc1."), ("fc2.", "ffn.fc2."))

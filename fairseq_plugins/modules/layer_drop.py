@@ -8,9 +8,9 @@ from torch import nn
 
 
 class BlockLayerDropModuleList(LayerDropModuleList):
-    """LayerDrop (Fan et al. 2019) that keeps the layers which begin a block.
+    """LayerDrop (Fan et al. 2019) that never drops the first layer of a block.
 
-    Those change the size of what follows, which would not fit without them. The other layers are
+    That layer changes the size, so later layers would not fit without it. Each other layer is
     dropped with probability p in each training step.
     """
 

@@ -1,8 +1,8 @@
-"""Decoder layers on real target positions alone, for training.
+"""Decoder layers that compute only real target positions, for training.
 
-fairseq computes a decoder on B x T positions, padding included. Here projections, feed-forward
-networks, LayerNorm, dropout and residuals work on the N real positions, N x C. Only attention has
-B sentences of equal width. Layers and weights are fairseq's; results differ by the order of
+fairseq's decoder computes all B x T positions, padding included. Here projections, feed-forward
+networks, LayerNorm, dropout and residuals act on the N real positions, N x C. Only attention pads
+the B sentences to equal width. Layers and weights are fairseq's; results differ by the order of
 additions.
 """
 
@@ -21,23 +21,27 @@ from .decoder_layer import run_decoder_layer
 
 
 class Packing:
-    """Where the real positions of a batch are.
+    """Index of the real positions of a batch, in three layouts.
+
+    - batch: B x T x C, as given, with padding on any side;
+    - packed: N x C, the real positions of all sentences;
+    - grid: B x width x C, every sentence from the start of its row, width the longest sentence.
 
     Args:
-        real: B x T, True at real positions, wherever padding is.
-        shortcuts: skip moves where there is no padding. Compiled layers do without: each
-            shortcut would be another version of them.
+        real: B x T, True at real positions.
+        shortcuts: skip copies if there is no padding. Compiled layers set this to False, because
+            each shortcut would need another compiled version.
     """
 
     def __init__(self, real: Tensor, shortcuts: bool = True):
         self.real = real
         self.batch, self.length = real.shape
         lengths = real.sum(dim=1, keepdim=True)  # B x 1
-        self.width = max(1, int(lengths.max()))  # also where all is padding
-        self.rank = (real.cumsum(dim=1) - 1).clamp_(min=0)  # B x T, place among the real ones
-        self.index = real.reshape(-1).nonzero().squeeze(1)  # N, of the batch
+        self.width = max(1, int(lengths.max()))  # at least 1, even if all is padding
+        self.rank = (real.cumsum(dim=1) - 1).clamp_(min=0)  # B x T, column in the grid
+        self.index = real.reshape(-1).nonzero().squeeze(1)  # N, rows of the flattened batch
         rows = torch.arange(self.batch, device=real.device).unsqueeze(1) * self.width
-        self.grid_index = (self.rank + rows).reshape(-1)[self.index]  # N, of the grid
+        self.grid_index = (self.rank + rows).reshape(-1)[self.index]  # N, rows of the flat grid
         self.grid_padding = torch.arange(self.width, device=real.device) >= lengths  # B x width
         self.full = shortcuts and self.index.numel() == self.batch * self.width
         self.without_padding = shortcuts and self.index.numel() == real.numel()
@@ -54,7 +58,7 @@ class Packing:
         return rows.view(self.batch, self.length, -1)
 
     def to_grid(self, rows: Tensor) -> Tensor:
-        """N x C -> B x width x C: sentences from the start of each row, then zeros."""
+        """N x C -> B x width x C, with zeros after the end of each sentence."""
         if not self.full:
             rows = _Put.apply(rows, self.grid_index, self.batch * self.width)
         return rows.view(self.batch, self.width, -1)
@@ -66,7 +70,7 @@ class Packing:
 
 
 class _Take(torch.autograd.Function):
-    """Different rows of a matrix; index_select's own gradient would add them one by one."""
+    """Take distinct rows of a matrix. index_select's own backward would add them one by one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
@@ -81,7 +85,7 @@ class _Take(torch.autograd.Function):
 
 
 class _Put(torch.autograd.Function):
-    """The opposite: rows of a matrix of `size` rows, the others zero."""
+    """The inverse of `_Take`: put rows into a zero matrix of `size` rows."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor, size: int) -> Tensor:
@@ -95,7 +99,7 @@ class _Put(torch.autograd.Function):
 
 
 class Memory(NamedTuple):
-    """The encoder's output: its real positions, N' x C, and where they are."""
+    """The encoder's output: its real positions, N' x C, and their packing."""
 
     rows: Tensor
     packing: Packing
@@ -104,7 +108,7 @@ class Memory(NamedTuple):
 def pack_memory(
     encoder_out: Tensor, padding_mask: Optional[Tensor], shortcuts: bool = True
 ) -> Memory:
-    """Of T' x B x C and a mask of B x T', True at padding, or None."""
+    """Pack the encoder's output, T' x B x C; padding_mask: B x T', True at padding, or None."""
     x = encoder_out.transpose(0, 1)
     if padding_mask is None:
         padding_mask = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
@@ -120,19 +124,20 @@ def packed_layer(
     need_weights: bool = False,
     compile_training: bool = False,
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    """The layer's forward in training, left to right.
+    """The forward of a decoder layer in training, with causal self-attention.
 
-    Activations are recomputed in backward where fairseq's `checkpoint_wrapper` asks for it.
+    If fairseq's `checkpoint_wrapper` wraps the layer, backward recomputes its activations.
 
     Args:
         layer: of a decoder that `has_standard_layers`.
         x: N x d, the real target positions.
-        memory: of the encoder, or None.
+        packing: where these positions are in the batch.
+        memory: the encoder's output, or None.
         need_weights: whether to return the weights of cross-attention.
-        compile_training: let torch compile the layer.
+        compile_training: compute with torch.compile.
 
     Returns:
-        N x d, and h x B x T x T' in the layout of the batches, zero at padding, or None.
+        N x d, and the weights or None: h x B x T x T' in the batch layout, zero at padding.
     """
     rows = None if memory is None else memory.rows
     source = None if memory is None else memory.packing
@@ -183,7 +188,7 @@ def _attend(
     value = heads(attention.v_proj(memory), source)
     mask: Optional[Tensor] = None
     if not causal and not source.full:
-        # causal attention from the start of each row never reads the padding at its end
+        # causal attention needs no mask: in the grid, padding comes last
         mask = source.grid_padding[:, None, None, :]
     weights: Optional[Tensor] = None
     if need_weights:
@@ -194,7 +199,7 @@ def _attend(
     out = attention.out_proj(packing.from_grid(mixed))
     if weights is None:
         return out, None
-    # into the layout of the batches
+    # from the grid to the batch layout
     at_rows = packing.from_grid(weights.permute(0, 2, 1, 3).flatten(2))
     grid = packing.unpack(at_rows).view(packing.batch, packing.length, -1, source.width)
     columns = source.rank[:, None, None, :].expand(*grid.shape[:3], -1)

@@ -1,4 +1,4 @@
-"""Parts of a layer, known by name: what `--encoder-token-mixer` and `--encoder-ffn` choose from."""
+"""Registries of the parts that `--encoder-token-mixer` and `--encoder-ffn` choose from."""
 
 from argparse import ArgumentParser
 from dataclasses import MISSING, Field, dataclass, fields
@@ -26,7 +26,7 @@ class Choice(NamedTuple):
     options: Any
 
     def build(self, spec: Any) -> nn.Module:
-        """One for a layer with these sizes."""
+        """Build the part for one layer, given its MixerSpec or FeedForwardSpec."""
         return self.part(spec, self.options)
 
 
@@ -37,8 +37,8 @@ class Registry:
     a YAML file.
 
     Args:
-        kind: what the parts are called in messages.
-        default: name of the Transformer's own part.
+        kind: name of these parts in messages.
+        default: name of the Transformer's part.
     """
 
     def __init__(self, kind: str, default: str):
@@ -49,7 +49,7 @@ class Registry:
     def register(
         self, name: str, options: Type[FairseqDataclass] = NoOptions
     ) -> Callable[[Part], Part]:
-        """Decorator of a part's class, whose constructor takes a specification and the options.
+        """Decorator that registers a part's class; its constructor takes a spec and the options.
 
         Raises:
             ValueError: the name is taken, or an option has no default.
@@ -73,7 +73,7 @@ class Registry:
         """The part that an option such as `encoder_token_mixer` names, with its options.
 
         Raises:
-            ConfigurationError: no part has that name; the message lists those there are.
+            ConfigurationError: no part has that name; the message lists all names.
         """
         name = str(getattr(args, option))
         if name not in self._parts:
@@ -85,7 +85,7 @@ class Registry:
         return Choice(name, part, options(**values))
 
     def options(self) -> Iterator[Tuple[str, Field]]:
-        """The options of all parts, with their full names."""
+        """Yield the full name and the dataclass field of every option of every part."""
         for name, (_, options) in self._parts.items():
             for field in _fields(options):
                 yield f"{name}_{field.name}", field
@@ -99,7 +99,7 @@ class Registry:
 
 
 def store(choice: Choice, args: Any) -> None:
-    """Write the options of a choice back to where they came from."""
+    """Write the options of a choice back to the arguments that `Registry.choose` read."""
     for field in _fields(type(choice.options)):
         setattr(args, f"{choice.name}_{field.name}", getattr(choice.options, field.name))
 

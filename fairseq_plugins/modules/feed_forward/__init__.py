@@ -1,4 +1,4 @@
-"""Feed-forward networks of a layer. A new one is a file and an import here."""
+"""Feed-forward networks of a layer. To add one, write its file and import it here."""
 
 from .feed_forward import FEED_FORWARDS, FeedForward, FeedForwardSpec, register_feed_forward
 from .low_dimensional import LowDimensionalFeedForward

@@ -1,4 +1,4 @@
-"""The middle of MSCFFN on a CPU: a few tokens at a time, with nothing wide kept for backward."""
+"""Equations 7 to 9 of MSCFFN on a CPU, in chunks of tokens, saving no wide tensor for backward."""
 
 from typing import Any, Iterator, Optional, Tuple
 
@@ -6,29 +6,28 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Numbers in one L_i of a chunk (1,024 tokens at d 768, n 12, m 6). Measured on a CPU with 1 MiB of
-# second-level cache: a half or a double of it costs the same.
+# Elements of one L_i of a chunk: 1,024 tokens at d = 768, n = 12, m = 6. Measured on a CPU with
+# 1 MiB of second-level cache: half or twice as many take the same time.
 CHUNK_NUMBERS = 393216
 
 
 class ChunkedCross(torch.autograd.Function):
     """Equations 7 to 9 of MSCFFN: tokens x d -> tokens x d/2, with exact gradients.
 
-    Written plainly, L (m d wide), its relu and C (m d/2 wide each) go to memory and are kept for
-    backward: more than the standard network keeps. Here they exist for one pair of subspaces and
-    one chunk of tokens at a time, in buffers that are used again and again; backward computes L
-    from I once more. That adds m d^2 / n multiply-adds a token to the 4.5 d^2 (1 + m/n) of forward
-    and backward.
+    The plain form writes L (m d wide), its relu and C (m d/2 wide each) to memory and saves them
+    for backward: more than the standard network saves. Here they exist for one pair of subspaces
+    and one chunk of tokens at a time, in reused buffers, and backward recomputes L from I. That
+    adds m d^2 / n multiply-adds per token to the 4.5 d^2 (1 + m/n) of forward and backward.
 
     Args:
         inner: I, tokens x d.
         expand_weight, expand_bias: n x d/n x m d/n and n x 1 x m d/n.
         contract_weight, contract_bias: n/2 x m d/n x d/n and n/2 x 1 x d/n.
-        keep: n/2 x tokens x m d/n, which products C_j dropout keeps (bool), or None for all.
-        scale: what the kept products are multiplied by.
+        keep: bool, n/2 x tokens x m d/n, True where dropout keeps C_j; None keeps all.
+        scale: factor of the kept products.
 
-    Tensors of floating point have one dtype; sums over tokens are float32 at least. Can be
-    differentiated once; twice is torch's RuntimeError about `once_differentiable`.
+    All floating-point tensors have one dtype; sums over tokens are in float32 at least.
+    Differentiable once; a second time raises the RuntimeError of `once_differentiable`.
     """
 
     @staticmethod
@@ -86,12 +85,12 @@ class ChunkedCross(torch.autograd.Function):
                     beta=0,
                     alpha=ctx.scale,
                     out=grad_first,
-                )  # of C_j, so far
+                )  # the gradient of C_j
                 torch.mul(grad_first, first, out=grad_second)
                 grad_first.mul_(second)
                 second.mul_(first)  # C_j
                 _add_product(grad_contract[pair], second.t(), grad_pair, ctx.scale)
-                # what dropout took is zero in `first` as is what relu took: one test for both
+                # `first` is zero where relu or dropout gave zero: one test serves both
                 torch.ops.aten.threshold_backward.grad_input(
                     grad_first, first, 0, grad_input=grad_first
                 )
@@ -112,10 +111,12 @@ class ChunkedCross(torch.autograd.Function):
 
 
 def chunk_rows(inner: Tensor, width: int) -> int:
+    """Tokens of a chunk, for an L_i of this width."""
     return min(inner.size(0), max(1, CHUNK_NUMBERS // width))
 
 
 def chunks(inner: Tensor, width: int) -> Iterator[slice]:
+    """The rows of each chunk."""
     step = chunk_rows(inner, width)
     for start in range(0, inner.size(0), max(1, step)):
         yield slice(start, min(start + step, inner.size(0)))
@@ -143,5 +144,5 @@ def _expand(
 def _add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
     if total.dtype == left.dtype:
         total.addmm_(left, right, alpha=scale)
-    else:  # sums of many chunks, each rounded only once
+    else:  # half precision: sum the chunks in float32
         total.add_(torch.mm(left, right), alpha=scale)

@@ -1,4 +1,4 @@
-"""What a feed-forward network is: its place in a layer, and the registry of all of them."""
+"""The interface of feed-forward networks, and their registry."""
 
 from typing import Any, NamedTuple, Sequence, Set
 
@@ -11,44 +11,46 @@ register_feed_forward = FEED_FORWARDS.register
 
 
 class FeedForwardSpec(NamedTuple):
-    """The numbers that a layer has for its feed-forward network."""
+    """The numbers that a layer gives its feed-forward network."""
 
     embed_dim: int  # d, of input and output
     ffn_embed_dim: int  # inner dimension
     activation_fn: str = "relu"  # name of a fairseq activation function
     dropout: float = 0.0  # of activations
-    q_noise: float = 0.0  # fairseq's quantisation noise on projections, in blocks of that size
-    qn_block_size: int = 8
+    q_noise: float = 0.0  # fairseq's quantisation noise on projections,
+    qn_block_size: int = 8  # in blocks of this size
 
 
 class FeedForward(nn.Module):
-    """What an encoder or decoder layer does at each position.
+    """Base class: the part of an encoder or decoder layer that acts on each position alone.
 
     A network has ``__init__(self, spec: FeedForwardSpec, options)`` and ``forward(self, x) ->
-    Tensor``, ... x d to ... x d, each position on its own. Residual, outer dropout and LayerNorm
-    belong to the layer.
+    Tensor``, ... x d to ... x d. Residual, outer dropout and LayerNorm belong to the layer.
 
-    The class methods below tell the model about a network before any is built.
+    The model calls the class methods below before it builds any network.
     """
 
     # whether --encoder-ffn-embed-dim and --decoder-ffn-embed-dim are its inner dimension
     uses_ffn_embed_dim = True
-    # why TorchScript does not take it, if it does not
+    # why TorchScript cannot compile it; empty if it can
     not_scriptable = ""
-    # whether positions compete in training: it is then called with the padding mask as well, B x T
-    # or None, of x of T x B x d, unless x has real positions alone
+    # whether the positions of a batch compete in training. If so, forward takes a second argument,
+    # the padding mask, B x T or None, of an x of T x B x d; packed decoders leave it out
     routes_positions = False
 
     @classmethod
     def complete(cls, options: Any, specs: Sequence[FeedForwardSpec]) -> Any:
-        """Check the options against all layers that will have this network, and fill what is open.
+        """Check the options for all layers with this network, and fill in open ones.
+
+        Returns:
+            the completed options.
 
         Raises:
-            ConfigurationError: they cannot work; one line that names the option and its value.
+            ConfigurationError: the options cannot work; one line names the option and its value.
         """
         return options
 
     @classmethod
     def input_sizes(cls, spec: FeedForwardSpec, options: Any) -> Set[int]:
-        """Input sizes of its projections, which the blocks of quantisation noise must divide."""
+        """Input sizes of the projections; blocks of quantisation noise must divide them."""
         return {spec.embed_dim, spec.ffn_embed_dim}

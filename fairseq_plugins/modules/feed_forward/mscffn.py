@@ -1,4 +1,4 @@
-"""MSCFFN: small subspaces crossed by products (Tang & Yang, Findings of EMNLP 2023)."""
+"""MSCFFN, the multi-space cross feed-forward network (Tang & Yang, Findings of EMNLP 2023)."""
 
 import dataclasses
 import functools
@@ -21,8 +21,8 @@ from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
 
 SUBSPACES = 12  # the paper's n, where the dimensions allow it
 
-# Tokens from which the chunked form is faster on a CPU. Below, calls of small products cost more
-# than moving wide tensors through memory.
+# Tokens from which the chunked form is faster on a CPU. Below, the overhead of many small products
+# exceeds the cost of moving wide tensors through memory.
 CHUNK_FROM = 512
 
 
@@ -31,8 +31,8 @@ class MSCFFNOptions(FairseqDataclass):
     subspaces: Optional[int] = field(
         default=None,
         metadata={
-            "help": "n, the subspaces of an MSCFFN: even, a divisor of each dimension it has. "
-            "Default: 12, or where that does not fit the nearest number that does (8 for 512)"
+            "help": "n, the subspaces of an MSCFFN: even, and a divisor of the dimension of every "
+            "layer that has one. Default: 12, or the nearest number that fits (8 for 512)"
         },
     )
     expansion: int = field(
@@ -58,33 +58,34 @@ class MSCFFN(FeedForward):
         C_Lj = C_j W_Cj + b_Cj                      m d/n -> d/n                                (9)
         out  = [C_L1, ..., C_L(n/2)] W_CL + b_CL    d/2 -> d                                   (10)
 
-    d^2 (1.5 + 1.5 m/n) multiply-adds a token: 2.25 d^2 at m = 6, n = 12, against 8 d^2 for the
-    standard network with inner dimension 4 d. The gate is always relu, whatever the activation
-    function elsewhere in the model. Residual, outer dropout and LayerNorm belong to the layer.
+    It takes d^2 (1.5 + 1.5 m/n) multiply-adds per token: 2.25 d^2 at m = 6, n = 12, against 8 d^2
+    for the standard network with inner dimension 4 d. The gate is always relu, whatever activation
+    the rest of the model uses. Residual, outer dropout and LayerNorm belong to the layer.
 
-    Two exact forms of equations 7 to 9. The plain one is a batched product over all subspaces. The
-    chunked one (`chunked_cross.py`) never holds L and C of all tokens, and is chosen on a CPU from
-    512 tokens on, where it is faster; set `chunked` to True or False to force one. In half
-    precision on a GPU a Triton kernel takes their place where it is asked for (`modules/kernels/`).
-    TorchScript and torch.compile have the plain one.
+    Equations 7 to 9 have two exact forms. The plain one is a batched product over all subspaces.
+    The chunked one (`chunked_cross.py`) never holds L and C of all tokens. It is used on a CPU from
+    512 tokens on, where it is faster; set `chunked` to True or False to force a form. TorchScript
+    and torch.compile use the plain form. In half precision on a GPU, FAIRSEQ_PLUGINS_TRITON=1
+    replaces both by a Triton kernel (`modules/kernels/`).
 
-    fairseq's quantisation noise is on W_f3 and W_CL. The subspace matrices are left as they are:
-    m / (n + m) of the weights, a third at n = 12 and 3/7 at n = 8.
+    fairseq's quantisation noise acts on W_f3 and W_CL, not on the subspace matrices. Those are
+    m / (n + m) of the weights: a third at n = 12 and 3/7 at n = 8.
 
     Options:
-        subspaces: n, even, a divisor of d. Where it is left open it is 12 as in the paper, or the
-            nearest number that fits every layer. For d = 512, 8 and 16 are equally near, and 8
-            is taken: it has more weights (2.6 d^2, where 16 has 2.1 d^2).
+        subspaces: n, even, a divisor of d. Default: 12 as in the paper, or the nearest number that
+            fits every layer. For d = 512, 8 and 16 are equally near; 8 is taken because it has
+            more weights (2.6 d^2 against 2.1 d^2).
         expansion: m.
 
-    Weights of the authors' code: it crosses subspace i with i + n/2, and the paper neighbours. Its
-    subspaces fit here in the order 1, n/2 + 1, 2, n/2 + 2, ..., of W_f3's outputs and of W_I.
+    The authors' code crosses subspace i with i + n/2; the paper, and this module, cross neighbours.
+    To load its weights, put the subspaces of W_f3's outputs and of W_I in the order
+    1, n/2 + 1, 2, n/2 + 2, ...
 
     Shape: T x B x d -> T x B x d (any number of leading dimensions).
 
     Raises:
         ConfigurationError (a ValueError): n is odd or does not divide d; the message names the
-            nearest that work.
+            nearest values that work.
     """
 
     chunked: Optional[bool]  # in the class body, where TorchScript looks
@@ -115,7 +116,7 @@ class MSCFFN(FeedForward):
 
     @classmethod
     def complete(cls, options: MSCFFNOptions, specs: Sequence[FeedForwardSpec]) -> MSCFFNOptions:
-        """Check both options, and choose the number of subspaces where it is open."""
+        """Check both options, and choose the number of subspaces if it is not given."""
         dims = sorted({spec.embed_dim for spec in specs}, reverse=True)
         names = ", ".join(str(dim) for dim in dims)
         allowed = valid_subspaces(dims)
@@ -143,7 +144,7 @@ class MSCFFN(FeedForward):
         return {spec.embed_dim, spec.embed_dim // 2}
 
     def reset_parameters(self) -> None:
-        """As torch's nn.Linear, which fairseq uses in the standard network: U(+-1/sqrt(fan in))."""
+        """Initialise like torch's nn.Linear (fairseq's fc1 and fc2): U(+-1/sqrt(fan in))."""
         for weight, bias in (
             (self.expand_weight, self.expand_bias),
             (self.contract_weight, self.contract_bias),
@@ -161,12 +162,12 @@ class MSCFFN(FeedForward):
         return self.out_proj(narrow).view(x.size())
 
     def _cross(self, inner: Tensor) -> Tensor:
-        """Equations 7 to 9, tokens x d -> tokens x d/2, as they are written."""
+        """Equations 7 to 9 in the plain form: tokens x d -> tokens x d/2."""
         crossed = _widen(inner, self.expand_weight, self.expand_bias)
         return _narrow(self.dropout_module(crossed), self.contract_weight, self.contract_bias)
 
     def _cross_fast(self, inner: Tensor) -> Tensor:
-        """The same, in the way that is the fastest for this input."""
+        """Equations 7 to 9 in the fastest form for this input."""
         if self._is_chunked(inner):
             return self._cross_by(ChunkedCross.apply, inner)
         if self._has_kernel(inner):
@@ -174,7 +175,10 @@ class MSCFFN(FeedForward):
         return self._cross(inner)
 
     def _cross_by(self, function: Callable[..., Tensor], inner: Tensor) -> Tensor:
-        """The same, without the wide tensors; on a CPU also of the same random numbers."""
+        """Equations 7 to 9 by `ChunkedCross` or the kernel, which take dropout as a mask.
+
+        On a CPU the mask has the random numbers of torch's own dropout.
+        """
         dropout = self.dropout_module
         keep, scale = None, 1.0
         if dropout.p > 0 and (dropout.training or dropout.apply_during_inference):
@@ -188,7 +192,7 @@ class MSCFFN(FeedForward):
             self.contract_weight,
             self.contract_bias,
         )
-        # under autocast `inner` has another dtype than the parameters
+        # under autocast the dtype of `inner` differs from that of the parameters
         return function(inner, *(p.type_as(inner) for p in parameters), keep, scale)
 
     def _is_chunked(self, inner: Tensor) -> bool:

@@ -12,7 +12,9 @@ from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
 
 @register_feed_forward("standard")
 class StandardFeedForward(FeedForward):
-    """``fc2(dropout(activation(fc1(x))))`` (Vaswani et al. 2017, equation 2), fairseq's to the bit.
+    """``fc2(dropout(activation(fc1(x))))`` (Vaswani et al. 2017, equation 2).
+
+    Results equal those of fairseq's layers to the bit.
 
     Shape: ... x d -> ... x d.
     """

@@ -21,7 +21,7 @@ class SwitchOptions(FairseqDataclass):
         default=1.25,
         metadata={
             "help": "in training an expert of a Switch network takes at most this many times its "
-            "even share of a batch's positions, and leaves the others as they are; 0 is no limit "
+            "even share of a batch's positions; the others skip the network; 0 is no limit "
             "(default: 1.25)"
         },
     )
@@ -33,25 +33,28 @@ class SwitchOptions(FairseqDataclass):
 
 @register_feed_forward("switch", SwitchOptions)
 class SwitchFeedForward(FeedForward):
-    """Each position goes to the expert that a router finds the most likely (section 2)::
+    """Each position goes to the expert with the highest router probability (section 2)::
 
         p(x) = softmax(W_r x)                       (eq. 1)
         out  = p_e(x) E_e(x),  e = argmax_i p_i(x)  (eq. 2)
 
-    The experts E_1 .. E_N are standard networks: N times the parameters, and the multiply-adds of
-    one network and d N for the router. The router computes in float32.
+    The experts E_1 .. E_N are standard networks: N times the parameters, but per position only the
+    multiply-adds of one network, and d N for the router. The router computes in float32 at least.
 
     In training an expert takes at most ceil(capacity_factor M / N) of the M real positions of a
-    batch (eq. 3). What comes later, in the order of the rows, is dropped: its result is zero, and
-    the layer's residual carries it. In evaluation nothing is dropped, so that the result does not
-    depend on the batch, and is that of a training that drops nothing.
+    batch (eq. 3). Later positions, in the order of the rows, are dropped: their result is zero, and
+    only the layer's residual remains. Evaluation drops nothing, so that results do not depend on
+    the batch.
 
-    The loss ``balance N sum_i f_i P_i`` of each layer (eq. 4 to 6), f_i the share of positions that
-    go to expert i and P_i the mean of p_i, is added to any criterion (`criterions/balance.py`). It
-    is taken over one batch of one process: two processes train as one does with --update-freq 2.
+    ``balance N sum_i f_i P_i`` of each layer (eq. 4 to 6) is added to the loss of any criterion
+    (`criterions/balance.py`): f_i is the share of positions that go to expert i, and P_i the mean
+    of p_i. It is computed per batch and process: two processes train like one with --update-freq 2.
 
-    MSCFFN's table 2 has six experts of inner dimension sqrt(5) / 2 d. Noise on the router's input
-    is left out.
+    MSCFFN's table 2 uses six experts of inner dimension sqrt(5) / 2 d. The paper's noise on the
+    router's input is left out.
+
+    Shape:
+        x: ... x d, or T x B x d with padding_mask: B x T, True at padding; result: as x.
 
     Options:
         experts: N, at least 2.
@@ -80,8 +83,7 @@ class SwitchFeedForward(FeedForward):
         return options
 
     def forward(self, x: Tensor, padding_mask: Optional[Tensor] = None) -> Tensor:
-        """... x d -> ... x d. With a `padding_mask` of B x T, x is T x B x d."""
-        if padding_mask is not None:  # which may hold anything
+        if padding_mask is not None:  # padding may hold anything, NaN included
             x = x.masked_fill(padding_mask.t().unsqueeze(-1), 0.0)
         rows = x.reshape(-1, x.size(-1))
         probabilities = self._probabilities(rows)
@@ -97,7 +99,7 @@ class SwitchFeedForward(FeedForward):
         results: List[Tensor] = []
         for i, network in enumerate(self.experts):
             results.append(network(parts[i]))
-        results.append(torch.zeros_like(parts[count]).type_as(results[0]))  # what was dropped
+        results.append(torch.zeros_like(parts[count]).type_as(results[0]))  # dropped positions
         sorted_out = torch.cat(results)
         out = torch.empty_like(sorted_out).index_copy(0, order, sorted_out)
         return (out * gate.type_as(out).unsqueeze(-1)).view(x.size())
@@ -115,7 +117,7 @@ class SwitchFeedForward(FeedForward):
     def _route(
         self, probabilities: Tensor, expert: Tensor, padding_mask: Optional[Tensor]
     ) -> Tensor:
-        """The expert of each row, N where it is dropped or padding; keeps the balance."""
+        """The expert of each row, or N if dropped or padding; stores the loss in `shares`."""
         count = probabilities.size(1)
         chosen = F.one_hot(expert, count)
         if padding_mask is not None:
@@ -127,12 +129,15 @@ class SwitchFeedForward(FeedForward):
         self.shares = count * (chosen.sum(dim=0) * probabilities.sum(dim=0)).sum() / total**2
         if self.capacity_factor > 0:
             capacity = torch.ceil(self.capacity_factor * total / count)
-            place = (chosen.cumsum(dim=0) * chosen).sum(dim=1)  # among those of its expert, from 1
+            place = (chosen.cumsum(dim=0) * chosen).sum(dim=1)  # in its expert's queue, from 1
             expert = expert.masked_fill(place > capacity, count)
         return expert
 
     def take_balance(self) -> Optional[Tensor]:
-        """``N sum_i f_i P_i`` of the last forward in training; 1 is even. Then it is forgotten."""
+        """Return ``N sum_i f_i P_i`` of the last forward in training, and clear it.
+
+        1 is a perfect balance; None if nothing was computed since the last call.
+        """
         shares, self.shares = self.shares, None
         return shares
 

@@ -1,8 +1,8 @@
-"""Triton kernels for GPUs, behind the modules that they speed up. Not measured on a GPU yet.
+"""Triton kernels for MSCFFN and Fastformer on GPUs. Not measured on a GPU yet.
 
-They are off unless the environment has ``FAIRSEQ_PLUGINS_TRITON=1``, for every process of a
-training. Then they compute what `usable` allows, and plain torch the rest. The two differ by
-rounding. Triton is imported where a tensor on a GPU asks first, never before.
+They are off by default. Set ``FAIRSEQ_PLUGINS_TRITON=1`` in every process of a training to use
+them for the tensors that `usable` accepts. Results differ from plain torch by rounding. Triton is
+imported at the first such tensor, never before.
 """
 
 import functools
@@ -17,18 +17,19 @@ from torch import Tensor
 from fairseq_plugins.errors import ConfigurationError
 
 VARIABLE = "FAIRSEQ_PLUGINS_TRITON"
-MAX_SUBSPACE = 128  # d/n of MSCFFN, and
-MAX_POOLED = 1024  # d of Fastformer, which the kernels have registers for
-DTYPES = (torch.bfloat16, torch.float16)  # float32 has no exact products on tensor cores
-TRITON = (3, 4)  # the first that compiles all of them: 3.3 fails for an H100
+# The largest sizes that fit into registers:
+MAX_SUBSPACE = 128  # d/n of MSCFFN
+MAX_POOLED = 1024  # d of Fastformer
+DTYPES = (torch.bfloat16, torch.float16)  # tensor cores have no exact float32 products
+TRITON = (3, 4)  # the first version that compiles all kernels: 3.3 fails for an H100
 
 
 def usable(x: Tensor) -> bool:
-    """Whether kernels take `x`: they are asked for, and it is on a GPU and in half precision.
+    """Whether to use kernels for `x`: they are switched on, and x is in half precision on a GPU.
 
     Raises:
-        ConfigurationError: they are asked for, and this machine has no Triton that compiles them.
-            Plain torch in one process and kernels in another must not meet in one training.
+        ConfigurationError: they are switched on, but this machine cannot compile them. There is no
+            fallback, because the processes of one training must compute alike.
     """
     if not (x.is_cuda and x.dtype in DTYPES and asked()):
         return False
@@ -37,7 +38,7 @@ def usable(x: Tensor) -> bool:
 
 
 def asked() -> bool:
-    """Whether the environment asks for kernels.
+    """Whether the environment switches kernels on.
 
     Raises:
         ConfigurationError: the variable is neither 0 nor 1.
@@ -52,7 +53,7 @@ def asked() -> bool:
 
 @functools.lru_cache(maxsize=None)
 def check_triton() -> None:
-    """Refuse a machine that cannot compile the kernels."""
+    """Raise a ConfigurationError if this machine cannot compile the kernels."""
     reason = ""
     if torch.version.hip is not None:
         reason = "they are for NVIDIA GPUs"
@@ -62,11 +63,11 @@ def check_triton() -> None:
         reason = "they need Triton {}.{} or newer".format(*TRITON)
     if reason:
         raise ConfigurationError(
-            f"{VARIABLE}=1 asks for kernels that do not run here: {reason}; set it to 0"
+            f"{VARIABLE}=1: the Triton kernels do not run here: {reason}; set it to 0"
         )
 
 
 def triton_version() -> Tuple[int, ...]:
-    """Major and minor, of a Triton that is there."""
+    """Major and minor version of the installed Triton."""
     version = importlib.import_module("triton").__version__
     return tuple(int(part) for part in version.split(".")[:2])

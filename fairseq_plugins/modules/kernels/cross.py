@@ -1,12 +1,13 @@
-"""The middle of MSCFFN in one Triton kernel a direction. Not measured on a GPU yet.
+"""Equations 7 to 9 of MSCFFN as Triton kernels. Not measured on a GPU yet.
 
-Equations 7 to 9 of the paper. L and C live in registers, block by block of their width; only I, the
-result and the weights are in device memory. Backward computes L again: one kernel goes over the
-tokens for the gradient of I, another over the width for the gradients of the weights, whose sums
-over parts of the tokens are added up afterwards, so that results do not depend on the order.
+Forward is one kernel. It computes L and C in registers, one block of their width at a time; only I,
+the result and the weights are in device memory. Backward recomputes L in two kernels: one loops
+over the width for the gradient of I, the other over the tokens for the gradients of the weights.
+The latter writes one sum for each part of the tokens; these are added in a fixed order, without
+atomics, so that results are reproducible.
 """
 
-# Triton's pointers have no Python type
+# Triton pointers have no Python type.
 # mypy: disallow-incomplete-defs=False
 
 from typing import Any, Optional, Tuple
@@ -17,9 +18,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-TOKENS = 64  # of a block
-WIDTH = 32  # of L and C at a time
-PARTS = 8  # into which the tokens are cut for the gradients of the weights
+TOKENS = 64  # tokens of a block
+WIDTH = 32  # columns of L and C of a block
+PARTS = 8  # parts of the tokens for the gradients of the weights
 
 
 @triton.jit
@@ -27,7 +28,7 @@ def _wide(
     inner, expand, bias, keep, tokens, rows, cols, pair, dim, size, width,
     SIZE: tl.constexpr, HAS_KEEP: tl.constexpr,
 ):  # fmt: skip
-    """I_1, I_2, relu(L_1) where kept, L_2, and both W_I, for a block of tokens and of the width."""
+    """I_1, I_2, relu(L_1) after dropout, L_2, and both W_I, for a block of tokens and columns."""
     feature = tl.arange(0, SIZE)
     at = rows[:, None] * dim + 2 * pair * size + feature[None, :]
     real = (rows[:, None] < tokens) & (feature[None, :] < size)
@@ -41,7 +42,7 @@ def _wide(
     b_2 = tl.load(bias + (2 * pair + 1) * width + cols, mask=cols < width, other=0.0)
     first = tl.dot(i_1, w_1, input_precision="ieee") + b_1[None, :]
     second = tl.dot(i_2, w_2, input_precision="ieee") + b_2.to(tl.float32)[None, :]
-    first = tl.where(first <= 0, 0.0, first)  # NaN stays
+    first = tl.where(first <= 0, 0.0, first)  # keeps NaN, like torch's relu
     if HAS_KEEP:
         at = pair.to(tl.int64) * tokens * width + rows[:, None] * width + cols[None, :]
         real = (rows[:, None] < tokens) & (cols[None, :] < width)
@@ -81,7 +82,7 @@ def _gradients(
     inner, expand, expand_bias, contract, keep, grad, tokens, scale, rows, cols, pair,
     dim, size, width, SIZE: tl.constexpr, HAS_KEEP: tl.constexpr,
 ):  # fmt: skip
-    """I_1, I_2, C_j, both W_I, and the gradients of the result, L_1 and L_2, for a block."""
+    """I_1, I_2, C_j, both W_I, and the gradients of the result, of L_1 and of L_2, for a block."""
     i_1, i_2, first, second, w_1, w_2 = _wide(
         inner, expand, expand_bias, keep, tokens, rows, cols, pair, dim, size, width,
         SIZE, HAS_KEEP,
@@ -89,7 +90,7 @@ def _gradients(
     feature = tl.arange(0, SIZE)
     at = pair * width * size + cols[None, :] * size + feature[:, None]
     real = (cols[None, :] < width) & (feature[:, None] < size)
-    w_c = tl.load(contract + at, mask=real, other=0.0)  # its transpose
+    w_c = tl.load(contract + at, mask=real, other=0.0)  # W_C transposed
     at = rows[:, None] * (dim // 2) + pair * size + feature[None, :]
     real = (rows[:, None] < tokens) & (feature[None, :] < size)
     g = tl.load(grad + at, mask=real, other=0.0)
@@ -143,7 +144,7 @@ def _backward_weights(
             inner, expand, expand_bias, contract, keep, grad, tokens, scale, rows, cols, pair,
             dim, size, width, SIZE, HAS_KEEP,
         )  # fmt: skip
-        # rows past the end have no gradient: I and the result's were loaded as zeros
+        # rows past the end add nothing: I and the gradient of the result were loaded as zeros
         total_1 += tl.dot(tl.trans(i_1), g_1.to(i_1.dtype), input_precision="ieee")
         total_2 += tl.dot(tl.trans(i_2), g_2.to(i_2.dtype), input_precision="ieee")
         total_c += tl.dot(tl.trans(c.to(g.dtype)), g, input_precision="ieee")
@@ -164,7 +165,7 @@ def _backward_weights(
 
 
 class KernelCross(torch.autograd.Function):
-    """Arguments and result of `feed_forward.chunked_cross.ChunkedCross`; not in float64."""
+    """`feed_forward.chunked_cross.ChunkedCross` on a GPU: same arguments, but no float64."""
 
     @staticmethod
     def forward(
@@ -241,7 +242,7 @@ def _blocks(size: int, keep: Optional[Tensor]) -> Any:
         "TOKENS": TOKENS,
         "WIDTH": WIDTH,
         "HAS_KEEP": keep is not None,
-        # what the compiler reports for sm_90 to keep sums in registers, and two programs at a time
+        # by the compiler's report for sm_90: sums stay in registers, two programs fit at a time
         "num_warps": 4 if block <= 64 else 8,
         "num_stages": 2,
     }

@@ -1,12 +1,12 @@
-"""Fastformer's pooled summaries, x read once a direction, in Triton. Not measured on a GPU yet.
+"""Fastformer's summaries as Triton kernels that read x once. Not measured on a GPU yet.
 
-A program takes one part of one sentence: the scores of all heads, a running softmax, and the
-weighted sum of the rows that it has at hand. Parts are put together afterwards, as flash decoding
-does. Backward finds the weights again from the saved maximum and total; the mean that softmax's
-gradient needs is known before, as it is the summary times its own gradient.
+A forward program reads one part of one sentence. It computes the scores of all heads, a running
+softmax and the weighted sum of its rows. Parts are combined afterwards, as in flash decoding.
+Backward recomputes the weights from the saved maximum and total. The mean in softmax's gradient
+needs no pass of its own: it is the dot product of the summary and its gradient.
 """
 
-# Triton's pointers have no Python type
+# Triton pointers have no Python type.
 # mypy: disallow-incomplete-defs=False
 
 from typing import Any, Optional, Tuple
@@ -26,7 +26,7 @@ def _scores(
     x, directions, mask, bsz, length, dim, heads, stride_t, stride_b, direction_stride, scaling,
     b, times, HEADS: tl.constexpr, DIM: tl.constexpr, HAS_MASK: tl.constexpr,
 ):  # fmt: skip
-    """Rows of x, the directions, scaled scores with -inf past the end, and the padding mask."""
+    """Rows of x, the directions, their scaled scores (-inf past the end), and the padding mask."""
     head = tl.arange(0, HEADS)
     feature = tl.arange(0, DIM)
     at = times[:, None].to(tl.int64) * stride_t + b * stride_b + feature[None, :]
@@ -39,7 +39,7 @@ def _scores(
     padded = tl.zeros(times.shape, dtype=tl.int1)
     if HAS_MASK:
         padded = tl.load(mask + b * length + times, mask=times < length, other=0) != 0
-        # finite, so that a sentence of padding alone has finite weights
+        # finite, so that a sentence of padding alone gets finite weights
         scores = tl.where(padded[None, :], -3e38, scores)
     scores = tl.where(times[None, :] < length, scores, float("-inf"))
     return rows, to, scores, padded
@@ -119,7 +119,7 @@ def _backward(
         grad_weights = tl.dot(grad_h, tl.trans(rows), input_precision="ieee")
         grad_weights = (grad_weights + grad_sum_h[:, None]) * kept
         grad_scores = weights * (grad_weights - mean_h[:, None]) * scaling
-        # the score of padding is a constant, also where all is padding and its weight is not zero
+        # scores of padding are constants, also where all is padding and their weights are not zero
         grad_scores = tl.where(real & (padded[None, :] == 0), grad_scores, 0.0).to(rows.dtype)
         grad_rows = tl.dot(tl.trans(grad_scores), to, input_precision="ieee")
         kept_weights = (weights * kept).to(rows.dtype)
@@ -133,7 +133,7 @@ def _backward(
 
 
 class KernelPool(torch.autograd.Function):
-    """Arguments and result of `token_mixers.pooling.pool`; not in float64."""
+    """`token_mixers.pooling.pool` on a GPU: same arguments and result, but no float64."""
 
     @staticmethod
     def forward(
@@ -158,7 +158,7 @@ class KernelPool(torch.autograd.Function):
             x, directions, x if mask is None else mask, keep, sums, kept, largest, total,
             *_sizes(x, directions), scaling, **_blocks(dim, heads, mask),
         )  # fmt: skip
-        # not one logarithm: beside the -3e38 of padding alone it would be lost
+        # not merged into maximum + log(total): beside the -3e38 of padding the log would vanish
         maximum = largest.amax(dim=0)  # B x h
         share = torch.exp(largest - maximum)
         total = (total * share).sum(dim=0)
@@ -205,7 +205,7 @@ def _blocks(dim: int, heads: int, mask: Optional[Tensor]) -> Any:
         "TIMES": TIMES,
         "PART": PART,
         "HAS_MASK": mask is not None,
-        # what the compiler reports for sm_80 and sm_90 to keep the summaries in registers
+        # by the compiler's report for sm_80 and sm_90: the summaries stay in registers
         "num_warps": 4 if block <= 256 else 8,
         "num_stages": 2,
     }

@@ -1,6 +1,6 @@
-"""How the positions of an encoder layer see each other. A new mixer is a file and an import here.
+"""Token mixers of encoder layers. To add one, write its file and import it here.
 
-CONTRIBUTING.md adds one step by step.
+CONTRIBUTING.md shows this step by step.
 """
 
 from .bigbird import BigBird, BigBirdOptions

@@ -14,7 +14,7 @@ from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
 from .token_mixer import MixerSpec, register_token_mixer
 from .windows import chunks, window_positions, windows
 
-DRAWS = 1024  # blocks of queries with random numbers of their own; later ones use them again
+DRAWS = 1024  # blocks of queries with their own random numbers; later blocks reuse them
 
 
 @dataclass
@@ -29,18 +29,19 @@ class BigBirdOptions(FairseqDataclass):
     global_blocks: int = field(
         default=2,
         metadata={
-            "help": "the first blocks of a sentence, which see all and are seen by all in BigBird "
-            "(default: 2)"
+            "help": "BigBird's global blocks: the first blocks of a sentence, which attend to all "
+            "blocks and are attended to by all (default: 2)"
         },
     )
     random_blocks: int = field(
-        default=2, metadata={"help": "random blocks that a block sees in BigBird (default: 2)"}
+        default=2,
+        metadata={"help": "random blocks that each block attends to in BigBird (default: 2)"},
     )
 
 
 @register_token_mixer("bigbird", BigBirdOptions)
 class BigBird(MultiHeadMixer):
-    """Softmax attention of a block of queries to a window of blocks, global and random blocks.
+    """Softmax attention of each block of queries to a window, global blocks and random blocks.
 
     ``out_i = softmax_j(q_i . k_j / sqrt(s)) v_j`` over all j in the blocks that i's block A sees
     (section 2 and appendix D)::
@@ -48,15 +49,15 @@ class BigBird(MultiHeadMixer):
         A < g:   all blocks
         A >= g:  the window A - (w - 1) / 2 .. A + (w - 1) / 2; blocks 0 .. g - 1; r others
 
-    The random blocks of each block and head are drawn without replacement from all others of the
-    sentence, by the first r steps of Floyd's algorithm on random numbers that are a buffer: they
-    depend on --seed and on the length of the sentence, not on its batch. A block of pooled queries
-    stands for the `time_window` blocks of memory that it was pooled from; the window extends beyond
-    them on both sides. Blocks count from the first real token.
+    The random blocks of each block and head are drawn without replacement from the other blocks of
+    the sentence (Floyd's algorithm). Their random numbers are a buffer, so the blocks depend on
+    --seed and on the length of the sentence, not on its batch. A block of pooled queries covers the
+    `time_window` blocks of memory that it was pooled from, and the window extends beyond them on
+    both sides. Blocks count from the first real token.
 
-    This is the paper's "internal" form, where existing tokens are the global ones. The published
-    code takes the first and the last block for them, here it is the first g. Window, random blocks
-    and global tokens of the defaults are about those of Fastformer's table 9 for CNN/DailyMail.
+    This is the paper's internal form (BigBird-ITC): existing tokens are global. The published code
+    takes the first and the last block; here it is the first g blocks. The default window, random
+    blocks and global tokens are close to those of Fastformer's table 9 for CNN/DailyMail.
 
     Time O(T b (w + g + r) d + S b g d), memory O(T b (w + g + r) h + S b g h) for blocks of b,
     beside the projections.
@@ -90,8 +91,8 @@ class BigBird(MultiHeadMixer):
         check_range("--bigbird-random-blocks", options.random_blocks, 0, 1000)
         if options.window_blocks % 2 == 0:
             raise ConfigurationError(
-                f"--bigbird-window-blocks {options.window_blocks} must be odd: a block and as many "
-                "on each side"
+                f"--bigbird-window-blocks {options.window_blocks} must be odd: a block, and as "
+                "many on each side of it"
             )
         return options
 
@@ -103,13 +104,13 @@ class BigBird(MultiHeadMixer):
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
         device = x.device
-        # no larger than what there is: all is in one block then, too
+        # no larger than the sentence, which is then one block as well
         block = min(self.block, max(x.size(0), memory.size(0)))
         lengths = real_lengths(memory, memory_padding_mask)
         q = self.split(self.q_proj(x)) * self.scaling
         k, v = self.split(self.k_proj(memory)), self.split(self.v_proj(memory))
         bsz, heads, length, size = q.size()
-        first = self.global_blocks * block  # global tokens
+        first = self.global_blocks * block  # number of global tokens
         absent = torch.arange(k.size(2), device=device) >= lengths.view(-1, 1)  # B x S
 
         queries = chunks(q, block)  # B x h x n x b x s
@@ -153,9 +154,14 @@ class BigBird(MultiHeadMixer):
         return torch.cat([torch.matmul(weights, v), out[:, :, first:length]], dim=2)
 
     def _random_blocks(self, blocks: Tensor, count: int) -> Tensor:
-        """B x h x count x r: blocks of memory for each block of queries, -1 where none is left.
+        """The random blocks of memory for each block of queries; -1 where no block is left.
 
-        `blocks`, B, is how many the memory of each sentence has.
+        Args:
+            blocks: B, the number of blocks in the memory of each sentence.
+            count: the number of blocks of queries.
+
+        Returns:
+            B x h x count x r.
         """
         blocks = blocks.view(-1, 1, 1)
         own = torch.arange(count, device=blocks.device) * self.ratio
@@ -168,7 +174,7 @@ class BigBird(MultiHeadMixer):
         draws = self.draws[:, torch.arange(count, device=blocks.device) % self.draws.size(1)]
         picks: List[Tensor] = []
         for number in range(self.random_blocks):
-            last = others - self.random_blocks + number  # of what is drawn from, counted from 0
+            last = others - self.random_blocks + number  # the last candidate of this step, from 0
             pick = draws[..., number] % (last + 1).clamp(min=1)  # B x h x count
             taken = torch.zeros_like(pick, dtype=torch.bool)
             for earlier in picks:
@@ -183,7 +189,7 @@ class BigBird(MultiHeadMixer):
         return place.masked_fill(chosen < 0, -1)
 
     def _take(self, x: Tensor, index: Tensor, block: int) -> Tensor:
-        """Blocks of B x h x S x s by B x h x n x r: B x h x n x (r b) x s."""
+        """Gather blocks of B x h x S x s by an index, B x h x n x r: B x h x n x (r b) x s."""
         bsz, heads, count, number = index.size()
         rows = chunks(x, block).flatten(3)  # B x h x blocks x (b s)
         index = index.flatten(2).clamp(min=0).unsqueeze(-1).expand(-1, -1, -1, rows.size(3))

@@ -17,11 +17,12 @@ from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
 INTERACTIONS = ("product", "add", "concat")
 SHARING = ("query-value", "head", "layer")
 
-# Measured on a CPU, forward and backward: positions of a batch, as a multiple of d, from which two
-# d x d products a sentence are cheaper than the keys of all its positions ...
+# Both measured on a CPU, forward and backward, as multiples of d:
+# Positions of a batch from which the re-associated form is faster: it has two d x d products for
+# each sentence, and no keys.
 REASSOCIATE_FROM = 0.5
-# ... and length of a sentence, as a multiple of d, from which one d x d matrix for it is cheaper
-# than the queries and the output projection of all its positions.
+# Length of a sentence from which folding is faster: one d x d matrix for each sentence replaces
+# queries and output projection.
 FOLD_FROM = 1.25
 
 
@@ -29,7 +30,9 @@ FOLD_FROM = 1.25
 class FastformerOptions(FairseqDataclass):
     interaction: ChoiceEnum(list(INTERACTIONS)) = field(  # type: ignore[valid-type]
         default="product",
-        metadata={"help": "how Fastformer's summaries meet keys and values (default: product)"},
+        metadata={
+            "help": "how Fastformer combines its summaries with keys and values (default: product)"
+        },
     )
     sharing: str = field(
         default="query-value,layer",
@@ -53,30 +56,33 @@ class Fastformer(TokenMixer):
         out_i = W [u_i of all heads] + b + q_i      (section 3.1)
 
     With a separate `memory` (the first layer of a later block, see `encoder_layer.py`) q_i and v_i
-    come from `x`, as every output row belongs to one of each, and k_i from `memory`.
+    come from `x`, because every output row needs one of each, and k_i from `memory`.
 
     Interactions (section 4.4): "product"; "add"; "concat", where p_i = [q; k_i] has 2 s features,
-    u_i = [k; v_i] has 3 s, and w_k and W are as much wider.
+    u_i = [k; v_i] has 3 s, and w_k and W widen accordingly.
 
-    Two exact forms of the same function. The plain one follows the equations, but never builds p_i.
-    The re-associated one, for the product, has no keys: scores of alpha are x_i (W_Q' w_q), q is
-    (sum alpha_i x_i) W_Q', scores of beta are x_i (W_K' (q o w_k)) and k = q o ((sum beta_i x_i)
-    W_K'), so that what is done at every position is d x h, not d x d. For sentences that are long
-    against d, and v = q, it folds queries and output projection into one d x d matrix a sentence:
-    out = x (W_Q' diag(k) W' + W_Q') + const. The form is chosen by the size of the batch; set
-    `reassociate`, and `fold` for that last step, to True or False to force one.
+    There are two exact forms. The plain one follows the equations, but never builds p_i. The
+    re-associated one, for the product only, needs no keys and does d x h instead of d x d work per
+    position::
+
+        scores of alpha:  x_i (W_Q' w_q)           q = (sum alpha_i x_i) W_Q'
+        scores of beta:   x_i (W_K' (q o w_k))     k = q o ((sum beta_i x_i) W_K')
+
+    If v = q and sentences are long compared with d, it also folds queries and output projection
+    into one d x d matrix per sentence: out = x (W_Q' diag(k) W' + W_Q') + const. The size of the
+    batch decides; set `reassociate` (and `fold` for the last step) to True or False to force one.
 
     Options:
         interaction: "product", "add" or "concat".
-        sharing: any of "query-value": W_Q serves the values too (the paper's choice, section 4.5);
-            "head": one s x s matrix for each of query, key, value, and one w_q and w_k, serve all
-            heads, each head reading its own slice of the features (section 4.5; were each head to
-            read all features, shared heads would be copies of each other); "layer": layers of one
-            size have one mixer. The mixer alone is shared: each layer has its own feed-forward
-            network and LayerNorms.
+        sharing: any of
+            "query-value": values use W_Q too (the paper's choice, section 4.5);
+            "head": all heads use one s x s matrix for each of query, key and value, and one w_q and
+            w_k; each head reads its own slice of the features, since heads that read all features
+            with shared parameters would be equal (section 4.5);
+            "layer": layers of one size share a mixer, but not feed-forward network and LayerNorms.
 
-    Weights of the authors' notebook do not fit: its query scores of a head read the features of all
-    heads, where the paper has one vector of size s a head (equation 3).
+    The weights of the authors' notebook do not fit: its query scores of a head read the features of
+    all heads, whereas equation 3 has one vector of size s per head.
 
     Shape:
         x: T x B x d; memory: T' x B x memory_dim; padding_mask: B x T and memory_padding_mask:
@@ -112,7 +118,7 @@ class Fastformer(TokenMixer):
         self.share_heads = share_heads
         self.scaling = self.head_dim**-0.5
         self.reassociate = None
-        # the other form reads weights, past the noise that fairseq puts into projections
+        # the re-associated form reads weights directly, without the noise in fairseq's projections
         has_noise = spec.q_noise > 0 or spec.scalar_noise > 0
         self.can_reassociate = interaction == "product" and not share_heads and not has_noise
         self.reassociate_from = REASSOCIATE_FROM * embed_dim
@@ -155,7 +161,7 @@ class Fastformer(TokenMixer):
         self.can_reassociate = False
 
     def reset_parameters(self) -> None:
-        """Projections as in fairseq's attention; score vectors as one row of a linear map."""
+        """Initialise projections as in fairseq's attention, score vectors with variance 1 / s."""
         gain = 2**-0.5
         for projection in (self.q_proj, self.k_proj, self.v_proj):
             if projection is not None:
@@ -186,7 +192,7 @@ class Fastformer(TokenMixer):
         reassociate = self.reassociate
         if reassociate is None:
             positions = memory.size(0) * memory.size(1)
-            # of very short sentences the two products are as many as the keys
+            # with fewer positions, two products per sentence cost as much as the keys
             reassociate = memory.size(0) >= 4 and positions >= self.reassociate_from
         if self.can_reassociate and reassociate:
             return self._forward_reassociated(x, memory, padding_mask, memory_padding_mask)
@@ -241,7 +247,7 @@ class Fastformer(TokenMixer):
         w_k_heads = self.k_proj.weight.view(heads, size, -1)
         b_k = self.k_proj.bias.view(heads, size)
 
-        # a bias adds the same to all scores of a head, so softmax does not see it
+        # a bias shifts all scores of a head equally, so it cancels in the softmax
         to_alpha = torch.bmm(self.query_score.unsqueeze(1), w_q_heads).squeeze(1)  # h x d
         x_mean, alpha_sum = self._pool(x, to_alpha, padding_mask)
         query = _per_head(x_mean, w_q_heads) + alpha_sum * b_q.view(heads, size)  # B x h x s
@@ -265,7 +271,7 @@ class Fastformer(TokenMixer):
     def _pool(
         self, x: Tensor, directions: Tensor, padding_mask: Optional[Tensor]
     ) -> Tuple[Tensor, Tensor]:
-        x = x.type_as(directions)  # under autocast the products' dtype, else its own
+        x = x.type_as(directions)  # under autocast the products' dtype; otherwise no change
         ones = torch.ones(
             [x.size(0), x.size(1), self.num_heads],
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
@@ -275,11 +281,11 @@ class Fastformer(TokenMixer):
         return pool(x, directions, padding_mask, self.scaling, keep)
 
     def _weights(self, scores: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
-        """Softmax over time of T x B x h scores; all-padding rows come out finite."""
+        """Dropout of the softmax over time of scores, T x B x h; finite also if all is padding."""
         weights = scores if scores.dtype == torch.float64 else scores.float()
         weights = weights * self.scaling
         if padding_mask is not None:
-            # not -inf, which would make NaN of a row that is all padding
+            # -inf would give NaN in a row of padding alone
             weights = weights.masked_fill(padding_mask.t().unsqueeze(-1), -3e38)
         return self.dropout_module(torch.softmax(weights, dim=0).type_as(scores))
 
@@ -288,7 +294,11 @@ class Fastformer(TokenMixer):
 
 
 def parse_sharing(value: str) -> Tuple[str, ...]:
-    """The words of --fastformer-sharing."""
+    """The words of --fastformer-sharing, empty for "none".
+
+    Raises:
+        ConfigurationError: another word, or none together with others.
+    """
     words = [word.strip() for word in str(value).split(",") if word.strip()]
     if words == ["none"]:
         return ()

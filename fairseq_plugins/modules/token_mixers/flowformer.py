@@ -11,23 +11,23 @@ from .token_mixer import MixerSpec, register_token_mixer
 
 @register_token_mixer("flowformer")
 class Flowformer(MultiHeadMixer):
-    """Attention as a flow network, where sources compete and sinks are allocated what arrives.
+    """Attention as flow conservation: sources compete, and flow is allocated to sinks.
 
     Per head, with phi the sigmoid, n sinks (queries) and m sources (keys), equations 4 to 8::
 
         I_i  = phi(q_i) . sum_j phi(k_j)          flow into sink i
         O_j  = phi(k_j) . sum_i phi(q_i)          flow out of source j
-        I^_i = phi(q_i) . sum_j phi(k_j) / O_j    each source's outgoing flow being 1
-        O^_j = phi(k_j) . sum_i phi(q_i) / I_i    each sink's incoming flow being 1
+        I^_i = phi(q_i) . sum_j phi(k_j) / O_j    when each source sends a flow of 1
+        O^_j = phi(k_j) . sum_i phi(q_i) / I_i    when each sink receives a flow of 1
         v^_j = m softmax_j(O^_j) v_j              competition
         out_i = sigmoid(n / m I^_i) phi(q_i) / I_i (sum_j phi(k_j) v^_j')    aggregation, allocation
 
-    The factors m and n / m are not in the paper. They are in its published code, and without the
-    first the result would shrink with length. That code also adds 1e-6 to phi and cuts O^ to
-    [-1, 1] for stability; here sums are in float32 and neither is needed.
+    The factors m and n / m come from the published code, not from the paper; without m the result
+    would shrink with length. That code also adds 1e-6 to phi and clips O^ to [-1, 1] for stability.
+    Neither is needed here, because sums are in float32 at least.
 
-    Time O((T + S) d s), memory O((T + S) d), beside the projections. Attention dropout has no
-    weights to act on, and does nothing.
+    Time O((T + S) d s), memory O((T + S) d), beside the projections. There are no attention
+    weights, so --attention-dropout does nothing.
     """
 
     def __init__(self, spec: MixerSpec, options: Any = None):
@@ -45,7 +45,7 @@ class Flowformer(MultiHeadMixer):
         if torch.jit.is_scripting():
             return self._flow(q, k, v, padding_mask, memory_padding_mask)
         else:
-            with torch.autocast(v.device.type, enabled=False):  # sums want float32
+            with torch.autocast(v.device.type, enabled=False):  # sums need float32
                 return self._flow(q, k, v, padding_mask, memory_padding_mask)
 
     def _flow(
@@ -83,6 +83,6 @@ def _positive(x: Tensor, padding_mask: Optional[Tensor]) -> Tuple[Tensor, Tensor
 
 
 def _capacity(phi: Tensor, other: Tensor) -> Tensor:
-    """phi . other, and 1 at padding, where it would be 0 and is divided by."""
+    """phi . other, but 1 at padding, where it would be 0: the result is a divisor."""
     flow = (phi * other).sum(dim=-1, keepdim=True)
     return flow.masked_fill(flow == 0, 1.0)

@@ -1,4 +1,4 @@
-"""Linear attention (Katharopoulos et al. 2020, arXiv 2006.16236), as an encoder has it."""
+"""Linear attention for encoders (Katharopoulos et al. 2020, arXiv 2006.16236)."""
 
 from typing import Any, Optional
 
@@ -12,19 +12,20 @@ from .token_mixer import MixerSpec, register_token_mixer
 
 @register_token_mixer("linear")
 class LinearAttention(MultiHeadMixer):
-    """Attention whose weights are products of features, so that sums over keys come first.
+    """Attention with a kernel feature map instead of softmax; sums over keys are computed first.
 
     Per head of size s, with phi(x) = elu(x) + 1 for each feature (equations 5 and 7)::
 
         out_i = phi(q_i) (sum_j phi(k_j) v_j^T) / (phi(q_i) . sum_j phi(k_j) + 1e-6)
 
-    Time and memory are linear in length: 2 d s multiply-adds a position beside the projections.
-    There are no weights that --attention-dropout could act on. Sums are in float32 at least.
+    Time and memory are linear in length: 2 d s multiply-adds per position beside the projections.
+    There are no attention weights, so --attention-dropout does nothing. Sums are in float32 at
+    least.
     """
 
     def __init__(self, spec: MixerSpec, options: Any = None):
         super().__init__(spec)
-        self.epsilon = 1e-6  # of the authors' code; a sentence of padding alone has no keys
+        self.epsilon = 1e-6  # as in the authors' code; a sentence of padding alone has no keys
 
     def mix(
         self,

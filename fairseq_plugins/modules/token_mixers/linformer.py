@@ -1,4 +1,4 @@
-"""Linformer: attention to a fixed number of learned mixtures (Wang et al., arXiv 2006.04768)."""
+"""Linformer: keys and values projected to a fixed length (Wang et al., arXiv 2006.04768)."""
 
 from dataclasses import dataclass, field
 from typing import Optional, Sequence
@@ -20,12 +20,12 @@ SHARING = ("none", "head", "key-value")
 class LinformerOptions(FairseqDataclass):
     projected_length: int = field(
         default=64,
-        metadata={"help": "keys and values that Linformer makes of a sentence (default: 64)"},
+        metadata={"help": "Linformer's length of projected keys and values (default: 64)"},
     )
     sharing: ChoiceEnum(list(SHARING)) = field(  # type: ignore[valid-type]
         default="head",
         metadata={
-            "help": "what has one projection over time in Linformer: none, a pair for each head; "
+            "help": "how Linformer shares its projections over time: none, a pair for each head; "
             "head, a pair for all heads; key-value, one for all (default: head)"
         },
     )
@@ -33,25 +33,25 @@ class LinformerOptions(FairseqDataclass):
 
 @register_token_mixer("linformer", LinformerOptions)
 class Linformer(MultiHeadMixer):
-    """Softmax attention to k keys and values that are learned mixtures over time (equation 7).
+    """Softmax attention to k keys and values that are learned projections over time (equation 7).
 
-    Per head, with E and F of k x n, n the longest sentence::
+    Per head, with E and F of k x n, where n is the longest sentence::
 
         out = softmax(Q (E K)' / sqrt(s)) (F V)
 
-    Position t of a sentence, counted from its first real token, meets column t of E and F. A
-    sentence of length S has the first S columns; its padding adds nothing. E and F begin with
-    entries of variance 1 / k, as in the paper's proof.
+    Position t of a sentence, counted from its first real token, is multiplied by column t of E and
+    F. A sentence of length S uses the first S columns; padding adds nothing. E and F are
+    initialised with variance 1 / k, as in the paper's proof.
 
     Time O((T + S) k d), memory O((T + S) k h), beside the projections over features.
 
     Options:
         projected_length: k.
-        sharing: "none", E and F for each head; "head", for all heads of a layer; "key-value", E = F
-            as well (section 4). Sharing over layers is left out.
+        sharing: "none", E and F for each head; "head", one pair for all heads of a layer;
+            "key-value", also E = F (section 4). Sharing over layers is left out.
 
     Raises:
-        ValueError: at a memory longer than n, --max-source-positions.
+        ValueError: the memory is longer than n (--max-source-positions).
     """
 
     value_mixtures: Optional[nn.Parameter]  # in the class body, where TorchScript looks
@@ -83,8 +83,8 @@ class Linformer(MultiHeadMixer):
     ) -> Tensor:
         if memory.size(0) > self.max_positions:
             raise ValueError(
-                f"Linformer was built for {self.max_positions} positions, and has "
-                f"{memory.size(0)} to read: raise --max-source-positions before training"
+                f"the input has {memory.size(0)} positions, but this Linformer was built for "
+                f"{self.max_positions}: raise --max-source-positions before training"
             )
         q = self.split(self.q_proj(x)) * self.scaling
         k, v = self.k_proj(memory), self.v_proj(memory)

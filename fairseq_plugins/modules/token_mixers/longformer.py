@@ -19,32 +19,32 @@ from .windows import WindowAttention
 class LongformerOptions(FairseqDataclass):
     window: int = field(
         default=64,
-        metadata={"help": "Longformer's window: half of it is seen on each side (default: 64)"},
+        metadata={"help": "Longformer's window, half of it on each side (default: 64)"},
     )
     global_tokens: int = field(
         default=1,
         metadata={
-            "help": "the first tokens of a sentence, which see all and are seen by all in "
-            "Longformer (default: 1)"
+            "help": "Longformer's global tokens: the first tokens of a sentence, which attend to "
+            "all tokens and are attended to by all (default: 1)"
         },
     )
 
 
 @register_token_mixer("longformer", LongformerOptions)
 class Longformer(MultiHeadMixer):
-    """Softmax attention to a sliding window; the first g tokens see all and are seen by all.
+    """Softmax attention to a sliding window and to the first g tokens, which are global.
 
     For a window of w and g global tokens (section 3.1)::
 
         i >= g:  out_i = softmax_j(q_i . k_j / sqrt(s)) v_j    over |i - j| <= w / 2 and all j < g
         i < g:   out_i = softmax_j(q'_i . k'_j / sqrt(s)) v'_j over all j
 
-    q', k', v' are projections of their own ("linear projections for global attention"). A pooled
-    query stands for the `time_window` positions of memory that it was pooled from, and sees w / 2
-    beyond them on both sides. Positions count from the first real token. Dilation, and a window of
-    its own for each layer, are left out. The paper chooses its global tokens by task; fairseq's
-    encoders mark none, so the first ones serve. Fastformer's table 9 has w = g = 64 for
-    CNN/DailyMail and 8 for IMDB.
+    q', k', v' have their own projections ("linear projections for global attention"). A pooled
+    query covers the `time_window` positions of memory that it was pooled from, and sees w / 2
+    positions beyond them on both sides. Positions count from the first real token. Dilation and
+    window sizes per layer are left out. The paper chooses global tokens by task; fairseq's encoders
+    mark none, so the first ones are taken. Fastformer's table 9 uses w = g = 64 for CNN/DailyMail
+    and 8 for IMDB.
 
     Time O(T (w + g) d + S g d), memory O(T (w + g) h + S g h), beside the projections.
 
@@ -74,7 +74,7 @@ class Longformer(MultiHeadMixer):
         check_range("--longformer-global-tokens", options.global_tokens, 1, 2**20)
         if options.window % 2:
             raise ConfigurationError(
-                f"--longformer-window {options.window} must be even: as many on each side"
+                f"--longformer-window {options.window} must be even: half of it is on each side"
             )
         return options
 

@@ -1,4 +1,4 @@
-"""Queries, keys and values of several heads, around the equation of a mixer."""
+"""Multi-head projections, padding and alignment, for mixers that define one head."""
 
 from typing import Optional, Tuple
 
@@ -14,9 +14,9 @@ from .token_mixer import MixerSpec, TokenMixer
 class MultiHeadMixer(TokenMixer):
     """``W [mix of all heads] + b``, with ``Q = x W_Q``, ``K = memory W_K``, ``V = memory W_V``.
 
-    A subclass has the equation of one head in `mix`. It sees finite numbers at padding, and, where
-    it `counts_positions`, sentences that begin at position 0: batches padded on the left are moved
-    to the start and back (see `compression.py`).
+    A subclass defines the equation of a head in `mix`. There, x and memory are zero at padding.
+    With `counts_positions` sentences also begin at position 0: batches padded on the left are
+    aligned to the start, and the result is moved back (see `compression.py`).
 
     Shape:
         x: T x B x d; memory: S x B x memory_dim; padding_mask: B x T and memory_padding_mask:
@@ -38,7 +38,7 @@ class MultiHeadMixer(TokenMixer):
         nn.init.zeros_(self.out_proj.bias)
 
     def projection(self, input_dim: int, output_dim: int) -> nn.Module:
-        """Queries, keys or values, begun as in fairseq's attention."""
+        """A projection to queries, keys or values, initialised as in fairseq's attention."""
         linear = nn.Linear(input_dim, output_dim)
         nn.init.xavier_uniform_(linear.weight, gain=2**-0.5)
         return quant_noise(linear, *self.noise)
@@ -74,11 +74,17 @@ class MultiHeadMixer(TokenMixer):
         padding_mask: Optional[Tensor],
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
-        """B x h x T x s: the equation of the mixer."""
+        """The equation of the mixer for all heads.
+
+        Args: those of `forward`, with zeros at padding.
+
+        Returns:
+            B x h x T x s.
+        """
         raise NotImplementedError
 
     def _clean(self, x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
-        """Zeros at padding, and padding last where the mixer counts positions."""
+        """Set padding to zero, and move it to the end if the mixer counts positions."""
         if self.counts_positions:
             return align_to_start(x, padding_mask)
         return x.masked_fill(padding_mask.t().unsqueeze(-1), 0.0), padding_mask, padding_mask
@@ -94,14 +100,17 @@ class MultiHeadMixer(TokenMixer):
 
 
 def real_lengths(x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
-    """B: real positions of each sentence of T x B x d."""
+    """The number of real positions of each sentence: B, for x of T x B x d."""
     if padding_mask is None:
         return torch.full([x.size(1)], x.size(0), dtype=torch.int64, device=x.device)
     return (~padding_mask).sum(dim=1)
 
 
 def masked_softmax(scores: Tensor, hidden: Tensor) -> Tensor:
-    """Softmax over the last dimension, in float32 at least; zero where `hidden`, or everywhere."""
+    """Softmax over the last dimension, in float32 at least; weights are zero where `hidden`.
+
+    If all of a row is hidden, all its weights are zero.
+    """
     weights = scores if scores.dtype == torch.float64 else scores.float()
     weights = torch.softmax(weights.masked_fill(hidden, -3e38), dim=-1)
     return weights.masked_fill(hidden, 0.0).type_as(scores)

@@ -16,40 +16,40 @@ from .token_mixer import MixerSpec, register_token_mixer
 @dataclass
 class PerformerOptions(FairseqDataclass):
     features: int = field(
-        default=256, metadata={"help": "random features of a Performer's head (default: 256)"}
+        default=256, metadata={"help": "random features of each Performer head (default: 256)"}
     )
     redraw: int = field(
         default=0,
         metadata={
-            "help": "updates after which a Performer's random features are drawn again; 0 keeps "
-            "those it began with (default: 0)"
+            "help": "updates after which a Performer draws new random features; 0 keeps the first "
+            "ones (default: 0)"
         },
     )
 
 
 @register_token_mixer("performer", PerformerOptions)
 class Performer(MultiHeadMixer):
-    """Softmax attention, estimated without bias by positive orthogonal random features.
+    """Estimate of softmax attention from positive orthogonal random features (FAVOR+).
 
     With m features w_1 .. w_m, and q and k divided by s^(1/4) (lemma 1 and section 2.4)::
 
         phi(x) = exp(-|x|^2 / 2) / sqrt(m) [exp(w_1 . x), ..., exp(w_m . x)]
         out_i  = phi(q_i) (sum_j phi(k_j) v_j') / (phi(q_i) . sum_j phi(k_j))
 
-    The w are Gaussian, and orthogonal in groups of s: random directions, with the lengths of
-    Gaussian vectors. They are drawn from torch's generator, so that --seed decides them, and are a
-    buffer of the checkpoint. All heads of a layer have the same.
+    The w are Gaussian vectors, orthogonal in groups of s. --seed determines them, and a checkpoint
+    stores them as a buffer. All heads of a layer share them.
 
-    Exponents are shifted by each feature's largest over the keys and each query's largest over the
-    features. Both cancel in the quotient, whose denominator is then at least 1. The published code
-    shifts by one number for all keys, and adds 1e-6 to each feature where that gives 0.
+    To avoid overflow, exponents of keys are reduced by their maximum over the keys (for each
+    feature), and exponents of queries by their maximum over the features. Both cancel in the
+    quotient, and the denominator is then at least 1. The published code subtracts one maximum for
+    all keys, and adds 1e-6 to each feature to avoid zeros.
 
-    Time O((T + S) m d), memory O((T + S) m h), beside the projections. Attention dropout has no
-    weights to act on, and does nothing.
+    Time O((T + S) m d), memory O((T + S) m h), beside the projections. There are no attention
+    weights, so --attention-dropout does nothing.
 
     Options:
         features: m.
-        redraw: updates after which the features are drawn again (section 4.2 of the paper).
+        redraw: updates after which new features are drawn (section 4.2); 0 keeps the first ones.
     """
 
     seed: Tensor
@@ -72,7 +72,7 @@ class Performer(MultiHeadMixer):
         return options
 
     def set_num_updates(self, num_updates: int) -> None:
-        """fairseq's trainer tells each module how many updates were made."""
+        """Redraw the features if it is time; fairseq's trainer calls this after each update."""
         if self.redraw > 0:
             self._draw(num_updates // self.redraw)
 
@@ -95,7 +95,7 @@ class Performer(MultiHeadMixer):
         if torch.jit.is_scripting():
             return self._estimate(q, k, v, memory_padding_mask)
         else:
-            with torch.autocast(v.device.type, enabled=False):  # exponents want float32
+            with torch.autocast(v.device.type, enabled=False):  # exponents need float32
                 return self._estimate(q, k, v, memory_padding_mask)
 
     def _estimate(
@@ -105,7 +105,7 @@ class Performer(MultiHeadMixer):
         scale = self.head_dim**-0.25
         q, k = q.to(dtype) * scale, k.to(dtype) * scale
         directions = self.directions.to(dtype).t()
-        # |q_i|^2 / 2 cancels
+        # without |q_i|^2 / 2, which cancels in the quotient
         query_exponents = torch.matmul(q, directions)  # B x h x T x m
         key_exponents = torch.matmul(k, directions) - k.pow(2).sum(dim=-1, keepdim=True) / 2
         hidden: Optional[Tensor] = None
@@ -137,6 +137,6 @@ def orthogonal_features(count: int, size: int, generator: torch.Generator) -> Te
     groups = []
     for _ in range(-(-count // size)):
         basis, triangle = torch.linalg.qr(gaussian(size))
-        # or the signs that LAPACK chooses give the vectors a mean
+        # the signs that LAPACK chooses would give the vectors a mean other than zero
         groups.append((basis * triangle.diagonal().sign()).t())
     return torch.cat(groups)[:count] * gaussian(count).norm(dim=1, keepdim=True)

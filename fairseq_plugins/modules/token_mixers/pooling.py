@@ -19,18 +19,17 @@ def pool(
 ) -> Tuple[Tensor, Tensor]:
     """``sum_t w_t x_t`` and ``sum_t w_t`` with ``w = keep * softmax_t(scaling * directions x_t)``.
 
-    Outside TorchScript and torch.compile the gradient is written out in `Pool`: one product instead
-    of the four passes over x that automatic differentiation makes. The values are the same to the
-    bit. In half precision on a GPU a Triton kernel does both where it is asked for
-    (`modules/kernels/`).
+    Outside TorchScript and torch.compile the gradient is written by hand in `Pool`: one product
+    instead of four passes over x. Results are the same to the bit. In half precision on a GPU,
+    FAIRSEQ_PLUGINS_TRITON=1 replaces both directions by Triton kernels (`modules/kernels/`).
 
     Args:
         x: T x B x d, finite.
         directions: h x d, or B x h x d, in x's dtype.
-        padding_mask: B x T, True at padding, which gets no weight; or None. Where all is padding
-            the weights are finite, and equal.
-        scaling: of the scores.
-        keep: T x B x h, what the weights are multiplied by: ones, or what dropout made of them.
+        padding_mask: B x T, True at padding, or None. Padding gets weight zero; in a sentence of
+            padding alone all weights are equal and finite.
+        scaling: factor of the scores.
+        keep: T x B x h, factors of the weights: ones, or ones after dropout.
 
     Returns:
         B x h x d and B x h x 1 in x's dtype; weights are normalised in float32 at least.
@@ -68,11 +67,11 @@ def _batched(directions: Tensor, bsz: int) -> Tensor:
 def _weights(
     x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float
 ) -> Tensor:
-    """B x h x T."""
+    """The softmax of `pool`: B x h x T, in float32 at least."""
     scores = torch.bmm(_batched(directions, x.size(1)), x.permute(1, 2, 0))
     scores = (scores if scores.dtype == torch.float64 else scores.float()) * scaling
     if padding_mask is not None:
-        # not -inf, which would make NaN of a row that is all padding
+        # -inf would give NaN in a row of padding alone
         scores = scores.masked_fill(padding_mask.unsqueeze(1), -3e38)
     return torch.softmax(scores, dim=-1)
 
@@ -83,7 +82,7 @@ def _summarise(x: Tensor, weights: Tensor, keep: Tensor) -> Tuple[Tensor, Tensor
 
 
 class Pool(torch.autograd.Function):
-    """`pool`. Can be differentiated once; twice is torch's error about `once_differentiable`."""
+    """`pool`, differentiable once; a second time raises `once_differentiable`'s RuntimeError."""
 
     @staticmethod
     def forward(
@@ -110,7 +109,7 @@ class Pool(torch.autograd.Function):
         grad_scores = (weights * (grad_weights - mean) * ctx.scaling).type_as(x)
         if padding_mask is not None:
             grad_scores = grad_scores.masked_fill(padding_mask.unsqueeze(1), 0.0)
-        # x is read twice, by the scores and by the sum: both at once
+        # one product adds both gradients of x: through the scores, and through the sum
         left = torch.cat([grad_scores, (weights * keep).type_as(x)], dim=1)
         grad_x = torch.empty_like(x)
         right = torch.cat([directions_of, grad], dim=1)

@@ -19,18 +19,20 @@ class PoolingformerOptions(FairseqDataclass):
     window: int = field(
         default=64,
         metadata={
-            "help": "Poolingformer's first window: half of it is seen on each side (default: 64)"
+            "help": "window of Poolingformer's first level, half of it on each side (default: 64)"
         },
     )
     pooling_window: int = field(
         default=256,
-        metadata={"help": "the same for its second level, whose keys are pooled (default: 256)"},
+        metadata={"help": "window of Poolingformer's second level, on pooled keys (default: 256)"},
     )
     kernel: int = field(
-        default=5, metadata={"help": "positions pooled into one, an odd number (default: 5)"}
+        default=5,
+        metadata={"help": "positions that Poolingformer pools into one, odd (default: 5)"},
     )
     stride: int = field(
-        default=4, metadata={"help": "positions from one pooled key to the next (default: 4)"}
+        default=4,
+        metadata={"help": "positions between Poolingformer's pooled keys (default: 4)"},
     )
 
 
@@ -46,15 +48,15 @@ class Poolingformer(MultiHeadMixer):
         z_i   = softmax_m(q'_i . K~_m / sqrt(s)) V~_m         over |i - m z| <= w2 / 2
         out_i = W (y_i + z_i) + b
 
-    pool is the paper's best, lightweight dynamic convolution: ``sum_t delta_t k'_t`` with ``delta =
-    softmax(W_p k'_(mz))`` from the middle of the pooled positions, W_p of c x s for each head, one
-    for keys and one for values. Positions beyond the sentence have no part in it.
+    pool is the paper's best one, lightweight dynamic convolution: ``sum_t delta_t k'_t`` with
+    ``delta = softmax(W_p k'_(mz))`` from the middle of the pooled positions. W_p is c x s for each
+    head, one for keys and one for values. Positions beyond the sentence get weight zero.
 
-    The paper pools the window of each query on a grid of its own. Here the grid begins at the first
-    real token and serves all queries. The second level needs no memory: it reads the first. A
-    pooled query stands, in the first level, for the `time_window` positions of memory that it was
-    pooled from, and sees w / 2 beyond them on both sides. The paper's global tokens (the question,
-    in question answering) are left out. No code was published.
+    The paper pools the window of each query on its own grid. Here one grid, which begins at the
+    first real token, serves all queries. The second level reads the output of the first, not
+    memory. In the first level a pooled query covers the `time_window` positions of memory that it
+    was pooled from, and sees w / 2 positions beyond them on both sides. The paper's global tokens
+    (the question, in question answering) are left out. The authors published no code.
 
     Time O(T (w + w2 / z + c) d), memory O(T (w + w2 / z) h + T c d / z), beside the projections.
 
@@ -92,13 +94,13 @@ class Poolingformer(MultiHeadMixer):
         for name, value in windows.items():
             check_range(name, value, 2, 2**20)
             if value % 2:
-                raise ConfigurationError(f"{name} {value} must be even: as many on each side")
+                raise ConfigurationError(f"{name} {value} must be even: half of it is on each side")
         check_range("--poolingformer-kernel", options.kernel, 1, 1001)
         check_range("--poolingformer-stride", options.stride, 1, 2**20)
         if options.kernel % 2 == 0:
             raise ConfigurationError(
-                f"--poolingformer-kernel {options.kernel} must be odd: a position and as many on "
-                "each side"
+                f"--poolingformer-kernel {options.kernel} must be odd: a position, and as many on "
+                "each side of it"
             )
         return options
 

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention with fairseq's parameters, behind the interface of a token mixer."""
+"""Scaled dot-product attention as a token mixer, with fairseq's parameters."""
 
 from typing import Any, Optional
 
@@ -15,14 +15,13 @@ from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
 class SoftmaxAttention(TokenMixer):
     """``softmax(Q K^T / sqrt(s)) V`` per head, queries from `x`, keys and values from `memory`.
 
-    In training on the fast path `attend` takes the place of fairseq's computation where torch's
-    fused attention does not pay, as on a CPU with dropout or in half precision. Equal but for the
-    order of additions and the random stream.
+    Training on the fast path (--training-path) uses `attend` instead of fairseq's computation where
+    torch's fused attention is not the fastest: on a CPU with dropout or in half precision. Only the
+    order of additions and the random stream differ.
 
     Shape:
         x: T x B x d; memory: T' x B x memory_dim; memory_padding_mask: B x T', True at padding,
-        or None; result: T x B x d. `padding_mask`, that of x, is not needed: no position reads
-        another's query.
+        or None; result: T x B x d. `padding_mask` is not used: no position reads another's query.
     """
 
     left_to_right = True
@@ -31,8 +30,8 @@ class SoftmaxAttention(TokenMixer):
     def __init__(self, spec: MixerSpec, options: Any = None):
         super().__init__()
         self.fast = spec.fast
-        # fairseq 0.12.2 and its successors order their arguments differently, and not every build
-        # of the first knows xformers_att_config
+        # by keyword: releases order the arguments differently, and some builds of fairseq 0.12.2
+        # lack xformers_att_config
         config = spec.xformers_att_config
         extra = {} if config is None else {"xformers_att_config": config}
         self.attention = MultiheadAttention(

@@ -10,29 +10,29 @@ from torch import Tensor, nn
 
 from .multi_head import masked_softmax
 
-CHUNK = 32  # queries at least that share a window, in sentences that have as many
+CHUNK = 32  # the fewest queries that share a window, unless the sentence is shorter
 
 
 class WindowAttention(nn.Module):
-    """Softmax attention of each query to the keys near it, and to the first keys of all.
+    """Softmax attention of each query to nearby keys and to the first keys of the sentence.
 
-    Query i stands at positions ``[i ratio, i ratio + ratio - 1]`` of an axis where key j stands at
-    ``j stride``. It sees the keys that are at most `side` from there, and keys 0 to ``first - 1``.
-    One that sees no key gives zeros.
+    Query i covers positions ``[i ratio, i ratio + ratio - 1]``, and key j is at position ``j
+    stride``. A query sees the keys at a distance of at most `side`, and keys 0 to ``first - 1``. A
+    query that sees no key gives zeros.
 
-    Queries are taken in chunks that share one window, so that time and memory are
+    Queries are processed in chunks that share one window. Time and memory are
     O(T (ratio + side / stride + first) s) for each head.
 
     Args:
         side: positions seen on each side.
-        ratio: positions of a query, where queries were pooled; 1 unless stride is 1.
-        stride: distance of neighbouring keys, where keys were pooled.
-        first: keys that all see.
+        ratio: positions that a query covers (pooled queries); 1 unless stride is 1.
+        stride: distance between neighbouring keys (pooled keys).
+        first: number of keys that every query sees.
         dropout: on the weights.
 
     Shape:
-        q: B x h x T x s, scaled; k, v: B x h x S x s; lengths: B, the real keys of each sentence;
-        result: B x h x T x s.
+        q: B x h x T x s, already divided by sqrt(s); k, v: B x h x S x s; lengths: B, the number of
+        real keys of each sentence; result: B x h x T x s.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class WindowAttention(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
         ratio, stride = self.ratio, self.stride
         length = q.size(2)
-        side = min(self.side, max(length * ratio, k.size(2) * stride))  # there is no more
+        side = min(self.side, max(length * ratio, k.size(2) * stride))  # at most the sentence
         chunk = min(max(side // ratio, self.chunk), length)
-        chunk += -chunk % stride  # so that chunks begin where keys stand
-        step = chunk * ratio // stride  # keys between the windows of two chunks
+        chunk += -chunk % stride  # each chunk begins at the position of a key
+        step = chunk * ratio // stride  # keys from one window to the next
         before = side // stride
         size = step + before + (side - 1) // stride + 1
         queries = chunks(q, chunk)  # B x h x n x chunk x s
@@ -89,7 +89,7 @@ class WindowAttention(nn.Module):
 
 
 def windows(x: Tensor, count: int, step: int, before: int, size: int) -> Tensor:
-    """`count` windows of `size` positions, number a from position ``a step - before`` on.
+    """`count` windows of `size` positions; window i starts at position ``i step - before``.
 
     Shape: B x h x S x s -> B x h x count x s x size, with zeros beyond both ends.
     """
@@ -104,6 +104,6 @@ def window_positions(count: int, step: int, before: int, size: int, device: torc
 
 
 def chunks(x: Tensor, size: int) -> Tensor:
-    """B x h x T x s -> B x h x ceil(T / size) x size x s, the last chunk filled up with zeros."""
+    """B x h x T x s -> B x h x ceil(T / size) x size x s; zeros fill up the last chunk."""
     x = F.pad(x, (0, 0, 0, -x.size(2) % size))
     return x.reshape(x.size(0), x.size(1), -1, size, x.size(3))
