@@ -1,11 +1,12 @@
-"""Repairs of fairseq for current Python, torch and numpy: one file a topic, described in README.md.
+"""Repairs of fairseq for current Python, torch and numpy. README.md describes them.
 
-fairseq imports its user-dir before it reads the command line, so `apply()`, which the package's
-`__init__` calls, is in time for training, validation, generation, `from_pretrained`, and the
-processes they start. Each repair is a function that says why it exists and for which versions, and
-changes nothing where it is not needed. Importing this module changes nothing.
+Each repair is a function whose docstring says what fails and in which versions; where it is not
+needed it changes nothing. `apply()` runs them all. The package's `__init__` calls it when fairseq
+imports the user-dir, which is before the command line is parsed: in time for training, validation,
+generation, `from_pretrained` and the processes they start. Importing this module changes nothing.
 
-"ff" below is fairseq-fixed 0.12.3.1 (fairseq's main branch of 2023/24); 0.12.2 is the last release.
+"ff" below is fairseq-fixed 0.12.3.1 (fairseq's main branch of 2023/24). 0.12.2 is fairseq's last
+release.
 """
 
 from fairseq_plugins.compat import (

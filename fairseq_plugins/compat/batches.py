@@ -1,4 +1,4 @@
-"""Batches that hold every sentence."""
+"""Repair of batching: no sentence is dropped."""
 
 from typing import Any, Callable, List
 
@@ -10,11 +10,11 @@ from fairseq_plugins.errors import ConfigurationError
 
 
 def keep_the_last_batch() -> None:
-    """ff drops the last batch unless its size is a multiple of 8 (not in 0.12.2).
+    """Keep the last batch; ff drops it unless its size is a multiple of 8 (0.12.2 does not).
 
-    100 sentences give 96 translations, and the score of the 96 is printed as that of all. Fewer
-    than 8 give an error, and no sentence at all an IndexError. The sentences that the original
-    drops are the end of `indices`: one batch, within all limits.
+    With ff, 100 sentences give 96 translations and a score of those 96, without a warning. Fewer
+    than 8 sentences, or none, give an error. The dropped sentences are the end of `indices` and
+    form one batch within all limits, so they are appended.
     """
 
     def make(original: Callable) -> Callable:
@@ -27,7 +27,7 @@ def keep_the_last_batch() -> None:
                 if len(indices) > 0:
                     raise
                 raise ConfigurationError(
-                    "no sentence to make a batch of: the data is empty, or every sentence is "
+                    "there are no sentences for a batch: the data is empty, or every sentence is "
                     "longer than --max-source-positions, --max-target-positions or --max-tokens"
                 ) from None
             rest = indices[sum(len(batch) for batch in batches) :]

@@ -1,4 +1,4 @@
-"""`--bf16` where there is no TPU, and on CPUs that have no instructions for it."""
+"""Repairs of `--bf16` on machines without a TPU, and a warning on slow CPUs."""
 
 import logging
 from typing import Any, Callable
@@ -14,7 +14,10 @@ logger = logging.getLogger(__name__)
 
 
 def keep_bf16_off_the_tpu() -> None:
-    """`--bf16` is taken to mean a TPU, and fails for want of torch_xla (0.12.2 and ff)."""
+    """Use the CPU or GPU with `--bf16`: fairseq assumes a TPU and fails without torch_xla.
+
+    In 0.12.2 and ff.
+    """
 
     def make(original: Callable) -> Callable:
         def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kw: Any) -> Any:
@@ -32,7 +35,7 @@ def keep_bf16_off_the_tpu() -> None:
 
 
 def warn_if_emulated() -> None:
-    """Say that `--bf16` is slower than float32 on a CPU without AVX-512 (torch >= 2.0 can tell)."""
+    """Warn if this CPU emulates bf16, which is slower than float32 (needs torch >= 2.0)."""
     if int(torch.__version__.split(".")[0]) < 2:
         return
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)

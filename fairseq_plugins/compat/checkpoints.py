@@ -1,4 +1,4 @@
-"""Reading and writing fairseq's checkpoints on current torch and numpy."""
+"""Repairs of reading and writing checkpoints."""
 
 import pickle
 import re
@@ -15,27 +15,28 @@ from fairseq_plugins.errors import ConfigurationError
 
 
 class RefusedCheckpoint(ConfigurationError, pickle.UnpicklingError):
-    """A file that is damaged, no checkpoint, or asks for something that fairseq never writes."""
+    """The file is damaged, is not a checkpoint, or holds something that fairseq never writes."""
 
 
 def read_checkpoints_safely() -> None:
-    """A checkpoint is data: it runs nothing (all versions of torch, 0.12.2 and ff).
+    """Load checkpoints without running code from them (0.12.2 and ff, with any torch).
 
-    Everything that fairseq loads passes `torch.load` in `fairseq.checkpoint_utils`: resuming,
+    All of fairseq's loading calls `torch.load` in `fairseq.checkpoint_utils`: resuming,
     `--restore-file`, `--finetune-from-model`, generation, validation, `from_pretrained`, averaging.
     """
     overlay(checkpoint_utils, "torch", load=read_checkpoint)
 
 
-# what every version of fairseq writes, each under its newer or older name
+# the entries of every checkpoint of fairseq; alternatives are names of different versions
 _PARTS = ({"model"}, {"optimizer_history", "best_loss"}, {"extra_state", "epoch"})
 
 
 def read_checkpoint(file: BinaryIO, **options: Any) -> Dict[str, Any]:
-    """`torch.load`, with types (`unpickling`) and options (`stored_options`) that are safe.
+    """`torch.load`, restricted to safe types (`unpickling`) and options (`stored_options`).
 
     Raises:
-        RefusedCheckpoint: one line that names the file, the reason and what to do.
+        RefusedCheckpoint: the checkpoint is unsafe or cannot be read; one line names the file, the
+            reason and what to do.
     """
     load = torch.load if unpickling.TORCH_IS_SAFE else unpickling.load_with_old_torch
     path = getattr(file, "name", "given")
@@ -63,23 +64,23 @@ def _why_unreadable(path: str, error: Exception) -> str:
         return (
             "checkpoint {} is refused and nothing in it was run: it asks for '{}', which fairseq "
             "never writes, so the file may be malicious. Use a checkpoint from a source you trust; "
-            "if you wrote this one and know that type, pass it to "
+            "if you wrote this one and trust that type, pass it to "
             "torch.serialization.add_safe_globals() (torch 2.6 or newer) in your user-dir".format(
                 path, refused.group(1)
             )
         )
-    # the first sentence: torch goes on to advise loading without protection
+    # the first sentence only: the next one of torch advises to load without protection
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0]
     if "weights_only" in reason:
         reason = "torch does not know its format"
     return (
         "checkpoint {} cannot be read: it is damaged or not a checkpoint of fairseq ({}). Use "
-        "another copy of it, or another checkpoint of the same training".format(path, reason)
+        "another copy, or another checkpoint of the same training".format(path, reason)
     )
 
 
 def name_files_that_are_no_checkpoints() -> None:
-    """A folder, a file that may not be read, or one with other parts is an error of one line."""
+    """Give an error of one line for a folder, an unreadable file, or a file of another kind."""
 
     def make(original: Callable) -> Callable:
         def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Dict[str, Any]:
@@ -102,10 +103,10 @@ _FUSED_COPY = re.compile(r"(.*\.layers\.\d+\.)(in_proj|out_proj|fc1|fc2)_(weight
 
 
 def drop_fused_copies_of_encoder_weights(model: Dict[str, Any]) -> None:
-    """fairseq 0.12.2 wrote the weights of an encoder layer twice, once more for a fused kernel.
+    """Drop the second copy of encoder weights that 0.12.2 stores for a fused kernel.
 
-    ff has no place for the copies and refuses the checkpoint. They hold nothing that the layer's
-    own weights do not, and 0.12.2 rebuilds them on loading, so they are dropped everywhere.
+    ff does not know these entries and refuses the checkpoint. 0.12.2 rebuilds them on loading, so
+    they are dropped in every version.
     """
     for key in list(model):
         copy = _FUSED_COPY.fullmatch(key)
@@ -114,9 +115,9 @@ def drop_fused_copies_of_encoder_weights(model: Dict[str, Any]) -> None:
 
 
 def copy_checkpoints_in_one_step() -> None:
-    """Copy to a temporary file and rename it (all versions write checkpoint_last.pt in place).
+    """Copy to a temporary file and rename it; 0.12.2 and ff write checkpoint_last.pt in place.
 
-    A process killed while it copies would leave half a file, from which training cannot resume.
+    There, a process killed during the copy leaves half a file, and training cannot resume.
     """
 
     def make(original: Callable) -> Callable:

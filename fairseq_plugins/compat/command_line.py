@@ -1,4 +1,4 @@
-"""Options that fairseq reads wrongly."""
+"""Repairs of command-line options."""
 
 import importlib.util
 import os
@@ -13,13 +13,13 @@ from fairseq_plugins.errors import ConfigurationError
 
 
 def given(option: str, words: Optional[List[str]]) -> bool:
-    """Whether `words`, or the command line if they are None, have `option`."""
+    """Whether `option` is among `words`, or on the command line if `words` is None."""
     words = sys.argv[1:] if words is None else words
     return any(str(word).split("=")[0] == option for word in words)
 
 
 def count_no_gpus_for_the_cpu() -> None:
-    """`--cpu` on a machine with several GPUs starts one process per GPU (0.12.2 and ff)."""
+    """Start one process with `--cpu`; fairseq starts one per GPU of the machine (0.12.2 and ff)."""
 
     def make(original: Callable) -> Callable:
         def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kw: Any) -> Any:
@@ -34,9 +34,9 @@ def count_no_gpus_for_the_cpu() -> None:
 
 
 def validate_without_a_task() -> None:
-    """fairseq-validate has no default for `--task` and fails with `KeyError: None` (0.12.2 and ff).
+    """Give `--task` a default in fairseq-validate, which fails with `KeyError: None` without one.
 
-    The task itself comes from the checkpoint; the name only decides which options exist.
+    In 0.12.2 and ff. The task comes from the checkpoint; the name only decides which options exist.
     """
 
     def make(original: Callable) -> Callable:
@@ -51,7 +51,10 @@ def validate_without_a_task() -> None:
 
 
 def refuse_asynchronous_writing_without_iopath() -> None:
-    """`--write-checkpoints-asynchronously` without iopath trains nothing, exit 0 (0.12.2, ff)."""
+    """Refuse `--write-checkpoints-asynchronously` without iopath.
+
+    fairseq then trains nothing and exits with status 0 (0.12.2 and ff).
+    """
 
     def make(original: Callable) -> Callable:
         def call_main(cfg: Any, main: Callable, **kwargs: Any) -> None:
@@ -69,8 +72,8 @@ def refuse_asynchronous_writing_without_iopath() -> None:
 
 
 def show_errors_of_hydra() -> None:
-    """fairseq-hydra-train prints the traceback of each error itself, 49 lines for a wrong option.
+    """Let hydra raise errors, so that `errors` prints one line.
 
-    With this variable hydra raises the error instead, and `errors` prints its line.
+    Otherwise fairseq-hydra-train prints a traceback: 49 lines for a wrong option.
     """
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")

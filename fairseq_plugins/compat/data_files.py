@@ -1,7 +1,7 @@
-"""Prepared data that is missing, cut or empty: one line that names the file and how to remake it.
+"""Checks of prepared data: a missing, truncated or empty file is an error of one line.
 
 A folder of fairseq-preprocess has a dict.<language>.txt for each language and, for each split and
-language, the tokens (.bin) and where each sentence begins (.idx). fairseq checks none of them.
+language, the tokens (.bin) and the start of each sentence (.idx). fairseq checks none of them.
 """
 
 import os
@@ -20,7 +20,7 @@ from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.processing import FILE as PREPARATION
 
-MAGIC = b"MMIDIDX\x00\x00"  # of the only format that fairseq-preprocess writes by default
+MAGIC = b"MMIDIDX\x00\x00"  # of the default format of fairseq-preprocess
 HEADER = "<9sQBQ"  # magic, version, type of the tokens, number of sentences
 
 
@@ -29,7 +29,7 @@ class MissingData(ConfigurationError, FileNotFoundError):
 
 
 def _remake(folder: str) -> str:
-    """How to make a prepared folder again."""
+    """Advice for the user: how to create a prepared folder again."""
     if os.path.exists(os.path.join(folder, PREPARATION)):
         return f"remove {folder} and run the scripts/prepare_*.py command that made it again"
     log = os.path.join(folder, "preprocess.log")
@@ -38,7 +38,7 @@ def _remake(folder: str) -> str:
 
 
 def check_dictionaries() -> None:
-    """A dictionary that is missing or cannot be read."""
+    """Check that dictionaries exist and can be read."""
 
     def make(original: Callable) -> Callable:
         def add_from_file(self: Dictionary, f: Any) -> None:
@@ -70,7 +70,7 @@ def check_dictionaries() -> None:
 
 
 def check_folders() -> None:
-    """A folder without data, from which the languages cannot be read."""
+    """Check that a folder exists and that its file names tell the languages."""
 
     def make(original: Callable) -> Callable:
         def infer_language_pair(path: str) -> Tuple[str, str]:
@@ -94,9 +94,9 @@ def check_folders() -> None:
 
 
 def check_data() -> None:
-    """Tokens and indices that are missing, cut, or do not belong to the dictionary.
+    """Check that .bin and .idx files are complete and fit the dictionary.
 
-    All tokens are read once for it, at the speed of the disk; training reads them anyway.
+    This reads all tokens once, at the speed of the disk; training reads them anyway.
     """
 
     def make_load(original: Callable) -> Callable:
@@ -134,7 +134,7 @@ def check_data() -> None:
 def _check_files(path: str, dictionary: Any = None) -> None:
     """Raise a ConfigurationError unless `path`.idx and `path`.bin belong together.
 
-    Both missing, or in another format than memory maps, is left to fairseq.
+    If both are missing or have another format, fairseq handles them.
     """
     index, tokens = indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)
     remake = _remake(os.path.dirname(path) or ".")
@@ -172,13 +172,13 @@ def _check_files(path: str, dictionary: Any = None) -> None:
             language = path.rsplit(".", 1)[-1]
             raise ConfigurationError(
                 f"{os.path.join(os.path.dirname(path), f'dict.{language}.txt')} has "
-                f"{len(dictionary):,} entries and {tokens} the token {largest:,}: the dictionary "
-                f"was cut or belongs to other data; {remake}"
+                f"{len(dictionary):,} entries, but {tokens} has the token {largest:,}: the "
+                f"dictionary was cut or belongs to other data; {remake}"
             )
 
 
 def require_targets_for_training() -> None:
-    """Without the files of the target language fairseq loads sources alone, for generation."""
+    """Refuse to train or validate without targets: fairseq then silently loads only sources."""
 
     def check(task: Any, subset: str) -> None:
         dataset = task.dataset(subset)
@@ -210,7 +210,7 @@ def require_targets_for_training() -> None:
 
 
 def explain_sizes_that_do_not_fit() -> None:
-    """A checkpoint of another dictionary or architecture: name the first parameter that differs."""
+    """Name the first parameter that differs if a checkpoint has another dictionary or model."""
 
     def make(original: Callable) -> Callable:
         def load(*args: Any, **kwargs: Any) -> Any:
@@ -237,11 +237,11 @@ _MISMATCH = re.compile(
 
 
 def _why_it_does_not_fit(task: Any, parameter: str, before: str, now: str) -> str:
-    message = f"the checkpoint does not fit: its {parameter} is of size {before}, here it is {now}"
+    message = f"the checkpoint does not fit: its {parameter} is of size {before}, not {now}"
     side = re.match(r"(encoder|decoder)\.(embed_tokens|output_projection)", parameter)
     sizes = [size.split(", ") for size in (before, now)]
     if side is None or sizes[0][1:] != sizes[1][1:] or not isinstance(task, TranslationTask):
-        return message + "; give the options of the model that it was trained with"
+        return message + "; give the options that the model was trained with"
     folder = str(task.cfg.data).split(os.pathsep)[0]
     language = task.cfg.source_lang if side.group(1) == "encoder" else task.cfg.target_lang
     path = os.path.join(folder, f"dict.{language}.txt")

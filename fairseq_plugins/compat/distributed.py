@@ -1,4 +1,4 @@
-"""Training in several processes, with and without GPUs, and on a CPU."""
+"""Repairs of training in several processes, with and without GPUs."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Launch(NamedTuple):
-    """The place of this process among those that torchrun or srun started."""
+    """The rank of this process among those that torchrun or srun started."""
 
     rank: int
     local_rank: int
@@ -40,13 +40,13 @@ class Launch(NamedTuple):
 
 
 def complete_distributed_launch() -> None:
-    """Make the processes that were started train together (0.12.2 and ff).
+    """Make processes started by torchrun, srun or --distributed-world-size train together.
 
-    fairseq assumes that several processes mean several GPUs. Without GPUs, torchrun's processes
-    each train alone into one folder, `--distributed-world-size 2` fails,
-    `--distributed-init-method` trains nothing and exits 0, and the default backends ask for a GPU.
-    ff does the same on nodes of one GPU each. This completes the flags from the variables that
-    torchrun or srun set.
+    fairseq assumes that several processes mean several GPUs (0.12.2 and ff). Without GPUs,
+    torchrun's processes each train alone into one folder, `--distributed-world-size 2` fails,
+    `--distributed-init-method` trains nothing and exits with status 0, and the default backends
+    need a GPU. ff also fails on nodes with one GPU each. This sets the flags from the environment
+    variables of torchrun or srun.
     """
 
     def make(original: Callable) -> Callable:
@@ -77,12 +77,12 @@ def complete_distributed_launch() -> None:
 
 
 def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
-    """Set the rank, size and device of this process, unless fairseq itself can find them."""
+    """Set the rank, world size and device of this process, unless fairseq finds them itself."""
     if distributed.distributed_init_method is None:
         if not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
             return
         if distributed.distributed_port > 0 and not on_cpu:
-            return  # fairseq's own way with srun
+            return  # fairseq's own support of srun
         distributed.distributed_init_method = "env://"
     device = launch.local_rank
     if not on_cpu:
@@ -91,9 +91,9 @@ def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
         if processes > gpus:
             raise ConfigurationError(
                 "{} processes were started on this machine, but it has {} GPU(s): use "
-                "--nproc_per_node {}, or --cpu to train without them".format(processes, gpus, gpus)
+                "--nproc_per_node {}, or --cpu to train on the CPU".format(processes, gpus, gpus)
             )
-        device %= gpus  # srun may show a process its own GPU only
+        device %= gpus  # srun may show each process only its own GPU
     distributed.distributed_world_size = launch.world_size
     distributed.distributed_rank = launch.rank
     distributed.device_id = device
@@ -106,16 +106,16 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
     size = distributed.distributed_world_size
     if distributed.distributed_init_method is not None:
         raise ConfigurationError(
-            "--distributed-init-method {} would train nothing, as there is no GPU to start a "
-            "process for: use torchrun, or --distributed-world-size alone to start processes "
-            "here, or start each yourself with --distributed-no-spawn and --distributed-rank"
-            "".format(distributed.distributed_init_method)
+            "--distributed-init-method {} would train nothing, because fairseq starts one process "
+            "per GPU and there is none: use torchrun, or --distributed-world-size alone to start "
+            "processes here, or start each yourself with --distributed-no-spawn and "
+            "--distributed-rank".format(distributed.distributed_init_method)
         )
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     distributed.distributed_init_method = "tcp://localhost:{}".format(port)
-    distributed.distributed_rank = None  # each process takes its own
+    distributed.distributed_rank = None  # distributed_main sets it in each process
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // size)))
     torch.multiprocessing.spawn(
         distributed_utils.distributed_main,
@@ -125,11 +125,12 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
 
 
 def check_the_machine() -> None:
-    """Check what the trainer was asked for against the machine (0.12.2 and ff).
+    """Check the trainer's options against the machine (0.12.2 and ff).
 
-    A process that does not know of the others trains its own model and overwrites their
-    checkpoints: an error. `--fp16` without a GPU fails in fairseq: an error of one line.
-    `--amp` without a GPU does nothing: a warning. `--bf16` may be slow: a warning.
+    - One of several processes would train alone and overwrite the others' checkpoints: an error.
+    - `--fp16` without a GPU fails later in fairseq: an error of one line.
+    - `--amp` without a GPU does nothing: a warning.
+    - `--bf16` on a CPU that emulates it is slow: a warning.
     """
 
     def make(original: Callable) -> Callable:
@@ -140,8 +141,9 @@ def check_the_machine() -> None:
                 raise ConfigurationError(
                     "this is process {} of {}, and each would train alone and overwrite the "
                     "others' checkpoints: with srun set MASTER_ADDR and MASTER_PORT; with "
-                    "fairseq-hydra-train set the distributed_training options as the README "
-                    "says".format(launch.rank, launch.world_size)
+                    "fairseq-hydra-train set the options of the group distributed_training".format(
+                        launch.rank, launch.world_size
+                    )
                 )
             common = getattr(cfg, "common", cfg)
             if common.cpu or not torch.cuda.is_available():
@@ -159,9 +161,9 @@ def check_the_machine() -> None:
 
 
 def gather_lists_without_a_gpu() -> None:
-    """`all_gather_list` needs GPU memory (0.12.2 and ff): with gloo, use torch's function.
+    """Use torch's `all_gather_object` with gloo: `all_gather_list` needs a GPU (0.12.2 and ff).
 
-    fairseq-validate calls it, and training with a criterion whose logs cannot be summed.
+    fairseq-validate calls it, and so does training with a criterion whose logs cannot be summed.
     """
 
     def make(original: Callable) -> Callable:
@@ -179,10 +181,10 @@ def gather_lists_without_a_gpu() -> None:
 
 
 def end_process_groups() -> None:
-    """Close the process group after training, so that each process exits with status 0.
+    """Destroy the process group after training, so that each process exits with status 0.
 
-    fairseq leaves it to the interpreter's exit, where gloo's threads sometimes abort the process
-    ("terminate called without an active exception"). torchrun then reports a finished training as
+    fairseq never does. At the interpreter's exit gloo's threads then sometimes abort the process
+    ("terminate called without an active exception"), and torchrun reports a finished training as
     failed.
     """
 

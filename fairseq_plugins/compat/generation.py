@@ -1,4 +1,4 @@
-"""Search and translation."""
+"""Repairs of beam search and of what it prints."""
 
 import builtins
 import sys
@@ -13,10 +13,10 @@ from fairseq_plugins.compat.patch import overlay, wrap
 
 
 def number_diverse_beams_within_the_batch() -> None:
-    """`--diverse-beam-groups` indexes a batch by the sentence's number in the data (ff only).
+    """Repair `--diverse-beam-groups`, which uses data set indices as rows of the batch (ff only).
 
-    Most numbers are an IndexError, and the others find another sentence's row. Finished sentences
-    leave the batch, so the right index is the sentence's place in the batch at the first step.
+    Most indices give an IndexError, the others the row of another sentence. The right index is the
+    sentence's row in the batch of the first step, because finished sentences leave the batch.
     """
 
     def make(original: Callable) -> Callable:
@@ -41,10 +41,10 @@ def number_diverse_beams_within_the_batch() -> None:
 
 
 def ban_repeated_ngrams() -> None:
-    """`--no-repeat-ngram-size` does nothing (0.12.2 and ff) where its CUDA extension is not built.
+    """Repair `--no-repeat-ngram-size`, which does nothing without its CUDA extension.
 
-    It compares with the end of the whole buffer, which is padding, instead of the last generated
-    tokens.
+    In 0.12.2 and ff it compares n-grams with the end of the buffer, which is padding, instead of
+    with the last generated tokens.
     """
     NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
 
@@ -57,7 +57,7 @@ def _no_repeat_ngram(
     beam_size: int,
     step: int,
 ) -> torch.Tensor:
-    """Set to -inf in `lprobs` (hypotheses x vocabulary) each token that would repeat an n-gram.
+    """Set tokens that would repeat an n-gram to -inf in `lprobs` (hypotheses x vocabulary).
 
     `tokens` (hypotheses x longest) holds the start symbol and `step` generated tokens.
     """
@@ -73,7 +73,7 @@ def _no_repeat_ngram(
 
 
 def copy_unknown_words_without_a_dictionary() -> None:
-    """`--replace-unk` without a value opens a dictionary in a file named "@@ " (0.12.2, ff)."""
+    """Repair `--replace-unk` without a value, which opens a file named "@@ " (0.12.2 and ff)."""
 
     def make(original: Callable) -> Callable:
         def load_align_dict(replace_unk: Optional[str]) -> Optional[Dict[str, str]]:
@@ -84,14 +84,14 @@ def copy_unknown_words_without_a_dictionary() -> None:
     wrap(utils, "load_align_dict", "copy_unknown_words_without_a_dictionary", make)
 
 
-_SOFT = "\0soft"  # stands for the source position, which soft alignments do not have
+_SOFT = "\0soft"  # placeholder for the source position, which soft alignments do not have
 
 
 def print_soft_alignments_in_interactive() -> None:
-    """`--print-alignment soft` fails in fairseq-interactive, which prints pairs (0.12.2 and ff).
+    """Repair `--print-alignment soft` in fairseq-interactive, which expects pairs (0.12.2 and ff).
 
-    With this it prints what fairseq-generate prints: for each token of the translation, the
-    probabilities of the source tokens.
+    It now prints the same as fairseq-generate: for each token of the translation, the probabilities
+    of the source tokens.
     """
 
     def make(original: Callable) -> Callable:

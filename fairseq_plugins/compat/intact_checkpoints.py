@@ -1,7 +1,7 @@
-"""Checkpoints that survive a power cut: written to the disk, checked, the newest intact one used.
+"""Checkpoints that survive a power cut: flushed to disk, verified, replaced by an intact one.
 
-A torch checkpoint is a zip archive, which stores a check sum (CRC-32) of each of its records. torch
-does not compare them on loading, so that a flipped bit becomes a wrong parameter, silently.
+A torch checkpoint is a zip archive, which stores a checksum (CRC-32) of each record. torch does not
+verify them on loading, so a flipped bit silently becomes a wrong parameter.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ LAST = "checkpoint_last"
 
 
 def write_checkpoints_to_the_disk() -> None:
-    """Every version renames a checkpoint that the system may not have written to the disk yet.
+    """Flush a checkpoint to disk before renaming it, and its folder afterwards (fsync).
 
-    After a power cut the new name then stands for an empty file or one with holes of zeros. The
-    file is written out before it is renamed, and its folder after.
+    0.12.2 and ff rename without fsync. After a power cut the new name may then hold an empty file,
+    or one with blocks of zeros.
     """
 
     def make(original: Callable) -> Callable:
         def rename(src: str, dst: str) -> None:
             _write_out(src)
             original(src, dst)
-            with contextlib.suppress(OSError):  # not every file system writes out folders
+            with contextlib.suppress(OSError):  # not every file system can fsync folders
                 _write_out(os.path.dirname(os.path.abspath(dst)))
 
         return rename
@@ -57,7 +57,7 @@ def _write_out(path: str) -> None:
 def find_damage(path: str) -> str:
     """What is wrong with a checkpoint, in a few words; empty if it is intact.
 
-    All of the file is read: 0.7 s of processor time for 1 GB, about what loading takes.
+    It reads the whole file: 0.7 s of processor time for 1 GB, about as long as loading.
     """
     status = os.stat(path)
     return _find_damage(path, status.st_size, status.st_mtime_ns)
@@ -65,23 +65,23 @@ def find_damage(path: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _find_damage(path: str, size: int, changed: int) -> str:
-    """As `find_damage`, once for each state of a file."""
+    """`find_damage`, cached until the size or time of the file changes."""
     if size == 0:
         return "it is empty"
     if not zipfile.is_zipfile(path):
         with open(path, "rb") as file:
-            # before torch 1.6 a checkpoint was a bare pickle, which has no sums
+            # before torch 1.6 a checkpoint was a pickle without checksums
             return "" if file.read(2) == b"\x80\x02" else "it is cut short, or no checkpoint"
     try:
         with zipfile.ZipFile(path) as archive:
             record = archive.testzip()
     except Exception as error:  # a damaged table of contents can trip zipfile anywhere
         return f"its table of contents cannot be read: {error}"
-    return f"the check sum of {record} is wrong" if record else ""
+    return f"the checksum of {record} is wrong" if record else ""
 
 
 def refuse_damaged_checkpoints() -> None:
-    """Training, generation, averaging: a damaged checkpoint is an error of one line."""
+    """Give an error of one line for a damaged checkpoint, wherever fairseq loads one."""
 
     def make(original: Callable) -> Callable:
         def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
@@ -100,17 +100,18 @@ def refuse_damaged_checkpoints() -> None:
 
 
 class Found(NamedTuple):
-    """What rank 0 decides for all: the file to resume from, or why that is impossible."""
+    """Rank 0's decision for all processes: the file to resume from, or why there is none."""
 
-    restore_file: Optional[str] = None  # None: as fairseq would
+    restore_file: Optional[str] = None  # None leaves the choice to fairseq
     refusal: Optional[str] = None
 
 
 def resume_from_the_newest_intact_checkpoint() -> None:
-    """fairseq knows checkpoint_last.pt alone: damaged, it fails; missing, it silently starts anew.
+    """Resume from the newest intact checkpoint if checkpoint_last.pt is damaged or missing.
 
-    The newest intact checkpoint of the folder is used instead, and a line says so. Without one,
-    training does not start, and nothing is overwritten.
+    fairseq then fails (damaged) or silently starts from scratch (missing). Here a warning names the
+    checkpoint that is used instead. Without an intact one training does not start, and nothing is
+    overwritten.
     """
 
     def make(original: Callable) -> Callable:
@@ -139,7 +140,7 @@ def resume_from_the_newest_intact_checkpoint() -> None:
 
 @contextlib.contextmanager
 def _restoring(cfg: Any, path: Optional[str]) -> Iterator[None]:
-    """Let the options name this checkpoint for a while, and no other beside it."""
+    """Set the options to restore this checkpoint, and restore the options at the end."""
     if path is None:
         yield
         return
@@ -155,8 +156,8 @@ def _find_checkpoint(cfg: Any, suffix: str) -> Found:
     if cfg.restore_file != LAST + ".pt":
         if not PathManager.exists(cfg.restore_file.replace(".pt", suffix + ".pt")):
             return Found(
-                refusal=f"--restore-file {cfg.restore_file} does not exist: training would start "
-                "anew; correct it, or leave it out"
+                refusal=f"--restore-file {cfg.restore_file} does not exist, and training would "
+                "start from scratch: correct it, or leave it out"
             )
         return Found()
     folder = Path(cfg.save_dir)
@@ -180,27 +181,27 @@ def _find_checkpoint(cfg: Any, suffix: str) -> Found:
     return Found(
         refusal=f"{last} {problem}, and "
         + (f"so is each of {len(others)} other(s)" if others else "there is no other checkpoint")
-        + ": nothing was changed; choose another --save-dir, or remove them to start anew"
+        + ": nothing was changed; choose another --save-dir, or remove them to start over"
     )
 
 
 def _others(folder: Path, suffix: str) -> List[Path]:
-    """The checkpoints that fairseq wrote beside the last one, by their names."""
+    """All other checkpoints of fairseq in the folder, sorted by name."""
     name = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+){}\.pt".format(re.escape(suffix)))
     return sorted(path for path in folder.iterdir() if name.fullmatch(path.name))
 
 
 def _newest_intact(paths: List[Path]) -> Optional[Path]:
-    """The intact checkpoint of the latest update; as few as possible are read for it."""
+    """The intact checkpoint of the latest update; reads as few files as possible."""
     numbered = sorted((path for path in paths if _place(path)), key=_place, reverse=True)
     intact = list(itertools.islice((p for p in numbered if not find_damage(str(p))), 1))
-    # the best ones do not tell their update by name
+    # names of best checkpoints do not hold the update
     intact += [path for path in paths if not _place(path) and not find_damage(str(path))]
     return max(intact, key=_updates) if len(intact) > 1 else next(iter(intact), None)
 
 
 def _place(path: Path) -> Tuple[float, ...]:
-    """Epoch and update of checkpoint_<epoch>_<update>.pt; checkpoint<epoch>.pt ends its epoch."""
+    """Sort key (epoch, update) from the name; checkpoint<epoch>.pt is the end of its epoch."""
     within = re.match(r"checkpoint_(\d+)_(\d+)", path.name)
     if within:
         return tuple(map(float, within.groups()))

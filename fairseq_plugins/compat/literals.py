@@ -1,4 +1,4 @@
-"""Text that fairseq passes to `eval` is read as a literal and never runs."""
+"""Literals instead of `eval`: text that fairseq evaluates is parsed and never run."""
 
 import ast
 import operator
@@ -7,7 +7,7 @@ from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 
-LONGEST = 10_000  # items of a list that a product makes; fairseq's own lists have fewer than 100
+LONGEST = 10_000  # items of a list product such as [x] * 20; fairseq's own have fewer than 100
 
 _OPERATORS = {
     ast.Add: operator.add,
@@ -21,12 +21,12 @@ def read_literal(text: str) -> Any:
     """The value of a Python literal.
 
     A literal is a number, text, True, False, None, or a list, tuple, set or dict of literals.
-    Arithmetic with numbers, sums of lists and multiples of lists are read too, because options of
-    fairseq have them: `[(512, 3)] * 20`. Names, calls and everything else are refused.
+    Arithmetic with numbers, sums of lists and multiples of lists are allowed too, because fairseq's
+    options use them: `[(512, 3)] * 20`. Names, calls and everything else are refused.
 
     Raises:
         ConfigurationError: `text` is not a literal.
-        TypeError: `text` is not text, as with `eval`.
+        TypeError: `text` is not a string, as with `eval`.
     """
     if not isinstance(text, str):
         raise TypeError("read_literal() needs text, not {}".format(type(text).__name__))
@@ -76,10 +76,10 @@ def _number(value: Any) -> Any:
 
 
 def read_literals_in_place_of_eval() -> None:
-    """Let `eval` mean `read_literal` in every module of fairseq (0.12.2 and ff).
+    """Replace `eval` by `read_literal` in every module of fairseq (0.12.2 and ff).
 
-    fairseq evaluates options such as `--adam-betas`, and takes most of them from the checkpoint
-    when it loads one. A name in a module comes before the built-in one.
+    fairseq evaluates options such as `--adam-betas`, which may come from a checkpoint. A module's
+    global name hides the built-in one.
     """
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] in ("fairseq", "fairseq_cli"):

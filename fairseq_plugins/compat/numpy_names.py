@@ -1,4 +1,4 @@
-"""Names that numpy 2 no longer has."""
+"""Repairs of names that numpy 2 removed."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ MODULES = (data_utils, dynamic_crf_layer, language_pair_dataset, token_block_dat
 
 
 def keep_old_numpy_names() -> None:
-    """`--num-batch-buckets` and `--sample-break-mode eos` fail with numpy 2 (0.12.2 and ff)."""
+    """Repair `--num-batch-buckets` and `--sample-break-mode eos` with numpy 2 (0.12.2 and ff)."""
     if int(np.__version__.split(".")[0]) < 2:
         return
     for module in MODULES:
@@ -24,5 +24,5 @@ def keep_old_numpy_names() -> None:
 
 
 def _percentile(values: Any, q: Any, interpolation: str = "linear") -> Any:
-    """numpy renamed `interpolation` to `method`."""
+    """np.percentile with the old name of the argument `method`."""
     return np.percentile(values, q, method=interpolation)  # type: ignore[call-overload]

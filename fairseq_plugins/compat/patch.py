@@ -1,11 +1,11 @@
-"""Replacing a function of fairseq by a repaired one, once."""
+"""Replace functions of fairseq, each only once."""
 
 import functools
 from typing import Any, Callable
 
 
 def wrap(owner: Any, name: str, repair: str, make: Callable[[Callable], Callable]) -> None:
-    """Replace `owner.name` by `make(original)`, once for each `repair`."""
+    """Replace `owner.name` by `make(original)`, unless `repair` has done so before."""
     original = getattr(owner, name)
     done = getattr(original, "repaired_by", ())
     if repair in done:
@@ -17,7 +17,7 @@ def wrap(owner: Any, name: str, repair: str, make: Callable[[Callable], Callable
 
 
 class Overlay:
-    """`module` as another module sees it: some names replaced, all others its own."""
+    """A view of a module with some names replaced."""
 
     def __init__(self, module: Any, **replaced: Any) -> None:
         vars(self).update(replaced, _module=module)
@@ -27,6 +27,6 @@ class Overlay:
 
 
 def overlay(owner: Any, name: str, **replaced: Any) -> None:
-    """Let the module `owner` see its global module `name` through an Overlay, once."""
+    """Replace the module `name` among the globals of `owner` by an Overlay, unless it is one."""
     if not isinstance(getattr(owner, name), Overlay):
         setattr(owner, name, Overlay(getattr(owner, name), **replaced))

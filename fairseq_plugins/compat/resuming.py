@@ -1,4 +1,4 @@
-"""A training that was stopped and resumed ends with the parameters of one that was not."""
+"""Repairs of resuming: a resumed training ends with the same parameters as an uninterrupted one."""
 
 import logging
 import sys
@@ -20,12 +20,12 @@ FLOAT32 = "float32_parameters"
 
 
 def keep_the_batches_of_the_first_epoch() -> None:
-    """ff makes batches from the epoch in which a process starts, and keeps them (not in 0.12.2).
+    """Use the batches of epoch 1 in every run; ff keeps those of a run's first epoch.
 
-    A run without a break has the batches of epoch 1 in every epoch, each time in another order. A
-    run resumed in epoch 3 had those of epoch 3: some sentences of that epoch were seen twice,
-    others never. Batches that are kept are now those of epoch 1 in every run. A task whose data
-    differ from epoch to epoch says so with `varies_by_epoch`, and epoch 1 is not built for it.
+    Not in 0.12.2. An uninterrupted run has the batches of epoch 1 in every epoch, in a new order
+    each time. In ff a run resumed in epoch 3 uses the batches of epoch 3: it reads some sentences
+    of that epoch twice and others never. Tasks whose data change between epochs set
+    `varies_by_epoch` and are left as they are.
     """
 
     def make(original: Callable) -> Callable:
@@ -42,7 +42,7 @@ def keep_the_batches_of_the_first_epoch() -> None:
                 return original(self, epoch, combine, load_dataset, **kwargs)
             iterator = original(self, 1, combine, load_dataset, **kwargs)
             dataset = self.task.dataset(self.cfg.dataset.train_subset)
-            if self.task.dataset_to_epoch_iter.get(dataset) is not iterator:  # one for each epoch
+            if self.task.dataset_to_epoch_iter.get(dataset) is not iterator:  # it is not kept
                 return original(self, epoch, combine, load_dataset, **kwargs)
             iterator.epoch = epoch
             dataset.set_epoch(epoch)
@@ -54,10 +54,10 @@ def keep_the_batches_of_the_first_epoch() -> None:
 
 
 def shuffle_after_the_curriculum() -> None:
-    """ff never shuffles a training that starts with --curriculum (0.12.2 does).
+    """Shuffle after --curriculum ends; ff never does (0.12.2 does).
 
-    It keeps a data loader across epochs, and with it the word whether to shuffle. A resumed run had
-    a loader of its own and did shuffle.
+    ff keeps one data loader across epochs, together with its first choice whether to shuffle. A
+    resumed run has a new loader, so it did shuffle.
     """
 
     def make(original: Callable) -> Callable:
@@ -75,9 +75,9 @@ def shuffle_after_the_curriculum() -> None:
 
 
 def train_no_further_than_asked() -> None:
-    """Every version trains for one more update if it resumes from --max-update or beyond.
+    """Stop at --max-update; 0.12.2 and ff make one more update when resuming at or beyond it.
 
-    A training that is run again although it is finished so moved on by one update each time.
+    So each rerun of a finished training changed its parameters.
     """
 
     def make(original: Callable) -> Callable:
@@ -88,7 +88,7 @@ def train_no_further_than_asked() -> None:
                 logger.info(
                     f"nothing left to train: {done} updates are done, --max-update is {end}"
                 )
-                trainer.cfg.optimization.max_epoch = -1  # read next: no epoch is begun
+                trainer.cfg.optimization.max_epoch = -1  # fairseq then starts no epoch
             return loaded
 
         return load_checkpoint
@@ -97,10 +97,11 @@ def train_no_further_than_asked() -> None:
 
 
 def remember_validations() -> None:
-    """Every version forgets what --patience and reduce_lr_on_plateau count.
+    """Store the counters of --patience and reduce_lr_on_plateau in checkpoints.
 
-    Both wait for a number of validations without a gain. Neither number was stored, and a
-    checkpoint of an epoch's end is written before the schedule is told of that epoch's loss.
+    Both count validations without improvement, and 0.12.2 and ff store neither count. They also
+    write the checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this
+    repeats the scheduler's step after loading.
     """
 
     def make_save(original: Callable) -> Callable:
@@ -144,7 +145,7 @@ def remember_validations() -> None:
 
 
 def _patience() -> Dict[str, Any]:
-    """The best score so far and the validations since, which fairseq keeps on a function."""
+    """The best score and the validations since, which fairseq keeps as attributes of a function."""
     for name in ("__main__", "fairseq_cli.train"):
         function = getattr(sys.modules.get(name), "should_stop_early", None)
         if function is not None:
@@ -153,11 +154,11 @@ def _patience() -> Dict[str, Any]:
 
 
 def keep_parameters_in_float32() -> None:
-    """--bf16 and --fp16 train float32 copies of the parameters, which no version stores.
+    """Store the float32 copies of the parameters that --bf16 and --fp16 train.
 
-    A resumed run began with the copies rounded to 8 or 11 bits. They are now in the optimizer's
-    state, which adds 4 bytes a parameter to about 12. A checkpoint with other parameters, averaged
-    ones for example, is resumed from those.
+    0.12.2 and ff do not, so a resumed run starts from copies rounded to 8 or 11 bits. Storing them
+    in the optimizer's state adds 4 bytes per parameter to about 12. If the model's parameters are
+    not those copies rounded (after averaging, for example), the copies are ignored.
     """
 
     def make_state(original: Callable) -> Callable:
@@ -185,6 +186,6 @@ def keep_parameters_in_float32() -> None:
 
 
 def _float32(optimizer: HalfOptimizer) -> List[torch.Tensor]:
-    """The float32 parameters: one for each parameter, or all in one for each device."""
+    """The float32 copies: one per parameter, or one flat copy per device."""
     copies = optimizer.fp32_params
     return list(copies.values()) if isinstance(copies, dict) else list(copies)

@@ -1,14 +1,12 @@
-"""The options that a checkpoint stores: plain values, which run nothing and open nothing.
+"""Make the options stored in a checkpoint safe: they must run nothing and open nothing.
 
-fairseq builds the model and the task of a checkpoint from the options stored in it. Some it passes
-to `eval`, some are names of files that it opens, and omegaconf looks up `${...}` in them. All of
-that is text, which safe unpickling lets through. `plain` makes the options safe before fairseq
-sees them.
+fairseq builds the model and the task of a checkpoint from the options stored in it. It passes some
+of them to `eval` and opens others as files, and omegaconf resolves `${...}` in them. All of these
+are strings, which safe unpickling allows. `plain` makes them safe before fairseq sees them.
 
-The rule for files: a file is opened if the user names it, on the command line, in a call, or by its
-place beside the checkpoint. The one stored name that counts is `data`, the prepared folder, and
-only where a program says that it uses it (`Translator`, `Summarizer`): dictionaries and the
-settings of the preparation are read from it.
+The rule for files: only a file that the user names is opened, on the command line, in a call, or by
+putting it beside the checkpoint. The one exception is `data`, the prepared folder: `Translator` and
+`Summarizer` read dictionaries and the settings of the preparation from it.
 """
 
 import logging
@@ -25,8 +23,8 @@ from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-# What fairseq evaluates, in any of its models, tasks, criterions, optimizers and schedules. A text
-# stored under such a name must be a literal.
+# Options that fairseq passes to `eval`, in any of its models, tasks, criterions, optimizers and
+# schedulers. A string stored under such a name must be a literal.
 EVALUATED: FrozenSet[str] = frozenset(
     """
     adafactor_eps adam_betas adamax_betas adaptive_input_cutoff adaptive_softmax_cutoff
@@ -39,8 +37,8 @@ EVALUATED: FrozenSet[str] = frozenset(
     """.split()
 )
 
-# Files that fairseq would open, write or run, and what their name becomes. None: a checkpoint does
-# not need the file, as it holds the weights. "": something needs the file, and the user names it.
+# Files that fairseq would open, write or run, and the value that replaces their name. None: the
+# checkpoint replaces the file, since it holds the weights. "": the user must name the file.
 FILES: Dict[str, Optional[str]] = {
     **dict.fromkeys(
         """
@@ -63,21 +61,21 @@ FILES: Dict[str, Optional[str]] = {
 }
 FILES_IN_DATA = frozenset(["config_yaml", "multitask_config_yaml"])  # a path may not leave `data`
 
-# `${task.data}` points into the options themselves; anything else runs a resolver of omegaconf,
-# such as `oc.env`, which reads the environment
+# `${task.data}` refers to another option; anything else calls a resolver of omegaconf, such as
+# `oc.env`, which reads the environment
 _REFERENCE = re.compile(r"\$\{[\w.\[\]]+\}")
 _LOOK_UP = re.compile(r"\$\{(?![\w.\[\]]+\})")
 
 
 def plain(value: Any, name: str = "") -> Any:
-    """A copy of stored options, of any depth, that is safe to give to fairseq.
+    """A copy of stored options, however deeply nested, that is safe to give to fairseq.
 
     Args:
         value: `args` or `cfg` of a checkpoint, or a part of them.
         name: the option that holds `value`.
 
     Raises:
-        ConfigurationError: a text would be run as code or looked up outside the checkpoint.
+        ConfigurationError: a string would be run as code or resolved outside the checkpoint.
     """
     if isinstance(value, (DictConfig, ListConfig)):
         value = OmegaConf.to_container(value, enum_to_str=True)

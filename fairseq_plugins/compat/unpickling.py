@@ -1,8 +1,8 @@
-"""Unpickling that creates the types of fairseq's checkpoints and nothing else.
+"""Unpickling restricted to the types of fairseq's checkpoints.
 
-A pickle can name any function and have it called. From torch 2.6 on, `torch.load` allows known
-types only, and this module adds those that fairseq writes. Older releases run whatever the file
-says: there this module is the `pickle_module` of `torch.load`, with the same list of types.
+A pickle can name any function and have it called. From torch 2.6 on, `torch.load` allows only known
+types, and this module adds those that fairseq writes. Older releases run whatever the file says;
+for them this module serves as the `pickle_module` of `torch.load`, with the same list of types.
 """
 
 import _codecs
@@ -19,33 +19,33 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig, ListConfig, base, nodes
 
-# torch >= 2.6: `torch.load` refuses types that it was not told of
+# torch >= 2.6: `torch.load` refuses types that are not in its list
 TORCH_IS_SAFE = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
 Allowed = Union[Any, Tuple[Any, str]]  # a type, or an object and its name in the file
 
 
 def allow_types_of_fairseq_checkpoints() -> None:
-    """torch >= 2.6 refuses fairseq's checkpoints: allow exactly the types that fairseq writes."""
+    """Allow exactly the types that fairseq writes; torch >= 2.6 refuses some of them."""
     if TORCH_IS_SAFE:
         torch.serialization.add_safe_globals(types_of_fairseq())
 
 
 def types_of_fairseq() -> List[Allowed]:
-    """What fairseq writes beside tensors.
+    """The types that fairseq writes beside tensors.
 
-    `Namespace` holds the options of the command line; numpy's types come with meters and scores;
-    the rest is what rank 0 sends to the other processes on resuming.
+    `Namespace` and omegaconf's types hold options, numpy's types come from meters and scores, and
+    `_TensorPlaceholder` is in what rank 0 sends to the other processes on resuming.
     """
     array = np.zeros(1)
     reconstruct = array.__reduce__()[0]
     scalar = array[0].__reduce__()[0]
     types: List[Allowed] = [Namespace, dict, list, int, defaultdict, (typing.Any, "typing.Any")]
     types += [np.ndarray, np.dtype]
-    # numpy 2 moved numpy.core to numpy._core: files written by one are read by the other
+    # numpy 2 moved numpy.core to numpy._core; files of either version must load in both
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
         types += [(reconstruct, module + "._reconstruct"), (scalar, module + ".scalar")]
-    # from numpy 1.25 on, each dtype has a class of its own
+    # from numpy 1.25 on, each dtype has its own class
     numbers = (np.bool_, np.int32, np.int64, np.float16, np.float32, np.float64)
     types += {type(np.dtype(number)) for number in numbers}
     types += [DictConfig, ListConfig, base.ContainerMetadata, base.Metadata]
@@ -54,10 +54,10 @@ def types_of_fairseq() -> List[Allowed]:
 
 
 def types_of_torch() -> List[Allowed]:
-    """What torch >= 2.6 allows by itself and a checkpoint of fairseq can hold."""
+    """The types that torch >= 2.6 allows by default and that a checkpoint of fairseq can hold."""
     types: List[Allowed] = [Counter, OrderedDict, bytearray, complex, set]
     types += [torch.Size, torch.Tensor, torch.device, torch.nn.Parameter, *torch._storage_classes]
-    types.append((_codecs.encode, "_codecs.encode"))  # bytes, in numpy's scalars
+    types.append((_codecs.encode, "_codecs.encode"))  # for bytes in numpy scalars
     types += [(value, str(value)) for value in vars(torch).values() if type(value) is torch.dtype]
     for name in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter"):
         types.append((getattr(torch._utils, name), "torch._utils." + name))
@@ -72,15 +72,15 @@ def _by_name(types: List[Allowed]) -> Dict[str, Any]:
 _ALLOWED = _by_name(types_of_fairseq() + types_of_torch())
 
 
-# written in Python: its subclasses can change what an instruction does
+# the implementation in Python, because a subclass of it can override single instructions
 _Unpickler: Any = pickle._Unpickler
 
 
 class Unpickler(_Unpickler):
-    """Creates allowed types only. Raises UnpicklingError that names anything else."""
+    """Unpickler that creates only allowed types, and raises UnpicklingError for any other."""
 
     def find_class(self, module: str, name: str) -> Any:
-        # Python 3 writes Python 2's names for old protocols
+        # old protocols use the names of Python 2
         module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
         full_name = module + "." + name
         if full_name not in _ALLOWED:
@@ -88,7 +88,7 @@ class Unpickler(_Unpickler):
         return _ALLOWED[full_name]
 
     def load_build(self) -> None:
-        """Set an object's state, but never that of a class, which all of Python would see."""
+        """Set the state of an object, but not of a class: that would change the whole process."""
         if callable(self.stack[-2]):
             raise pickle.UnpicklingError("Unsupported state for {!r}".format(self.stack[-2]))
         super().load_build()
@@ -98,7 +98,7 @@ class Unpickler(_Unpickler):
 
 
 def load(file: BinaryIO, **options: Any) -> Any:
-    """`pickle.load` with this module's Unpickler: what makes the module a `pickle_module`."""
+    """`pickle.load` with the restricted Unpickler; torch.load needs it in a `pickle_module`."""
     return Unpickler(file, **options).load()
 
 
@@ -112,7 +112,7 @@ def load_with_old_torch(file: BinaryIO, **options: Any) -> Any:
         if is_program:
             raise pickle.UnpicklingError("it is a TorchScript program, not a checkpoint")
     else:
-        try:  # torch would unpack it into a temporary folder, links and all
+        try:  # torch would unpack a tar archive, with its links, into a temporary folder
             tarfile.open(fileobj=file, mode="r:", format=tarfile.PAX_FORMAT).close()
         except tarfile.TarError:
             pass

@@ -68,7 +68,7 @@ def test_no_sentence_is_an_error_where_fairseq_would_crash_and_no_batch_elsewher
     if fairseq.__version__ == "0.12.2":  # goes on, with no batch
         assert data_utils.batch_by_size([], len, **options) == []
         return
-    with pytest.raises(ConfigurationError, match="no sentence to make a batch of.*--max-source-p"):
+    with pytest.raises(ConfigurationError, match="no sentences for a batch.*--max-source-p"):
         data_utils.batch_by_size([], len, **options)
 
 

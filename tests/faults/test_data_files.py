@@ -98,7 +98,7 @@ def test_dictionary_cut_between_two_lines(data, words, model, run_train, run_gen
 
 def test_another_architecture(data, model, words, run_train):
     message = refused(run_train, *words, "--restore-file", model, "--encoder-ffn-embed-dim", 24)
-    assert "encoder.layers.0.fc1.weight is of size 32, 16, here it is 24, 16" in message
+    assert "encoder.layers.0.fc1.weight is of size 32, 16, not 24, 16" in message
     assert "dict." not in message
 
 

@@ -164,7 +164,7 @@ def test_generation_refuses_a_damaged_model(corpus, killed, tmp_path, run_genera
     path = tmp_path / "damaged.pt"
     shutil.copyfile(killed / LAST, path)
     DAMAGE["zeroed middle"](path)
-    with pytest.raises(ConfigurationError, match="it is damaged .*check sum") as error:
+    with pytest.raises(ConfigurationError, match="it is damaged .*checksum") as error:
         run_generate(corpus.bin, "--path", path)
     assert "\n" not in str(error.value)
 
