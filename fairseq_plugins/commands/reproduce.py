@@ -6,7 +6,7 @@
     python -m fairseq_plugins reproduce ftc --report-only --out DIR  # table and plot again
 
 ftc: tables 1 and 2 of the TransformerFTC paper. DATA is the folder that prepare-iwslt14 made.
-Settings are those of the recipes, then --settings files, then what stands behind --. The paper does
+Settings are those of the recipes, then --settings files, then options after --. The paper does
 not say how long it trained: runs end after the recipes' 50,000 updates, --max-update or
 --max-minutes. Finished rows are kept; with a larger --max-update they are trained on.
 
@@ -43,7 +43,7 @@ def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], 
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments; `.words` holds what stands behind the first ``--``."""
+    """The arguments; `.words` holds the options after the first ``--``."""
     own, extra = split(argv)
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins reproduce",

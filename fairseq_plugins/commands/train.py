@@ -20,7 +20,7 @@ def read_request(argv: Sequence[str]) -> launch.Request:
         prog="python -m fairseq_plugins train",
         usage="%(prog)s RECIPE DATA [options] [-- more options for fairseq-train]",
         description="Train a recipe on a prepared folder. Rerun to resume. What comes later wins: "
-        "the recipe, --settings, what stands behind --.",
+        "the recipe, --settings, options after --.",
         epilog="recipes: " + ", ".join(recipes.names()),
         allow_abbrev=False,
     )

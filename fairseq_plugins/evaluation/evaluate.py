@@ -89,7 +89,7 @@ def check(request: Request) -> None:
     for word in request.words:
         option = word.split("=")[0]
         if option in OWN_OPTIONS:
-            raise ConfigurationError(f"{option} cannot stand behind --: this command sets it")
+            raise ConfigurationError(f"{option} is not allowed after --: this command sets it")
     if not request.beam.isdigit() or int(request.beam) < 1:
         raise ConfigurationError(f"--beam {request.beam}: at least 1 is needed")
     choose(request)

@@ -1,4 +1,4 @@
 """From raw text to the folder that fairseq-train reads: download, clean, tokenise, cut, binarise.
 
-Nothing is imported here: each step is a module of its own.
+This file imports nothing; each step is its own module.
 """

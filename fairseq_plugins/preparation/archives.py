@@ -1,4 +1,4 @@
-"""Tar archives, which may be damaged."""
+"""Reading of tar archives that may be damaged."""
 
 import bz2
 import contextlib
@@ -17,14 +17,14 @@ OPENERS = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by t
 
 @contextlib.contextmanager
 def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.TarFile]:
-    """A tar archive of any compression, opened for the block.
+    """Open a tar archive of any compression for the block.
 
-    After the block it is read to its end, where the checksum of a compressed file stands: text that
-    was damaged must not pass for text.
+    After the block the archive is read to its end, because the checksum of a compressed file is
+    there: damaged text must not go unnoticed.
 
     Args:
         path: the archive.
-        mode: `r:`, or `r|` to read it from front to back.
+        mode: `r:`, or `r|` to read it sequentially.
 
     Raises:
         ConfigurationError: the archive cannot be read, or is damaged.
@@ -40,7 +40,7 @@ def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.T
     except ConfigurationError:
         raise
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not the data
+        if isinstance(error, OSError) and error.errno is not None:  # the disk, not the data
             if error.filename != str(path):
                 raise
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,7 +1,7 @@
 """A prepared language pair with both directions in one training set.
 
-A model that is trained on it first, and then on the pair alone, starts from twice the data (BiT,
-Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
+A model is first trained on both directions and then on one, so pre-training has twice the data
+(BiT, Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
 """
 
 import json
@@ -18,29 +18,28 @@ JOINED, COPIED = ("train", "valid"), ("test",)
 
 
 def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
-    """Make `destination` of the folder `pair`: in train and valid, first its pairs, then the same
-    with source and target exchanged; test as it is.
+    """Write `destination`: the pairs of `pair`, then the same with source and target swapped.
 
-    Languages, dictionaries and subword model stay those of `pair`, so that a training on one of the
-    folders can start from a model of the other. Nothing tells the model which language to write: it
-    follows from the language it reads.
+    This holds for train and valid; test is copied. Languages, dictionaries and subword model stay
+    those of `pair`, so that training on one folder can start from a model trained on the other. No
+    token tells the model which language to write; the source language decides.
 
     Returns:
-        how many pairs train and valid have.
+        the number of pairs in train and valid.
 
     Raises:
-        ConfigurationError: `pair` is no prepared folder, has two dictionaries or both directions
-            already, or `destination` is something else.
+        ConfigurationError: `pair` is no prepared folder, has two dictionaries or already both
+            directions, or `destination` exists and is something else.
     """
     processing = Processing.load(pair)
     settings = json.loads((pair / FILE).read_text(encoding="utf-8"))["settings"]
     if settings.get("bidirectional"):
-        raise ConfigurationError(f"{pair} has both directions: name the folder it was made of")
+        raise ConfigurationError(f"{pair} has both directions: name the folder it was made from")
     languages = (processing.source_lang, processing.target_lang)
     names = [f"dict.{language}.txt" for language in languages]
     if (pair / names[0]).read_bytes() != (pair / names[1]).read_bytes():
         raise ConfigurationError(
-            f"{pair} has a dictionary for each language, and both directions need one for both: "
+            f"{pair} has a dictionary for each language, but both directions need a joined one: "
             "prepare it with --joined-dictionary"
         )
     with Preparation(destination, {**settings, "bidirectional": True}) as preparation:

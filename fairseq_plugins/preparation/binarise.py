@@ -18,7 +18,7 @@ def binarise(
 ) -> None:
     """Write the dictionaries and binary data of `text/{split}.{language}` into `destination`.
 
-    Dictionaries hold every token of the train split. Files of an unfinished attempt are replaced.
+    Dictionaries hold every token of the train split. Files of an unfinished run are replaced.
     """
     from fairseq import options
     from fairseq_cli import preprocess
@@ -36,11 +36,11 @@ def binarise(
     if joined_dictionary:
         words.append("--joined-dictionary")
     handlers, tell = preprocess.logger.handlers[:], logging.raiseExceptions
-    logging.raiseExceptions = False  # a full disk is told once, not for each line of the log
+    logging.raiseExceptions = False  # report a full disk once, not for each line of the log
     preprocess.logger.addFilter(_says_something)
     try:
         preprocess.main(options.get_preprocessing_parser().parse_args(words))
-    finally:  # the log file, or the next run in this process would write to it
+    finally:  # close the log file, otherwise the next run in this process would write to it
         for handler in set(preprocess.logger.handlers) - set(handlers):
             handler.close()
             preprocess.logger.removeHandler(handler)
@@ -52,7 +52,7 @@ def binarise(
 
 
 def _says_something(record: logging.LogRecord) -> bool:
-    """False for the dump of all options, most of which preprocessing does not even have."""
+    """False for the dump of all options, most of which do not concern preprocessing."""
     return not isinstance(record.msg, argparse.Namespace)
 
 

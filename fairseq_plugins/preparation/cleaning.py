@@ -2,11 +2,11 @@
 
 from typing import NamedTuple, Optional
 
-LONGEST_WORD = 1000  # characters; Moses leaves out pairs with a longer word
+LONGEST_WORD = 1000  # characters; Moses removes pairs with a longer word
 
 
 class Limits(NamedTuple):
-    """What a pair must keep to, in words separated by spaces."""
+    """The limits for a sentence pair, in words separated by spaces."""
 
     min_words: int = 1
     max_words: int = 175

@@ -1,4 +1,4 @@
-"""CNN/DailyMail: where it is, which story is in which split, and how many there must be."""
+"""CNN/DailyMail: its archives, its splits, and the number of documents in each split."""
 
 import sys
 from pathlib import Path
@@ -42,7 +42,7 @@ DOCUMENTS = {"train": 287113, "valid": 13368, "test": 11490}
 
 
 def expected_documents(option: Optional[str], own_lists: bool) -> Optional[Dict[str, int]]:
-    """How many documents each split must have by `--expect`; None if any number will do."""
+    """The number of documents that `--expect` demands of each split; None for any number."""
     if option is None:
         return None if own_lists else DOCUMENTS
     if option == "any":
@@ -63,25 +63,25 @@ def read(
     settings: Dict[str, Any],
     workers: int,
 ) -> Dict[str, Any]:
-    """Archives to text, downloading what is not given.
+    """Convert archives to text; what is not given is downloaded.
 
     Args:
-        folder: of the preparation.
+        folder: the folder of the preparation.
         stories: archives, or None for the original ones.
         split_ids: files of ids for train, valid and test, or None for the original ones.
-        expect: as the command has it.
+        expect: the value of `--expect`.
         settings: `add_full_stops` and `drop_prefix`.
-        workers: processes.
+        workers: number of processes.
 
     Returns:
-        What `write_documents` returns.
+        The result of `write_documents`.
 
     Raises:
-        ConfigurationError: a file is missing or another one, or other numbers came out.
+        ConfigurationError: a file is missing or not the expected one, or the numbers differ.
     """
     lists = split_ids or _fetch_lists(folder)
     archives = stories or _fetch_stories(folder)
-    if stories and not split_ids:  # what has an original's name must be the original
+    if stories and not split_ids:  # a file with the name of an original must be the original
         for path in stories:
             if path.name in STORIES:
                 size, sha256 = STORIES[path.name]
@@ -89,7 +89,7 @@ def read(
     wanted = splits_of_stories({split: read_ids(path) for split, path in zip(SPLITS, lists)})
     found = write_documents(
         folder,
-        story_items(archives, wanted),  # what is left in it then was not found
+        story_items(archives, wanted),  # removes stories from `wanted` as it finds them
         StoryReader(settings["add_full_stops"], settings["drop_prefix"]),
         workers,
         SPLITS,

@@ -1,6 +1,6 @@
-"""Documents and their summaries as text: read from each form of input, and unfit ones named.
+"""Reads documents and their summaries from every input format, and writes them as text.
 
-A document that cannot be used costs itself, never the corpus: `LEFT_OUT` names it and says why.
+A document that cannot be used is left out; the file `LEFT_OUT` names it and says why.
 """
 
 import contextlib
@@ -38,9 +38,9 @@ TOO_LONG = f"a line of more than {LONGEST_LINE:,} bytes"
 
 
 class Item(NamedTuple):
-    """A document as it was read: `content` is bytes of a story or of a JSON line, or two lines.
+    """A document as read: `content` is a story or a JSON line in bytes, or a pair of lines.
 
-    None stands for what is too long.
+    None stands for content that is too long.
     """
 
     split: str
@@ -49,7 +49,7 @@ class Item(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document in one line, its summary in one line, or the problem with it."""
+    """A document and its summary, each as one line, or the problem with the document."""
 
     split: str
     name: str
@@ -59,7 +59,7 @@ class Document(NamedTuple):
 
 
 class StoryReader:
-    """From a `.story` file to a document."""
+    """Converts a `.story` file to a document."""
 
     def __init__(self, add_full_stops: bool, drop_prefix: bool):
         self.add_full_stops = add_full_stops
@@ -67,7 +67,7 @@ class StoryReader:
 
     def __call__(self, item: Item) -> Document:
         story = parse_story(item.name, item.content, self.add_full_stops, self.drop_prefix)
-        # in a story the characters of the boundary are text
+        # in a story, the characters of the boundary token are ordinary text
         highlights = (line.replace(BOUNDARY, "< q >") for line in story.highlights)
         return Document(
             item.split,
@@ -79,10 +79,10 @@ class StoryReader:
 
 
 class JsonReader:
-    """From a line of JSON to a document.
+    """Converts a line of JSON to a document.
 
-    A field is a text or a list of sentences; `<S>` and `</S>` around sentences are taken off. In a
-    summary that is a text, new lines and `<q>` are boundaries.
+    A field is a string or a list of sentences; `<S>` and `</S>` around sentences are removed. In a
+    summary that is a string, newlines and `<q>` separate sentences.
     """
 
     def __init__(self, fields: Sequence[str], split: bool):
@@ -97,7 +97,7 @@ class JsonReader:
         return _document(item, " ".join(source), target, self.split)
 
     def _entry(self, line: Optional[bytes]) -> List[Any]:
-        """The two fields, or a ValueError that says why there are none."""
+        """The values of the two fields; raises a ValueError that says why they are missing."""
         if line is None:
             raise ValueError(TOO_LONG)
         try:
@@ -131,7 +131,7 @@ class JsonReader:
 
 
 class PairReader:
-    """From a line of `.source` and one of `.target` to a document."""
+    """Converts a line of `.source` and one of `.target` to a document."""
 
     def __init__(self, split: bool):
         self.split = split
@@ -155,7 +155,7 @@ def _document(item: Item, source: str, target: Sequence[str], split: bool) -> Do
 
 
 def splits_of_stories(ids: Dict[str, List[str]]) -> Dict[str, str]:
-    """From the ids in each split to the split of each id.
+    """Invert the ids of each split to the split of each id.
 
     Raises:
         ConfigurationError: a story is named twice.
@@ -173,7 +173,7 @@ def splits_of_stories(ids: Dict[str, List[str]]) -> Dict[str, str]:
 
 
 def story_items(archives: Sequence[Path], wanted: Dict[str, str]) -> Iterator[Item]:
-    """The stories of archives that have a split; what was found is taken out of `wanted`."""
+    """The stories of archives that are in `wanted`; removes each from `wanted` when found."""
     for name, content in read_story_files(archives):
         split_of_story = wanted.pop(name, None)
         if split_of_story is not None:
@@ -195,10 +195,10 @@ def pair_items(split: str, prefix: Path) -> Iterator[Item]:
 
 
 def find_files(inputs: Dict[str, Path]) -> Dict[str, List[str]]:
-    """The checksums of the files that each split is read from.
+    """The checksums of the input files of each split.
 
     Raises:
-        ConfigurationError: a file is missing, or one split is JSON lines and another is not.
+        ConfigurationError: a file is missing, or only some splits are JSON lines.
     """
     json_lines = [path.is_file() for path in inputs.values()]
     if any(json_lines) != all(json_lines):
@@ -220,14 +220,14 @@ def find_files(inputs: Dict[str, Path]) -> Dict[str, List[str]]:
 def read_files(
     folder: Path, inputs: Dict[str, Path], fields: Sequence[str], split: bool, workers: int
 ) -> Dict[str, Any]:
-    """The files of `find_files` to text; returns what `write_documents` does.
+    """Convert the input files to text; returns the result of `write_documents`.
 
     Args:
-        folder: of the preparation.
+        folder: the folder of the preparation.
         inputs: for each split a file of JSON lines, or the prefix of two files.
-        fields: of JSON lines.
-        split: find more sentences in summaries.
-        workers: processes.
+        fields: the fields of the document and of the summary in JSON lines.
+        split: whether to split summaries into sentences by punctuation, too.
+        workers: number of processes.
     """
     if next(iter(inputs.values())).is_file():
         reader: Any = JsonReader(fields, split)
@@ -255,19 +255,19 @@ def write_documents(
     splits: Sequence[str],
     total: Optional[int] = None,
 ) -> Dict[str, Any]:
-    """Write `RAW` and `LEFT_OUT`, one document in memory after the other.
+    """Write `RAW` and `LEFT_OUT`, with few documents in memory at a time.
 
     Args:
-        folder: of the preparation.
-        items: documents as they were read.
-        read: from Item to Document.
-        workers: processes.
-        splits: those that must not be empty.
-        total: how many items there are, if known, for the progress bar.
+        folder: the folder of the preparation.
+        items: documents as read.
+        read: converts an Item to a Document.
+        workers: number of processes.
+        splits: the splits, which must not be empty.
+        total: the number of items, if known, for the progress bar.
 
     Returns:
-        `documents`: how many in each split; `left_out`: for each reason how many; `named`: the
-        first ones, by name.
+        `documents`: the number in each split; `left_out`: the number for each reason; `named`: the
+        first ones that were left out.
 
     Raises:
         ConfigurationError: a split has no document.
@@ -311,7 +311,7 @@ def write_documents(
 
 
 def _in_one_line(problem: str) -> str:
-    """A problem that may quote the text, fit for a file of one line each."""
+    """A problem, which may quote the document, as one line of limited length."""
     text = " ".join(problem.split())[:LONGEST_PROBLEM]
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -319,12 +319,12 @@ def _in_one_line(problem: str) -> str:
 def check_documents(
     found: Dict[str, Any], expected: Optional[Dict[str, int]], missing: Sequence[str]
 ) -> None:
-    """Compare the numbers of documents with what there must be.
+    """Compare the numbers of documents with the expected ones.
 
     Args:
-        found: as `write_documents` returns it.
-        expected: documents of each split that can be used, or None for any number.
-        missing: ids that were listed and not found.
+        found: the result of `write_documents`.
+        expected: the number of usable documents of each split, or None for any number.
+        missing: listed ids that were not found.
 
     Raises:
         ConfigurationError: the numbers differ, or documents are missing.
@@ -350,7 +350,7 @@ def check_documents(
 
 
 def tell_left_out(found: Dict[str, Any], folder: Path) -> None:
-    """Name the documents that were left out, the first ones on stderr."""
+    """Print how many documents were left out, and the first ones, to stderr."""
     count = sum(found["left_out"].values())
     if count:
         print("{:,} documents cannot be used:".format(count), file=sys.stderr)

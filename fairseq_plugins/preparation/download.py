@@ -1,4 +1,4 @@
-"""Files from the network: resumed where they broke off, and checked before anything reads them."""
+"""Downloads that resume after an interruption and are verified before use."""
 
 import fcntl
 import hashlib
@@ -17,15 +17,15 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.progress import progress_bar
 
 BLOCK = 1 << 18
-TIMEOUT = 60.0  # seconds without a byte until the connection is given up
-ATTEMPTS = 6  # in a row that get no further
-LONGEST_PAUSE = 60.0
-PASSING = (408, 416, 425, 429, 500, 502, 503, 504)  # statuses that another attempt may not meet
+TIMEOUT = 60.0  # seconds without data until the connection is closed
+ATTEMPTS = 6  # in a row without progress
+LONGEST_PAUSE = 60.0  # seconds
+PASSING = (408, 416, 425, 429, 500, 502, 503, 504)  # HTTP statuses worth another attempt
 DIGITS = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
 
 
 class DownloadError(ConfigurationError):
-    """A file that cannot be had, or is not the one expected; the message says what to do."""
+    """The download failed, or the file is not the expected one; the message says what to do."""
 
 
 class _Interrupted(Exception):
@@ -36,7 +36,7 @@ def parse_checksum(checksum: str) -> Tuple[str, str]:
     """The algorithm and the digits of a checksum such as `"md5:..."`.
 
     Raises:
-        DownloadError: the algorithm is none of `DIGITS`, or the digits do not fit it.
+        DownloadError: the algorithm is not in `DIGITS`, or the digits do not fit it.
     """
     algorithm, _, digits = checksum.partition(":")
     if len(digits) != DIGITS.get(algorithm) or not re.fullmatch("[0-9a-fA-F]*", digits):
@@ -72,7 +72,7 @@ def check(path: Union[str, Path], size: Optional[int], checksum: Optional[str]) 
         checksum: as `parse_checksum` takes it; None for no check.
 
     Raises:
-        DownloadError: the file is missing or another one, or the checksum is of no known kind.
+        DownloadError: the file is missing or differs, or the checksum's algorithm is unknown.
     """
     path = Path(path)
     if not path.is_file():
@@ -99,23 +99,23 @@ def fetch(
 ) -> Path:
     """Download `url` to `destination`, unless the right file is there already.
 
-    The bytes go to `destination.part`, which takes the final name only once size and checksum are
-    right. A broken transfer resumes where it stopped: in this run after growing pauses, and in the
-    next run if there is a checksum to tell whether both parts fit together.
+    The bytes go to `destination.part`, which gets its final name only if size and checksum are
+    right. An interrupted transfer resumes in this run after growing pauses, and in the next run if
+    there is a checksum to verify the result.
 
     Args:
         url: http, https or file.
         destination: the file to write; its folder is made.
-        size: its bytes, or None if unknown; never more are read.
+        size: its bytes, or None if unknown; no more are read.
         checksum: as in `check`.
-        attempts: how often in a row to try without getting any further.
+        attempts: how many attempts in a row may make no progress.
         pause: seconds before the second attempt, doubled after each further failure.
 
     Returns:
         `destination`.
 
     Raises:
-        DownloadError: the file cannot be had or written, is not the one expected, or another
+        DownloadError: the file cannot be downloaded or written, is not the expected one, or another
             process is downloading it.
     """
     destination = Path(destination)
@@ -138,7 +138,7 @@ def fetch(
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise DownloadError(f"another process is downloading {part}") from None
-            if checksum is None:  # nothing could tell whether an earlier part fits
+            if checksum is None:  # nothing could verify the part of an earlier run
                 file.truncate(0)
             try:
                 _transfer(url, file, size, checksum, attempts, pause)
@@ -160,10 +160,10 @@ def _transfer(
     attempts: int,
     pause: float,
 ) -> None:
-    """Append what is missing to `file` until it is whole, in as many connections as it takes."""
+    """Append to `file` until it is complete, over several connections if necessary."""
     part = Path(file.name)
     furthest, failures = part.stat().st_size, 0
-    earlier = furthest > 0  # the beginning of an earlier run may be of another file
+    earlier = furthest > 0  # the part of an earlier run may belong to another file
     with progress_bar(
         description=part.stem, total=size, unit="B", unit_scale=True, unit_divisor=1024
     ) as bar:
@@ -174,7 +174,7 @@ def _transfer(
                     check(part, size, checksum)
                     return
                 except DownloadError as error:
-                    if not whole:  # the server did not tell its size: perhaps it was cut
+                    if not whole:  # the server sent no size, so the file may be incomplete
                         raise _Interrupted("connection lost, or another file") from None
                     file.truncate(0)
                     if not earlier:
@@ -200,13 +200,13 @@ def _transfer(
 
 
 def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> bool:
-    """Request what is missing and append what comes.
+    """Request the missing bytes and append them.
 
     Returns:
-        Whether the server's file is here as a whole; False if its size is unknown.
+        Whether the file is known to be complete; False if the server did not send its size.
 
     Raises:
-        _Interrupted: less came than was announced, or no connection.
+        _Interrupted: no connection, or fewer bytes than announced.
         DownloadError: the server refuses, or has another file.
     """
     here = os.fstat(file.fileno()).st_size
@@ -223,7 +223,7 @@ def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> 
         response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and here:  # the server's file ends here, or before
+        if error.code == 416 and here:  # the server's file has no more bytes than this
             total = _number((error.headers.get("Content-Range") or "").rpartition("/")[2])
             if total == here:
                 return True
@@ -269,7 +269,7 @@ def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> 
                 break
             here += len(block)
             bar.update(len(block))
-            while block:  # an almost full disk takes a part of it
+            while block:  # a nearly full disk may write only a part
                 block = block[file.write(block) :]
     if total is not None and here < total:
         raise _Interrupted("connection lost")
@@ -277,5 +277,5 @@ def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> 
 
 
 def _number(text: Optional[str]) -> Optional[int]:
-    """A header's whole number; None where it is missing or malformed."""
+    """A non-negative integer from a header; None if it is missing or malformed."""
     return int(text) if text and re.fullmatch("[0-9]{1,18}", text) else None

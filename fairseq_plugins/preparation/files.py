@@ -1,4 +1,4 @@
-"""Text files: UTF-8, lines ended by line feeds alone, written whole or not at all."""
+"""Text files: UTF-8, lines that end with a line feed only, written atomically."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from fairseq_plugins.errors import ConfigurationError
 AnyPath = Union[str, Path]
 T = TypeVar("T")
 
-LONGEST_LINE = 1 << 24  # bytes of a line in a user's file; a longer one is never in memory
+LONGEST_LINE = 1 << 24  # bytes of a line in a user's file; longer lines are never held in memory
 BLOCK = 1 << 20
 
 
@@ -29,10 +29,10 @@ def raw_lines(file: IO[bytes]) -> Iterator[Optional[bytes]]:
 
 
 def read_lines(path: AnyPath) -> Iterator[str]:
-    """The lines of a file that preparation wrote, or of any other with lines that fit in memory.
+    """The lines of a file whose lines fit into memory, such as one that preparation wrote.
 
-    Nothing but a line feed ends a line: other characters that some tools take for line ends would
-    let the two sides of a corpus drift apart.
+    Only a line feed ends a line. Some tools split at other characters too, which would misalign the
+    two sides of a corpus.
 
     Raises:
         ConfigurationError: the file cannot be read, or a byte is not UTF-8.
@@ -42,14 +42,14 @@ def read_lines(path: AnyPath) -> Iterator[str]:
 
 
 def read_input(path: AnyPath) -> Iterator[Optional[str]]:
-    """The same for a user's file; None for a line over `LONGEST_LINE`."""
+    """`read_lines` for a user's file, with None for a line over `LONGEST_LINE`."""
     with open_to_read(path) as file:
         for number, line in enumerate(raw_lines(file), 1):
             yield None if line is None else decode(line, str(path), number)
 
 
 def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines of an open binary file; `name` is what errors call it."""
+    """The lines of an open binary file; error messages call it `name`."""
     for number, line in enumerate(file, 1):
         yield decode(line.rstrip(b"\n"), name, number)
 
@@ -69,7 +69,7 @@ def read_input_pairs(source: Path, target: Path) -> Iterator[Tuple[Optional[str]
 
 
 def count_lines(path: AnyPath) -> int:
-    """How many lines the readers above give."""
+    """The number of lines that the readers above yield."""
     count, last = 0, b"\n"
     with open_to_read(path) as file:
         for block in iter(lambda: file.read(BLOCK), b""):
@@ -80,7 +80,7 @@ def count_lines(path: AnyPath) -> int:
 
 @contextlib.contextmanager
 def written_whole(path: AnyPath) -> Iterator[IO[str]]:
-    """A text file that takes its name when the block ends without an error, and is on the disk."""
+    """A text file that gets its name if the block ends without an error, after it is on disk."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
@@ -92,7 +92,7 @@ def written_whole(path: AnyPath) -> Iterator[IO[str]]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, on the disk."""
+    """Write a file atomically and flush it to disk."""
     part = path.with_name(path.name + ".part")
     part.write_bytes(content)
     flush_to_disk(part)
@@ -100,13 +100,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def flush_to_disk(path: AnyPath) -> None:
-    """Wait until what was written to a file would survive a power cut."""
+    """Flush a file to disk, so that it survives a power cut."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
 def write_lines(path: AnyPath, lines: Iterable[str]) -> int:
-    """Write one line each; returns how many."""
+    """Write lines to a file; returns how many."""
     count = 0
     with written_whole(path) as file:
         for line in lines:
@@ -116,7 +116,7 @@ def write_lines(path: AnyPath, lines: Iterable[str]) -> int:
 
 
 def open_to_read(path: AnyPath) -> IO[bytes]:
-    """An open binary file, or a ConfigurationError."""
+    """Open a file for reading in binary mode; raises a ConfigurationError if that fails."""
     try:
         return open(path, "rb")
     except OSError as error:
@@ -124,7 +124,7 @@ def open_to_read(path: AnyPath) -> IO[bytes]:
 
 
 def decode(line: bytes, name: str, number: int) -> str:
-    """The text of a line; `name` and `number` are what errors call it."""
+    """Decode a line as UTF-8; `name` and `number` identify it in error messages."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The IWSLT'14 German-English archive, taken apart as fairseq's prepare-iwslt14.sh does."""
+"""Extracts the IWSLT'14 German-English archive as fairseq's prepare-iwslt14.sh does."""
 
 import re
 import tarfile
@@ -31,7 +31,7 @@ _SEGMENT_END = re.compile(r"\s*</seg>\s*")
 
 
 def pair_counts(option: str) -> Optional[Dict[str, int]]:
-    """`160239,7283,6750`, as `--expect-pairs` has it, by split; None for `any`."""
+    """Parse `--expect-pairs`, such as `160239,7283,6750`, to pairs by split; None for `any`."""
     if option == "any":
         return None
     try:
@@ -44,7 +44,7 @@ def pair_counts(option: str) -> Optional[Dict[str, int]]:
 
 
 def known_checksum(option: str) -> Optional[str]:
-    """The value of `--checksum`, known to be one; None for `none`."""
+    """The value of `--checksum`, validated; None for `none`."""
     if option == "none":
         return None
     try:
@@ -55,10 +55,10 @@ def known_checksum(option: str) -> Optional[str]:
 
 
 def get_archive(folder: Path, given: Optional[Path], url: str, checksum: Optional[str]) -> Path:
-    """The archive, checked: the given file, or downloaded into the folder.
+    """The verified archive: the given file, or a download into the folder.
 
     Raises:
-        ConfigurationError: it cannot be had, or is another file.
+        ConfigurationError: the archive cannot be downloaded or read, or is another file.
     """
     size = SIZE if checksum == CHECKSUM else None
     if given is None:
@@ -73,7 +73,7 @@ def get_archive(folder: Path, given: Optional[Path], url: str, checksum: Optiona
 
 
 def train_lines(lines: Iterator[str]) -> Iterator[str]:
-    """The text in `train.tags.de-en.*`: no metadata, titles and descriptions without their tags."""
+    """The text of `train.tags.de-en.*`: no metadata, and no tags around titles and descriptions."""
     for line in lines:
         if not any(tag in line for tag in _LEFT_OUT):
             yield _STRIPPED.sub("", line).strip()
@@ -82,8 +82,8 @@ def train_lines(lines: Iterator[str]) -> Iterator[str]:
 def segments(lines: Iterator[str]) -> Iterator[str]:
     """The text of the `<seg>` lines of an xml file.
 
-    Read line by line and not as xml: the files have `&` that is not escaped, and what is escaped
-    stays so in the original data set too.
+    They are not parsed as xml: the files have unescaped `&`, and the original data set keeps what
+    is escaped.
     """
     for line in lines:
         if "<seg id" in line:
@@ -95,7 +95,7 @@ def extract(archive: Path, folder: Path) -> Dict[str, int]:
     """Write `train.{de,en}` and `test.{de,en}`, raw text, into `folder`.
 
     Returns:
-        How many pairs each has.
+        The number of pairs in train and test.
 
     Raises:
         ConfigurationError: the archive cannot be read, lacks a file, or its sides differ in length.

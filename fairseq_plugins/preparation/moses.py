@@ -1,4 +1,4 @@
-"""Moses' tokenizer and detokenizer, by sacremoses, with the one rule that sacremoses lacks."""
+"""The tokenizer and detokenizer of Moses: sacremoses, and one rule that it lacks."""
 
 import re
 from typing import Any
@@ -10,9 +10,9 @@ _LAST_PERIOD = re.compile(r"(?<=\S)\.$")
 
 class _Tokenizer(MosesTokenizer):
     def handles_nonbreaking_prefixes(self, text: str) -> str:
-        """Moses cuts the period off the last word of a line whatever the word: ``in the U.S .``
+        """Separate the period from the last word of a line, as Moses always does: ``in the U.S .``
 
-        sacremoses leaves it on where the word is an abbreviation, one letter or a number.
+        sacremoses keeps it if the word is an abbreviation, a single letter or a number.
         """
         return _LAST_PERIOD.sub(" .", super().handles_nonbreaking_prefixes(text))
 
@@ -21,7 +21,7 @@ class Moses:
     """Tokenises and detokenises one language as the Moses scripts do.
 
     Args:
-        language: two letters; decides abbreviations and apostrophes.
+        language: a two-letter code, which decides abbreviations and apostrophes.
     """
 
     def __init__(self, language: str):
@@ -39,7 +39,7 @@ class Moses:
 
 
 class Whitespace:
-    """For text that is tokenised already, or left to the subword model: only spaces are tidied."""
+    """For text that is already tokenised or needs no tokens: only normalises spaces."""
 
     def tokenise(self, line: str) -> str:
         """The words, separated by single spaces."""

@@ -1,4 +1,4 @@
-"""What was done to a language pair's text, so that new text is treated the same and undone."""
+"""The text processing of a prepared folder, for new source text and for the model's output."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ TOKENIZERS = ("moses", "none")
 
 
 class Processing(NamedTuple):
-    """The settings that new text needs; a part of `preparation.json` beside the data."""
+    """The settings for processing new text, a part of the folder's `preparation.json`."""
 
     source_lang: str
     target_lang: str
@@ -39,12 +39,12 @@ class Processing(NamedTuple):
             ) from None
 
     def tokenise(self, language: str) -> "Tokenisation":
-        """From raw text of `language` to tokens."""
+        """The tokenisation of `language`."""
         return Tokenisation(language, self.tokenizer, self.lowercase)
 
 
 class Tokenisation:
-    """Raw text of one language to tokens and back; lower-casing is not undone."""
+    """Converts raw text of one language to tokens and back; lower-casing cannot be undone."""
 
     def __init__(self, language: str, tokenizer: str, lowercase: bool):
         self.lowercase = lowercase
@@ -60,14 +60,14 @@ class Tokenisation:
 
 
 class Processor:
-    """Raw source text to subwords, and subwords of the target to raw text.
+    """Converts raw source text to subwords, and subwords of the target to raw text.
 
     Args:
         folder: a prepared folder, with the settings and the subword model.
         source_lang, target_lang: the direction, which may be the reverse of the folder's.
 
     Raises:
-        ConfigurationError: the folder is not one, or holds other languages.
+        ConfigurationError: the folder was not prepared by this package, or has other languages.
     """
 
     def __init__(self, folder: Path, source_lang: str, target_lang: str):

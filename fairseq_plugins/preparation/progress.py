@@ -5,7 +5,7 @@ from typing import Any, Iterable, Optional
 
 from tqdm import tqdm
 
-SECONDS_BETWEEN_LINES = 30.0  # in a log, where each state of the bar stays
+SECONDS_BETWEEN_LINES = 30.0  # in a log, which keeps every state of the bar
 
 
 def progress_bar(
@@ -18,9 +18,9 @@ def progress_bar(
     """A tqdm bar on stderr, over `items` or advanced by hand.
 
     Args:
-        items: what to go through; None for a bar that the caller updates.
-        description: the words before the bar.
-        total: how many there are, where `items` cannot tell.
+        items: the items to iterate over; None for a bar that the caller updates.
+        description: the text before the bar.
+        total: the number of items, if `items` has no length.
         how: further arguments of tqdm, such as `unit`.
     """
     if not sys.stderr.isatty():

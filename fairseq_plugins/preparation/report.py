@@ -1,4 +1,4 @@
-"""The report of a preparation: what was read, kept, left out and learnt."""
+"""The report of a preparation: how much was read, kept, left out and learnt."""
 
 from typing import Any, Dict, List, Sequence
 
@@ -21,9 +21,8 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
     """A page about a prepared language pair.
 
     Args:
-        settings: what was asked for.
-        results: `cleaned`, `subwords` and `splits`, as fairseq_plugins.preparation.translation has
-            them.
+        settings: the settings of the preparation.
+        results: `cleaned`, `subwords` and `splits`, from `preparation.translation.prepare`.
     """
     languages = settings["source_lang"], settings["target_lang"]
     lines = ["{} to {}".format(*languages), ""]

@@ -1,12 +1,12 @@
-"""Sentences of a document or summary, and how their boundaries survive in a file of one line each.
+"""Sentence boundaries in documents and summaries of one line each.
 
-fairseq knows lines and tokens, no sentences; ROUGE-Lsum needs them. Between two sentences of a
-summary stands the token `BOUNDARY`, in the text, in the dictionary, and in what the model writes:
+ROUGE-Lsum needs sentences, but fairseq has only lines and tokens. So the token `BOUNDARY` separates
+the sentences of a summary in the text, in the dictionary and in the model's output:
 
     Rain fell.<newline>It stopped.   ->   Rain fell. <q> It stopped.
 
-It is a token of its own, never cut into pieces and never part of the text: an article that holds
-the characters `<q>` is cut into ordinary pieces.
+The token is never split into pieces and never stands for text: the characters `<q>` in an article
+become ordinary pieces.
 """
 
 import re
@@ -14,35 +14,35 @@ from typing import Iterable, List
 
 BOUNDARY = "<q>"
 
-# Not the end of a sentence although a full stop and a capital follow.
+# Words that do not end a sentence, even if a full stop and a capital follow.
 ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof sen rep gov gen col capt lt sgt maj cmdr adm rev hon st sr jr vs etc inc "
     "ltd co corp jan feb mar apr jun jul aug sep sept oct nov dec fig figs eq al e.g i.e u.s "
     "u.k u.n a.m p.m d.c ph.d".split()
 )
 _END = re.compile(
-    r"[.!?]+[\"'\u201d\u2019)\]]*\s+"  # what ends a sentence, quotation marks that belong to it,
-    r"(?=[\"'\u201c\u2018(\[]*[A-Z0-9])"  # and what begins one
+    r"[.!?]+[\"'\u201d\u2019)\]]*\s+"  # the end of a sentence, with its closing quotation marks,
+    r"(?=[\"'\u201c\u2018(\[]*[A-Z0-9])"  # and the beginning of the next
 )
 
 
 def join_sentences(sentences: Iterable[str]) -> str:
-    """One line: white space of any kind is one space, `BOUNDARY` stands between sentences."""
+    """Sentences as one line, with `BOUNDARY` between them and single spaces."""
     clean = (" ".join(sentence.split()) for sentence in sentences)
     return " {} ".format(BOUNDARY).join(sentence for sentence in clean if sentence)
 
 
 def separate_sentences(text: str, boundary: str = BOUNDARY) -> List[str]:
-    """The sentences of a text in which `boundary` or new lines stand between them."""
+    """The sentences of a text that `boundary` or newlines separate."""
     sentences = (" ".join(s.split()) for s in text.replace(boundary, "\n").split("\n"))
     return [sentence for sentence in sentences if sentence]
 
 
 def split_sentences(text: str) -> List[str]:
-    """The sentences of running English text, found by punctuation and capitals.
+    """The sentences of English text, found by punctuation and capitals.
 
-    A full stop after a known abbreviation or a single initial ends none. Nothing of the text is
-    lost but white space.
+    A full stop after a known abbreviation or a single initial does not end a sentence. Only white
+    space is lost.
     """
     text = " ".join(text.split())
     sentences, start = [], 0

@@ -1,5 +1,5 @@
-"""A folder built step by step: rerunning resumes at the step that was not finished, and the folder
-gets its name when all is done.
+"""Build a folder step by step: a rerun resumes at the first unfinished step, and the folder gets
+its name when all steps are done.
 """
 
 import fcntl
@@ -18,14 +18,14 @@ LOCK = "lock"
 
 
 class Preparation:
-    """A folder in the making, `destination` with ".part" at its end.
+    """A folder under construction: `destination` with ".part" appended.
 
-    As a context manager it releases the folder at the end, for another run to resume, and tells an
-    error of the system, such as a full disk, in one line.
+    As a context manager it unlocks the folder at the end, so that another run can resume, and
+    reports a system error, such as a full disk, in one line.
 
     Args:
-        destination: the folder that will be there in the end.
-        settings: all that the result depends on. What was done with other settings is not used.
+        destination: the final folder.
+        settings: everything that the result depends on. Steps done with other settings are redone.
         keep: names in the folder that do not depend on the settings, such as downloads.
 
     Raises:
@@ -54,7 +54,7 @@ class Preparation:
             raise ConfigurationError(f"{self.folder} cannot be written: {error.strerror}") from None
 
     def _open(self, keep: Sequence[str]) -> None:
-        """Make or resume the folder; of other settings nothing is kept but `keep`."""
+        """Create or resume the folder; with other settings remove everything except `keep`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         ours = any((self.folder / name).exists() for name in (LOCK, FILE))
         if not ours and any(self.folder.iterdir()):
@@ -88,12 +88,15 @@ class Preparation:
             ) from None
 
     def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Do `function(*args)` unless an earlier run has done it.
+        """Call `function(*args)`, unless an earlier run has finished this step.
 
         Args:
-            name: what the step is called; shown to the user.
-            function: writes into the folder, each file whole or not at all; may run again. Its
-                result, which JSON must be able to hold, is remembered.
+            name: name of the step; shown to the user.
+            function: writes files into the folder atomically; may run again. Its result is stored
+                as JSON.
+
+        Returns:
+            The function's result, from this run or the earlier one.
         """
         if name not in self.results:
             print(f"{name} ...", file=sys.stderr, flush=True)
@@ -102,7 +105,7 @@ class Preparation:
         return self.results[name]
 
     def finish(self, leave_out: Sequence[str] = ()) -> None:
-        """Remove the folders named in `leave_out`, and give the folder its name."""
+        """Remove the subfolders named in `leave_out`, and rename the folder to `destination`."""
         for name in leave_out:
             shutil.rmtree(self.folder / name, ignore_errors=True)
         self._save()
@@ -139,7 +142,7 @@ class Preparation:
 
 
 def _read(path: Path) -> Dict[str, Any]:
-    """What `_save` wrote; nothing if it is missing or, after a power cut, damaged."""
+    """The content that `_save` wrote; empty if the file is missing or damaged."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return {name: dict(stored[name]) for name in ("settings", "results")}

@@ -1,7 +1,7 @@
-"""News stories as the CNN/DailyMail corpus keeps them: `.story` files in tar archives.
+"""News stories in the format of the CNN/DailyMail corpus: `.story` files in tar archives.
 
-A `.story` file is the article, a paragraph at a time with empty lines between, and after it the
-highlights, each under a line that says `@highlight`. Its name is the SHA-1 of the story's URL.
+A `.story` file has the paragraphs of the article, separated by empty lines, and then the
+highlights, each after a line `@highlight`. Its name is the SHA-1 of the story's URL.
 """
 
 import hashlib
@@ -30,9 +30,9 @@ class Story(NamedTuple):
 
     Attributes:
         id: the file's name without `.story`.
-        article: its paragraphs.
-        highlights: the sentences of its summary.
-        problem: why the story is of no use, or an empty string.
+        article: the paragraphs.
+        highlights: the sentences of the summary.
+        problem: why the story cannot be used; empty if it can.
     """
 
     id: str
@@ -49,13 +49,12 @@ def parse_story(
     Args:
         name: the story's id, kept as it is.
         content: the file; None for one that is too long.
-        add_full_stops: end every paragraph and highlight with a full stop that ends with neither
+        add_full_stops: add a full stop to each paragraph and highlight that ends with neither
             punctuation nor a quotation mark.
         drop_prefix: leave out the agency's name and the byline before the article.
 
     Returns:
-        The story; one that is too long or not UTF-8, or has no article or no highlights, has a
-        `problem`.
+        The story. It has a `problem` if it is too long, not UTF-8, or has no article or highlights.
     """
     if content is None:
         return Story(name, [], [], f"more than {LONGEST_LINE:,} bytes")
@@ -79,7 +78,7 @@ def parse_story(
     if drop_prefix:
         article = _without_prefix(article)
     if add_full_stops:
-        # set apart from the word in highlights, as the corpus itself has most of them
+        # with a space before it in highlights, as in most highlights of the corpus
         article = [with_full_stop(paragraph, ".") for paragraph in article]
         highlights = [with_full_stop(highlight, " .") for highlight in highlights]
     problem = ""
@@ -96,7 +95,7 @@ def with_full_stop(line: str, stop: str = ".") -> str:
 def _without_prefix(article: List[str]) -> List[str]:
     joined = " ".join(article)
     byline = _BYLINE.match(joined)
-    if byline:  # it spans paragraphs, whose ends lie in the text that is left
+    if byline:  # a byline spans paragraphs and may end within one
         left = joined[byline.end() :]
         while article and not left.endswith(" ".join(article)):
             article = article[1:]
@@ -111,9 +110,9 @@ def _without_prefix(article: List[str]) -> List[str]:
 def read_story_files(
     archives: Iterable[Union[str, Path]],
 ) -> Iterator[Tuple[str, Optional[bytes]]]:
-    """Ids and contents of the `.story` files of tar archives, read from front to back.
+    """Ids and contents of the `.story` files of tar archives, read sequentially.
 
-    One story is in memory at a time; one over `LONGEST_LINE` is None.
+    One story is in memory at a time; None stands for a story over `LONGEST_LINE`.
 
     Raises:
         ConfigurationError: an archive is missing, damaged, or holds no story.
@@ -122,12 +121,12 @@ def read_story_files(
         found = 0
         with open_archive(path, "r|") as archive:
             for member in archive:
-                # or tarfile keeps an entry for each of the 300,000 files
+                # otherwise tarfile would keep an entry for each of the 300,000 files
                 archive.members = []  # type: ignore[attr-defined]
                 if not member.isfile() or not member.name.endswith(".story"):
                     continue
                 file = archive.extractfile(member)
-                assert file is not None  # a file, as was asked above
+                assert file is not None  # because member.isfile()
                 found += 1
                 name = member.name.rpartition("/")[2][: -len(".story")]
                 yield name, file.read() if member.size <= LONGEST_LINE else None
@@ -144,7 +143,7 @@ def read_stories(
 
 
 def read_ids(path: Union[str, Path]) -> List[str]:
-    """Story ids from a file: one a line, as an id, a file name, or the story's URL.
+    """Story ids from a file with one per line: an id, a file name, or the story's URL.
 
     Raises:
         ConfigurationError: the file is missing, empty, or a line is no id.

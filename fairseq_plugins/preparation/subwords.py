@@ -1,4 +1,4 @@
-"""Subword models, learnt on both sides of the training text: byte-pair encoding, SentencePiece."""
+"""Subword models learnt on both sides of the training text: byte-pair encoding, SentencePiece."""
 
 import io
 import itertools
@@ -11,7 +11,7 @@ from fairseq_plugins.preparation.progress import progress_bar
 
 
 class BytePairEncoding:
-    """subword-nmt: words are cut into pieces, all but the last of a word marked with ``@@``."""
+    """subword-nmt. Every piece of a word but the last ends with ``@@``."""
 
     file_name = "bpe.codes"
     fairseq_name = "subword_nmt"  # for --remove-bpe and --post-process
@@ -24,7 +24,7 @@ class BytePairEncoding:
 
     @staticmethod
     def learn(files: Sequence[Path], model: Path, size: int) -> int:
-        """Learn at most `size` merges on the text of `files`; returns how many were found."""
+        """Learn at most `size` merges from the text of `files`; returns the number found."""
         from subword_nmt import learn_bpe
 
         lines = itertools.chain.from_iterable(map(read_lines, files))
@@ -59,7 +59,7 @@ class BytePairEncoding:
 
 
 class SentencePiece:
-    """A unigram model; the beginning of a word is marked with ``▁``."""
+    """A unigram model of SentencePiece. The first piece of a word begins with ``▁``."""
 
     file_name = "sentencepiece.model"
     fairseq_name = "sentencepiece"
@@ -71,7 +71,7 @@ class SentencePiece:
 
     @staticmethod
     def learn(files: Sequence[Path], model: Path, size: int) -> int:
-        """Learn `size` pieces on the text of `files`; returns how many there are."""
+        """Learn `size` pieces from the text of `files`; returns the number of pieces."""
         import sentencepiece
 
         trained = io.BytesIO()

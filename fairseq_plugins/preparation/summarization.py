@@ -1,9 +1,11 @@
 """Documents and their summaries, from raw text to fairseq's data.
 
-In the prepared folder stand, for each split, `text/raw/SPLIT.source` and `.target` (a document or
-summary a line, `<q>` between the sentences of a summary: see `sentences`) and `.id` (their names),
-`text/pieces/` with the same in SentencePiece pieces, the binary data, and `left_out.txt`, which
-names every document that could not be used and says why.
+The prepared folder holds the binary data and
+
+- `text/raw/SPLIT.source` and `.target`: one document or summary per line, with `<q>` between the
+  sentences of a summary (see `sentences`); `.id`: their names;
+- `text/pieces/`: the same in SentencePiece pieces;
+- `left_out.txt`: every document that could not be used, and why.
 """
 
 import argparse
@@ -62,10 +64,10 @@ def _short_lines(text: str) -> Iterator[str]:
 
 
 class PieceCutter:
-    """From a line of source and one of target to lines of pieces.
+    """Splits a line of source and one of target into pieces.
 
-    The boundary is a token of its own in the target, whatever pieces there are. A source takes at
-    most `max_source` positions with the end symbol that fairseq adds.
+    The boundary is always its own token in the target. A source is cut to `max_source` positions,
+    including the end symbol that fairseq adds.
     """
 
     def __init__(self, model: Path, max_source: Optional[int]):
@@ -73,7 +75,7 @@ class PieceCutter:
         self._max_source = max_source
 
     def __call__(self, pair: Tuple[str, str]) -> Tuple[str, str, int]:
-        """Pieces of the source, of the target, and how many pieces of the source were cut off."""
+        """Pieces of the source, pieces of the target, and how many source pieces were cut off."""
         source = self._model.cut(pair[0]).split(" ")
         kept = source if self._max_source is None else source[: self._max_source - 1]
         sentences = map(self._model.cut, separate_sentences(pair[1]))
@@ -84,7 +86,7 @@ class PieceCutter:
 def cut(
     folder: Path, split: str, model: Path, max_source: Optional[int], workers: int
 ) -> Dict[str, int]:
-    """Write `PIECES` of a split; returns how long documents are and what was cut off."""
+    """Write `PIECES` of a split; returns the counts of documents, pieces and cuts."""
     raw = [folder / RAW / "{}.{}".format(split, side) for side in ("source", "target")]
     numbers = dict.fromkeys(
         "documents source target longest_source longest_target cut_documents cut_pieces "
@@ -111,15 +113,15 @@ def cut(
 
 
 def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> str:
-    """Learn pieces, cut, binarise, report; `RAW` must stand in the folder.
+    """Learn pieces, cut, binarise, report; `RAW` must be in the folder.
 
     Args:
-        preparation: its settings are those of `summarization_settings`.
-        found: what `write_documents` returned.
-        workers: processes.
+        preparation: with the settings of `summarization_settings`.
+        found: the result of `write_documents`.
+        workers: number of processes.
 
     Returns:
-        The report, which also stands in the folder, whose name is `preparation.destination` now.
+        The report, which is also in the finished folder, `preparation.destination`.
     """
     folder, settings = preparation.folder, preparation.settings
     splits = list(found["documents"])
@@ -226,25 +228,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=20000,
         metavar="N",
-        help="learn pieces on so many training documents, evenly spaced (%(default)s)",
+        help="learn pieces on this many training documents, evenly spaced (%(default)s)",
     )
     parser.add_argument(
         "--max-source",
         type=int,
         metavar="N",
-        help="cut documents off to take N positions at most, the end symbol among them; what is "
-        "cut off is counted (default: keep all)",
+        help="cut documents to at most N positions, including the end symbol; the report counts "
+        "what is cut off (default: keep all)",
     )
     parser.add_argument(
         "--separate-dictionaries",
         action="store_true",
-        help="one dictionary a side; the default is one for both",
+        help="one dictionary per side; the default is one for both",
     )
     add_workers_option(parser)
 
 
 def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
-    """What these options add to the settings of a preparation."""
+    """The settings of a preparation that follow from these options."""
     check_workers(args.workers)
     for name in ("vocab_size", "sentencepiece_documents", "max_source"):
         value = getattr(args, name)
@@ -268,7 +270,7 @@ def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
 
 
 def show(folder: Path) -> None:
-    """Print the report of a prepared folder, and how to go on."""
+    """Print the report of a prepared folder, and the next step."""
     print((folder / REPORT).read_text(encoding="utf-8"))
     print("{} is ready for fairseq-train; this report is {}".format(folder, folder / REPORT))
     print("fairseq-generate takes --remove-bpe sentencepiece --scoring rouge")

@@ -1,4 +1,4 @@
-"""A parallel corpus from raw text to fairseq's data, for any language pair."""
+"""Prepares a parallel corpus: from raw text to fairseq's data, for any language pair."""
 
 import argparse
 import collections
@@ -27,11 +27,11 @@ from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.subwords import KINDS
 from fairseq_plugins.preparation.workers import add_workers_option, check_workers, map_lines
 
-# in the folder that is prepared
+# subfolders of the prepared folder
 RAW = "text/raw"
 TOKENISED = "text/tokenised"
 SUBWORDS = "text/subwords"
-# and only while it is
+# and those that exist only during the preparation
 ALL_RAW = "work/raw"
 ALL_TOKENISED = "work/tokenised"
 
@@ -39,7 +39,7 @@ ALL_TOKENISED = "work/tokenised"
 def find_files(
     prefixes: Dict[str, Sequence[str]], languages: Sequence[str]
 ) -> Dict[str, List[str]]:
-    """The checksums of the files that prefixes stand for, by split and language.
+    """The checksums of the files with these prefixes, by split and language.
 
     Raises:
         ConfigurationError: a file is missing.
@@ -65,7 +65,7 @@ def read_text(
     """Join the files of each split into the folder's `ALL_RAW`, pair by pair.
 
     Returns:
-        How many training pairs were left out, for each reason.
+        The number of training pairs that were left out, for each reason.
 
     Raises:
         ConfigurationError: two sides are not aligned, a line is not UTF-8, or a held-out line is
@@ -82,10 +82,10 @@ def read_text(
                 sides = [Path(f"{name}.{language}") for language in languages]
                 for number, pair in enumerate(read_input_pairs(*sides), 1):
                     if None in pair:
-                        if split != "train":  # they stay whole, or scores would not compare
+                        if split != "train":  # scores compare only on complete valid and test sets
                             raise ConfigurationError(
                                 f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: "
-                                "such lines are left out of train alone; shorten or remove it"
+                                "only train may leave out such lines; shorten or remove it"
                             )
                         left_out[f"a line of more than {LONGEST_LINE:,} bytes"] += 1
                         continue
@@ -102,21 +102,21 @@ def prepare(
 ) -> str:
     """Tokenise, clean, hold out, cut into subwords, binarise, report.
 
-    Raw text must stand in the folder's `ALL_RAW`: train, test and valid, the last only if it is not
-    drawn from train.
+    The folder's `ALL_RAW` must hold raw text: train, optionally test, and valid unless it is drawn
+    from train.
 
     Args:
-        preparation: its settings are those of `Processing` and `Limits`, and `vocab_size`,
-            `joined_dictionary`, and `valid_every` (every how many pairs one is held out, or None).
-        workers: processes.
-        left_out: training pairs that reading has left out, for each reason.
-        expected_pairs: for each split, how many pairs there must be in the end.
+        preparation: with the settings of `Processing` and `Limits`, `vocab_size`,
+            `joined_dictionary` and `valid_every` (every n-th pair is held out; or None).
+        workers: number of processes.
+        left_out: the number of training pairs left out by `read_text`, for each reason.
+        expected_pairs: the expected number of pairs of each split, or None for any.
 
     Returns:
-        The report, which also stands in the folder, whose name is `preparation.destination` now.
+        The report, which is also in the finished folder, `preparation.destination`.
 
     Raises:
-        ConfigurationError: the text cannot be used, or other numbers of pairs came out.
+        ConfigurationError: the text cannot be used, or the numbers of pairs differ.
     """
     folder, settings = preparation.folder, preparation.settings
     languages = [settings["source_lang"], settings["target_lang"]]
@@ -177,7 +177,7 @@ def prepare(
 
 
 def tokenise(folder: Path, split: str, language: str, processing: Processing, workers: int) -> None:
-    """Raw text to tokens, in the case the settings ask for."""
+    """Convert raw text to tokens, in lower case if the settings say so."""
     name = "{}.{}".format(split, language)
     raw = folder / ALL_RAW / name
     tokens = map_lines(
@@ -189,7 +189,7 @@ def tokenise(folder: Path, split: str, language: str, processing: Processing, wo
 def clean(
     folder: Path, languages: Sequence[str], settings: Dict[str, Any], left_out: Dict[str, int]
 ) -> Dict[str, Any]:
-    """Leave out unfit training pairs and draw the valid split; valid and test files stay whole."""
+    """Remove unfit training pairs and draw the valid split; given valid and test files are kept."""
     limits = Limits(settings["min_words"], settings["max_words"], settings["max_ratio"])
     every = settings["valid_every"]
     dropped: Dict[str, int] = collections.Counter(left_out)
@@ -272,7 +272,7 @@ def cut(folder: Path, split: str, language: str, kind: Any, workers: int) -> Non
 
 
 def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict[str, Any]:
-    """For each split its pairs, and for each language of it words, subwords and what is odd."""
+    """Count the pairs of each split and, for each language, words, subwords, empty and unknown."""
     numbers: Dict[str, Any] = {}
     for language in languages:
         types = read_types(folder, language)
@@ -318,7 +318,7 @@ def add_subword_options(parser: argparse.ArgumentParser) -> None:
 
 
 def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
-    """What these options add to the settings of a preparation."""
+    """The settings of a preparation that follow from these options."""
     if args.vocab_size < 1:
         raise ConfigurationError("--vocab-size {}: must be at least 1".format(args.vocab_size))
     check_workers(args.workers)

@@ -1,4 +1,4 @@
-"""The same function on every line, by several processes, in order, with a progress bar."""
+"""Apply a function to every line in several processes, in order, with a progress bar."""
 
 import argparse
 import collections
@@ -13,7 +13,7 @@ from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.progress import progress_bar
 
-# The size of a chunk, and how many are in memory for each process: never a whole corpus.
+# Limits of a chunk, and how many chunks are in memory per process: never a whole corpus.
 LINES_PER_CHUNK = 500
 CHARACTERS_PER_CHUNK = 1 << 20
 CHUNKS_PER_WORKER = 4
@@ -22,7 +22,7 @@ _function: Optional[Callable[[Any], Any]] = None
 
 
 def default_workers() -> int:
-    """The cores this process may use, at most 16."""
+    """The number of cores that this process may use, at most 16."""
     if hasattr(os, "sched_getaffinity"):
         return min(16, len(os.sched_getaffinity(0)))
     return min(16, os.cpu_count() or 1)
@@ -40,7 +40,7 @@ def add_workers_option(parser: argparse.ArgumentParser) -> None:
 
 
 def check_workers(workers: int) -> None:
-    """Refuse a number of processes that cannot work."""
+    """Raise a ConfigurationError if the number of processes is below 1."""
     if workers < 1:
         raise ConfigurationError(f"--workers {workers}: must be at least 1")
 
@@ -55,11 +55,11 @@ def map_lines(
     """`map(function, lines)`, in the order of `lines`.
 
     Args:
-        function: from line to line; its result must depend on the line alone.
-        lines: texts or tuples of texts, read as they are needed.
-        workers: processes; 1 does everything in this one.
-        description: what the progress bar says.
-        total: how many lines there are, for the bar.
+        function: maps a line to its result, which must depend on that line only.
+        lines: strings or tuples of strings, read as they are needed.
+        workers: number of processes; 1 uses this process only.
+        description: the text of the progress bar.
+        total: the number of lines, for the bar.
 
     Raises:
         ConfigurationError: a process was killed.
@@ -71,7 +71,7 @@ def map_lines(
                 yield function(line)
                 bar.update()
             return
-        # forked: the function, with what it has loaded, needs no pickling
+        # fork, so that the function and the models it holds need no pickling
         context = multiprocessing.get_context("fork")
         pending: Deque[Any] = collections.deque()
         with ProcessPoolExecutor(workers, context, _remember, (function,)) as pool:
@@ -84,8 +84,8 @@ def map_lines(
                     yield from _results(pending, bar)
             except BrokenProcessPool:
                 raise ConfigurationError(
-                    f"--workers {workers}: a process was killed ({description}), perhaps because "
-                    "memory was short. Rerun with fewer to resume"
+                    f"--workers {workers}: a process was killed ({description}), perhaps for lack "
+                    "of memory. Rerun with fewer to resume"
                 ) from None
             finally:
                 for chunk in pending:
@@ -121,8 +121,8 @@ def _size(line: Any) -> int:
 def _remember(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to tell
-    # or it would outlive a parent that is killed, and hold the lock of the folder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    # otherwise a worker would outlive a killed parent and hold the lock of the folder
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 

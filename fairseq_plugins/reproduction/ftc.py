@@ -201,7 +201,7 @@ class Reproduction:
     def __init__(self, request: Request, say: Callable[[str], None]):
         self.request, self.say = request, say
         self.rows, self.out = choose_rows(request.rows), request.out.resolve()
-        refuse_fixed(request.words, "the options behind --")
+        refuse_fixed(request.words, "the options after --")
         for path in request.settings:
             refuse_fixed(recipes.settings([path]), f"--settings {path}")
         self.jobs, self.writing = Jobs(), threading.Lock()

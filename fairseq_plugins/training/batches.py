@@ -1,4 +1,4 @@
-"""The batch of an update, shared out over processes, and the sentences that must fit into it."""
+"""Sharing the batch of an update over processes, and checking that every sentence fits."""
 
 import argparse
 import itertools
@@ -13,7 +13,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 
 class Batch(NamedTuple):
-    """What one process takes at a time, and how many times before an update."""
+    """The largest batch of one process, and how many batches it accumulates for an update."""
 
     max_tokens: Optional[int]
     batch_size: Optional[int]
@@ -32,17 +32,18 @@ class Batch(NamedTuple):
 
 
 def share(whole: Batch, processes: int, limit: Optional[int] = None) -> Batch:
-    """The batch that each of `processes` processes takes, so that the total stays that of one.
+    """Share the batch of one process over several processes, with the same total per update.
 
-    No process takes more at a time than the one did; of what is left, the fewest and so largest
-    batches are chosen.
+    No batch is larger than that of the one process. Of the possible ways, the one with the smallest
+    `update_freq`, and so the largest batches, is returned.
 
     Args:
-        whole: what the settings say, which is for one process.
-        limit: at most so many tokens at a time on a process; more batches are added up for it.
+        whole: the settings, which are for one process.
+        processes: how many processes share the batch.
+        limit: the most tokens in one batch of a process (--tokens-per-process), or None.
 
     Raises:
-        ConfigurationError: the total cannot be kept exactly.
+        ConfigurationError: the total cannot be shared exactly.
     """
     sizes = [size for size in (whole.max_tokens, whole.batch_size) if size is not None]
     totals = [size * whole.update_freq for size in sizes]
@@ -52,13 +53,13 @@ def share(whole: Batch, processes: int, limit: Optional[int] = None) -> Batch:
         raise ConfigurationError(
             f"{processes} processes cannot share {_sizes(whole)} exactly: start {_either(near)} "
             "(--processes, --nodes), or change --max-tokens, --batch-size or --update-freq, which "
-            "say what one process alone would do"
+            "are those of a single process"
         )
     if limit is not None:
         if whole.max_tokens is None or limit < 1:
             raise ConfigurationError(
-                f"--tokens-per-process {limit} must be above 0, and limits --max-tokens, which the "
-                "settings must have"
+                f"--tokens-per-process {limit} must be above 0, and needs --max-tokens in the "
+                "settings"
             )
         sizes[0] = min(sizes[0], limit)
     update_freq = next(
@@ -98,27 +99,27 @@ def _either(numbers: Sequence[int]) -> str:
 
 
 def source_cut(args: argparse.Namespace) -> Optional[int]:
-    """Where --truncate-source cuts sources; None without it."""
+    """The length at which --truncate-source cuts sources; None without it."""
     if not getattr(args, "truncate_source", False):
         return None
-    # fairseq's own architectures leave the default to be filled in later
+    # fairseq's own architectures set this default only when they build the model
     return getattr(args, "max_source_positions", DEFAULT_MAX_SOURCE_POSITIONS)
 
 
 def sizes(prefix: Path) -> np.ndarray:
-    """How many tokens each sentence of a binarised file has; `prefix` is its name without .idx."""
+    """The tokens of each sentence in a binarised file; `prefix` is its path without .idx."""
     path = str(prefix)
     dataset = indexed_dataset.make_dataset(path, impl=indexed_dataset.infer_dataset_impl(path))
-    # a copy: the file is mapped only as long as the dataset lives
+    # a copy, because the memory map closes with the dataset
     return np.array(dataset.sizes)
 
 
 def longest_sentences(
     data: Path, subsets: Sequence[str], cut: Optional[int] = None
 ) -> Dict[str, int]:
-    """For each subset that is there, how many tokens its longest side has.
+    """The tokens of the longest sentence, source or target, of each subset that exists.
 
-    Sources count up to `cut`, where --truncate-source cuts them.
+    Sources count at most `cut` tokens, where --truncate-source cuts them.
     """
     longest: Dict[str, int] = {}
     for subset in subsets:
@@ -134,11 +135,12 @@ def longest_sentences(
 def check_longest(
     batch: Batch, whole: Batch, processes: int, limited: bool, longest: Dict[str, int]
 ) -> None:
-    """Raise a ConfigurationError if a sentence is longer than what a process takes at a time.
+    """Raise a ConfigurationError if a sentence does not fit into a batch.
 
     Args:
-        batch, whole: what a process takes, and what the settings say.
-        limited: whether the user asked for small batches.
+        batch, whole: the batch of each process, and that of the settings.
+        processes: how many processes share the batch.
+        limited: whether --tokens-per-process was given.
         longest: tokens of the longest sentence of each subset.
     """
     if batch.max_tokens is None:
@@ -147,10 +149,10 @@ def check_longest(
         if size > batch.max_tokens:
             advice = f"--max-tokens {size} or more is needed"
             if whole.max_tokens is not None and size <= whole.max_tokens:
-                advice = f"it must take {size} or more: start fewer processes"
+                advice = f"it needs room for {size}: start fewer processes"
                 if limited:
                     advice += ", or give a larger --tokens-per-process"
             raise ConfigurationError(
-                f"the longest sentence of {subset} has {size} tokens, and a process would take "
-                f"{batch.max_tokens} at a time ({batch.describe(processes)}): {advice}"
+                f"the longest sentence of {subset} has {size} tokens, but a batch holds at most "
+                f"{batch.max_tokens} ({batch.describe(processes)}): {advice}"
             )

@@ -1,4 +1,4 @@
-"""Jobs: one at a time in a folder, with a log, and ended when their parent ends."""
+"""Run programs: one at a time in a folder, with a log, and ended when their parent ends."""
 
 import contextlib
 import ctypes
@@ -19,12 +19,12 @@ from typing import IO, Any, Callable, Iterator, List, Optional, Sequence, Set
 from fairseq_plugins.errors import ConfigurationError
 
 LIBC = ctypes.CDLL(None)
-# the data loader of a training that was killed notices after 5 seconds
+# seconds; the data loaders of a killed training notice after 5 and hold the lock until then
 PATIENCE = 8.0
 
 
 class JobFailed(ConfigurationError):
-    """A program ended with an error: the message has its cause and its log."""
+    """A program failed; the message names the cause and the log."""
 
 
 @contextlib.contextmanager
@@ -32,8 +32,8 @@ def alone_in(folder: Path, work: str, patience: Optional[float] = None) -> Itera
     """Hold the lock of a folder until the block ends; yields the lock's file.
 
     Args:
-        folder: made if it is not there.
-        work: what is done there, such as "training", for the message.
+        folder: created if it does not exist.
+        work: what the process does there, such as "training", for the message.
         patience: seconds to wait for another process to end (default: `PATIENCE`).
 
     Raises:
@@ -60,9 +60,9 @@ def alone_in(folder: Path, work: str, patience: Optional[float] = None) -> Itera
 
 
 class Jobs:
-    """Programs that run now, each in a process group of its own.
+    """The programs that are running, each in its own process group.
 
-    All end when this process ends, however it ends, and when `stop` is called.
+    All of them end when this process ends, for whatever reason, and when `stop` is called.
     """
 
     def __init__(self) -> None:
@@ -83,15 +83,15 @@ class Jobs:
         Args:
             command: the program and its arguments.
             log: where its output is appended, after a line with the time and the command.
-            on_line: gets each line of the output as well.
-            lock: of its folder: the program holds it too, as it may outlive this process briefly.
-            threads: of the program, unless OMP_NUM_THREADS is set.
+            on_line: called with each line of the output.
+            lock: the lock of the folder; the program inherits it, as it may outlive this process.
+            threads: number of threads of the program, unless OMP_NUM_THREADS is set.
 
         Raises:
             KeyboardInterrupt: `stop` was called.
         """
         environment = dict(os.environ, PYTHONUNBUFFERED="1")
-        # threads that wait actively steal the processor from other programs
+        # threads that spin while waiting would take processor time from other programs
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         if threads is not None:
             environment.setdefault("OMP_NUM_THREADS", str(threads))
@@ -132,7 +132,7 @@ class Jobs:
         return process.returncode
 
     def stop(self) -> None:
-        """End all, and start no more."""
+        """End all programs, and start no more."""
         with self._guard:
             self._stopping = True
             running = list(self._running)
@@ -140,12 +140,12 @@ class Jobs:
 
 
 def _end_with_the_parent() -> None:
-    with contextlib.suppress(AttributeError):  # Linux alone has it
+    with contextlib.suppress(AttributeError):  # only Linux has prctl
         LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _end(processes: Sequence["subprocess.Popen[str]"], patience: float = 5.0) -> None:
-    """End the process groups of those that still run, at first politely."""
+    """End the process groups of running processes: SIGTERM first, then SIGKILL."""
     running = [process for process in processes if process.poll() is None]
     for how in (signal.SIGTERM, signal.SIGKILL):
         for process in running:
@@ -157,7 +157,7 @@ def _end(processes: Sequence["subprocess.Popen[str]"], patience: float = 5.0) ->
 
 
 def why(log: Path) -> str:
-    """The line of a log's last run that says why it failed, or its last ones."""
+    """The line that says why the last run in a log failed, or its last three lines."""
     lines: List[str] = []
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         lines = [] if line.startswith("# ") else [*lines, re.sub(r"^\[rank\d+\]: ?", "", line)]
@@ -172,7 +172,7 @@ def why(log: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; None if there is none, or none that can be read."""
+    """The content of a JSON file; None if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -180,12 +180,12 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all; several machines may do so at once."""
+    """Write a JSON file atomically; several machines may write it at once."""
     handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=str(path.parent))
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(value, file, indent=1, ensure_ascii=False)
         file.write("\n")
         file.flush()
-        os.fsync(file.fileno())  # or a power cut could leave the name with nothing behind it
+        os.fsync(file.fileno())  # otherwise a power cut could leave an empty file with this name
     os.chmod(temporary, 0o644)
     os.replace(temporary, str(path))

@@ -1,8 +1,8 @@
-"""From a recipe, a folder of data and a machine to the command that trains, and its run.
+"""Plan and run the fairseq-train command for a recipe, a folder of data and this machine.
 
-Settings say what one process does: --max-tokens x --update-freq tokens an update. More processes
-share exactly that. On a GPU training is in bf16, or fp16 where the GPU has no bf16; without one on
-the CPU. What comes later wins: the recipe, --settings files, words behind --.
+The settings are for one process: --max-tokens x --update-freq tokens per update. Several processes
+share exactly this total. GPUs train in bf16, or in fp16 if they have no bf16; without a GPU the CPU
+trains in float32. Later options win: the recipe, then --settings files, then options after --.
 """
 
 import argparse
@@ -26,25 +26,25 @@ from fairseq_plugins.training.progress import Progress
 PLUGIN = Path(__file__).resolve().parent.parent
 PRECISIONS = ("auto", "bf16", "fp16", "fp32")
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
-# how --eval-bleu joins subwords, by the kind that the data was prepared with
+# values of --eval-bleu-remove-bpe, by the kind of subwords in the data
 JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
 
 
 class Request(NamedTuple):
-    """What is to be trained, and where."""
+    """What to train, and where."""
 
     recipe: Path
     data: Path
-    save_dir: Optional[Path] = None  # None for runs/NAME in the current folder
+    save_dir: Optional[Path] = None  # None: runs/NAME in the current folder
     settings: Sequence[Path] = ()
     words: Sequence[str] = ()  # more options for fairseq-train
-    processes: Optional[int] = None  # None for one for each GPU
+    processes: Optional[int] = None  # None: one per GPU
     tokens_per_process: Optional[int] = None
     nodes: int = 1
     rendezvous: Optional[str] = None
     precision: str = "auto"
     cpu: bool = False
-    threads: Optional[int] = None  # of a process on a CPU; None to share the cores
+    threads: Optional[int] = None  # per process on a CPU; None: the processes share the cores
 
     @property
     def name(self) -> str:
@@ -52,22 +52,22 @@ class Request(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What will run, and what is known of it before."""
+    """The command that will run, and the settings it results from."""
 
     name: str
     command: List[str]
     save_dir: Path
     summary: List[str]
-    settings: Dict[str, Any]  # what the training depends on
-    end: Dict[str, Any]  # where it ends
-    given: argparse.Namespace  # all options as fairseq-train reads them
-    threads: Optional[int]  # of each process; None leaves it to torch
+    settings: Dict[str, Any]  # what the result of the training depends on
+    end: Dict[str, Any]  # when the training ends
+    given: argparse.Namespace  # all options as fairseq-train parses them
+    threads: Optional[int]  # per process; None leaves the choice to torch
     nodes: int
 
 
 def check_data(data: Path) -> None:
     """Raise a ConfigurationError unless this is a prepared folder."""
-    made_by = "the prepare-* commands make one"
+    made_by = "the prepare-* commands create one"
     if not data.is_dir():
         unfinished = data.with_name(data.name + ".part").is_dir()
         advice = "its preparation was not finished: rerun it" if unfinished else made_by
@@ -77,12 +77,12 @@ def check_data(data: Path) -> None:
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Refuse options behind -- that this script sets itself."""
+    """Refuse options after -- that `plan` sets itself."""
     for word in words:
         option = word.split("=")[0]
         if option in OWN_OPTIONS or option.startswith("--distributed-"):
             raise ConfigurationError(
-                f"{option} cannot stand behind --: the recipe sets it (--save-dir, --processes, "
+                f"{option} is not allowed after --: the recipe sets it (--save-dir, --processes, "
                 "--nodes and --rendezvous come before --)"
             )
 
@@ -110,10 +110,10 @@ def count_processes(asked: Optional[int], on_cpu: bool) -> int:
 
 
 def choose_precision(asked: str, given: argparse.Namespace, on_cpu: bool) -> List[str]:
-    """The flags for fairseq-train, unless it was given one."""
+    """The precision flag for fairseq-train; none if the options have one already."""
     if given.fp16 or given.bf16 or given.amp:
         if asked != "auto":
-            raise ConfigurationError(f"--precision {asked} and a flag behind --: give one of them")
+            raise ConfigurationError(f"--precision {asked} and a flag after --: give one of them")
         return []
     if asked == "fp16" and on_cpu:
         raise ConfigurationError("--precision fp16 needs a GPU: use bf16 or fp32 on a CPU")
@@ -123,7 +123,7 @@ def choose_precision(asked: str, given: argparse.Namespace, on_cpu: bool) -> Lis
 
 
 def gpus_have_bf16() -> bool:
-    """Whether all have it in hardware; torch.cuda.is_bf16_supported counts emulation as well."""
+    """Whether all GPUs have bf16 in hardware; torch.cuda.is_bf16_supported counts emulation too."""
     if torch.version.hip is not None:
         return torch.cuda.is_bf16_supported()
     return all(
@@ -135,7 +135,7 @@ def launcher(request: Request, processes: int) -> List[str]:
     """The command that starts the processes of this machine."""
     if processes * request.nodes == 1:
         return [sys.executable, "-m", "fairseq_cli.train"]
-    # port 0 is any free one: --standalone took a fixed one in older releases
+    # port 0 means any free port; --standalone used a fixed one in older releases
     place = request.rendezvous or "localhost:0"
     return [
         sys.executable, "-m", "torch.distributed.run", "--nnodes", str(request.nodes),
@@ -145,7 +145,7 @@ def launcher(request: Request, processes: int) -> List[str]:
 
 
 def bleu_options(data: Path, words: Sequence[str]) -> List[str]:
-    """--eval-bleu joins the subwords that the data was prepared with, whatever a recipe expects."""
+    """The option for --eval-bleu to join the data's kind of subwords; it overrides the recipe."""
     prepared = read_json(data / PREPARATION)
     if "--eval-bleu" not in words or not isinstance(prepared, dict):
         return []
@@ -163,8 +163,8 @@ def plan(request: Request) -> Plan:
     check_words(request.words)
     if request.nodes < 1 or (request.nodes > 1) != (request.rendezvous is not None):
         raise ConfigurationError(
-            f"--nodes {request.nodes}: several machines need --rendezvous HOST:PORT, one must not "
-            "have it"
+            f"--nodes {request.nodes}: give --rendezvous HOST:PORT for several machines, and leave "
+            "it out for one"
         )
     words = [str(request.data), *recipes.settings([request.recipe, *request.settings])]
     words += bleu_options(request.data, words)
@@ -222,13 +222,13 @@ def plan(request: Request) -> Plan:
 
 
 def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: float = 0) -> bool:
-    """Train, or resume, or keep what is finished; returns whether anything was trained.
+    """Train or resume, unless the training is finished; returns whether anything was trained.
 
     Args:
         todo: from `plan`.
         jobs: runs the programs.
-        say: takes a line of progress.
-        seconds: between two lines about training steps, at least.
+        say: called with each line of progress.
+        seconds: the shortest time between two lines about training steps.
 
     Raises:
         ConfigurationError: the folder is in use, or holds another training.
@@ -237,18 +237,18 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
     save_dir, sharing = todo.save_dir, settings.SHARING
     save_dir.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        # on a file system that machines share, the lock of one would keep the others out
+        # on a shared file system, the lock of one machine would exclude the others
         lock = stack.enter_context(alone_in(save_dir, "training")) if todo.nodes == 1 else None
         before = settings.check_same(save_dir, todo.settings)
         for line in todo.summary:
             say(line)
         if settings.reached(save_dir, todo.end):
-            say("kept: training is finished; train longer with a larger --max-update behind --")
+            say("kept: training is finished; train longer with a larger --max-update after --")
             return False
         if before.get(sharing, todo.settings[sharing]) != todo.settings[sharing]:
             say(
-                f"before it was {before[sharing]}. fairseq resumes an epoch by the number of "
-                "batches: some sentences of this one are seen twice, or not at all"
+                f"before, it was {before[sharing]}. fairseq resumes within an epoch by the number "
+                "of batches, so this epoch reads some sentences twice or not at all"
             )
         settings.store(save_dir, todo.settings)
         log = save_dir / ("train.log" if todo.nodes == 1 else f"train.{platform.node()}.log")

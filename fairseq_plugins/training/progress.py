@@ -1,4 +1,4 @@
-"""fairseq's training log (--log-format simple) as a short line a report."""
+"""fairseq's training log (--log-format simple) as one short line per report."""
 
 import re
 import time
@@ -12,13 +12,13 @@ BLEU = re.compile(r"\bbleu ([\d.]+)")
 
 
 class Progress:
-    """Tells the update, the loss and about how long it will still take.
+    """Reports the update, the loss and the estimated time left.
 
     Args:
-        say: what takes a line.
-        updates: where training will end; 0 if that is not known.
-        hours: after how much time training will end; 0 for no limit.
-        seconds: between two lines of training, at least.
+        say: called with each line of the report.
+        updates: the last update of the training; 0 if unknown.
+        hours: the time limit of the training; 0 for no limit.
+        seconds: the shortest time between two lines about training steps.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Progress:
         self.goal = f"/{updates:,}" if updates else ""
 
     def line(self, text: str) -> None:
-        """Take a line of the log."""
+        """Process a line of the log."""
         report, valid, resumed = REPORT.search(text), VALID.search(text), RESUMED.search(text)
         recovered = RECOVERED.search(text)
         if report:
@@ -67,6 +67,6 @@ class Progress:
 
 
 def _likelihood(report: str) -> str:
-    """The negative log-likelihood, which a criterion without label smoothing just calls loss."""
+    """The negative log-likelihood; criterions without label smoothing call it loss."""
     found = re.search(r"\bnll_loss[= ]([\d.]+)", report) or re.search(r"\bloss[= ](\S+)", report)
     return found.group(1).rstrip(",") if found else "?"

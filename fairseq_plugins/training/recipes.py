@@ -1,8 +1,8 @@
-"""Recipes: YAML files that fairseq-hydra-train reads as they are, and fairseq-train through here.
+"""Recipes: YAML files for fairseq-hydra-train, converted here to options of fairseq-train.
 
 A recipe has fairseq's groups (`task`, `model`, `optimization`, ...) with their options; `_name`
-chooses the task, the architecture, and so on. Files under `defaults:` are read with it. Those of
-the package are in `fairseq_plugins/recipes`, one folder a task, and are found by name.
+chooses the task, the architecture, and so on. Files listed under `defaults:` are read first. The
+package's recipes are in `fairseq_plugins/recipes`, one folder per task, and are found by name.
 """
 
 import shlex
@@ -14,12 +14,12 @@ import yaml
 from fairseq_plugins.errors import ConfigurationError
 
 FOLDER = Path(__file__).resolve().parent.parent / "recipes"
-# what a group's _name chooses on the command line
+# the option of fairseq-train for a group's `_name`, where it is not the group's name
 CHOICES = {"model": "arch"}
 
 
 def names() -> List[str]:
-    """The package's recipes that train a model."""
+    """The names of the package's recipes that train a model."""
     return sorted(path.stem for path in FOLDER.glob("*/*.yaml") if "arch" in read(path))
 
 
@@ -46,8 +46,8 @@ def read(path: Path) -> Dict[str, Any]:
     """The options of a YAML file and of its `defaults`, by the names of the command line.
 
     Raises:
-        ConfigurationError: the file cannot be read, is no mapping of groups, or sets an option that
-            its `defaults` set too: hydra and fairseq-train would take different ones.
+        ConfigurationError: the file cannot be read, is no mapping of groups, or sets an option to
+            another value than its `defaults`: hydra and fairseq-train would choose differently.
     """
     try:
         groups: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
@@ -73,7 +73,7 @@ def read(path: Path) -> Dict[str, Any]:
 
 
 def words(options: Dict[str, Any]) -> List[str]:
-    """Options as the words of fairseq's command line; false and null leave an option out."""
+    """Options as arguments of fairseq's command line; false and null leave an option out."""
     found: List[str] = []
     for name, value in options.items():
         option = "--" + name.replace("_", "-")
@@ -88,9 +88,9 @@ def words(options: Dict[str, Any]) -> List[str]:
 
 
 def settings(paths: Sequence[Path]) -> List[str]:
-    """The words of several files; what comes later wins.
+    """The arguments from several files; later files win.
 
-    A file that is not YAML holds options as in a shell, with # before a comment.
+    A file that is not YAML holds options as in a shell, with # for comments.
 
     Raises:
         ConfigurationError: a file cannot be read.

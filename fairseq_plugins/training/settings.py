@@ -1,4 +1,4 @@
-"""The settings of a training, and whether a folder holds a training with the same ones."""
+"""The settings of a training, and checks that a folder holds a training with the same settings."""
 
 import argparse
 import hashlib
@@ -22,9 +22,9 @@ from fairseq_plugins.training.batches import Batch
 from fairseq_plugins.training.jobs import read_json, write_json
 
 STORED, FINISHED = "settings.json", "finished"
-SHARING = "batch_of_a_process"  # what each process takes; beside the settings in the same file
-# A training may resume with other values of these: they say how long it runs, what it logs, keeps
-# and validates, and on which machine it is.
+SHARING = "batch_of_a_process"  # stored with the settings: how the processes share the batch
+# Options that may change when a training resumes: how long it runs, what it logs, keeps and
+# validates, and which machine it runs on.
 FREE = {"data", "update_freq", "max_update", "max_epoch", "stop_time_hours", "stop_min_lr"}
 FREE |= {"no_progress_bar", "no_seed_provided", "tpu"}
 for _group in (CommonConfig, CheckpointConfig, DistributedTrainingConfig):
@@ -35,12 +35,12 @@ FREE |= {
     if "valid" in name or name in ("num_workers", "data_buffer_size", "max_tokens", "batch_size")
 }
 FREE -= {"seed", "finetune_from_model"}
-# What decides where a training ends.
+# Options that decide when a training ends.
 END = ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr", "patience")
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The options as fairseq-train reads them, the architecture's own filled in.
+    """The options as fairseq-train parses them, with the architecture's defaults filled in.
 
     Raises:
         ConfigurationError: fairseq does not know an option or a value, in one line.
@@ -57,7 +57,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def fingerprint(data: Path) -> str:
-    """Stands for the content of a prepared folder, wherever it lies."""
+    """A checksum of the content of a prepared folder, independent of its path."""
     content = hashlib.sha256()
     for path in sorted([*data.glob("dict.*.txt"), *data.glob("train.*.idx")]):
         content.update(path.name.encode())
@@ -66,13 +66,13 @@ def fingerprint(data: Path) -> str:
 
 
 def settled(args: argparse.Namespace, whole: Batch, data: Path) -> Dict[str, Any]:
-    """All that the training depends on, as JSON can hold it."""
+    """Every setting that the result of a training depends on, as JSON values."""
     values = {
         name: value
         for name, value in vars(args).items()
         if name not in FREE and not name.startswith("eval_")
     }
-    # the total, as any number of processes may share it
+    # the total per update, because any number of processes may share it
     values["max_tokens"] = whole.max_tokens and whole.max_tokens * whole.update_freq
     values["batch_size"] = whole.batch_size and whole.batch_size * whole.update_freq
     values["data"] = fingerprint(data)
@@ -80,16 +80,15 @@ def settled(args: argparse.Namespace, whole: Batch, data: Path) -> Dict[str, Any
 
 
 def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
-    """Refuse to resume with other settings than a folder's checkpoints were trained with.
+    """Refuse to resume with other settings than those of the folder's checkpoints.
 
-    Options that only one of the two knows, from another version of fairseq, are not compared, nor
-    how the batch is shared out, SHARING.
+    Not compared are SHARING and options that only one side has, as with another version of fairseq.
 
     Returns:
-        The settings of the checkpoints; empty if there are none.
+        The settings of the checkpoints; empty if there are no checkpoints.
 
     Raises:
-        ConfigurationError: the settings differ, or those of the checkpoints are not known.
+        ConfigurationError: the settings differ, or those of the checkpoints are unknown.
     """
     if not any(save_dir.glob("checkpoint*.pt")):
         return {}
@@ -101,7 +100,7 @@ def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
     stored = read_json(path)
     if not isinstance(stored, dict):
         raise ConfigurationError(
-            f"{path} is damaged, so the settings of the checkpoints beside it are not known: "
+            f"{path} is damaged, so the settings of the checkpoints beside it are unknown: "
             "restore it, or choose another --save-dir"
         )
     changed = sorted(
@@ -130,17 +129,17 @@ def store(save_dir: Path, settings: Dict[str, Any]) -> None:
 
 
 def end_of(args: argparse.Namespace) -> Dict[str, Any]:
-    """Where a training with these options ends."""
+    """The options that decide when the training ends."""
     return {name: getattr(args, name) for name in END}
 
 
 def mark_finished(save_dir: Path, end: Dict[str, Any]) -> None:
-    """Remember that a training ended there."""
+    """Record that a training reached this end."""
     write_json(save_dir / FINISHED, end)
 
 
 def reached(save_dir: Path, end: Dict[str, Any]) -> bool:
-    """Whether an earlier run ended there, or later; a damaged mark is none."""
+    """Whether an earlier run reached this end or a later one; a damaged record counts as none."""
     before = read_json(save_dir / FINISHED)
     if not isinstance(before, dict) or set(before) != set(END):
         return False

@@ -90,8 +90,8 @@ def test_chosen_rows_keep_the_order_of_the_tables():
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--", "--encoder-blocks", "3,3"], "--encoder-blocks in the options behind --"),
-        (["--", "--arch=transformer"], "--arch in the options behind --"),
+        (["--", "--encoder-blocks", "3,3"], "--encoder-blocks in the options after --"),
+        (["--", "--arch=transformer"], "--arch in the options after --"),
         (["--", "--seed", "3"], "use --seeds"),
         (["--settings", "nowhere.args"], "nowhere.args: no such file"),
         (["--", "--learning-rate", "1"], "row transformer .*: .*unrecognized arguments.*learning"),
