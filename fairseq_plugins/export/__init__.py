@@ -1,4 +1,4 @@
-"""A trained model as a folder that translates without torch and fairseq (`serving`)."""
+"""Exports a trained model to a folder that `serving` runs without torch and fairseq."""
 
 import json
 import os
@@ -23,10 +23,10 @@ from fairseq_plugins.serving import folder as served
 from fairseq_plugins.serving.search import Options, Source, search
 from fairseq_plugins.version import __version__
 
-SENTENCES = 20  # whose hypotheses are compared with torch's
+SENTENCES = 20  # number of sentences that the comparison with torch searches for
 LONGEST = 60  # tokens of those hypotheses at most
-TIE = 1e-5  # scores so close are equal: either hypothesis may come first
-EXACT = 1e-4  # by how much scores in float32 may differ
+TIE = 1e-5  # scores this close are a tie: either hypothesis may come first
+EXACT = 1e-4  # the largest allowed difference of scores in float32
 
 
 class Agreement(NamedTuple):
@@ -57,8 +57,8 @@ def export(
         The comparison with torch; with `int8` that of the 8-bit graphs.
 
     Raises:
-        ConfigurationError: what cannot be exported, files that are missing, or, in float32, other
-            hypotheses than torch's.
+        ConfigurationError: the model cannot be exported, a file is missing, or the float32 graphs
+            find other hypotheses than torch.
     """
     out = Path(out)
     _must_be_new(out)
@@ -102,14 +102,14 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
 
 def _must_be_new(out: Path) -> None:
     if out.exists():
-        raise ConfigurationError(f"--out {out} is there already: name a new folder")
+        raise ConfigurationError(f"--out {out} exists already: name a new folder")
 
 
 def write_graphs(model: Any, task: Any, out: Path) -> None:
-    """The encoder and the step of the decoder, in float32.
+    """Write the graphs of the encoder and of one decoder step, in float32.
 
     Raises:
-        ConfigurationError: a package is missing, or the model has parts without a graph.
+        ConfigurationError: a package is missing, or a part of the model cannot be exported.
     """
     try:
         import onnx
@@ -140,13 +140,13 @@ def quantize_graphs(folder: Path) -> None:
 
 
 def limits(model: Any, task: Any) -> Tuple[int, int]:
-    """Tokens of a source and of a hypothesis at most, the end symbol aside."""
+    """The most tokens of a source and of a hypothesis, without the end symbol."""
     longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
     return int(longest[0]) - 1, int(longest[1]) - 1
 
 
 def describe(checkpoint: Path, int8: bool) -> Dict[str, Any]:
-    """How an export was made."""
+    """The origin of an export, for `config.json`."""
     import onnx
     import onnxruntime
 
@@ -163,7 +163,7 @@ def describe(checkpoint: Path, int8: bool) -> Dict[str, Any]:
 
 
 def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence: str) -> None:
-    """`config.json`, with the digests of all other files."""
+    """Write `config.json`, with the SHA-256 of all other files."""
     from .decoder import grouping
     from .encoder import length_multiple
 
@@ -189,7 +189,7 @@ def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence
 
 
 def _copy_text_processing(folder: Path, task: Any, out: Path) -> None:
-    """What raw text needs: settings, subword model and dictionaries of the prepared folder."""
+    """Copy what raw text needs: settings, subword model and dictionaries of the prepared folder."""
     settings = Processing.load(folder)
     for name in (PREPARATION, KINDS[settings.subword].file_name):
         try:
@@ -208,7 +208,7 @@ def write_dictionaries(task: Any, out: Path) -> None:
 
 
 def some_sources(task: Any, count: int = SENTENCES) -> List[List[int]]:
-    """Sentences of the prepared folder, or random ones where it holds none."""
+    """Sentences of the prepared folder, or random ones if it has none."""
     for split in ("valid", "test", "train"):
         try:
             task.load_dataset(split)
@@ -227,13 +227,13 @@ def some_sources(task: Any, count: int = SENTENCES) -> List[List[int]]:
 
 
 def compare(exported: served.Export, model: Any, task: Any, sources: List[List[int]]) -> Agreement:
-    """Search for `sources` with both, in one batch here, one by one with torch."""
+    """Search for `sources` with the export, in one batch, and with torch, one by one."""
     longest = min(LONGEST, exported.max_output)
     options = Options(beam=5, min_len=1)
     batch = [Source(tokens, longest) for tokens in sources]
     try:
         ours = [hypotheses[0] for hypotheses in search(exported, batch, options)]
-    except RuntimeError as error:  # of onnxruntime, where a traced graph has fixed some length
+    except RuntimeError as error:  # onnxruntime's, if tracing has fixed a length
         reason = str(error).splitlines()[0]
         raise ConfigurationError(
             f"the model cannot be exported: its graphs fail on other lengths: {reason}"

@@ -1,4 +1,4 @@
-"""An ordinary Transformer as a CTranslate2 model, by CTranslate2's own converter."""
+"""Exports an ordinary Transformer with CTranslate2's own converter."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,17 +14,17 @@ from fairseq_plugins.modules.token_mixers import SoftmaxAttention
 def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
     """Write a folder that `ctranslate2.Translator` reads. Encoder and decoder may differ in depth.
 
-    The converter's `_load` reads a checkpoint in a way that today's torch refuses, so its parts are
-    called on the loaded model.
+    The converter's `_load` reads checkpoints in a way that torch >= 2.6 refuses, so this calls the
+    converter's other functions on the loaded model.
 
     Args:
-        model: this package's or fairseq's, in evaluation.
-        task: gives the dictionaries.
+        model: a model of this package or of fairseq, in evaluation mode.
+        task: the task, which has the dictionaries.
         out: the folder, which must not exist.
-        int8: 8-bit matrices.
+        int8: whether to store 8-bit matrices.
 
     Raises:
-        ConfigurationError: CTranslate2 is missing, or does not know a part of the model.
+        ConfigurationError: CTranslate2 is missing, or does not support a part of the model.
     """
     try:
         from ctranslate2.converters import fairseq as converter
@@ -86,7 +86,7 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
 
 
 def _fairseq_layer(layer: Any) -> Any:
-    """An encoder layer with fairseq's names."""
+    """A view of an encoder layer with fairseq's attribute names."""
     if hasattr(layer, "self_attn"):
         return layer
     if (

@@ -1,8 +1,8 @@
-"""The decoder's step and the search's choice of the best continuations as one ONNX graph.
+"""A decoder step and the selection of the best continuations as one ONNX graph.
 
-The graph is written operator by operator, not traced: onnxruntime has operators for attention over
-a cache that torch does not know, and a traced graph computes the sizes of its reshapes at every
-step.
+The graph is written node by node, not traced, for two reasons. onnxruntime has operators for
+attention with a cache that torch's exporter cannot emit. And a traced graph computes the sizes of
+its reshapes in every step.
 """
 
 import math
@@ -30,12 +30,12 @@ ACTIVATIONS = {
     "tanh": ("Tanh", {}),
     "linear": ("Identity", {}),
 }
-GROUP = 64  # tokens at most whose best one is looked up first
-FILLER = -math.inf  # logit of tokens that only fill up the last group
+GROUP = 64  # the most tokens in a group, see `build`
+FILLER = -math.inf  # logit of tokens that fill up the last group
 
 
 def activation_name(model: Any) -> str:
-    """`--activation-fn` of a loaded model."""
+    """The value of `--activation-fn` of a loaded model."""
     cfg = getattr(model, "cfg", None) or getattr(model, "args", None)
     return str(getattr(cfg, "activation_fn", "relu"))
 
@@ -59,39 +59,39 @@ def check(decoder: Any, activation: str) -> None:
 
 
 def _network(layer: Any) -> Any:
-    """The feed-forward network of a layer, or fairseq's layer with the same parts."""
+    """The feed-forward network of a layer; fairseq's layer itself has fc1 and fc2."""
     return getattr(layer, "ffn", layer)
 
 
 def build(decoder: Any, activation: str, max_positions: int) -> onnx.ModelProto:
     """The graph of one step for B sentences of n hypotheses, R = B n; `serving.search` runs it.
 
-    Caches have a row for each hypothesis and are never reordered: `ancestors` says in which row
-    each place of a hypothesis's past was written. A step writes its keys and values into the
-    caches it is given, which are inputs and outputs in the same memory.
+    Caches have one row per hypothesis and are never reordered: for each past position of a
+    hypothesis, `ancestors` names the row that holds its keys and values. A step writes its own into
+    the caches in place: input and output share memory.
 
-    The k best of n V continuations lie in the k groups of tokens with the best members, so only
-    those are sorted (see `generation.beam_search`).
+    The k best of the n V continuations are in the k groups of tokens with the best maxima, so only
+    the members of these groups are sorted (see `generation.beam_search`).
 
     Inputs:
-        tokens: B x n, the last token of each hypothesis.
-        shape: (B, n, -1).
-        step: 1, how many tokens the hypotheses had before it.
-        width: 1, n.
-        totals: B x n, the hypotheses' scores.
-        ancestors: B x n x capacity, numbers from 0 to n - 1.
-        real: B x S, 1 at real source tokens, else 0.
-        forced: B x n x 1, tokens whose log-probabilities are wanted.
-        count: 1, k.
-        sampling: whether `log_probs` is wanted.
-        source_keys_i, source_values_i: of layer i, B x h x S x s.
-        keys_i, values_i: R x h x capacity x s.
+        tokens: int64, B x n, the last token of each hypothesis.
+        shape: int64, the three numbers B, n, -1.
+        step: int32, one number: the tokens of each hypothesis before this step.
+        width: int32, one number: n.
+        totals: float, B x n, the scores of the hypotheses.
+        ancestors: int32, B x n x capacity, numbers from 0 to n - 1.
+        real: int32, B x S, 1 at real source tokens, else 0.
+        forced: int64, B x n x 1, tokens whose log-probabilities `forced_scores` returns.
+        count: int64, one number: k.
+        sampling: bool, whether to return `log_probs`.
+        source_keys_i, source_values_i: float, B x h x S x s, for each layer i.
+        keys_i, values_i: float, R x h x capacity x s.
 
     Outputs:
         best_totals, best_tokens, parents: B x k, the best first.
         forced_scores: B x n x 1.
-        log_probs: B x n x V', or empty; V' is V filled up to whole groups.
-        new_keys_i, new_values_i.
+        log_probs: B x n x V', or empty; V' is V rounded up to whole groups.
+        new_keys_i, new_values_i: the caches.
     """
     graph = Graph()
     graph.input("tokens", "int64", ["B", "n"])
@@ -113,19 +113,19 @@ def build(decoder: Any, activation: str, max_positions: int) -> onnx.ModelProto:
 
 
 def grouping(vocabulary: int) -> Tuple[int, int]:
-    """Size and number of the groups of tokens whose best one is looked up first."""
+    """The size and the number of the groups of tokens, see `build`."""
     group = max(1, min(GROUP, vocabulary // GROUP))
     return group, math.ceil(vocabulary / group)
 
 
 def source_projection(decoder: Any) -> nn.Linear:
-    """Keys and values of the source for all layers in one product, d to 2 L d."""
+    """One linear map to the source keys and values of all layers, d to 2 L d."""
     attentions = [layer.encoder_attn for layer in decoder.layers]
     return stacked([p for a in attentions for p in (a.k_proj, a.v_proj)])
 
 
 def stacked(projections: List[Any]) -> nn.Linear:
-    """Several linear maps of one input as one."""
+    """Several linear maps of the same input as one, with their outputs concatenated."""
     weight = torch.cat([projection.weight.detach() for projection in projections])
     biases = [
         projection.weight.new_zeros(projection.weight.size(0))
@@ -153,8 +153,8 @@ def _embed(graph: Graph, decoder: Any, max_positions: int) -> str:
 def _positions(graph: Graph, module: Any, count: int) -> str:
     """Embeddings of positions, count x d.
 
-    Sinusoids are written as operators on constants, which onnxruntime computes when it loads the
-    graph: the table would be a good part of an 8-bit file.
+    Sinusoids are written as operators on constants, which onnxruntime folds when it loads the
+    graph. A stored table would be a large part of an 8-bit file.
     """
     first = (module.padding_idx or 0) + 1
     if isinstance(module, nn.Embedding):
@@ -242,7 +242,7 @@ def _feed_forward(graph: Graph, layer: Any, index: int, x: str, activation: str)
 
 
 def _mscffn(graph: Graph, ffn: MSCFFN, name: str, x: str) -> str:
-    """Equations 6 to 10 of `MSCFFN`, with the gates' subspaces before the others."""
+    """Equations 6 to 10 of `MSCFFN`, with the odd subspaces (the gates) before the even ones."""
     n, size = ffn.subspaces, ffn.embed_dim // ffn.subspaces
     order = [*range(0, n, 2), *range(1, n, 2)]
     weight = ffn.in_proj.weight.view(n, size, -1)[order].flatten(0, 1)
@@ -312,7 +312,7 @@ def _search(graph: Graph, projection: Any, x: str) -> None:
 
 
 def _give_out(graph: Graph, log_probs: str) -> None:
-    """All log-probabilities as an output where they are asked for: else their copy would cost."""
+    """Output all log-probabilities if `sampling` is set; otherwise their copy would waste time."""
 
     def branch(name: str, operator: str, *inputs: str, **attributes: Any) -> onnx.GraphProto:
         node = helper.make_node(operator, inputs, [name], name, **attributes)

@@ -1,4 +1,4 @@
-"""An encoder, and the products that every decoder layer makes of its output, as one ONNX graph."""
+"""An encoder and the source keys and values of all decoder layers as one ONNX graph."""
 
 import copy
 import logging
@@ -26,11 +26,11 @@ def build(model: Any) -> onnx.ModelProto:
     Outputs: source_keys_i and source_values_i of decoder layer i, B x h x S x s.
 
     Raises:
-        ConfigurationError: this torch cannot export it.
+        ConfigurationError: torch is older than 2.8, or its exporter fails.
     """
     if not hasattr(torch.onnx, "ops"):
         raise ConfigurationError(
-            f"export needs torch 2.8 or newer, and this is {torch.__version__}"
+            f"export needs torch 2.8 or newer, but this is {torch.__version__}"
         )
     encoder = _Encoder(model).eval()
     multiple = length_multiple(model)
@@ -64,12 +64,12 @@ def build(model: Any) -> onnx.ModelProto:
 
 
 def length_multiple(model: Any) -> int:
-    """What the length of a source, padding included, must be a multiple of."""
+    """The length of a padded source must be a multiple of this number."""
     return int(getattr(model.encoder, "upsample_time", 1))
 
 
 class _quiet:
-    """Keeps the exporter's progress off the terminal."""
+    """Suppresses the exporter's progress messages."""
 
     def __enter__(self) -> None:
         self.level = logging.root.manager.disable
@@ -80,12 +80,12 @@ class _quiet:
 
 
 class _Encoder(nn.Module):
-    """What `Encoder` computes in evaluation of right-padded sources, as B x S x d throughout."""
+    """`Encoder` in evaluation on right-padded sources, with the layout B x S x d throughout."""
 
     def __init__(self, model: Any):
         super().__init__()
         encoder, decoder = copy.deepcopy(model.encoder).float(), model.decoder
-        for module in encoder.modules():  # of several forms, the one that tracers can follow
+        for module in encoder.modules():  # choose the forms that can be traced
             if isinstance(module, Fastformer):
                 module.reassociate = False
             elif isinstance(module, MSCFFN):
@@ -132,7 +132,7 @@ class _Encoder(nn.Module):
         ]
 
     def _positions(self, length: int) -> Tensor:
-        """length x d; those of padding are of no matter."""
+        """Embeddings of positions, length x d; values at padding do not matter."""
         positions = self.encoder.embed_positions
         if isinstance(positions, nn.Embedding):
             return positions.weight[self.first_position : self.first_position + length]
@@ -145,7 +145,7 @@ class _Encoder(nn.Module):
 
 
 class _Layer(nn.Module):
-    """An encoder layer, this package's or fairseq's, on B x T x d."""
+    """An encoder layer of this package or of fairseq, on B x T x d."""
 
     def __init__(self, layer: Any):
         super().__init__()
@@ -192,11 +192,11 @@ class _Layer(nn.Module):
 
 
 class _Attention(nn.Module):
-    """onnxruntime's operator with the weights of fairseq's attention.
+    """fairseq's attention as onnxruntime's operator MultiHeadAttention.
 
     Args:
-        attention: a MultiheadAttention.
-        merged: queries are of the memory itself.
+        attention: fairseq's MultiheadAttention.
+        merged: whether queries and memory are the same tensor, so that one product gives all three.
     """
 
     def __init__(self, attention: Any, merged: bool):

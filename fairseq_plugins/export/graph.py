@@ -1,4 +1,4 @@
-"""Writes an ONNX graph node by node."""
+"""A builder of ONNX graphs, node by node."""
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -37,7 +37,7 @@ class Graph:
         return name
 
     def output(self, name: str, kind: str, shape: Shape) -> str:
-        """Declare the value of this name, which some node makes, an output."""
+        """Declare an output; a node must give the value of this name."""
         self.outputs.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
         return name
 
@@ -53,7 +53,7 @@ class Graph:
     def node(
         self, operator: str, *inputs: str, domain: str = "", name: str = "", **attributes: Any
     ) -> str:
-        """Add a node with one output, which may be given a name."""
+        """Add a node with one output; `name` names both."""
         name = name or f"{operator}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [name], name, None, domain))
         self.nodes[-1].attribute.extend(_attributes(attributes))
@@ -67,7 +67,7 @@ class Graph:
         return names
 
     def reshape(self, x: str, *shape: int) -> str:
-        """0 keeps a dimension, -1 takes what is left."""
+        """Reshape x: 0 keeps a dimension, and -1 is inferred."""
         return self.node("Reshape", x, self.numbers(*shape))
 
     def linear(self, x: str, name: str, weight: Tensor, bias: Optional[Array] = None) -> str:

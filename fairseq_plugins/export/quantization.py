@@ -1,4 +1,4 @@
-"""8-bit weights by onnxruntime's own quantisation."""
+"""8-bit weights with onnxruntime's quantisation."""
 
 import logging
 from pathlib import Path
@@ -9,23 +9,27 @@ import onnx
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-LEAST = 4096  # numbers in a matrix that is worth it
+LEAST = 4096  # elements; smaller matrices stay in float32
 
 
 def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
-    """Products by 8-bit matrices, dynamic: inputs get one scale a call, weights one an output.
+    """Dynamic quantisation of products with 8-bit matrices.
 
-    Embeddings are stored in 8 bits with a scale a row, and looked up in them; what is left of large
-    matrices (MSCFFN's subspaces) is stored so, and computed with in float32.
+    Inputs get one scale per call, weights one scale per output. Embeddings are stored and looked up
+    in 8 bits with one scale per row. Other large weights (MSCFFN's subspaces) are stored the same
+    way, but computed in float32.
 
     Args:
         model: in float32; not changed.
-        scratch: an empty folder for the quantiser's files.
+        scratch: an empty folder for temporary files.
+
+    Returns:
+        the quantised model.
     """
     path = scratch / "quantized.onnx"
     source = onnx.ModelProto()
     source.CopyFrom(model)
-    # sizes noted by torch's exporter, which onnx takes for errors where it infers others
+    # shapes stored by torch's exporter: onnx raises an error where it infers others
     del source.graph.value_info[:]
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -35,13 +39,13 @@ def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
             path,
             op_types_to_quantize=["MatMul"],
             per_channel=True,
-            # signed, symmetric: what processors with 8-bit instructions are fastest with
+            # signed and symmetric, the fastest with 8-bit instructions
             weight_type=QuantType.QInt8,
             nodes_to_exclude=_without_matrix(model.graph),
             extra_options={
                 "WeightSymmetric": True,
                 "MatMulConstBOnly": True,
-                # of what onnxruntime's own operators give, which onnx does not know
+                # the type of the outputs of onnxruntime's own operators, which onnx does not know
                 "DefaultTensorType": onnx.TensorProto.FLOAT,
             },
         )
@@ -53,7 +57,7 @@ def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
 
 
 def _without_matrix(graph: onnx.GraphProto) -> List[str]:
-    """Products by something else than a constant matrix."""
+    """The names of products whose second factor is not a constant matrix."""
     matrices = {weight.name for weight in graph.initializer if len(weight.dims) == 2}
     return [n.name for n in graph.node if n.op_type == "MatMul" and n.input[1] not in matrices]
 
@@ -79,7 +83,7 @@ def _store_in_8_bits(graph: onnx.GraphProto) -> None:
         nodes += _restored(f"{name}.int8", f"{name}.scale", name)
     for node in graph.node:
         if node.op_type == "Gather" and node.input[0] in large:
-            # rows are looked up before they are made floating point
+            # look up rows first, and convert only these to floating point
             (table, rows), out = list(node.input), node.output[0]
             for part in ("int8", "scale"):
                 nodes.append(

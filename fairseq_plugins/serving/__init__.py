@@ -1,4 +1,4 @@
-"""Translates and summarizes with what `export` wrote, without torch and fairseq.
+"""Translates and summarizes with an exported model, without torch and fairseq.
 
 from fairseq_plugins.serving import Translator
 Translator("exported").translate(["Guten Morgen!"])
@@ -16,14 +16,14 @@ from .text import LONGEST, DocumentSummarizer, LineTranslator, Output, Summary
 
 __all__ = ["Scored", "Summarizer", "Summary", "Translator", "is_export"]
 
-BATCH = 32  # sentences searched for at a time at most
+BATCH = 32  # the most sentences in a batch
 
 
 class Scored(NamedTuple):
     """One of several translations of a line."""
 
     text: str
-    score: float  # as fairseq's: sum of log-probabilities over length to the power of lenpen
+    score: float  # as in fairseq: sum of log-probabilities over length to the power of lenpen
 
 
 class _Served:
@@ -33,7 +33,7 @@ class _Served:
 
     Args:
         model: the exported folder.
-        threads: of a batch.
+        threads: threads of a batch.
         max_tokens: subwords in a batch, padding included; a longer source is a batch by itself.
         options: see `search.Options`.
     """
@@ -58,7 +58,7 @@ class _Served:
         raise NotImplementedError
 
     def generate(self, sources: Sequence[List[str]]) -> List[Output]:
-        """The best of what the model writes for each list of subwords."""
+        """The best hypothesis for each list of subwords."""
         found = []
         for pieces, hypotheses in zip(sources, self.search(sources)):
             best = hypotheses[0]
@@ -72,7 +72,7 @@ class _Served:
         """All hypotheses for each list of subwords, the best first.
 
         Args:
-            prefixes: of each source, with which its hypotheses begin.
+            prefixes: for each source, the subwords that its hypotheses must begin with.
         """
         export, wanted = self.export, []
         for number, pieces in enumerate(sources):
@@ -89,7 +89,7 @@ class _Served:
         return min(self.max_length(source_length), self.max_output)
 
     def _batches(self, sources: List[Source]) -> List[List[Source]]:
-        """The longest first."""
+        """Batches of similar lengths, the longest sources first."""
         batches: List[List[Source]] = []
         for source in sorted(sources, key=lambda source: -len(source.tokens)):
             if batches and len(batches[-1]) < BATCH:
@@ -105,10 +105,10 @@ class Translator(_Served, LineTranslator):
 
     Args:
         model: the exported folder.
-        threads: of a batch.
+        threads: threads of a batch.
         max_tokens: subwords in a batch, padding included.
-        options: of the search, such as beam=5, nbest=1, lenpen=1.0, sampling=True, seed=1: see
-            `search.Options`.
+        options: options of the search, such as beam=5, nbest=1, lenpen=1.0, sampling=True, seed=1;
+            see `search.Options`.
 
     Raises:
         ConfigurationError: the folder cannot be read, or an option cannot work.
@@ -125,10 +125,11 @@ class Translator(_Served, LineTranslator):
     def hypotheses(
         self, lines: Sequence[str], prefixes: Optional[Sequence[str]] = None
     ) -> List[List[Scored]]:
-        """`nbest` translations a line with scores, the best first; long lines are cut off.
+        """`nbest` translations per line with scores, the best first; long lines are cut off.
 
         Args:
-            prefixes: raw text with which the translations of each line begin.
+            lines: raw text.
+            prefixes: for each line, raw text that its translations must begin with.
         """
         sources = [self.processor.encode(line).split()[: self.max_source] for line in lines]
         begin = None
@@ -146,11 +147,11 @@ class Summarizer(_Served, DocumentSummarizer):
 
     Args:
         model: the exported folder.
-        threads: of a batch.
+        threads: threads of a batch.
         max_tokens: subwords in a batch, padding included.
-        min_length, max_length: subwords of a summary; None for `LONGEST`, or as many as the model
-            can write.
-        options: of the search; see `search.Options`.
+        min_length, max_length: subwords of a summary. A max_length of None is `LONGEST`, or the
+            model's limit if that is lower.
+        options: options of the search, see `search.Options`.
 
     Raises:
         ConfigurationError: the folder cannot be read, or an option cannot work.

@@ -1,4 +1,4 @@
-"""The folder that `export` writes, read without torch and fairseq."""
+"""Loads the folder that `export` writes, without torch and fairseq."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from fairseq_plugins.preparation.files import read_lines
 FORMAT = 1
 CONFIG = "config.json"
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
-# the first numbers of fairseq's dictionaries, which their files leave out
+# the first entries of fairseq's dictionaries, which their files leave out
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 PADDING, END, UNKNOWN = 1, 2, 3
 
@@ -33,7 +33,7 @@ def digest(path: Path) -> str:
 
 
 class Dictionary:
-    """fairseq's `dict.*.txt`: tokens to numbers and back."""
+    """fairseq's `dict.*.txt`: maps tokens to numbers and back."""
 
     def __init__(self, path: Path):
         self.words: List[str] = list(SPECIAL)
@@ -58,11 +58,12 @@ class Export:
     """An exported model.
 
     Args:
-        folder: what `export` wrote.
-        threads: of a run; several runs at once have as many each.
+        folder: the folder that `export` wrote.
+        threads: threads of a run; each of several concurrent runs uses this many.
 
     Raises:
-        ConfigurationError: a file is missing or damaged, or of another version.
+        ConfigurationError: a file is missing or damaged, the format is of another version, or
+            onnxruntime is missing.
     """
 
     def __init__(self, folder: Path, threads: int = 1):
@@ -81,7 +82,7 @@ class Export:
             self._session(DECODER, threads),
         )
         self.length_multiple = int(self.config["length_multiple"])
-        # of one hypothesis, which a step can give
+        # the most candidates that a step can return for one hypothesis
         self.most_candidates = int(self.config["most_candidates"])
         self.max_source = int(self.config["max_source"])
         self.max_output = int(self.config["max_output"])
@@ -95,11 +96,11 @@ class Export:
         self.cache_shapes = [cache.shape for cache in caches]
 
     def value(self, array: np.ndarray) -> Any:
-        """An array as onnxruntime takes it, in the same memory."""
+        """An array as a value of onnxruntime that shares its memory."""
         return self._onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
     def encode(self, tokens: np.ndarray) -> List[Any]:
-        """Keys and values of sources, B x S, for all layers of the decoder."""
+        """The source keys and values of all decoder layers, for tokens of B x S."""
         binding = self.encoder.io_binding()
         binding.bind_ortvalue_input("tokens", self.value(tokens))
         for name in self.memory_names:
@@ -119,7 +120,7 @@ class Export:
             ) from None
         if found != FORMAT:
             raise ConfigurationError(
-                f"--model {self.folder}: format {found}, and this release reads {FORMAT}: export "
+                f"--model {self.folder}: format {found}, but this release reads {FORMAT}: export "
                 "the model again"
             )
         return config

@@ -1,4 +1,4 @@
-"""Beam search and sampling with an exported model; needs numpy and onnxruntime only."""
+"""Beam search and sampling with an exported model; needs only numpy and onnxruntime."""
 
 from collections import Counter
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -9,26 +9,26 @@ from fairseq_plugins.errors import ConfigurationError
 
 from .folder import Export
 
-CAPACITY = 32  # places of a cache at first; it doubles where they are not enough
-KEPT = 0.75  # share of a batch's sentences below which the finished ones are taken out
+CAPACITY = 32  # initial positions of a cache; it doubles when it is full
+KEPT = 0.75  # finished sentences leave the batch when fewer than this share remains
 NEVER = -np.inf
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
 Candidates = Tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Options(NamedTuple):
-    """What users of fairseq-generate know under the same names.
+    """Options with the names of fairseq-generate.
 
     Attributes:
-        beam: hypotheses that are followed.
-        nbest: hypotheses that are returned, at most `beam`.
+        beam: number of hypotheses per sentence.
+        nbest: number of hypotheses returned, at most `beam`.
         lenpen: scores are sums of log-probabilities over length to this power.
-        min_len: tokens of a hypothesis at least, the end symbol aside.
-        no_repeat_ngram: no sequence of so many tokens occurs twice; 0 allows all.
-        sampling: draw `beam` hypotheses instead of searching the best.
-        sampling_topk: draw among so many best tokens; 0 for all.
-        temperature: logits are divided by it, when sampling.
-        seed: of sampling; a sentence's draws do not depend on the other sentences.
+        min_len: the fewest tokens of a hypothesis, without the end symbol.
+        no_repeat_ngram: no sequence of this many tokens occurs twice; 0 allows repetition.
+        sampling: draw `beam` hypotheses instead of searching for the best.
+        sampling_topk: draw among this many best tokens; 0 for all.
+        temperature: divisor of the logits when sampling.
+        seed: seed of sampling; a sentence's draws do not depend on the other sentences.
     """
 
     beam: int = 5
@@ -59,10 +59,10 @@ class Options(NamedTuple):
 
 
 class Hypothesis(NamedTuple):
-    """What the model wrote.
+    """A sequence that the model generated.
 
     Attributes:
-        tokens: numbers in the dictionary, the end symbol included.
+        tokens: numbers in the dictionary, including the end symbol.
         score: sum of the log-probabilities over length to the power of `lenpen`.
         token_scores: log-probability of each token.
     """
@@ -73,13 +73,13 @@ class Hypothesis(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A sentence to be searched for.
+    """A source sentence.
 
     Attributes:
-        tokens: numbers in the dictionary, the end symbol included.
-        max_len: tokens of a hypothesis at most, the end symbol aside.
-        prefix: with which every hypothesis begins.
-        number: of the sentence among all; decides the draws of sampling.
+        tokens: numbers in the dictionary, including the end symbol.
+        max_len: the most tokens of a hypothesis, without the end symbol.
+        prefix: tokens that every hypothesis begins with.
+        number: index among all sentences; with the seed it determines the draws of sampling.
     """
 
     tokens: Sequence[int]
@@ -89,9 +89,9 @@ class Source(NamedTuple):
 
 
 def search(export: Export, sources: Sequence[Source], options: Options) -> List[List[Hypothesis]]:
-    """The `nbest` hypotheses of each source of one batch, the best first.
+    """The `nbest` hypotheses for each source of one batch, the best first.
 
-    The same as fairseq's SequenceGenerator finds. Can be called from several threads at once.
+    They are those of fairseq's SequenceGenerator. Several threads may call this at once.
     """
     return _Batch(export, sources, options).run()
 
@@ -99,9 +99,9 @@ def search(export: Export, sources: Sequence[Source], options: Options) -> List[
 class _Batch:
     """The state of the search for one batch: B sentences with n hypotheses each, k = 2 n.
 
-    Arrays that the graph reads or writes are bound to it once and then changed in place. A row is a
-    sentence; `rows` says which. Keys and values stay in the row of the hypothesis that wrote them;
-    `ancestors` holds for each hypothesis and place which one that was.
+    Arrays that the graph reads or writes are bound to it once and then changed in place. Each row
+    is a sentence, and `rows` holds its index in `sources`. Keys and values stay in the row of the
+    hypothesis that wrote them; `ancestors` names this hypothesis for each hypothesis and position.
     """
 
     def __init__(self, export: Export, sources: Sequence[Source], options: Options):
@@ -119,7 +119,7 @@ class _Batch:
         self.limits = np.array([source.max_len for source in sources])
         self.first_limit, self.last_step = int(self.limits.min()), int(self.limits.max())
         self.prefixes = max(len(source.prefix) for source in sources)
-        # of each step: the hypotheses' last tokens, their scores, and which they continued
+        # for each step: the last token, the parent and the score of each hypothesis
         log = (self.last_step + 1, count, beam)
         self.token_log, self.parent_log = np.zeros(log, np.int64), np.zeros(log, np.int64)
         self.total_log = np.zeros(log, np.float32)
@@ -131,7 +131,7 @@ class _Batch:
             for source in (sources if options.sampling else [])
         ]
         totals = np.zeros((count, beam), np.float32)
-        if not options.sampling:  # all hypotheses are equal: only one is continued
+        if not options.sampling:  # at first all hypotheses are equal: continue only one
             totals[:, 1:] = NEVER
         capacity = min(CAPACITY, self.last_step + 1)
         self.arrays: Dict[str, np.ndarray] = {
@@ -160,7 +160,7 @@ class _Batch:
             candidates = self._sampled() if self.options.sampling else self._best()
             for row, token in forced:
                 self._take_forced(row, token, *candidates)
-            # special symbols are rare and have the smallest numbers: mostly nothing ends
+            # the end symbol is rare, and special symbols have the smallest numbers
             ends = None
             if np.count_nonzero(candidates[1] <= self.export.eos):
                 ends = (candidates[1] == self.export.eos) & (candidates[0] > NEVER)
@@ -179,7 +179,7 @@ class _Batch:
         ]
 
     def _bind(self) -> None:
-        """Allocate what depends on the number of sentences, and bind everything."""
+        """Allocate arrays that depend on the number of sentences, and bind all arrays."""
         count, beam = self.arrays["tokens"].shape
         self.index = np.arange(count)[:, None]
         self.forced = np.zeros((count, beam, 1), np.int64)
@@ -202,14 +202,14 @@ class _Batch:
             self.binding.bind_ortvalue_output("new_" + name, value)
 
     def _choose_count(self) -> None:
-        """Let the graph return 2 n candidates that remain when those that may not follow go."""
+        """Request enough candidates that 2 n remain after the forbidden ones are removed."""
         beam, options = self.options.beam, self.options
         self.never = [self.export.pad]
         if self.step < options.min_len:
             self.never.append(self.export.eos)
         self.repeated = self._repeated() if options.no_repeat_ngram else []
         repeated = max(Counter(row for row, _, _ in self.repeated).values(), default=0)
-        # in steps of 8, as memory is allocated anew for each number
+        # in steps of 8, because each new number allocates memory
         count = 2 * beam + beam * len(self.never) + repeated + -repeated % 8
         count = min(count, self.export.most_candidates * beam)
         if count != self.arrays["count"][0]:
@@ -223,7 +223,7 @@ class _Batch:
             self.binding.bind_ortvalue_output(name, self.export.value(self.outputs[name]))
 
     def _repeated(self) -> List[Tuple[int, int, int]]:
-        """Tokens that would end an n-gram for the second time."""
+        """Row, hypothesis and token of each continuation that would repeat an n-gram."""
         size = self.options.no_repeat_ngram
         if self.history is None or self.step + 2 <= size:
             return []
@@ -240,7 +240,7 @@ class _Batch:
         return found
 
     def _force(self) -> List[Tuple[int, int]]:
-        """Ask for the scores of tokens that must follow: of a prefix, or the end at the limit."""
+        """Request the scores of forced tokens: those of prefixes, and the end at the limit."""
         if self.step >= self.prefixes and self.step < self.first_limit:
             return []
         rows = []
@@ -257,7 +257,7 @@ class _Batch:
     def _take_forced(
         self, row: int, token: int, totals: np.ndarray, tokens: np.ndarray, parents: np.ndarray
     ) -> None:
-        """Let a forced token be the only candidate of each hypothesis."""
+        """Make a forced token the only candidate of each hypothesis."""
         beam = self.options.beam
         scores = self.arrays["totals"][row] + self.outputs["forced_scores"][row, :, 0]
         order = np.argsort(-scores, kind="stable")
@@ -298,7 +298,7 @@ class _Batch:
                 least = np.partition(scores, -options.sampling_topk, axis=1)
                 least = least[:, -options.sampling_topk, None]
                 allowed = np.where(scores >= least, scores, NEVER)
-            # the largest sum with such noise is drawn with the probabilities' chances
+            # Gumbel-max: the largest sum is a draw from the distribution
             chosen = (allowed + self.draws[row].gumbel(size=scores.shape)).argmax(axis=1)
             tokens[row, :beam] = chosen
             totals[row, :beam] = self.arrays["totals"][row] + scores[np.arange(beam), chosen]
@@ -307,7 +307,7 @@ class _Batch:
     def _finish(
         self, ends: np.ndarray, totals: np.ndarray, tokens: np.ndarray, parents: np.ndarray
     ) -> None:
-        """Take out hypotheses that end among the n best candidates."""
+        """Store hypotheses that end among the n best candidates as finished."""
         beam = self.options.beam
         ends = ends[:, :beam]
         for row in np.flatnonzero(ends.any(axis=1) & self.alive):
@@ -334,7 +334,7 @@ class _Batch:
         tokens: np.ndarray,
         parents: np.ndarray,
     ) -> None:
-        """Make the n best candidates that do not end the hypotheses of the next step."""
+        """Continue with the n best candidates that do not end."""
         beam, step, arrays = self.options.beam, self.step, self.arrays
         if ends is not None:
             if self.options.sampling:
@@ -348,7 +348,7 @@ class _Batch:
         arrays["totals"][:] = totals
         arrays["tokens"][:] = tokens
         if self.step == 0 or self.prefixes or self.options.sampling:
-            # what follows a hypothesis that is none may be beyond the vocabulary
+            # candidates without a score may have tokens beyond the vocabulary
             arrays["tokens"][totals == NEVER] = self.export.eos
         self.total_log[step], self.token_log[step] = totals, tokens
         self.parent_log[step] = parents
@@ -364,7 +364,7 @@ class _Batch:
         arrays["step"][0] = self.step
 
     def _grow(self) -> None:
-        """Double the places of the caches."""
+        """Double the capacity of the caches."""
 
         def doubled(array: np.ndarray, axis: int) -> np.ndarray:
             return np.concatenate([array, np.zeros_like(array)], axis=axis)
@@ -374,7 +374,7 @@ class _Batch:
         self._bind()
 
     def _keep(self, kept: np.ndarray) -> None:
-        """Take finished sentences out of the batch."""
+        """Keep only these rows of the batch, those of unfinished sentences."""
         for name in ("totals", "real", "ancestors", "tokens"):
             self.arrays[name] = self.arrays[name][kept]
         self.caches = [cache[kept] for cache in self.caches]

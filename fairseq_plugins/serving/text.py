@@ -1,4 +1,4 @@
-"""From lines of text to subwords and back, whatever generates the subwords between."""
+"""From lines of text to subwords and back, independent of how the model runs."""
 
 import math
 import threading
@@ -6,25 +6,25 @@ from typing import Any, List, NamedTuple, Sequence
 
 from fairseq_plugins.preparation.sentences import BOUNDARY
 
-# A translation may have twice as many subwords as its source, rounded up to a multiple of this: no
-# limit depends on what else is in the batch.
+# The longest translation is twice the length of its source, rounded up to a multiple of this. So
+# the limit does not depend on the batch.
 LENGTH_STEP = 100
-LONGEST = 200  # subwords of a summary, where nothing else is asked for
+LONGEST = 200  # default limit of a summary, in subwords
 
 
 class Output(NamedTuple):
-    """What the model wrote for one input."""
+    """The model's output for one input."""
 
     pieces: str  # subwords, separated by spaces
     complete: bool  # False where it was stopped at the length limit
 
 
 class Summary(NamedTuple):
-    """A document's summary, and what was read for it."""
+    """A document's summary, and how much of the document was read."""
 
     summary: List[str]  # its sentences
     pieces: int  # subwords of the document
-    read: int  # how many of them the model read, from the beginning
+    read: int  # subwords that the model read, from the beginning
     complete: bool  # False where the summary was stopped at the length limit
 
 
@@ -32,9 +32,8 @@ class LineTranslator:
     """Lines to translations; a subclass has `processor`, `max_source` and `generate`.
 
     Attributes:
-        split: numbers (from 1) of the lines that were too long for the model, and so translated in
-            parts.
-        cut_off: numbers of the lines whose translation was stopped at the length limit.
+        split: numbers (from 1) of lines that were too long for the model and translated in parts.
+        cut_off: numbers of lines whose translation was stopped at the length limit.
     """
 
     processor: Any
@@ -48,11 +47,11 @@ class LineTranslator:
         self._counting = threading.Lock()
 
     def max_length(self, source_length: int) -> int:
-        """How many subwords may be written for a source of so many tokens."""
+        """The most subwords of a translation, for a source of this many tokens."""
         return 2 * LENGTH_STEP * math.ceil(source_length / LENGTH_STEP)
 
     def translate(self, lines: Sequence[str]) -> List[str]:
-        """One translation a line, in the order of `lines`; a line without words stays empty."""
+        """One translation per line, in the order of `lines`; a line without words stays empty."""
         parts: List[List[str]] = []
         line_of: List[int] = []
         split, cut_off = [], set()
@@ -95,9 +94,9 @@ class DocumentSummarizer:
     generate: Any
 
     def summarize(self, documents: Sequence[str]) -> List[Summary]:
-        """One summary a document, in their order; that of a document without words is empty.
+        """One summary per document, in order; a document without words has an empty summary.
 
-        A document is read up to `max_source` subwords.
+        The model reads the first `max_source` subwords of a document.
         """
         pieces = [self.processor.encode(document).split() for document in documents]
         kept = [some[: self.max_source] for some in pieces]

@@ -119,7 +119,7 @@ def change_config(folder, **values):
     [
         (lambda folder: shutil.rmtree(folder), "config.json cannot be read"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json cannot be read"),
-        (lambda folder: change_config(folder, format=99), "format 99, and this release reads 1"),
+        (lambda folder: change_config(folder, format=99), "format 99, but this release reads 1"),
         (lambda folder: (folder / "encoder.onnx").unlink(), "encoder.onnx is missing"),
         (damage_graph, "decoder.onnx is damaged"),
         (damage_without_digest, "decoder.onnx cannot be loaded"),
