@@ -99,7 +99,8 @@ def train_no_further_than_asked() -> None:
 def remember_validations() -> None:
     """Store the counters of --patience and reduce_lr_on_plateau in checkpoints.
 
-    Both count validations without improvement, and 0.12.2 and ff store neither count. They also
+    Both count validations without improvement, and 0.12.2 and ff store neither count. So a rerun of
+    a training that --patience has ended trained further; now it trains nothing. They also
     write the checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this
     repeats the scheduler's step after loading.
     """
@@ -116,7 +117,14 @@ def remember_validations() -> None:
             if state is None or trainer.get_num_updates() == 0:  # a new training
                 return state, iterator
             if not cfg.reset_meters:
-                _patience().update(state.get(EARLY_STOPPING, {}))
+                counted = state.get(EARLY_STOPPING, {})
+                _patience().update(counted)
+                if 0 < cfg.patience <= counted.get("num_runs", 0):
+                    logger.info(
+                        f"nothing left to train: {counted['num_runs']} validations in a row were "
+                        f"no better, --patience is {cfg.patience}"
+                    )
+                    trainer.cfg.optimization.max_epoch = -1  # fairseq then starts no epoch
             at = state["train_iterator"]
             if at["iterations_in_epoch"] == 0 and not cfg.reset_lr_scheduler:
                 trainer.lr_step(at["epoch"] - 1, state["val_loss"])

@@ -98,6 +98,10 @@ def test_patience_counts_across_kills(corpus, train_args, tmp_path):
         "--lr", 1e-12, "--no-epoch-checkpoints",
     ]  # fmt: skip
     assert train(words, tmp_path / "whole").status == [0]
+    before = (tmp_path / "whole" / "checkpoint_last.pt").read_bytes()
+    again = train(words, tmp_path / "whole")
+    assert again.status == [0] and "nothing left to train: 3 validations in a row" in again.output
+    assert (tmp_path / "whole" / "checkpoint_last.pt").read_bytes() == before
     end = updates(load(tmp_path / "whole"))
     an_epoch = end // 4
     for epochs in (1, 2, 3):
