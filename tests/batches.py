@@ -97,7 +97,7 @@ def assert_same_function(
 
 
 def leaves_of(module: torch.nn.Module, **sentences: List[Tensor]) -> Dict[str, Tensor]:
-    """All that a gradient is due for: the parameters of a module and its input sentences."""
+    """All leaves with a gradient: the parameters of a module and its input sentences."""
     leaves = dict(module.named_parameters())
     for name, group in sentences.items():
         leaves.update({"{}[{}]".format(name, i): tensor for i, tensor in enumerate(group)})
@@ -105,7 +105,7 @@ def leaves_of(module: torch.nn.Module, **sentences: List[Tensor]) -> Dict[str, T
 
 
 def randomize(module: torch.nn.Module, seed: int = 5) -> torch.nn.Module:
-    """Float64, in evaluation, with no parameter at zero or one, where a mistake would hide."""
+    """Float64, in evaluation mode; no parameter is 0 or 1, which would hide mistakes."""
     generator = torch.Generator().manual_seed(seed)
     module.double().eval()
     with torch.no_grad():

@@ -62,7 +62,7 @@ class ToyData(NamedTuple):
 
 
 class CliResult(NamedTuple):
-    """What a command printed and logged, and the words it was called with."""
+    """What a command printed and logged, and its arguments."""
 
     output: str
     argv: List[str]

@@ -121,7 +121,7 @@ def test_the_package_prints_its_folder_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: path.stem)
 def test_a_launcher_names_a_command_that_exists(launcher):
-    """And without the package, it says which script sets it up."""
+    """Without the package, the error names the script that sets it up."""
     text = launcher.read_text(encoding="utf-8")
     command = re.search(r'main\(\["([a-z0-9-]+)"', text).group(1)
     assert f"`python -m fairseq_plugins {command}" in text

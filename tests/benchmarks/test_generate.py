@@ -54,5 +54,5 @@ def test_a_file_that_is_no_checkpoint(toy_data, tmp_path):
         (["--contender", "transformer", "--beam", "0"], "--beam 0: at least 1"),
     ],
 )
-def test_mistakes_are_told_in_one_line(toy_data, words, complaint):
+def test_mistakes_are_errors_of_one_line(toy_data, words, complaint):
     assert complaint in refused("generate", toy_data.bin, "--batch-size", 4, *words)

@@ -82,7 +82,7 @@ def test_encoders_side_by_side(tmp_path):
         (["--contender", "ffn", "--threads", "0"], "--threads 0: at least 1"),
     ],
 )
-def test_mistakes_are_told_in_one_line(words, complaint):
+def test_mistakes_are_errors_of_one_line(words, complaint):
     assert complaint in refused("layer", *words)
 
 

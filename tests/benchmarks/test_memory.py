@@ -113,5 +113,5 @@ def test_depth_and_width_reach_the_model():
         ),
     ],
 )
-def test_mistakes_are_told_in_one_line(words, complaint):
+def test_mistakes_are_errors_of_one_line(words, complaint):
     assert complaint in refused(*words)

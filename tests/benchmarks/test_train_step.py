@@ -112,7 +112,7 @@ def test_batches_of_any_length_have_more_padding_for_the_fused_loss_to_skip(toy_
         (["--arch", "transformer", "--plot", "plot.png"], "must end in .svg"),
     ],
 )
-def test_mistakes_are_told_in_one_line(toy_data, words, complaint):
+def test_mistakes_are_errors_of_one_line(toy_data, words, complaint):
     assert complaint in refused("train-step", toy_data.bin, *words)
 
 

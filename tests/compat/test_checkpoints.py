@@ -1,4 +1,4 @@
-"""Checkpoints are read as data, and copied without a moment in which they are half written."""
+"""Checkpoints are read as data and copied atomically."""
 
 import io
 import os

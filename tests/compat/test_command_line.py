@@ -1,4 +1,4 @@
-"""Options that fairseq reads wrongly."""
+"""Repairs of command-line options."""
 
 import re
 import sys

@@ -34,7 +34,7 @@ def test_memory_efficient_fp16_trains_on_a_cpu(toy_data, tmp_path, run_train, tr
 
 
 def test_process_groups_end_with_the_training(monkeypatch, tmp_path):
-    """Left to the interpreter's end, gloo's threads sometimes abort it."""
+    """Without this, gloo's threads sometimes abort the interpreter at its exit."""
     from torch import distributed as dist
 
     def join(cfg):

@@ -1,4 +1,4 @@
-"""Text in place of code: what is read, and what is refused without being run."""
+"""Literals instead of eval: what is read, and what is refused without being run."""
 
 import argparse
 

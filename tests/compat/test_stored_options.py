@@ -120,7 +120,7 @@ def test_every_program_refuses_planted_code(plant, touched, programs):
 
 
 def test_the_same_code_runs_without_the_check(plant, touched, toy_data, run_generate, monkeypatch):
-    """The test above would see it."""
+    """Shows that the test above would detect code that runs."""
     monkeypatch.setattr(checkpoint_utils, "torch", torch)
     monkeypatch.setattr(torch, "load", lambda *a, load=torch.load, **k: load(*a, **k))
     import fairseq.utils

@@ -41,7 +41,7 @@ PARTS = {
 
 
 def check_references(registry, known):
-    """Every part has a reference, and no reference is left of one that is gone."""
+    """Every part has a reference, and every reference has a part."""
     assert sorted(registry) == sorted(known), "each {} needs a reference".format(registry.kind)
 
 
@@ -239,7 +239,7 @@ def options_of(kind, name):
 
 
 @every_name
-def test_in_8_bits_a_model_stays_close(build, make_sample, kind, name):
+def test_8_bit_products_stay_close(build, make_sample, kind, name):
     words = "--encoder-embed-dim 48 --decoder-embed-dim 48 --encoder-blocks 1,1".split()
     words += options_of(kind, name)
     net_input = make_sample((5, 1, 60))["net_input"]  # longer than d
@@ -265,6 +265,6 @@ def test_a_compressed_model_is_built_trained_and_read_back(build, make_sample, k
 
 
 @every_name
-def test_says_what_it_computes(kind, name):
+def test_docstring_states_the_equation(kind, name):
     part = PARTS[kind][0]._parts[name][0]
     assert "::" in inspect.getdoc(part) or "``" in inspect.getdoc(part), "equations are missing"

@@ -1,4 +1,4 @@
-"""The average of checkpoints is their mean, is read by fairseq-generate, and bad input is told."""
+"""Averaging: the mean is right, fairseq-generate reads it, and bad input is an error."""
 
 import os
 import pickle

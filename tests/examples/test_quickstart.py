@@ -72,8 +72,8 @@ def text(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_killed_and_run_again(text, tmp_path):
-    """From text to BLEU with a kill between. That a kill changes no loss: tests/faults."""
+def test_a_killed_run_resumes(text, tmp_path):
+    """From text to BLEU, with a kill between. tests/faults checks that a kill changes no loss."""
     out = tmp_path / "a folder"
     words = ["--data", str(text), "--vocab-size", "200", "--max-update", str(UPDATES)]
     process = start(out, *words, extra=TINY)

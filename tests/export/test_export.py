@@ -95,7 +95,7 @@ def test_wrong_weights_are_found(tmp_path, export_tiny, task, sources):
     assert found.equal < found.sentences or found.largest_difference > export.EXACT
 
 
-def test_graphs_that_fail_are_told_in_one_line(monkeypatch, task, sources):
+def test_failing_graphs_are_errors_of_one_line(monkeypatch, task, sources):
     def fail(*arguments):
         raise RuntimeError("Non-zero status code returned\nmore")
 
@@ -106,7 +106,7 @@ def test_graphs_that_fail_are_told_in_one_line(monkeypatch, task, sources):
     assert "\n" not in str(error.value)
 
 
-def test_what_has_no_graph_is_told_in_one_line(tmp_path, export_tiny):
+def test_models_without_a_graph_are_errors_of_one_line(tmp_path, export_tiny):
     words = "--adaptive-softmax-cutoff 10,20".split()
     with pytest.raises(ConfigurationError, match="--adaptive-softmax-cutoff") as error:
         export_tiny(tmp_path / "export", *words, arch="transformer")

@@ -93,7 +93,7 @@ OPTIONS: List[List[List[Any]]] = [
 
 
 class Lost(Exception):
-    """A fault that cost something."""
+    """A fault that lost data or changed the result."""
 
 
 def refusal(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""Prepared data that is missing, cut or empty: one line that names the file and what remakes it."""
+"""Missing, truncated or empty prepared data is an error that names the file and a remedy."""
 
 import shutil
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_another_architecture(data, model, words, run_train):
     assert "dict." not in message
 
 
-def test_index_with_a_hole(data, words, run_train):
+def test_index_with_zeroed_bytes(data, words, run_train):
     path = data / "train.src-tgt.src.idx"
     content = bytearray(path.read_bytes())
     content[100:140] = bytes(40)
@@ -128,7 +128,7 @@ def test_missing_subset_and_folder(data, words, model, tmp_path, run_train, run_
     assert f"DATA {tmp_path / 'bare'} has no prepared data" in message
 
 
-def test_a_folder_of_ours_is_made_again_by_its_own_command(data, words, run_train):
+def test_a_prepared_folder_names_its_own_command(data, words, run_train):
     (data / PREPARATION).write_text("{}")
     cut(data / "train.src-tgt.src.bin")
     assert f"remove {data} and run the scripts/prepare_*.py command" in refused(run_train, *words)

@@ -1,4 +1,4 @@
-"""Checkpoints that a power cut or a bad disk damaged: the newest intact one is used, and said."""
+"""Checkpoints damaged by a power cut or disk: the newest intact one is used, with a warning."""
 
 import os
 import random
@@ -66,7 +66,7 @@ def flip_in_a_parameter(path):
 
 
 @pytest.mark.parametrize("how", [*DAMAGE, "flipped bit"])
-def test_the_newest_intact_one_takes_the_place(how, words, expected, folder):
+def test_the_newest_intact_checkpoint_is_used(how, words, expected, folder):
     last = folder / LAST
     if how == "flipped bit":
         flip_in_a_parameter(last)
@@ -81,7 +81,7 @@ def test_the_newest_intact_one_takes_the_place(how, words, expected, folder):
     assert difference(load(folder), expected) == ""
 
 
-def test_damaged_ones_are_passed_over(words, expected, folder):
+def test_damaged_checkpoints_are_skipped(words, expected, folder):
     checkpoints = numbered(folder)
     for path in [folder / LAST, *checkpoints]:
         DAMAGE["zeroed middle"](path)
@@ -91,7 +91,7 @@ def test_damaged_ones_are_passed_over(words, expected, folder):
     assert difference(load(folder), expected) == ""
 
 
-def test_the_best_one_is_used_if_it_is_the_newest(words, expected, folder):
+def test_the_best_checkpoint_is_used_if_it_is_the_newest(words, expected, folder):
     (folder / LAST).rename(folder / "checkpoint_best.pt")
     newest = numbered(folder)[0]
     assert updates(load(folder, newest.name)) == updates(load(folder, "checkpoint_best.pt"))
@@ -101,7 +101,7 @@ def test_the_best_one_is_used_if_it_is_the_newest(words, expected, folder):
     assert difference(load(folder), expected) == ""
 
 
-def test_all_processes_use_the_same_one(words, tmp_path):
+def test_all_processes_use_the_same_checkpoint(words, tmp_path):
     assert train(words, tmp_path / "whole", processes=2).status == [0, 0]
     folder = tmp_path / "killed"
     assert 9 in train(words, folder, processes=2, kill=Killed(7, rank=1)).status
@@ -119,7 +119,7 @@ def content(folder):
 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("missing", [False, True])
-def test_without_an_intact_one_nothing_starts_or_changes(missing, processes, words, folder):
+def test_without_an_intact_checkpoint_nothing_starts_or_changes(missing, processes, words, folder):
     for path in folder.glob("*.pt"):
         DAMAGE["cut"](path)
     if missing:
@@ -138,7 +138,7 @@ def test_a_new_folder_starts_a_training(words, tmp_path):
     assert run.status == [0] and "intact" not in run.output
 
 
-def test_a_stopped_finetuning_is_not_begun_again(words, expected, folder, killed):
+def test_a_stopped_finetuning_does_not_start_over(words, expected, folder, killed):
     (folder / LAST).unlink()
     run = train([*words, "--finetune-from-model", killed / "checkpoint1.pt"], folder)
     assert run.status == [0], run.output
@@ -187,7 +187,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(killed, tmp_path):
     assert found > 50
 
 
-def test_old_checkpoints_without_sums_are_loaded(killed, tmp_path):
+def test_old_checkpoints_without_checksums_are_loaded(killed, tmp_path):
     state = torch.load(killed / LAST)
     torch.save(state, tmp_path / LAST, _use_new_zipfile_serialization=False)
     assert find_damage(str(tmp_path / LAST)) == ""
@@ -196,7 +196,7 @@ def test_old_checkpoints_without_sums_are_loaded(killed, tmp_path):
 
 @pytest.fixture
 def done(monkeypatch):
-    """What was written out to the disk and renamed, in order; both are done."""
+    """A list of the fsync and rename calls, in order; both are also executed."""
     steps = []
     fsync, rename, replace = os.fsync, os.rename, os.replace
 
@@ -238,7 +238,7 @@ def test_settings_of_recipes_are_on_the_disk_before_they_are_renamed(tmp_path, d
     assert jobs.read_json(tmp_path / "settings.json") == {"lr": 1}
 
 
-def test_recipes_tell_what_they_resume_from():
+def test_recipes_report_what_they_resume_from():
     told = []
     line = "run/checkpoint_last.pt is missing: resuming from the newest intact one, a.pt"
     Progress(told.append, 10).line(f"2026 | WARNING | a.name | {line}\n")

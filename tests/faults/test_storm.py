@@ -1,4 +1,4 @@
-"""The first trials of the long run, and that it does not miss what is lost."""
+"""The first trials of the long run, and a check that it detects losses."""
 
 import random
 import re
@@ -19,8 +19,8 @@ def test_the_first_trials(capsys):
     assert counts["survived"] + counts["refused"] == counts["tried"]
 
 
-def test_what_is_lost_is_told(capsys, monkeypatch):
-    """Of a training that forgets what it saw."""
+def test_losses_are_reported(capsys, monkeypatch):
+    """A training that loses its checkpoints and starts over with another seed is lost."""
 
     def forget(trial):
         trial.start()

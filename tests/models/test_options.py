@@ -433,14 +433,14 @@ def assert_one_clear_line(message, parts):
 
 @pytest.mark.parametrize("make", [from_words, from_yaml])
 @pytest.mark.parametrize("words, parts", MISTAKES, ids=[words for words, _ in MISTAKES])
-def test_mistakes_are_told_in_one_line(parse, words, parts, make):
+def test_mistakes_are_errors_of_one_line(parse, words, parts, make):
     with pytest.raises(ValueError) as error:
         make(parse, ["--arch", "transformer_ftc", *TINY, *words.split()])
     assert_one_clear_line(str(error.value), parts)
 
 
 @pytest.mark.parametrize("option, value, allowed", CHOICES)
-def test_unknown_choices_are_told_with_those_that_work(parse, capsys, option, value, allowed):
+def test_unknown_choices_list_those_that_work(parse, capsys, option, value, allowed):
     words = ["--arch", "transformer_ftc", *TINY, option, value]
     for make in (from_yaml, from_words):
         # argparse ends the process for some, and the plan raises an error for the others

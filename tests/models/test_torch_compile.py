@@ -120,7 +120,7 @@ def test_same_function_in_machine_code(build, make_sample, compile_with):
     assert count["stats"]["unique_graphs"] > 0
 
 
-def test_a_machine_that_cannot_compile_is_told_so(build, make_sample, compile_with):
+def test_a_machine_that_cannot_compile_is_an_error(build, make_sample, compile_with):
     def fails(graph, inputs):
         raise RuntimeError("no compiler found\nand more")
 
@@ -138,7 +138,7 @@ def test_a_machine_that_cannot_compile_is_told_so(build, make_sample, compile_wi
         ("--quant-noise-scalar 0.1", "--torch-compile does not compute what --quant-noise-scalar"),
     ],
 )
-def test_what_cannot_be_compiled_is_refused(build, words, message, monkeypatch):
+def test_options_that_cannot_be_compiled_are_refused(build, words, message, monkeypatch):
     if "scalar" in words:  # which is refused without a GPU, before anything else
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(ConfigurationError, match=message):

@@ -105,7 +105,7 @@ def test_a_batch_without_a_target(build, make_sample, mixer):
     assert not any(gradient.any() for gradient in gradients.values())
 
 
-def test_layers_that_cannot_be_packed_are_told(build, monkeypatch, caplog):
+def test_layers_that_cannot_be_packed_are_named(build, monkeypatch, caplog):
     monkeypatch.setattr(efficient_transformer, "has_standard_layers", lambda decoder: False)
     assert not build("--training-path", "fast").decoder.packs
     assert "they compute padding too" in caplog.text
@@ -150,7 +150,7 @@ def test_everything_but_training_is_fairseqs_own_forward(build, make_sample, mon
 
 
 @pytest.mark.parametrize("dropout", ["--dropout", "--attention-dropout", "--activation-dropout"])
-def test_dropout_is_there_and_checkpoints_repeat_it(build, make_sample, dropout):
+def test_dropout_acts_and_activation_checkpoints_repeat_it(build, make_sample, dropout):
     """Recomputed activations must see the same dropout, or gradients are those of nothing."""
     sample, words = make_sample((5, 1, 7)), [*BASE, dropout, "0.4"]
     plain, checkpointed = (
@@ -199,7 +199,7 @@ def test_auto_is_fast_where_the_model_is_no_transformer(build, words, expected):
     assert (FastDropout in dropouts) == expected and len(dropouts) == 1
 
 
-def test_fast_with_what_it_cannot_is_refused(build):
+def test_fast_with_unsupported_options_is_refused(build):
     with pytest.raises(ConfigurationError, match="fast does not compute what --cross-self-att"):
         build(*BASE, "--cross-self-attention")
 

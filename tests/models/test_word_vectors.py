@@ -139,7 +139,7 @@ MISTAKES = [  # file, what the message must hold
 
 
 @pytest.mark.parametrize("content, parts", MISTAKES)
-def test_mistakes_are_told_in_one_line(tmp_path, content, parts):
+def test_mistakes_are_errors_of_one_line(tmp_path, content, parts):
     path = tmp_path / "vectors.txt"
     path.write_text(content)
     with pytest.raises(ConfigurationError) as error:

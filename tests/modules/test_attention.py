@@ -61,7 +61,7 @@ def test_equals_all_weights_at_once(rows_at_a_time, causal, masked, length, memo
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_gradients_are_of_the_draws_that_forward_made(rows_at_a_time, causal):
+def test_backward_uses_the_dropout_mask_of_forward(rows_at_a_time, causal):
     rows_at_a_time(5)
     inputs = make_input(5, 5)
 
@@ -124,7 +124,7 @@ def test_half_precision_is_rounded_as_with_all_weights_at_once(monkeypatch, caus
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_no_more_weights_than_allowed_exist_at_a_time(monkeypatch, causal):
+def test_memory_is_limited_to_a_chunk_of_weights(monkeypatch, causal):
     counts = []
     chunks = attention._chunks
 

@@ -11,7 +11,7 @@ COUNT = 2_000_003  # no multiple of 8
 
 
 @pytest.mark.parametrize("keep", [0.7, 0.9, 0.5, 0.001, 0.9999, 0.995, 0.997, 1 / 256, 255.5 / 256])
-def test_kept_with_the_probability_asked_for(keep):
+def test_elements_are_kept_with_the_given_probability(keep):
     torch.manual_seed(1)
     kept = draw_kept(torch.empty(COUNT), keep)
     assert set(kept.unique().tolist()) <= {0.0, 1.0}
@@ -67,7 +67,7 @@ def test_scale_gradient_and_seed(dtype):
     assert not torch.equal(module(x), y)
 
 
-def test_left_out_where_fairseqs_is():
+def test_off_where_fairseqs_dropout_is_off():
     x = torch.randn(5, 7)
     assert FastDropout(0.3).eval()(x) is x
     assert FastDropout(0.0).train()(x) is x
@@ -83,7 +83,7 @@ def test_scripted_in_evaluation():
     assert torch.equal(torch.jit.script(FastDropout(0.3).eval())(x), x)
 
 
-def test_put_in_the_place_of_each():
+def test_replaces_every_fairseq_dropout():
     model = torch.nn.Sequential(
         torch.nn.Sequential(FairseqDropout(0.2, module_name="Layer")), FairseqDropout(0.1)
     )

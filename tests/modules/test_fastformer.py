@@ -97,7 +97,7 @@ def test_the_form_is_chosen_by_the_size_of_the_batch(monkeypatch):
         {"scalar_noise": 0.1},
     ],
 )
-def test_what_cannot_be_reassociated_is_not(options):
+def test_options_that_exclude_reassociation_use_the_plain_form(options):
     mixer = make_fastformer(**dict({"qn_block_size": 1}, **options))
     mixer.reassociate = True
     x = torch.randn(40 * DIM, 1, DIM).double()
@@ -276,7 +276,7 @@ def test_input_in_any_memory_layout(form):
     assert_close(mixer(x, x), mixer(x.contiguous(), x.contiguous()), tolerance=1e-14)
 
 
-def test_a_memory_of_its_own_is_masked_on_its_own():
+def test_a_separate_memory_has_its_own_mask():
     """The same tensor twice, with different masks: neither mask is taken for the other."""
     mixer = make_fastformer()
     x = torch.randn(6, 2, DIM, dtype=torch.float64)

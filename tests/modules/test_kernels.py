@@ -18,7 +18,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def why_not():
-    """Why the kernels cannot be run here, or nothing."""
+    """Why the kernels cannot run here; empty if they can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     # older interpreters do not go with today's NumPy
@@ -129,8 +129,8 @@ class OnGpu(torch.Tensor):
     is_cuda = True
 
 
-def test_kernels_are_off_unless_asked_for(monkeypatch):
-    """And then for half precision on a GPU alone."""
+def test_kernels_are_off_by_default(monkeypatch):
+    """When switched on, only half precision on a GPU uses them."""
     half = torch.zeros(2, dtype=torch.bfloat16).as_subclass(OnGpu)
     monkeypatch.setattr(kernels, "check_triton", lambda: None)
     for value, expected in ((None, False), ("0", False), ("1", True)):
@@ -146,8 +146,8 @@ def test_kernels_are_off_unless_asked_for(monkeypatch):
 
 
 @pytest.mark.parametrize("version, reason", [(None, "not installed"), ((3, 3), "3.4 or newer")])
-def test_a_machine_without_their_triton_is_refused(monkeypatch, version, reason):
-    """Another process may have it: neither goes its own way in silence."""
+def test_a_machine_without_a_suitable_triton_is_refused(monkeypatch, version, reason):
+    """An error, not a fallback: another process of the training may have Triton."""
     monkeypatch.setenv(kernels.VARIABLE, "1")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: version)
     monkeypatch.setattr(kernels, "triton_version", lambda: version)
@@ -165,7 +165,7 @@ def build_mscffn(dropout):
 @needs_triton
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_mscffn_takes_the_kernel_that_is_asked_for(kernel_modules, monkeypatch, dropout, asked):
+def test_mscffn_uses_the_kernel_when_switched_on(kernel_modules, monkeypatch, dropout, asked):
     monkeypatch.setattr(kernels, "usable", lambda x: asked)
     kernel = kernel_modules["cross"].KernelCross.apply
     taken = []
@@ -183,7 +183,7 @@ def test_mscffn_takes_the_kernel_that_is_asked_for(kernel_modules, monkeypatch, 
 @needs_triton
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("shared", [True, False])
-def test_pooling_takes_the_kernel_that_is_asked_for(kernel_modules, monkeypatch, shared, asked):
+def test_pooling_uses_the_kernel_when_switched_on(kernel_modules, monkeypatch, shared, asked):
     monkeypatch.setattr(kernels, "usable", lambda x: asked)
     kernel = kernel_modules["pooling"].KernelPool.apply
     taken = []
@@ -202,7 +202,7 @@ def test_pooling_takes_the_kernel_that_is_asked_for(kernel_modules, monkeypatch,
 @pytest.mark.slow
 @needs_triton
 def test_kernels_compile_for_gpus(run_process):
-    """For an A100 and an H100, without one, within their shared memory."""
+    """Compiles for an A100 and an H100 without a GPU, within their shared memory."""
     environment = dict(os.environ, TRITON_INTERPRET="0")
     result = run_process([sys.executable, "-m", "tests.modules.compile_kernels"], env=environment)
     assert result.returncode == 0, result.stdout

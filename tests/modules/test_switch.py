@@ -165,7 +165,7 @@ def test_a_task_s_criterion_has_the_hook_once(kind):
 
 
 def test_the_loss_evens_the_shares():
-    """Gradient descent on the loss alone ends near 1, its least."""
+    """Gradient descent on the loss alone ends near its minimum, 1."""
     ffn = make_switch(experts=4).train().float()
     x = 1 + torch.randn(200, DIM, generator=torch.Generator().manual_seed(2))
     seen = []

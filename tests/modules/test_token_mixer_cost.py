@@ -50,6 +50,6 @@ def test_cost_grows_linearly_with_length(name):
 
 
 def test_softmax_attention_is_not_linear():
-    """So that the test above can fail."""
+    """Shows that the test above can fail."""
     for short, long in zip(cost("softmax", 1024), cost("softmax", 2048)):
         assert long > 3 * short

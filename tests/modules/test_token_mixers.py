@@ -85,7 +85,7 @@ def test_pooled_queries_equal_the_reference(name, window, lengths, memory_length
     ("poolingformer", {"window": 2, "pooling_window": 2**20, "kernel": 3, "stride": 99}),
 ])  # fmt: skip
 def test_windows_beyond_the_sentence(name, options):
-    """Of a memory that is shorter than the queries, too: a query may see nothing at all."""
+    """Also with a memory shorter than the queries, where a query may see no key."""
     mixer = randomize(make(name, options))
     lengths, memory_lengths = (9, 3), (4, 2)
     x, memory = make_sentences(lengths, DIM), make_sentences(memory_lengths, DIM, seed=1)
@@ -95,7 +95,7 @@ def test_windows_beyond_the_sentence(name, options):
         assert_close(found, true_rows(name, mixer, *pair, options=options))
 
 
-def test_linformer_has_a_longest_sentence():
+def test_linformer_refuses_longer_sentences():
     mixer = make("linformer")
     x = torch.zeros(41, 1, DIM)
     assert mixer(x[1:], x[1:]).shape == x[1:].shape
@@ -104,7 +104,7 @@ def test_linformer_has_a_longest_sentence():
 
 
 @pytest.mark.parametrize("name", ["longformer", "bigbird", "poolingformer"])
-def test_chunks_of_queries_do_not_show(name):
+def test_several_chunks_equal_the_reference(name):
     """A sentence of several chunks equals the reference, alone and beside a longer one."""
     mixer = randomize(make(name))
     (x,) = make_sentences((70,), DIM)
@@ -147,7 +147,7 @@ def test_order_of_positions_does_not_matter(name):
 
 
 def test_performer_estimates_softmax_attention():
-    """More features, a smaller error: 16 times as many, about a quarter."""
+    """16 times as many features give about a quarter of the error."""
     torch.manual_seed(0)
     x = torch.randn(20, 4, 32) / 2
     spec = MixerSpec(32, 32, 2)

@@ -49,14 +49,14 @@ def read(folder, split, language):
 
 
 @pytest.mark.parametrize("split, size", [("train", 40), ("valid", 5)])
-def test_each_pair_stands_in_both_directions(pair, both, split, size):
+def test_each_pair_is_in_both_directions(pair, both, split, size):
     french, english = read(pair, split, "fr"), read(pair, split, "en")
     assert len(french) == size and french != english
     assert read(both, split, "fr") == french + english
     assert read(both, split, "en") == english + french
 
 
-def test_the_rest_is_as_it_was(pair, both):
+def test_other_files_are_copied(pair, both):
     for language in ("fr", "en"):
         assert read(both, "test", language) == read(pair, "test", language)
         name = f"dict.{language}.txt"
@@ -64,7 +64,7 @@ def test_the_rest_is_as_it_was(pair, both):
     assert (both / "bpe.codes").read_bytes() == (pair / "bpe.codes").read_bytes()
 
 
-def test_again_does_nothing(pair, both, capsys):
+def test_a_second_run_does_nothing(pair, both, capsys):
     before = {path: path.stat().st_mtime_ns for path in both.iterdir()}
     assert prepare_bidirectional.main([str(pair), str(both)]) == 0
     assert {path: path.stat().st_mtime_ns for path in both.iterdir()} == before
@@ -82,7 +82,7 @@ def test_folders_that_cannot_be_joined_are_refused(make_pair, both, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-def test_a_training_of_one_direction_starts_from_both(pair, both, train_args, tmp_path, run_train):
+def test_training_in_one_direction_starts_from_both(pair, both, train_args, tmp_path, run_train):
     """Parameters of the first, its optimizer and count of updates left behind; and it resumes."""
     words = [*train_args, "--share-all-embeddings"]
     run_train(both, *words, "--save-dir", tmp_path / "both", "--max-update", 3)

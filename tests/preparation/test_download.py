@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine that breaks off, refuses or sends something else."""
+"""Downloads from a local server that interrupts, refuses or sends another file."""
 
 import hashlib
 import http.server
@@ -94,7 +94,7 @@ def test_a_file_arrives_whole_and_is_not_fetched_twice(server, tmp_path):
     assert server.requests == [None]
 
 
-def test_a_broken_transfer_goes_on_where_it_stopped(server, tmp_path, capsys):
+def test_an_interrupted_transfer_resumes(server, tmp_path, capsys):
     server.plan = [1000, 2000, 503]
     fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5, pause=0.01)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
@@ -104,7 +104,7 @@ def test_a_broken_transfer_goes_on_where_it_stopped(server, tmp_path, capsys):
     assert "503" in said
 
 
-def test_the_next_run_goes_on_too(server, tmp_path):
+def test_the_next_run_resumes(server, tmp_path):
     server.plan = [1000]
     with pytest.raises(DownloadError, match="1,000 bytes are kept: rerun to resume"):
         fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5, attempts=1)
@@ -121,7 +121,7 @@ def test_without_a_checksum_nothing_of_an_earlier_run_is_used(server, tmp_path):
     assert server.requests == [None]
 
 
-def test_a_server_without_ranges_starts_again(server, tmp_path):
+def test_a_server_without_ranges_sends_everything_again(server, tmp_path):
     server.ranges = False
     server.plan = [1000]
     fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5, pause=0.01)
@@ -130,7 +130,7 @@ def test_a_server_without_ranges_starts_again(server, tmp_path):
 
 
 @pytest.mark.parametrize("length", [1000, len(CONTENT), len(CONTENT) + 1])
-def test_a_wrong_beginning_is_thrown_away(server, tmp_path, length):
+def test_a_part_of_another_file_is_discarded(server, tmp_path, length):
     (tmp_path / "corpus.tgz.part").write_bytes(b"x" * length)
     fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5, pause=0.01)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
@@ -184,7 +184,7 @@ def test_no_server_and_no_url(server, tmp_path):
         fetch((tmp_path / "absent.tgz").as_uri(), tmp_path / "corpus.tgz")
 
 
-def test_half_a_file_and_a_refusal_in_turn_end(server, tmp_path):
+def test_alternating_partial_replies_and_refusals_end(server, tmp_path):
     server.plan = [len(CONTENT) // 2, 416] * 20
     with pytest.raises(DownloadError, match=r"416 .*\(4 attempts\)"):
         fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5, attempts=4, pause=0.01)
@@ -196,7 +196,7 @@ def test_half_a_file_and_a_refusal_in_turn_end(server, tmp_path):
 
 @pytest.mark.parametrize("size", [None, len(CONTENT)])
 @pytest.mark.parametrize("length", [None, "many", "-5", "12, 12"])
-def test_a_cut_reply_of_unknown_length_is_resumed(server, tmp_path, length, size):
+def test_a_truncated_reply_of_unknown_length_is_resumed(server, tmp_path, length, size):
     server.length = lambda _: length
     server.plan = [1000]
     fetch(server.url, tmp_path / "corpus.tgz", size, MD5, pause=0.01)
@@ -204,7 +204,7 @@ def test_a_cut_reply_of_unknown_length_is_resumed(server, tmp_path, length, size
     assert server.requests == [None, "bytes=1000-"]
 
 
-def test_a_cut_reply_of_unknown_length_is_kept_for_the_next_run(server, tmp_path):
+def test_a_truncated_reply_of_unknown_length_is_kept_for_the_next_run(server, tmp_path):
     server.length = lambda _: None
     server.plan = [1000]
     with pytest.raises(DownloadError, match="1,000 bytes are kept: rerun to resume"):
@@ -221,8 +221,8 @@ def test_a_reply_that_never_ends_is_cut_at_the_size(server, tmp_path):
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
 
 
-def test_a_page_in_place_of_the_file_costs_nothing(server, tmp_path):
-    """As networks with a login page answer."""
+def test_a_login_page_is_not_taken_for_the_file(server, tmp_path):
+    """As networks with a login page do."""
     (tmp_path / "corpus.tgz.part").write_bytes(CONTENT[:5000])
     server.content, server.ranges = b"<html>log in</html>", False
     with pytest.raises(DownloadError, match="the server's has 19 bytes instead of 768,000"):
@@ -257,7 +257,7 @@ def test_a_folder_that_cannot_be_made(server, tmp_path):
 @pytest.mark.parametrize(
     "checksum", ["", MD5[:-1], MD5[:-1] + "g", "md4000:" + "0" * 32, "shake_128:", MD5[4:]]
 )
-def test_a_checksum_that_is_none_is_refused_at_once(tmp_path, checksum):
+def test_an_invalid_checksum_is_refused_at_once(tmp_path, checksum):
     with pytest.raises(DownloadError, match="md5:<32 hexadecimal digits>"):
         fetch("http://127.0.0.1:9/", tmp_path / "corpus.tgz", checksum=checksum)
 

@@ -1,4 +1,4 @@
-"""What can go wrong costs one line, and no data: each case says what was kept and what was said."""
+"""Every fault is an error of one line and loses no data."""
 
 import bz2
 import gzip
@@ -80,7 +80,7 @@ BAD = {
 }
 
 
-def test_a_bad_line_of_json_costs_itself_alone(tmp_path, monkeypatch, capsys):
+def test_a_bad_line_of_json_is_left_out_and_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(files, "LONGEST_LINE", 150000)
     lines = [line.encode() for line in GOOD]
     for number, line in enumerate(BAD):
@@ -186,7 +186,7 @@ def test_damaged_text_never_passes_for_text(archive, tmp_path, compression, fate
 
 
 def test_the_checksum_at_the_end_of_an_archive_is_read(archive, tmp_path):
-    """Behind the end that tar itself reads to."""
+    """The checksum is after the last block that tarfile reads."""
     content = gzip.decompress(archive.path.read_bytes()) + bytes(1 << 20)
     content = bytearray(gzip.compress(content))
     (tmp_path / "archive").write_bytes(content)
@@ -290,7 +290,7 @@ def test_a_folder_in_the_way(tmp_path, corpus, monkeypatch, folder):
     assert (tmp_path / "here/file").read_text() == "mine"
 
 
-def test_the_folder_of_somebody_else_with_our_ending_is_kept(tmp_path, corpus):
+def test_a_foreign_folder_named_part_is_kept(tmp_path, corpus):
     (tmp_path / "data.part").mkdir()
     (tmp_path / "data.part/thesis.txt").write_text("mine")
     message = refused(translation, tmp_path / "data", corpus)
@@ -299,7 +299,7 @@ def test_the_folder_of_somebody_else_with_our_ending_is_kept(tmp_path, corpus):
 
 
 def test_a_read_only_folder(tmp_path, corpus, monkeypatch):
-    """Raised, not made: the superuser may write everywhere."""
+    """The error is raised by the test, because root may write everywhere."""
 
     def refuse(*args, **kwargs):
         raise OSError(30, "Read-only file system", str(tmp_path / "data.part"))
@@ -333,7 +333,7 @@ def test_a_full_disk_loses_nothing(tmp_path, corpus, limit, capsys, monkeypatch)
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
-def test_all_is_on_the_disk_when_a_step_is_said_to_be_finished(tmp_path, corpus, monkeypatch):
+def test_files_are_on_disk_before_a_step_is_recorded(tmp_path, corpus, monkeypatch):
     """Or the list of finished steps could survive a power cut that their files do not."""
     flushed = set()
 
@@ -349,7 +349,7 @@ def test_all_is_on_the_disk_when_a_step_is_said_to_be_finished(tmp_path, corpus,
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"settings": 1, "results": {}}', '{"set'])
-def test_a_torn_list_of_finished_steps_starts_over(tmp_path, corpus, monkeypatch, content):
+def test_a_damaged_list_of_finished_steps_starts_over(tmp_path, corpus, monkeypatch, content):
     with monkeypatch.context() as patch:
         patch.setattr(steps.Preparation, "finish", lambda *args, **more: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -385,7 +385,7 @@ def test_chunks_are_limited_by_their_size(monkeypatch):
 
 
 def test_workers_end_with_a_killed_run(tmp_path):
-    """Left over, they would hold the lock of the folder."""
+    """Otherwise they would hold the lock of the folder."""
     code = (
         "import os, sys, time\n"
         "sys.argv = ['-m']\n"  # which leaves fairseq out

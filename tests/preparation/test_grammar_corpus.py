@@ -44,7 +44,7 @@ def test_the_command_writes_six_files_and_repeats_itself(tmp_path, capsys):
 
 
 def test_another_process_draws_the_same(drawn):
-    """With other hashes of strings, which order sets differently."""
+    """With other string hashes, which change the order of sets."""
     code = (
         "import sys; sys.argv = ['-m']\n"  # which leaves fairseq out
         "from fairseq_plugins.preparation.grammar_corpus import draw\n"

@@ -47,7 +47,7 @@ def test_every_pair_is_where_it_belongs(prepared, archive):
     assert sides(tokenised, "test") == archive.test
 
 
-def test_raw_text_stands_beside_it(prepared):
+def test_raw_text_is_kept(prepared):
     raw = prepared / "text" / "raw"
     assert sides(raw, "train")[0] == ("Ein Haus.", "A house.")
     assert sides(raw, "train")[2] == ("Vom Wetter", "On weather")
@@ -75,7 +75,7 @@ def test_fairseq_reads_what_was_binarised(prepared):
             assert joined == read(prepared / "text" / "tokenised" / "{}.{}".format(split, side))
 
 
-def test_nothing_else_is_left(prepared):
+def test_no_other_files_remain(prepared):
     names = {path.name for path in prepared.iterdir()}
     names = {name for name in names if not name.endswith((".bin", ".idx"))}
     assert names == {
@@ -154,7 +154,7 @@ STEPS = ["tokenise", "clean", "cut", "count", "binarise"]
 
 
 @pytest.mark.parametrize("broken", STEPS)
-def test_a_killed_run_goes_on(prepared, tmp_path, run, monkeypatch, broken):
+def test_a_killed_run_resumes(prepared, tmp_path, run, monkeypatch, broken):
     done = []
 
     def counted(name, function):
@@ -210,7 +210,7 @@ def test_another_number_of_pairs_is_an_error(tmp_path, run, archive):
     assert not (tmp_path / "data").exists()
 
 
-def test_the_papers_numbers_are_expected_unless_told(tmp_path, run):
+def test_the_papers_numbers_are_expected_by_default(tmp_path, run):
     with pytest.raises(ConfigurationError, match="instead of 160,239 / 7,283 / 6,750"):
         run(tmp_path / "data", expect_pairs=None)
 

@@ -1,4 +1,4 @@
-"""Moses tokenisation against what the original made of IWSLT'14 lines."""
+"""Moses tokenisation equals the original scripts on IWSLT'14 lines."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Stories are read from the archive whole, and a broken one is known by its name."""
+"""Stories are read completely, and a broken one is named."""
 
 import hashlib
 import io

@@ -83,7 +83,7 @@ def test_company_changes_nothing(exported, sources):
 
 
 def test_caches_grow(pair, task, sources):
-    """Beyond the places that they have at first."""
+    """Caches grow beyond their initial capacity."""
     found = search(pair[1], [Source(sources[0], 50)], Options(min_len=45, nbest=5))
     assert_equal(found[0], by_fairseq(pair, task, sources[0], max_len_b=50, min_len=45))
     assert len(found[0][0].tokens) > 45

@@ -151,7 +151,7 @@ def test_documents_of_9000_tokens_train_validate_and_generate(
     assert len(re.findall(r"^H-", generated, re.MULTILINE)) == 3
 
 
-def test_learned_positions_reach_as_far(long_data, run_train, tmp_path):
+def test_learned_positions_cover_long_documents(long_data, run_train, tmp_path):
     output = run_train(
         *[long_data, *FASTFORMER_TC, "--encoder-learned-pos", "--max-source-positions", LONG + 1],
         *["--max-tokens", 10000, "--max-epoch", 1, "--no-save"],
@@ -161,7 +161,7 @@ def test_learned_positions_reach_as_far(long_data, run_train, tmp_path):
 
 
 @pytest.mark.parametrize("model", [FASTFORMER_TC, TRANSFORMER], ids=["ours", "fairseq's"])
-def test_what_is_cut_is_counted(long_data, run_train, tmp_path, model):
+def test_truncated_tokens_are_counted(long_data, run_train, tmp_path, model):
     output = run_train(
         *[long_data, *model, "--max-source-positions", 500, "--truncate-source"],
         *["--max-tokens", 1000, "--max-epoch", 1, "--no-save", "--save-dir", tmp_path],

@@ -1,4 +1,4 @@
-"""Jobs: ended as a group, logged, and one at a time in a folder."""
+"""Jobs end as a group, are logged, and run one at a time in a folder."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from fairseq_plugins.training import jobs
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 
 
-def test_output_is_logged_and_given_on(tmp_path):
+def test_output_is_logged_and_passed_on(tmp_path):
     program = "import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)"
     lines = []
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_one_at_a_time_in_a_folder(tmp_path):
             pass
 
 
-def test_json_is_whole_or_not_there(tmp_path):
+def test_json_is_written_atomically(tmp_path):
     path = tmp_path / "a.json"
     assert jobs.read_json(path) is None
     jobs.write_json(path, {"a": 1})

@@ -1,4 +1,4 @@
-"""Training by recipe: the command for a machine, one writer a folder, resuming, and refusals."""
+"""Training by recipe: the command for a machine, locking, resuming, and refusals."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def value(words, option):
 # --- settings -------------------------------------------------------------------------------------
 
 
-def test_what_comes_later_wins(toy_data, tmp_path):
+def test_later_options_win(toy_data, tmp_path):
     (tmp_path / "a.args").write_text("# a comment\n--lr 1e-3 --dropout 0.1 # here too\n")
     (tmp_path / "b.yaml").write_text("criterion: {label_smoothing: 0}\n")
     files = ["--settings", tmp_path / "a.args", "--settings", tmp_path / "b.yaml"]
@@ -75,8 +75,8 @@ def documents(tmp_path_factory, run_preprocess):
     return folder / "data"
 
 
-def test_documents_that_are_cut_may_be_longer_than_a_batch(documents):
-    """With --truncate-source, lengths count after the cut, as in training."""
+def test_truncated_documents_may_be_longer_than_a_batch(documents):
+    """With --truncate-source, the check ignores truncated tokens, like training."""
     words = ["--", "--max-tokens", 40, "--max-source-positions"]
     todo = plan(documents, *words, 40, recipe="fastformer_cnn_dm")
     assert value(todo.command, "--max-tokens") == "40" and todo.given.truncate_source
@@ -104,7 +104,7 @@ def test_the_total_batch_stays(processes, update_freq, limit):
         assert batch == (*whole[:2], update_freq // processes)
 
 
-def test_limit_takes_no_smaller_batches_than_it_must():
+def test_the_limit_gives_the_largest_batches_that_fit():
     assert share(Batch(4096, None, 1), 1, 2048) == Batch(2048, None, 2)
     assert share(Batch(4096, None, 1), 2, 2048) == Batch(2048, None, 1)
     assert share(Batch(4096, None, 4), 2, 4096) == Batch(4096, None, 2)

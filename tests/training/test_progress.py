@@ -1,4 +1,4 @@
-"""The short lines made of fairseq's own log."""
+"""Short progress lines from fairseq's log."""
 
 import time
 
@@ -46,7 +46,7 @@ def test_a_criterion_without_label_smoothing_has_only_a_loss():
     ]
 
 
-def test_lines_between_the_seconds_are_left_out_and_hours_say_when_it_ends(monkeypatch):
+def test_lines_are_limited_in_time_and_hours_give_the_end(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     line = "train_inner | epoch 001: 1 / 9 loss=3, nll_loss=2.5, num_updates={}, lr=1"
@@ -65,7 +65,7 @@ def test_lines_between_the_seconds_are_left_out_and_hours_say_when_it_ends(monke
     assert said == ["update 7  train nll 2.5  about 90 s left"]
 
 
-def test_bleu_and_a_batch_that_did_not_fit_are_told():
+def test_bleu_and_out_of_memory_are_reported():
     log = [
         "valid on 'valid' subset | loss 2.25 | nll_loss 1.5 | bleu 12.34 | num_updates 5000",
         "WARNING: OOM: Ran out of memory with exception: CUDA",

@@ -143,7 +143,7 @@ def test_words_of_options():
     ]  # fmt: skip
 
 
-def test_what_comes_later_wins_and_false_takes_a_flag_back(tmp_path):
+def test_later_settings_win_and_false_removes_a_flag(tmp_path):
     (tmp_path / "a.yaml").write_text("common: {bf16: true}\noptimization: {lr: [1.0]}\n")
     (tmp_path / "b.yaml").write_text("common: {bf16: false}\noptimization: {clip_norm: 2}\n")
     (tmp_path / "c.args").write_text("# a comment\n--lr 2 # here too\n")
