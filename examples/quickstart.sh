@@ -23,7 +23,7 @@ installation. Rerun to resume: finished steps are kept.
   --seed N           seed of training (default: 1)
   --threads N        processor threads (default: all)
   --out DIR          where to work (default: runs/quickstart in the checkout)
-  --no-install       the environment is ready: use its python, skip scripts/install.sh
+  --no-install       use the active environment, without running scripts/install.sh
 EOT
 }
 
@@ -86,7 +86,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 sys.exit(sys.argv[1] not in ARCH_MODEL_REGISTRY)
 EOT
 fi
-# a script that is killed takes its training along
+# end the training if this script is killed
 along=(setpriv --pdeathsig TERM)
 "${along[@]}" true 2>/dev/null || along=()
 plugin() { ${along[@]+"${along[@]}"} "$python" -m fairseq_plugins "$@"; }
@@ -97,7 +97,7 @@ exec 9>"$out/lock"
 if command -v flock >/dev/null; then
     flock -w 10 9 || die "another run is at work in $out: wait for it, or stop it"
 fi
-# folders are named after all that goes into them: one that exists is up to date
+# names of folders contain a checksum of their inputs, so a folder that exists is up to date
 fingerprint() { sha256sum | cut -c 1-10; }
 
 heading "2/5 raw text"
@@ -115,7 +115,7 @@ else
         plugin make-grammar-corpus "$raw.part"
         mv "$raw.part" "$raw"
     fi
-    # the grammar is small: less than this means that something is broken
+    # the grammar is simple: a lower BLEU means that something is broken
     [ -n "$updates$vocab${extra[*]-}" ] || [ "$arch" != transformer_ftc ] || goal=(--at-least 60)
     : "${updates:=1000}" "${vocab:=800}"
     size=()
@@ -127,7 +127,7 @@ prepare+=(--joined-dictionary --max-ratio 9) # short sentences may be twice as l
 text_key=$({
     echo "${prepare[@]}"
     cat "$root"/fairseq_plugins/preparation/*.py
-    # one that is missing is told below
+    # prepare-translation reports missing files
     for split in train valid test; do cat "$raw/$split.$src" "$raw/$split.$tgt" 2>/dev/null; done
 } | fingerprint) || true
 for split in train valid test; do prepare+=("--$split" "$raw/$split"); done

@@ -1,4 +1,4 @@
-# What install.sh and wheelhouse.sh share; sourced by them, with the checkout in $root.
+# Functions for the other scripts, which source this file with the checkout in $root.
 # shellcheck shell=bash
 : "${root:?}"
 
@@ -32,8 +32,8 @@ except metadata.PackageNotFoundError:
 EOF
 }
 
-# The fairseq for a Python, as setup.py says: its package, the same with the version, and whether
-# it must be compiled there.
+# For a version of Python, as in setup.py: the package of fairseq, its requirement with the version,
+# and whether it must be compiled.
 fairseq_package() {
     case $1 in
         3.8 | 3.9 | 3.10) say fairseq ;;
@@ -50,10 +50,10 @@ compiles_fairseq() {
     esac
 }
 
-# How pip is to build it. fairseq-fixed needs numpy and torch, and alone pip would fetch another
-# torch. fairseq 0.12.2 needs a build of its own, without torch: where it sees one, it compiles
-# extensions whose sources it lacks. Neither gets CUDA_HOME: the GPU extensions, which nothing here
-# uses, would need the very compiler that torch was built with.
+# Build fairseq with pip. fairseq-fixed needs numpy and torch, so build isolation is off: pip would
+# fetch another torch. fairseq 0.12.2 needs build isolation: if it finds torch, it compiles extensions
+# whose sources it lacks. CUDA_HOME is unset because the GPU extensions, which nothing here uses,
+# would need the same compiler as torch.
 build_fairseq() {
     local python=$1 how=()
     shift
@@ -61,7 +61,7 @@ build_fairseq() {
     env -u CUDA_HOME "$python" -m pip "$@" ${how[@]+"${how[@]}"}
 }
 
-# The default torch for a Python: the newest that its fairseq was seen to work with.
+# The default torch for a Python: the newest that was tested with its fairseq.
 default_torch() {
     case $1 in
         3.8 | 3.9 | 3.10) say torch==1.12.1 ;;
@@ -69,10 +69,10 @@ default_torch() {
     esac
 }
 
-# The extras that setup.py offers, with commas between.
+# The extras in setup.py, separated by commas.
 known_extras() { sed -n '/extras_require/,/^    }/s/^ *"\([a-z0-9-]*\)": .*/\1/p' "$root/setup.py" | paste -sd ,; }
 
-# merge_extras NAMES...: lists of extras as one, each once; dies at an unknown one.
+# merge_extras NAMES...: merge lists of extras without duplicates; dies at an unknown one.
 merge_extras() {
     local name names=()
     for name in $(printf '%s\n' "$@" | tr , ' '); do
@@ -84,13 +84,13 @@ merge_extras() {
     if [ ${#names[@]} -gt 0 ]; then printf '%s\n' "${names[@]}" | sort -u | paste -sd ,; fi
 }
 
-# Constraints for pip: torch stays as it is, and the rest fits it.
+# Constraints for pip: keep the installed torch, and versions that fit it.
 write_constraints() {
     local torch=$1 major minor patch
     IFS=.+ read -r major minor patch _ <<<"$torch"
     say "torch==$torch"
     case $major.$minor.$patch in
-        *[!0-9.]*) ;; # a vendor's own build: no torchaudio was made for it
+        *[!0-9.]*) ;; # a vendor's build of torch, without a matching torchaudio
         1.*) say "torchaudio==0.$minor.*" ;;
         2.[0-8].*) say "torchaudio==2.$minor.*" ;; # later ones fit any torch
     esac

@@ -42,7 +42,7 @@ step() {
     say "[$step_number/$steps] $*"
 }
 
-# logged COMMAND...: into the log; shows the log's last line now and then.
+# logged COMMAND...: run a command with its output in the log; print the log's last line regularly.
 logged() {
     local started=$SECONDS heart status=0
     printf '\n== %s\n' "$*" >>"$log"
@@ -58,7 +58,7 @@ logged() {
     return "$status"
 }
 
-# run WHAT COMMAND...: the same, and the end of the log if it fails.
+# run WHAT COMMAND...: the same, and print the end of the log if it fails.
 run() {
     local what=$1
     shift
@@ -69,7 +69,7 @@ run() {
 
 # --- Python -------------------------------------------------------------------------------------
 
-# The default interpreter: python3 where it runs the newer fairseq or has a torch to keep.
+# The default interpreter: python3 if it runs fairseq-fixed or has torch installed.
 find_python() {
     local version candidate
     version=$(python_version python3)
@@ -93,7 +93,7 @@ check_python() {
         die "Python $version ($1) is not supported: fairseq runs on 3.8 to 3.12; give one of them with --python PY, such as --python python3.11"
 }
 
-# Makes .venv from $1, seeing the base's packages where they hold a torch to keep.
+# Makes .venv from $1; it shares the base's packages if torch is among them.
 make_venv() {
     local base=$1 version torch="" see=()
     version=$(python_version "$base")
@@ -111,8 +111,8 @@ make_venv() {
     fi
 }
 
-# An interrupted pip leaves packages that it takes for whole; the two files it writes last show
-# them. Without their records they are installed again.
+# An interrupted pip leaves incomplete packages that it later takes for complete. They lack one of
+# the two files that pip writes last. Without their .dist-info they are installed again.
 forget_half_installed() {
     local info
     for info in "$venv"/lib/python3*/site-packages/*.dist-info; do
@@ -127,17 +127,17 @@ forget_half_installed() {
 
 gpu_here() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
 
-# pip of the environment; offline it sees nothing but the wheelhouse.
+# pip of the environment; offline it uses only the wheelhouse.
 pip_install() { "$python" -m pip install --disable-pip-version-check --no-input ${source_args[@]+"${source_args[@]}"} "$@"; }
 
-# Does the index give a build that asks for CUDA libraries? Downloads at most torch itself.
+# Whether torch from this index depends on CUDA libraries. Downloads at most torch itself.
 index_gives_cuda() {
     [ "$(uname -s)" = Linux ] || return 1
     run "looking up $1" pip_install --dry-run --ignore-installed --no-deps --quiet --report "$scratch/torch.json" "$1"
     grep -q '"nvidia-' "$scratch/torch.json"
 }
 
-# Where the index has only the CUDA build, uv knows where the CPU builds are.
+# If the index has only the CUDA build: uv knows PyTorch's index of CPU builds.
 install_cpu_torch_with_uv() {
     local uv
     uv=$(command -v uv || true)
@@ -221,7 +221,7 @@ fi
 if [ -n "$given_python" ]; then check_python "$given_python"; fi
 
 mkdir -p "$state" || die "the folder $root cannot be written"
-if command -v flock >/dev/null; then # pip inherits the lock, so one that outlives us is waited for
+if command -v flock >/dev/null; then # pip inherits the lock, so a pip that outlives us holds it
     exec 9>"$state/lock"
     flock -n 9 || { say "Another set-up of this checkout is running: waiting for it." && flock 9; }
 fi
@@ -230,7 +230,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 # --- the environment ------------------------------------------------------------------------------
 
-# Without options, the environment of the last time is used.
+# Without options, reuse the environment of the last run.
 python=""
 if [ "$active" = yes ]; then
     base=${given_python:-python3}
@@ -243,11 +243,11 @@ elif [ -x "$venv/bin/python3" ]; then
     python="$venv/bin/python3"
 fi
 
-# A .venv whose Python is gone, or that was copied from elsewhere, is of no use.
+# A .venv without its Python, or copied from elsewhere, does not work.
 own() { [ "$python" = "$venv/bin/python3" ]; }
 if { [ -z "$python" ] || own; } && [ -d "$venv" ]; then
     if ! grep -qsF "$venv" "$venv/bin/activate" || [ -z "$(python_version "$venv/bin/python3")" ]; then
-        say "The .venv here is unfinished, was moved or lost its Python: making it anew."
+        say "The .venv here is unfinished, was moved or lost its Python: creating it again."
         python=""
     elif [ -n "$given_python" ] && [ "$(python_version "$given_python")" != "$(python_version "$venv/bin/python3")" ]; then
         die "--python $given_python: .venv has Python $(python_version "$venv/bin/python3"); remove it first (rm -r $venv)"
@@ -256,7 +256,7 @@ fi
 
 self_check() { "$python" "$root/scripts/selfcheck.py"; }
 
-extras=$(merge_extras "$(remembered 3)" "$extras") # what an earlier run was asked for stays
+extras=$(merge_extras "$(remembered 3)" "$extras") # keep the extras of earlier runs
 
 if [ -n "$python" ] && [ "$(remembered 1)" = "$python" ] && [ "$(remembered 2)" = "$(fingerprint)" ] &&
     [ "$(remembered 3)" = "$extras" ]; then
@@ -288,7 +288,7 @@ if [ -n "$offline" ]; then
     say "      packages: only those in $offline"
 fi
 
-# The versions of pip that can look before they download, and that still read fairseq 0.12.2's needs.
+# pip 23 and newer have --dry-run; from 24.1 on, pip rejects the metadata of fairseq 0.12.2.
 pip_wanted="pip>=23"
 if [ "$(fairseq_package "$version")" = fairseq ]; then pip_wanted="pip>=23,<24.1"; fi
 pip_version=$("$python" -m pip --version 2>/dev/null | cut -d ' ' -f 2 || true)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# python -m fairseq_plugins "$@" of this checkout, with the Python that scripts/install.sh set up,
-# else the one in PATH.
+# Run python -m fairseq_plugins "$@" of this checkout, with the Python that scripts/install.sh set up,
+# otherwise with the one in PATH.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

@@ -3,7 +3,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-# for the edit loop and for old releases, whose torch has other types than mypy knows
+# for the edit loop, and for old releases of torch, whose types fail mypy
 quick=(tests/contract tests/modules tests/criterions tests/generation -m "not slow")
 
 case ${1:-} in
@@ -12,11 +12,11 @@ case ${1:-} in
 Usage: bash scripts/test.sh [--quick] [arguments for pytest]
        bash scripts/test.sh --faults [SECONDS] [SEED]
 
-Sets up what is missing, then runs ruff, mypy and pytest. --quick leaves out mypy and runs the fast
-tests of modules, criterions and search only. --faults instead runs trainings with random options,
-random kills and random damage for SECONDS (600), and prints how many faults were tried, survived,
-refused and lost. To set up in another way (--offline, --active, ...) run scripts/install.sh first, with
---extras test: it is remembered.
+Sets up what is missing, then runs ruff, mypy and pytest. --quick leaves out mypy and runs only the fast
+tests of modules, criterions and search. --faults instead runs trainings with random options, random
+kills and random damage for SECONDS (600), and prints how many faults were tried, survived, refused and
+lost. For another set-up (--offline, --active, ...) run scripts/install.sh first, with --extras test; its
+choices are remembered.
 EOF
         exit
         ;;
@@ -40,7 +40,7 @@ check() {
 check ruff check .
 check ruff format --check .
 if [ "${1:-}" = --quick ]; then shift && set -- "${quick[@]}" "$@"; else check mypy; fi
-check pytest -n 2 --dist worksteal "$@" # half the time of one process; -n 0 is one
+check pytest -n 2 --dist worksteal "$@" # two processes; -n 0 for one
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'test.sh: failed: %s\n' "${failed[*]}" >&2
