@@ -1,4 +1,4 @@
-"""What `python -m fairseq_plugins COMMAND` can do: one file a command.
+"""The commands of `python -m fairseq_plugins COMMAND`, one file each.
 
 A command's file has a one-line docstring, which the list of commands shows, and a function
 `main(argv) -> int`: arguments in, a call into the package, a message out, the exit status. A file
@@ -36,7 +36,7 @@ def summary(path: Path) -> str:
 
 
 def split(argv: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """The words before the first `--`, and those behind it, which are for fairseq."""
+    """The arguments before the first `--`, and those after it, which are for fairseq."""
     words = list(argv)
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]

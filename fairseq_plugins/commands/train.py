@@ -39,14 +39,14 @@ def read_request(argv: Sequence[str]) -> launch.Request:
     )  # fmt: skip
     parser.add_argument(
         "--tokens-per-process", type=int, metavar="N",
-        help="where memory is small: at most so many tokens at a time, the rest accumulated",
+        help="for little memory: at most this many tokens per batch; more batches per update",
     )  # fmt: skip
     parser.add_argument(
         "--nodes", type=int, default=1, metavar="N",
         help="machines; give the same command on each, with --rendezvous",
     )  # fmt: skip
     parser.add_argument(
-        "--rendezvous", metavar="HOST:PORT", help="one of the machines, and a free port there"
+        "--rendezvous", metavar="HOST:PORT", help="one of the machines, and a free port on it"
     )
     parser.add_argument(
         "--precision", choices=launch.PRECISIONS, default="auto",
