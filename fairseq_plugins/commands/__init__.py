@@ -53,7 +53,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if name in ("-h", "--help"):
         print(USAGE)
         for command, path in found.items():
-            print(f"  {command:22s}{summary(path)}")
+            print(f" {command:23s}{summary(path)}")
         return 0
     if name not in found:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")

@@ -1,4 +1,4 @@
-"""Reading of tar archives that may be damaged."""
+"""Reading of tar archives that may be damaged, and of their files without unpacking them."""
 
 import bz2
 import contextlib
@@ -7,9 +7,10 @@ import lzma
 import tarfile
 import zlib
 from pathlib import Path
-from typing import Any, Iterator, Union
+from typing import Any, Callable, Iterator, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.files import LONGEST_LINE
 
 BLOCK = 1 << 20
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by the first two bytes
@@ -48,3 +49,28 @@ def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.T
         raise ConfigurationError(
             f"{path} is damaged or no tar archive ({reason}): copy or download it again"
         ) from None
+
+
+def read_members(
+    path: Union[str, Path], wanted: Callable[[str], bool]
+) -> Iterator[Tuple[str, Optional[bytes]]]:
+    """Names and contents of the files of a tar archive, read from front to back.
+
+    One file is in memory at a time; one over `LONGEST_LINE` is None.
+
+    Args:
+        path: the archive.
+        wanted: from a name to whether the file is read.
+
+    Raises:
+        ConfigurationError: the archive cannot be read, or is damaged.
+    """
+    with open_archive(path, "r|") as archive:
+        for member in archive:
+            # otherwise tarfile would keep an entry for each of the 300,000 files
+            archive.members = []  # type: ignore[attr-defined]
+            if not member.isfile() or not wanted(member.name):
+                continue
+            file = archive.extractfile(member)
+            assert file is not None  # because member.isfile()
+            yield member.name, file.read() if member.size <= LONGEST_LINE else None

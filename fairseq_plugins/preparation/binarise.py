@@ -3,7 +3,7 @@
 import argparse
 import logging
 from pathlib import Path
-from typing import List, Sequence, Set
+from typing import Dict, List, Optional, Sequence, Set
 
 from fairseq_plugins.preparation.files import flush_to_disk, read_lines
 
@@ -20,21 +20,48 @@ def binarise(
 
     Dictionaries hold every token of the train split. Files of an unfinished run are replaced.
     """
-    from fairseq import options
-    from fairseq_cli import preprocess
-
-    destination = Path(destination)
-    for language in languages:  # fairseq refuses to replace a dictionary
-        dictionary = destination / "dict.{}.txt".format(language)
-        if dictionary.exists():
-            dictionary.unlink()
     source, target = languages
     words: List[str] = ["--source-lang", source, "--target-lang", target]
     for split in splits:
         words += ["--{}pref".format(split), str(text / split)]
-    words += ["--destdir", str(destination), "--workers", str(workers)]
     if joined_dictionary:
         words.append("--joined-dictionary")
+    dictionaries = ["dict.{}.txt".format(language) for language in languages]
+    _preprocess(words, Path(destination), dictionaries, workers)
+
+
+def binarise_one_side(
+    files: Dict[str, Path],
+    destination: Path,
+    dictionary: Optional[Path] = None,
+    workers: int = 1,
+) -> None:
+    """Write `dict.txt` and the binary data `train`, `valid`, ... of one file each.
+
+    Args:
+        files: by split.
+        destination: the folder.
+        dictionary: another file, to be copied; None for every token of the train split.
+        workers: processes.
+    """
+    words: List[str] = ["--only-source"]
+    for split, path in files.items():
+        words += ["--{}pref".format(split), str(path)]
+    if dictionary is not None:
+        words += ["--srcdict", str(dictionary)]
+    _preprocess(words, Path(destination), ["dict.txt"], workers)
+
+
+def _preprocess(
+    words: List[str], destination: Path, dictionaries: Sequence[str], workers: int
+) -> None:
+    from fairseq import options
+    from fairseq_cli import preprocess
+
+    for name in dictionaries:  # fairseq refuses to replace a dictionary
+        if (destination / name).exists():
+            (destination / name).unlink()
+    words += ["--destdir", str(destination), "--workers", str(workers)]
     handlers, tell = preprocess.logger.handlers[:], logging.raiseExceptions
     logging.raiseExceptions = False  # report a full disk once, not for each line of the log
     preprocess.logger.addFilter(_says_something)

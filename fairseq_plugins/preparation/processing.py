@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.moses import Moses, Whitespace
@@ -10,6 +10,12 @@ from fairseq_plugins.preparation.subwords import KINDS
 
 FILE = "preparation.json"
 TOKENIZERS = ("moses", "none")
+
+
+def dictionaries(folder: Path) -> List[Path]:
+    """The dictionaries in a prepared folder: those of languages, or of texts and labels."""
+    places = ("dict.*.txt", "input0/dict.txt", "label/dict.txt")
+    return sorted(path for place in places for path in folder.glob(place))
 
 
 class Processing(NamedTuple):

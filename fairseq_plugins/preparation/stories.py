@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.archives import open_archive
+from fairseq_plugins.preparation.archives import read_members
 from fairseq_plugins.preparation.files import LONGEST_LINE, read_input
 
 MARK = "@highlight"
@@ -119,17 +119,9 @@ def read_story_files(
     """
     for path in archives:
         found = 0
-        with open_archive(path, "r|") as archive:
-            for member in archive:
-                # otherwise tarfile would keep an entry for each of the 300,000 files
-                archive.members = []  # type: ignore[attr-defined]
-                if not member.isfile() or not member.name.endswith(".story"):
-                    continue
-                file = archive.extractfile(member)
-                assert file is not None  # because member.isfile()
-                found += 1
-                name = member.name.rpartition("/")[2][: -len(".story")]
-                yield name, file.read() if member.size <= LONGEST_LINE else None
+        for name, content in read_members(path, lambda name: name.endswith(".story")):
+            found += 1
+            yield name.rpartition("/")[2][: -len(".story")], content
         if not found:
             raise ConfigurationError(f"{path} holds no file named *.story")
 

@@ -38,8 +38,8 @@ SAMPLE = "work/sentencepiece.txt"
 LONGEST_SAMPLE_LINE = 1000  # characters; SentencePiece skips lines of more than 4,192 bytes
 
 
-def sample_sentences(folder: Path, documents: int) -> int:
-    """Write `SAMPLE`: the sentences of evenly spaced training documents and of their summaries."""
+def sample_sentences(folder: Path, documents: int, summaries: bool = True) -> int:
+    """Write `SAMPLE`: sentences of evenly spaced training documents, and of their summaries."""
     total = count_lines(folder / RAW / "train.source")
     stride = max(1, -(-total // documents))
 
@@ -47,7 +47,8 @@ def sample_sentences(folder: Path, documents: int) -> int:
         sides = (folder / RAW / "train.source", folder / RAW / "train.target")
         for number, (source, target) in enumerate(read_pairs(*sides)):
             if number % stride == 0:
-                for sentence in split_sentences(source) + separate_sentences(target):
+                of_summary = separate_sentences(target) if summaries else []
+                for sentence in split_sentences(source) + of_summary:
                     yield from _short_lines(sentence)
 
     return write_lines(folder / SAMPLE, lines())

@@ -1,0 +1,59 @@
+"""Write a ListOps corpus, as the Long-Range Arena has it.
+
+    python -m fairseq_plugins make-listops DIR
+    python -m fairseq_plugins make-listops DIR --train 4000 --held-out 500 --min-length 20 \\
+        --max-length 100                      # a smaller and easier one
+
+writes train.tsv, valid.tsv and test.tsv with a value, a tab and an expression in each line, such as
+9 <TAB> [MAX 2 9 [MIN 4 7 ] 0 ], for prepare-classification --words. No expression occurs twice. The
+same arguments give the same bytes with every Python.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Optional, Sequence
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation import listops
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins make-listops",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    shape = listops.Shape()
+    parser.add_argument("folder", type=Path, metavar="DIR", help="where to write")
+    for option, default, text in (
+        ("--train", 96000, "training expressions"),
+        ("--held-out", 2000, "expressions of valid and of test, each"),
+        ("--min-length", shape.min_length, "words of an expression are more than this"),
+        ("--max-length", shape.max_length, "and fewer than this"),
+        ("--max-depth", shape.max_depth, "operations within operations, the digits included"),
+        ("--max-args", shape.max_args, "arguments of an operation"),
+        ("--seed", 1, "another seed, another corpus"),
+    ):
+        parser.add_argument(
+            option, type=int, default=default, metavar="N", help=f"{text} (%(default)s)"
+        )
+    args = parser.parse_args(argv)
+    for option, least in (
+        ("train", 1), ("held_out", 1), ("min_length", 0), ("max_depth", 2), ("max_args", 2),
+        ("max_length", args.min_length + 2),
+    ):  # fmt: skip
+        value = getattr(args, option)
+        if value < least:
+            name = option.replace("_", "-")
+            raise ConfigurationError(f"--{name} {value}: must be at least {least}")
+    shape = shape._replace(
+        max_args=args.max_args,
+        max_depth=args.max_depth,
+        min_length=args.min_length,
+        max_length=args.max_length,
+    )
+    sizes = {"train": args.train, "valid": args.held_out, "test": args.held_out}
+    listops.write(args.folder, args.seed, sizes, shape)
+    counts = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
+    print(f"wrote {counts} expressions to {args.folder}")
+    return 0

@@ -1,0 +1,91 @@
+"""Prepare labelled texts, from lines, IMDB or CIFAR-10.
+
+    python -m fairseq_plugins prepare-classification DIR --train train.tsv --valid valid.tsv
+    python -m fairseq_plugins prepare-classification DIR --imdb aclImdb_v1.tar.gz
+    python -m fairseq_plugins prepare-classification DIR --imdb aclImdb_v1.tar.gz --bytes \\
+        --max-positions 4000
+    python -m fairseq_plugins prepare-classification DIR --cifar10 cifar-10-binary.tar.gz
+
+A line of a file is a label of one word, a tab, and a text. --imdb takes the archive or the folder
+aclImdb; --cifar10 the archive of the binary version, whose images become 1,024 words, the grey
+levels. Of their training texts, every tenth becomes the valid split. Archives are read and never
+unpacked to disk.
+
+A text that cannot be used is left out, and left_out.txt in DIR says why.
+
+Rerun to resume. Until all is done, DIR is named DIR.part.
+"""
+
+import argparse
+import hashlib
+from pathlib import Path
+from typing import Optional, Sequence
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.classification import (
+    add_options,
+    classification_settings,
+    prepare,
+    read_texts,
+    show,
+)
+from fairseq_plugins.preparation.documents import SPLITS
+from fairseq_plugins.preparation.download import digest
+from fairseq_plugins.preparation.labelled import imdb_files
+from fairseq_plugins.preparation.steps import Preparation
+
+
+def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins prepare-classification",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
+    for split in SPLITS:
+        parser.add_argument("--" + split, type=Path, metavar="FILE", help="label<TAB>text")
+    parser.add_argument("--imdb", type=Path, metavar="PATH", help="aclImdb_v1.tar.gz, or aclImdb")
+    parser.add_argument(
+        "--cifar10", type=Path, metavar="ARCHIVE", help="cifar-10-binary.tar.gz (no pickles)"
+    )
+    parser.add_argument(
+        "--valid-every", type=int, default=10, metavar="N",
+        help="with --imdb and --cifar10: every Nth training text is for valid (%(default)s)",
+    )  # fmt: skip
+    add_options(parser)
+    return parser.parse_args(argv)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    args = read_arguments(argv)
+    files = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
+    sources = [bool(files), args.imdb is not None, args.cifar10 is not None]
+    if sum(sources) != 1 or (files and not {"train", "valid"} <= set(files)):
+        raise ConfigurationError("give --train and --valid, or --imdb, or --cifar10")
+    if args.valid_every < 2:
+        raise ConfigurationError(f"--valid-every {args.valid_every}: must be at least 2")
+    if args.cifar10 is not None and (args.bytes or args.words):
+        raise ConfigurationError("--cifar10 has grey levels: leave --bytes and --words out")
+    units = "bytes" if args.bytes else "words" if args.words else "subwords"
+    units = "pixels" if args.cifar10 is not None else units
+    settings = classification_settings(args, units)
+    if not files:
+        settings["valid_every"] = args.valid_every
+    if args.imdb is not None and args.imdb.is_dir():
+        settings["inputs"] = _identity(args.imdb)
+    else:
+        given = files or {"archive": args.imdb or args.cifar10}
+        settings["inputs"] = {name: digest(path) for name, path in given.items()}
+    with Preparation(args.destination, settings) as preparation:
+        if not preparation.finished:
+            how = (files, args.imdb, args.cifar10, args.valid_every, args.workers)
+            found = preparation.step("read texts", read_texts, preparation.folder, *how)
+            prepare(preparation, found, args.workers)
+    show(args.destination)
+    return 0
+
+
+def _identity(folder: Path) -> str:
+    """The checksum of the names and sizes of the reviews in a folder."""
+    files = (f"{file.relative_to(folder)} {file.stat().st_size}" for file in imdb_files(folder))
+    return hashlib.sha256("\n".join(files).encode()).hexdigest()

@@ -1,0 +1,284 @@
+"""Labelled texts, from raw text to fairseq's data.
+
+In the prepared folder stand `text/raw/SPLIT.source` (a text a line), `.target` (its label) and
+`.id` (its name), `text/pieces/SPLIT` with what the texts are cut into, `input0/` and `label/` with
+the dictionaries and binary data that fairseq's `sentence_prediction` reads, and `left_out.txt`,
+which names every text that could not be used and says why.
+"""
+
+import argparse
+import itertools
+import json
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Optional
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.binarise import binarise_one_side
+from fairseq_plugins.preparation.documents import (
+    LEFT_OUT,
+    RAW,
+    Item,
+    tell_left_out,
+    write_documents,
+)
+from fairseq_plugins.preparation.files import (
+    count_lines,
+    read_lines,
+    write_lines,
+    written_whole,
+)
+from fairseq_plugins.preparation.labelled import (
+    SPECIAL,
+    LabelledReader,
+    cifar10_items,
+    count_labels,
+    imdb_items,
+    line_items,
+)
+from fairseq_plugins.preparation.processing import FILE
+from fairseq_plugins.preparation.report import NAME as REPORT
+from fairseq_plugins.preparation.report import table
+from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.preparation.subwords import SentencePiece
+from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sentences
+from fairseq_plugins.preparation.workers import add_workers_option, check_workers, map_lines
+
+TASK = "classification"
+LABELS, BYTES = "work/labels.txt", "work/bytes.txt"
+Cut = Callable[[str], List[str]]
+
+
+def cut_to_words(text: str) -> List[str]:
+    """What spaces separate; a word that fairseq has a meaning for is unknown."""
+    return ["<unk>" if word in SPECIAL else word for word in text.split()]
+
+
+def cut_to_bytes(text: str) -> List[str]:
+    """The bytes of the text in UTF-8, each as two hexadecimal digits."""
+    return [f"{byte:02x}" for byte in text.encode("utf-8")]
+
+
+def find_cut(units: str, folder: Path) -> Cut:
+    """From a text to its tokens.
+
+    Args:
+        units: subwords, words, bytes, or pixels, which are words already.
+        folder: that has the subword model.
+    """
+    if units == "subwords":
+        model = SentencePiece(folder / SentencePiece.file_name)
+        return lambda text: model.cut(" ".join(text.split())).split()
+    if units == "bytes":
+        return lambda text: cut_to_bytes(" ".join(text.split()))
+    return cut_to_words
+
+
+def load_cut(folder: Path) -> Cut:
+    """From a raw text to its tokens, as a prepared folder has them.
+
+    Raises:
+        ConfigurationError: the folder was not prepared for classification, lacks its subword model,
+            or holds images.
+    """
+    try:
+        settings = json.loads((folder / FILE).read_text(encoding="utf-8"))["settings"]
+        made_here = settings.get("task") == TASK
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        made_here = False
+    if not made_here:
+        raise ConfigurationError(
+            f"{folder} was not made by prepare-classification, whose {FILE} says how text is cut: "
+            "name the folder it made with --data"
+        )
+    if settings["units"] == "pixels":
+        raise ConfigurationError(f"{folder} was made of images: there is no raw text for it")
+    model = folder / SentencePiece.file_name
+    if settings["units"] == "subwords" and not model.is_file():
+        raise ConfigurationError(f"{model} is missing: copy it from the folder that was prepared")
+    return find_cut(settings["units"], folder)
+
+
+def read_texts(
+    folder: Path,
+    files: Dict[str, Path],
+    imdb: Optional[Path],
+    cifar10: Optional[Path],
+    valid_every: int,
+    workers: int,
+) -> Dict[str, Any]:
+    """Texts and labels to `RAW`; returns what `write_documents` does.
+
+    Args:
+        folder: of the preparation.
+        files: for each split a file of lines ``label <TAB> text``, if neither of the next is given.
+        imdb, cifar10: archives, see `labelled`.
+        valid_every: how many of their training texts become one of valid.
+        workers: processes.
+    """
+    splits, total = ["train", "valid", "test"], None
+    items: Iterable[Item]
+    if imdb is not None:
+        items = imdb_items(imdb, valid_every)
+    elif cifar10 is not None:
+        items = cifar10_items(cifar10, valid_every)
+    else:
+        splits, total = list(files), sum(map(count_lines, files.values()))
+        items = itertools.chain.from_iterable(line_items(*each) for each in files.items())
+    found = write_documents(folder, items, LabelledReader(), workers, splits, total)
+    tell_left_out(found, folder)
+    return found
+
+
+def cut_split(
+    folder: Path, split: str, units: str, max_positions: Optional[int], workers: int
+) -> Dict[str, int]:
+    """Write `PIECES` of a split; returns how long texts are and what was cut off."""
+    cut = find_cut(units, folder)
+    source = folder / RAW / f"{split}.source"
+    numbers = dict.fromkeys("texts tokens longest cut_texts cut_tokens".split(), 0)
+    with written_whole(folder / PIECES / split) as out:
+        texts = map_lines(cut, read_lines(source), workers, f"cut {split}", count_lines(source))
+        for tokens in texts:
+            kept = tokens if max_positions is None else tokens[: max_positions - 1]
+            numbers["texts"] += 1
+            numbers["tokens"] += len(kept)
+            numbers["longest"] = max(numbers["longest"], len(kept))
+            numbers["cut_texts"] += len(kept) < len(tokens)
+            numbers["cut_tokens"] += len(tokens) - len(kept)
+            out.write(" ".join(kept) + "\n")
+    return numbers
+
+
+def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> None:
+    """Learn pieces, cut, binarise, report; `RAW` must stand in the folder.
+
+    Args:
+        preparation: its settings are those of `classification_settings`.
+        found: what `read_texts` returned.
+        workers: processes.
+    """
+    folder, settings = preparation.folder, preparation.settings
+    splits = list(found["documents"])
+    targets = {split: folder / RAW / f"{split}.target" for split in splits}
+    labels = preparation.step("count labels", count_labels, targets)
+    if settings["units"] == "subwords":
+        documents, model = settings["sentencepiece_documents"], folder / SentencePiece.file_name
+        preparation.step("sample train", sample_sentences, folder, documents, False)
+        size = settings["vocab_size"]
+        preparation.step("learn pieces", SentencePiece.learn, [folder / SAMPLE], model, size)
+    how = (settings["units"], settings["max_positions"], workers)
+    numbers = {
+        split: preparation.step(f"cut {split}", cut_split, folder, split, *how) for split in splits
+    }
+    preparation.step("binarise", _binarise, folder, targets, settings["units"], labels, workers)
+    with written_whole(folder / REPORT) as file:
+        file.write(_report(settings, found, labels, numbers, folder))
+    preparation.finish(leave_out=["work"])
+
+
+def _binarise(
+    folder: Path,
+    targets: Dict[str, Path],
+    units: str,
+    labels: Dict[str, Dict[str, int]],
+    workers: int,
+) -> None:
+    write_lines(folder / LABELS, (f"{label} {n}" for label, n in labels["train"].items()))
+    binarise_one_side(targets, folder / "label", folder / LABELS)
+    dictionary = None
+    if units == "bytes":  # all 256: text to classify may hold those that train does not
+        dictionary = folder / BYTES
+        write_lines(dictionary, (f"{byte:02x} 1" for byte in range(256)))
+    texts = {split: folder / PIECES / split for split in targets}
+    binarise_one_side(texts, folder / "input0", dictionary, workers)
+
+
+def _report(
+    settings: Dict[str, Any],
+    found: Dict[str, Any],
+    labels: Dict[str, Dict[str, int]],
+    numbers: Dict[str, Dict[str, int]],
+    folder: Path,
+) -> str:
+    units = settings["units"]
+    rows = [["split", "texts", units, "longest", "cut off", f"{units} not kept"]]
+    for split, n in numbers.items():
+        whole = n["tokens"] + n["cut_tokens"]
+        rows.append(
+            [split, f"{n['texts']:,}", f"{n['tokens'] / n['texts']:.1f}", f"{n['longest']:,}"]
+            + [
+                f"{n['cut_texts']:,}",
+                f"{n['cut_tokens']:,} ({100 * n['cut_tokens'] / whole:.1f} %)",
+            ]
+        )
+    longest = 1 + max(n["longest"] for n in numbers.values())
+    types = count_lines(folder / "input0" / "dict.txt")
+    lines = table(rows) + [
+        "",
+        f"{units.capitalize()} are means over texts, after the cut.",
+        f"With its end symbol the longest text takes {longest:,} positions: --max-positions must "
+        "not be less, unless --shorten-method truncate cuts.",
+        f"{types:,} entries in the dictionary of {units}.",
+        "",
+    ]
+    names = list(labels["train"])
+    shown = names if len(names) <= 50 else names[:50]
+    rows = [["label", *labels]]
+    rows += [[name, *(f"{counts.get(name, 0):,}" for counts in labels.values())] for name in shown]
+    lines += table(rows)
+    if len(names) > len(shown):
+        lines.append(f"... and {len(names) - len(shown):,} more labels: label/dict.txt has all")
+    left_out = sum(found["left_out"].values())
+    lines.append("")
+    if left_out:
+        lines.append(f"{left_out:,} texts were left out; {LEFT_OUT} names them")
+    else:
+        lines.append("No text was left out.")
+    lines += [f"  {n:>9,}  {why}" for why, n in sorted(found["left_out"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """How texts are cut."""
+    units = parser.add_mutually_exclusive_group()
+    units.add_argument(
+        "--bytes", action="store_true", help="a token for each byte, instead of subwords"
+    )
+    units.add_argument(
+        "--words", action="store_true", help="a token for each word, which spaces separate"
+    )
+    parser.add_argument(
+        "--vocab-size", type=int, default=16000, metavar="N",
+        help="SentencePiece pieces, learnt on train (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sentencepiece-documents", type=int, default=20000, metavar="N",
+        help="learn pieces on so many training texts, evenly spaced (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-positions", type=int, metavar="N",
+        help="cut texts off to take N positions at most, the end symbol among them; what is cut "
+        "off is counted (default: keep all)",
+    )  # fmt: skip
+    add_workers_option(parser)
+
+
+def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, Any]:
+    """What these options add to the settings of a preparation."""
+    check_workers(args.workers)
+    for name, least in (("vocab_size", 1), ("sentencepiece_documents", 1), ("max_positions", 2)):
+        value = getattr(args, name)
+        if value is not None and value < least:
+            option = "--" + name.replace("_", "-")
+            raise ConfigurationError(f"{option} {value}: must be at least {least}")
+    settings = {"task": TASK, "units": units, "max_positions": args.max_positions}
+    if units == "subwords":
+        settings["vocab_size"] = args.vocab_size
+        settings["sentencepiece_documents"] = args.sentencepiece_documents
+    return settings
+
+
+def show(folder: Path) -> None:
+    """Print the report of a prepared folder, and how to go on."""
+    print((folder / REPORT).read_text(encoding="utf-8"))
+    print(f"{folder} is ready for training; this report is {folder / REPORT}")

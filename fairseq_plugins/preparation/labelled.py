@@ -1,0 +1,159 @@
+"""Labelled texts, from the forms they come in to lines ``label <TAB> text``."""
+
+import re
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.archives import read_members
+from fairseq_plugins.preparation.documents import TOO_LONG, Document, Item
+from fairseq_plugins.preparation.files import LONGEST_LINE, open_to_read, raw_lines
+
+SPECIAL = frozenset(["<s>", "<pad>", "</s>", "<unk>"])  # fairseq's, in every dictionary
+
+REVIEW = re.compile(r"(?:^|/)(train|test)/(pos|neg)/(\d+)_\d+\.txt$")
+IMAGES = re.compile(r"(?:^|/)(data_batch_\d|test_batch)\.bin$")
+CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()  # CIFAR-10's order
+PIXELS = 32 * 32
+
+
+class LabelledReader:
+    """From ``label <TAB> text`` in bytes to a document with the label as its target.
+
+    White space of any kind becomes one space; nothing else is changed.
+    """
+
+    def __call__(self, item: Item) -> Document:
+        label, text, problem = "", "", TOO_LONG
+        if item.content is not None:
+            try:
+                label, tab, text = item.content.decode("utf-8-sig").partition("\t")
+                problem = "" if tab else "no tab between label and text"
+            except UnicodeDecodeError as error:
+                problem = f"byte {error.start} is not UTF-8"
+        label, text = label.strip(), " ".join(text.split())
+        if not problem:
+            if len(label.split()) != 1 or label in SPECIAL:
+                problem = "no label of one word"
+            elif not text:
+                problem = "no text"
+        return Document(item.split, item.name, text, label, problem)
+
+
+def line_items(split: str, path: Path) -> Iterator[Item]:
+    """The lines of a file."""
+    with open_to_read(path) as file:
+        for number, line in enumerate(raw_lines(file), 1):
+            if line is None or line.strip():
+                yield Item(split, f"{path.name}:{number}", line)
+
+
+def imdb_items(path: Path, valid_every: int) -> Iterator[Item]:
+    """The labelled reviews of the Large Movie Review Dataset (Maas et al. 2011).
+
+    Args:
+        path: the archive, or the folder aclImdb, which has train/pos and so on.
+        valid_every: training reviews whose number is a multiple of it become the valid split.
+
+    Raises:
+        ConfigurationError: there are no reviews.
+    """
+    found = 0
+    for name, content in _reviews(path):
+        match = REVIEW.search(name)
+        assert match is not None
+        split, label, number = match.groups()
+        if split == "train" and int(number) % valid_every == 0:
+            split = "valid"
+        found += 1
+        text = None if content is None else label.encode() + b"\t" + content
+        yield Item(split, "/".join(name.split("/")[-3:]), text)
+    if not found:
+        raise ConfigurationError(
+            f"--imdb {path} holds no reviews (train/pos/0_9.txt and so on): give "
+            "aclImdb_v1.tar.gz, or the folder aclImdb that is in it"
+        )
+
+
+def _reviews(path: Path) -> Iterator[Tuple[str, Optional[bytes]]]:
+    if not path.is_dir():
+        yield from read_members(path, lambda name: REVIEW.search(name) is not None)
+        return
+    for file in imdb_files(path):
+        large = file.stat().st_size > LONGEST_LINE
+        yield file.as_posix(), None if large else file.read_bytes()
+
+
+def imdb_files(folder: Path) -> List[Path]:
+    """The reviews in a folder."""
+    files = [file for part in ("train", "test") for file in (folder / part).glob("*/*.txt")]
+    return sorted(file for file in files if REVIEW.search(file.as_posix()))
+
+
+def cifar10_items(path: Path, valid_every: int) -> Iterator[Item]:
+    """The images of CIFAR-10's archive in its binary version, as 1,024 grey levels.
+
+    A record is a byte with the class and 3 x 1,024 bytes of red, green and blue, row by row. The
+    grey level is ``0.299 R + 0.587 G + 0.114 B``, rounded to a whole number from 0 to 255.
+
+    Args:
+        path: cifar-10-binary.tar.gz.
+        valid_every: every so many images of the training files become the valid split.
+
+    Raises:
+        ConfigurationError: the archive has other files, or files of another form.
+    """
+    number = 0
+    for name, content in read_members(path, lambda name: IMAGES.search(name) is not None):
+        size = 1 + 3 * PIXELS
+        if content is None or len(content) % size or max(content[::size], default=0) > 9:
+            raise ConfigurationError(
+                f"--cifar10 {path}: {name} is no file of CIFAR-10's binary version"
+            )
+        for start in range(0, len(content), size):
+            split = "test" if "test_batch" in name else "train"
+            if split == "train":
+                number += 1
+                split = "valid" if number % valid_every == 0 else "train"
+            image = content[start + 1 : start + size]
+            red, green, blue = (image[c * PIXELS : (c + 1) * PIXELS] for c in range(3))
+            levels = [
+                (299 * r + 587 * g + 114 * b + 500) // 1000 for r, g, b in zip(red, green, blue)
+            ]
+            text = f"{CLASSES[content[start]]}\t{' '.join(map(str, levels))}"
+            yield Item(split, f"{name.rpartition('/')[2]}:{start // size}", text.encode())
+    if not number:
+        raise ConfigurationError(
+            f"--cifar10 {path} holds no data_batch_1.bin: give cifar-10-binary.tar.gz, the version "
+            "for C programs (the one for Python holds pickles, which can run code)"
+        )
+
+
+def count_labels(targets: Dict[str, Path]) -> Dict[str, Dict[str, int]]:
+    """How often each label occurs in the files of each split, in alphabetical order.
+
+    Raises:
+        ConfigurationError: train has fewer than two labels, or another split has one that train
+            has not.
+    """
+    counts: Dict[str, Dict[str, int]] = {}
+    for split, path in targets.items():
+        found: Dict[str, int] = {}
+        with open(path, encoding="utf-8", newline="\n") as lines:
+            for line in lines:
+                label = line.rstrip("\n")
+                found[label] = found.get(label, 0) + 1
+        counts[split] = dict(sorted(found.items()))
+    known = counts["train"]
+    if len(known) < 2:
+        raise ConfigurationError(
+            f"all texts of train have the label {next(iter(known))}: at least two are needed"
+        )
+    for split, labels in counts.items():
+        strange = [label for label in labels if label not in known]
+        if strange:
+            raise ConfigurationError(
+                f"{split} has {len(strange)} label(s) that train has not, such as {strange[0]}: a "
+                "classifier knows those of train alone"
+            )
+    return counts

@@ -1,0 +1,235 @@
+"""Preparation for classification: nothing lost, everything counted, from each form of input."""
+
+import io
+import json
+import tarfile
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary, indexed_dataset
+
+from fairseq_plugins.commands import prepare_classification
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.classification import load_cut
+from fairseq_plugins.preparation.labelled import CLASSES
+from tests.labelled import SIZES, prepare
+
+
+def run(*words):
+    return prepare_classification.main([str(word) for word in words])
+
+
+def binary(folder, split, side="input0"):
+    """What the binary data says, a list of tokens a text, the end symbol left out."""
+    dictionary = Dictionary.load(str(folder / side / "dict.txt"))
+    data = indexed_dataset.make_dataset(str(folder / side / split), "mmap", dictionary=dictionary)
+    return [dictionary.string(data[i]).split() for i in range(len(data))]
+
+
+def texts(folder, split):
+    return (folder / "text" / "raw" / f"{split}.source").read_text("utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return prepare(tmp_path_factory.mktemp("words"))
+
+
+def test_every_text_and_label_arrives(prepared):
+    folder, files = prepared
+    for split, size in SIZES.items():
+        lines = [line.split("\t") for line in files[split].read_text().splitlines()]
+        assert len(lines) == size
+        assert binary(folder, split, "label") == [[label] for label, _ in lines]
+        assert texts(folder, split) == [text for _, text in lines]
+    assert binary(folder, "train") == [text.split() for text in texts(folder, "train")]
+    assert (folder / "label" / "dict.txt").read_text() == "bad 30\ngood 30\n"
+
+
+def test_the_report_counts(prepared):
+    report = (prepared[0] / "report.txt").read_text()
+    assert "No text was left out." in report and "takes 11 positions" in report
+    assert "bad       30      6     8" in report and "good      30      6     7" in report
+
+
+def test_a_second_run_does_nothing_and_other_settings_are_refused(prepared, capsys):
+    folder, files = prepared
+    words = [folder, "--train", files["train"], "--valid", files["valid"], "--test", files["test"]]
+    before = (folder / "input0" / "train.bin").stat().st_mtime_ns
+    assert run(*words, "--words") == 0
+    assert (folder / "input0" / "train.bin").stat().st_mtime_ns == before
+    with pytest.raises(ConfigurationError, match='other settings .*units was "words", not "bytes"'):
+        run(*words, "--bytes")
+
+
+def test_bytes_are_those_of_the_text_and_are_cut_and_counted(tmp_path):
+    folder, _ = prepare(tmp_path, "--bytes", "--max-positions", 20)
+    cut = 0
+    for split in SIZES:
+        for text, tokens in zip(texts(folder, split), binary(folder, split)):
+            whole = text.encode()
+            assert bytes.fromhex("".join(tokens)) == whole[:19]
+            cut += (split == "train") * (len(whole) > 19)
+    report = (folder / "report.txt").read_text()
+    assert cut > 0
+    row = next(line.split() for line in report.splitlines() if line.startswith("train"))
+    assert row[1] == "60" and row[4] == str(cut)
+    assert len((folder / "input0" / "dict.txt").read_text().splitlines()) == 256
+    cut_to_bytes = load_cut(folder)
+    assert cut_to_bytes(" ä\t b ") == ["c3", "a4", "20", "62"]
+
+
+def test_subwords_are_learnt_on_train_and_cut_new_text_alike(tmp_path):
+    folder, _ = prepare(tmp_path, "--vocab-size", 36, "--max-positions", 8)
+    cut = load_cut(folder)
+    for text, tokens in zip(texts(folder, "train"), binary(folder, "train")):
+        assert cut(text)[:7] == tokens
+        assert "".join(cut(text)).replace("\u2581", " ").strip() == text
+    assert json.loads((folder / "preparation.json").read_text())["settings"]["vocab_size"] == 36
+
+
+def test_lines_that_cannot_be_used_are_named(tmp_path):
+    good = b"a\tgood film\nb\tdull film\n"
+    bad = b"no tab\n\ttext\na b\ttext\na\t \n\xff\ttext\n\n<pad>\ttext\n"
+    (tmp_path / "train.tsv").write_bytes(good + bad)
+    (tmp_path / "valid.tsv").write_bytes(good)
+    words = ["--train", tmp_path / "train.tsv", "--valid", tmp_path / "valid.tsv", "--words"]
+    run(tmp_path / "data", *words, "--workers", 1)
+    left_out = (tmp_path / "data" / "left_out.txt").read_text().splitlines()
+    assert left_out == [
+        "train\ttrain.tsv:3\tno tab between label and text",
+        "train\ttrain.tsv:4\tno label of one word",
+        "train\ttrain.tsv:5\tno label of one word",
+        "train\ttrain.tsv:6\tno text",
+        "train\ttrain.tsv:7\tbyte 0 is not UTF-8",
+        "train\ttrain.tsv:9\tno label of one word",
+    ]
+    assert "6 texts were left out" in (tmp_path / "data" / "report.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "train, valid, message",
+    [
+        ("a\tx\na\ty\n", "a\tx\n", "all texts of train have the label a"),
+        ("a\tx\nb\ty\n", "c\tx\n", "valid has 1 label.s. that train has not, such as c"),
+        ("a\tx\nb\ty\n", "c x\n", "no document of valid can be used"),
+    ],
+)
+def test_labels_that_cannot_work_are_refused(tmp_path, train, valid, message):
+    (tmp_path / "train.tsv").write_text(train)
+    (tmp_path / "valid.tsv").write_text(valid)
+    words = ["--train", tmp_path / "train.tsv", "--valid", tmp_path / "valid.tsv", "--words"]
+    with pytest.raises(ConfigurationError, match=message):
+        run(tmp_path / "data", *words, "--workers", 1)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("", "give --train and --valid, or --imdb, or --cifar10"),
+        ("--train x", "give --train and --valid"),
+        ("--train x --valid y --imdb z", "give --train and --valid, or"),
+        ("--cifar10 x --bytes", "--cifar10 has grey levels"),
+        ("--imdb x --valid-every 1", "--valid-every 1: must be at least 2"),
+        ("--imdb x --max-positions 1", "--max-positions 1: must be at least 2"),
+        ("--imdb nowhere", "nowhere cannot be read"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(tmp_path, words, message):
+    with pytest.raises(ConfigurationError, match=message):
+        run(tmp_path / "data", *words.split())
+    assert not (tmp_path / "data").exists()
+
+
+# --- archives -------------------------------------------------------------------------------------
+
+REVIEWS = {
+    f"aclImdb/{part}/{label}/{number}_{rating}.txt": f"Film {number} is {word}.\nReally<br />so."
+    for part in ("train", "test")
+    for label, rating, word in (("pos", 9, "fine"), ("neg", 2, "dull"))
+    for number in range(20)
+}
+OTHERS = {
+    "aclImdb/README": "x",
+    "aclImdb/train/unsup/0_0.txt": "y",
+    "aclImdb/train/urls_pos.txt": "",
+}
+
+
+def write_tar(path, files):
+    with tarfile.open(str(path), "w:gz") as tar:
+        for name, content in files.items():
+            content = content.encode() if isinstance(content, str) else content
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def test_imdb_is_the_same_from_the_archive_and_the_folder(tmp_path):
+    archive = write_tar(tmp_path / "aclImdb_v1.tar.gz", {**REVIEWS, **OTHERS})
+    for name, text in {**REVIEWS, **OTHERS}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = {}
+    for source in (archive, tmp_path / "aclImdb"):
+        folder = tmp_path / f"from_{source.name}"
+        run(folder, "--imdb", source, "--words", "--workers", 1)
+        found[source] = {
+            split: sorted(zip(texts(folder, split), map(tuple, binary(folder, split, "label"))))
+            for split in ("train", "valid", "test")
+        }
+        names = (folder / "text" / "raw" / "valid.id").read_text().split()
+        assert sorted(names) == sorted(f"train/{x}" for x in "pos/0_9.txt pos/10_9.txt".split()
+                                       + "neg/0_2.txt neg/10_2.txt".split())  # fmt: skip
+    first, second = found.values()
+    assert first == second
+    assert [len(first[split]) for split in ("train", "valid", "test")] == [36, 4, 40]
+    assert ("Film 3 is dull. Really<br />so.", ("neg",)) in first["train"]
+
+
+def test_another_archive_is_refused(tmp_path):
+    path = write_tar(tmp_path / "some.tar.gz", OTHERS)
+    for option, message in (("--imdb", "holds no reviews"), ("--cifar10", "holds no data_batch_1")):
+        with pytest.raises(ConfigurationError, match=message):
+            run(tmp_path / "data", option, path, "--workers", 1)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ConfigurationError, match="is damaged"):
+        run(tmp_path / "data", "--imdb", path, "--workers", 1)
+
+
+def test_images_are_grey_levels_and_their_class(tmp_path):
+    generator = np.random.RandomState(1)
+    records = generator.randint(0, 256, (30, 3073)).astype(np.uint8)
+    records[:, 0] = np.arange(30) % 10
+    files = {
+        "cifar-10-batches-bin/data_batch_1.bin": records[:12].tobytes(),
+        "cifar-10-batches-bin/data_batch_2.bin": records[12:20].tobytes(),
+        "cifar-10-batches-bin/test_batch.bin": records[20:].tobytes(),
+        "cifar-10-batches-bin/readme.html": b"",
+    }
+    path = write_tar(tmp_path / "cifar-10-binary.tar.gz", files)
+    run(tmp_path / "data", "--cifar10", path, "--valid-every", 3, "--workers", 1)
+    train = [n for n in range(20) if (n + 1) % 3]
+    weights = np.array([0.299, 0.587, 0.114])
+    for split, numbers in (("train", train), ("test", range(20, 30))):
+        labels, images = binary(tmp_path / "data", split, "label"), texts(tmp_path / "data", split)
+        assert labels == [[CLASSES[records[n, 0]]] for n in numbers]
+        for image, n in zip(images, numbers):
+            grey = weights @ records[n, 1:].reshape(3, 1024)
+            levels = np.array(image.split(), dtype=int)
+            assert levels.shape == (1024,) and np.abs(levels - grey).max() <= 0.5 + 1e-9
+    with pytest.raises(ConfigurationError, match="was made of images"):
+        load_cut(tmp_path / "data")
+
+    write_tar(path, {"cifar-10-batches-bin/data_batch_1.bin": records[:2].tobytes()[:-1]})
+    with pytest.raises(ConfigurationError, match="no file of CIFAR-10's binary version"):
+        run(tmp_path / "other", "--cifar10", path, "--workers", 1)
+
+
+def test_a_folder_of_something_else_tells_how_text_cannot_be_cut(tmp_path):
+    with pytest.raises(ConfigurationError, match="was not made by prepare-classification"):
+        load_cut(tmp_path)
+    (tmp_path / "preparation.json").write_text('{"settings": {"source_lang": "de"}}')
+    with pytest.raises(ConfigurationError, match="was not made by prepare-classification"):
+        load_cut(tmp_path)
