@@ -1,6 +1,7 @@
-"""The model, its options, its named architectures: importing this makes fairseq know them."""
+"""The models, their options, their named architectures: importing this makes fairseq know them."""
 
 from . import architectures
 from .efficient_transformer import EfficientTransformerModel
+from .encoder_classifier import EncoderClassifierModel
 
-__all__ = ["EfficientTransformerModel", "architectures"]
+__all__ = ["EfficientTransformerModel", "EncoderClassifierModel", "architectures"]

@@ -4,7 +4,8 @@ fairseq imports this folder only for a --user-dir that it has not imported yet; 
 checkpoint need its task as well.
 """
 
+from .classification import ClassificationTask
 from .summarization import SummarizationTask
 from .translation_sampled import SampledTranslationTask
 
-__all__ = ["SampledTranslationTask", "SummarizationTask"]
+__all__ = ["ClassificationTask", "SampledTranslationTask", "SummarizationTask"]

@@ -1,0 +1,308 @@
+"""Text classification: the encoder, a sentence vector, and a linear layer. No decoder."""
+
+import re
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import (
+    FairseqEncoderModel,
+    register_model,
+    register_model_architecture,
+)
+from fairseq.models.transformer import TransformerModel
+from fairseq.modules import FairseqDropout
+from omegaconf import OmegaConf, open_dict
+from torch import Tensor, nn
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.dropout import use_fast_dropout
+
+from .config import (
+    ModelPlan,
+    add_options,
+    check_names,
+    fill_defaults,
+    fill_fairseq_defaults,
+    plan_model,
+    set_default,
+    store_completed,
+    to_config,
+)
+from .efficient_transformer import EfficientTransformerModel, Encoder
+
+MODEL_NAME = "encoder_classifier"
+SENTENCE_POOLINGS = ("attention", "mean")
+# options of a decoder, or of what a classifier's task has itself (--max-positions)
+_NOT_OF_AN_ENCODER = re.compile(
+    r"(decoder|max|share|adaptive|tie|base|cross|merge)_|no_(cross|decoder)_"
+    r"|char_inputs$|encoder_layers_to_keep$|help$"
+)
+
+
+@dataclass
+class EncoderClassifierOptions(FairseqDataclass):
+    """What a classifier adds to the options of an encoder."""
+
+    sentence_pooling: ChoiceEnum(list(SENTENCE_POOLINGS)) = field(  # type: ignore[valid-type]
+        default="attention",
+        metadata={
+            "help": "how the encoder's output becomes one vector: attention, as in Fastformer's "
+            "code, or mean; over real tokens alone (default: attention)"
+        },
+    )
+
+
+@register_model(MODEL_NAME)
+class EncoderClassifierModel(FairseqEncoderModel):
+    """The encoder of the other architectures, with every choice they have, and heads for classes.
+
+    Made for fairseq's criterion `sentence_prediction`; the task is `classification`, or fairseq's
+    own `sentence_prediction`. Options of decoders are unknown here. Texts need no symbol at their
+    beginning, as the sentence vector comes from all tokens.
+    """
+
+    def __init__(self, encoder: Encoder, sentence_pooling: str, dropout: float):
+        super().__init__(encoder)
+        self.sentence_pooling, self.dropout = sentence_pooling, dropout
+        self.classification_heads = nn.ModuleDict()
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        everything = ArgumentParser(argument_default=SUPPRESS, allow_abbrev=False)
+        TransformerModel.add_args(everything)
+        add_options(everything)
+        gen_parser_from_dataclass(everything, EncoderClassifierOptions(), delete_default=True)
+        for action in everything._actions:
+            if not _NOT_OF_AN_ENCODER.match(action.dest):
+                parser._add_action(action)
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "EncoderClassifierModel":
+        """Check the options, then build.
+
+        Args:
+            args: a Namespace (command line) or a DictConfig (YAML), with the architecture applied;
+                both are completed in place, so that a checkpoint holds what was built.
+            task: gives the dictionary and the longest length.
+
+        Raises:
+            ConfigurationError: an option that is unknown or cannot work.
+        """
+        from_yaml = OmegaConf.is_config(args)
+        if from_yaml:
+            check_names(args.keys(), cls._option_names())
+        with open_dict(args) if from_yaml else ExitStack():
+            fill_classifier_defaults(args)
+            plan, cfg = _plan(args, task.max_positions())
+            store_completed(plan, args)
+        embedding = EfficientTransformerModel.build_embedding(
+            cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path
+        )
+        # checkpoints have the vectors: they must not need the file again
+        args.encoder_embed_path = None
+        encoder = Encoder(cfg, task.source_dictionary, embedding, plan)
+        model = cls(encoder, str(args.sentence_pooling), cfg.dropout)
+        if plan.fast_training:
+            use_fast_dropout(model)
+        return model
+
+    @classmethod
+    def _option_names(cls) -> Set[str]:
+        parser = ArgumentParser(add_help=False, allow_abbrev=False)
+        cls.add_args(parser)
+        names = {action.dest for action in parser._actions}
+        return names | {"_name", "arch", "max_positions"}
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor] = None,
+        features_only: bool = True,
+        classification_head_name: Optional[str] = None,
+    ) -> Tuple[Tensor, Dict[str, List[Tensor]]]:
+        """Scores of the classes, or the encoder's output where no head is named.
+
+        Args:
+            src_tokens: B x T, padded on either side.
+            src_lengths: not needed.
+            features_only: as fairseq's criterion gives it; there is nothing else.
+            classification_head_name: one that `register_classification_head` made.
+
+        Returns:
+            B x classes, before softmax, or B x T x d; and all that the encoder returns.
+        """
+        encoded = self.encoder(src_tokens, src_lengths)
+        x, padding_mask = encoded["encoder_out"][0], encoded["encoder_padding_mask"][0]
+        if classification_head_name is None:
+            return x.transpose(0, 1), encoded
+        return self.classification_heads[classification_head_name](x, padding_mask), encoded
+
+    def register_classification_head(
+        self, name: str, num_classes: int, inner_dim: Optional[int] = None
+    ) -> None:
+        """Add a head; fairseq's task does this for the one that its criterion trains.
+
+        Args:
+            name: what `forward` calls it.
+            num_classes: how many scores it gives.
+            inner_dim: RoBERTa's heads have one; here it must be left out.
+        """
+        if inner_dim is not None:
+            raise ConfigurationError(f"inner_dim {inner_dim}: heads here have no hidden layer")
+        dim = self.encoder.cfg.encoder.embed_dim
+        self.classification_heads[name] = ClassificationHead(
+            dim, num_classes, self.sentence_pooling, self.dropout
+        )
+
+    def get_normalized_probs(
+        self, net_output: Tuple[Tensor, Any], log_probs: bool, sample: Any = None
+    ) -> Tensor:
+        """Probabilities of the classes, or their logarithms, in float32."""
+        scores = net_output[0].float()
+        return F.log_softmax(scores, dim=-1) if log_probs else F.softmax(scores, dim=-1)
+
+
+class ClassificationHead(nn.Module):
+    """One vector of a sequence, and a linear layer: ``W dropout(sum_t w_t x_t) + b``.
+
+    Pooling "attention" (Fastformer's code; an additive attention network, section 4.1 of the
+    paper): ``w = softmax_t(v . tanh(U x_t + c))``. Pooling "mean": ``w_t = 1 / T``. Both over real
+    tokens alone, in float32 at least.
+
+    Args:
+        dim: d.
+        num_classes: how many scores.
+        pooling: "attention" or "mean".
+        dropout: of the pooled vector.
+
+    Shape:
+        x: T x B x d; padding_mask: B x T, True at padding, with a real token in each row; result:
+        B x num_classes.
+    """
+
+    def __init__(self, dim: int, num_classes: int, pooling: str, dropout: float):
+        super().__init__()
+        self.hidden: Optional[nn.Linear] = None
+        self.score: Optional[nn.Linear] = None
+        if pooling == "attention":
+            self.hidden = nn.Linear(dim, dim)
+            # a bias would be the same for all positions
+            self.score = nn.Linear(dim, 1, bias=False)
+        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
+        self.out_proj = nn.Linear(dim, num_classes)
+
+    def forward(self, x: Tensor, padding_mask: Tensor) -> Tensor:
+        padding = padding_mask.t()  # T x B
+        x = x.masked_fill(padding.unsqueeze(-1), 0.0)  # a weight of 0 makes no zero of NaN
+        scores = x.new_zeros(x.shape[:2])
+        if self.hidden is not None and self.score is not None:
+            scores = self.score(torch.tanh(self.hidden(x))).squeeze(-1)
+        scores = scores if scores.dtype == torch.float64 else scores.float()
+        weights = torch.softmax(scores.masked_fill(padding, float("-inf")), dim=0).type_as(x)
+        pooled = torch.einsum("tb,tbd->bd", weights, x)
+        return self.out_proj(self.dropout_module(pooled))
+
+
+def fill_classifier_defaults(args: Any) -> None:
+    """Complete the options that neither the user nor the architecture has set.
+
+    Raises:
+        ConfigurationError: options that disagree or cannot be read.
+    """
+    for option in fields(EncoderClassifierOptions):
+        if not option.name.startswith("_"):
+            set_default(args, option.name, option.default)
+    if str(args.sentence_pooling) not in SENTENCE_POOLINGS:
+        raise ConfigurationError(
+            f"--sentence-pooling {args.sentence_pooling} is unknown: choose one of "
+            f"{', '.join(SENTENCE_POOLINGS)}"
+        )
+    completed = _namespace(args)
+    fill_defaults(completed)
+    fill_fairseq_defaults(completed)
+    known = EncoderClassifierModel._option_names()
+    for name, value in vars(completed).items():
+        if name in known:  # the others are of decoders
+            setattr(args, name, value)
+
+
+def _namespace(args: Any) -> Namespace:
+    """A copy of the options."""
+    options: Any = OmegaConf.to_container(args, resolve=True) if OmegaConf.is_config(args) else None
+    return Namespace(**(options or vars(args)))
+
+
+def _plan(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
+    """The checked sizes, and fairseq's configuration: that of a Transformer with a decoder.
+
+    The decoder is not built; it has the encoder's sizes, so that no check can fail for it.
+    """
+    full = _namespace(args)
+    for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
+        setattr(full, f"decoder_{size}", getattr(full, f"encoder_{size}"))
+    full.decoder_layers, full.decoder_ffn, full.decoder_token_mixer = 1, "standard", "softmax"
+    full.max_source_positions = full.max_target_positions = max_positions
+    full.checkpoint_activations |= full.offload_activations
+    fill_fairseq_defaults(full)
+    return plan_model(full), to_config(full)
+
+
+@register_model_architecture(MODEL_NAME, MODEL_NAME)
+def encoder_classifier(args: Any) -> None:
+    """The sizes of fairseq's `transformer`: 6 layers, 512/2048, 8 heads."""
+    fill_classifier_defaults(args)
+
+
+def _sizes(args: Any, dim: int, ffn_dim: int, heads: int, layers: int) -> None:
+    set_default(args, "encoder_embed_dim", dim)
+    set_default(args, "encoder_ffn_embed_dim", ffn_dim)
+    set_default(args, "encoder_attention_heads", heads)
+    if getattr(args, "encoder_blocks", None) is None:  # else the layers follow from the blocks
+        set_default(args, "encoder_layers", layers)
+
+
+@register_model_architecture(MODEL_NAME, "encoder_classifier_imdb")
+def encoder_classifier_imdb(args: Any) -> None:
+    """IMDB of Fastformer's table 9: 2 layers, 256 features, 16 heads, dropout 0.2.
+
+    Windows, global tokens and Linformer's projection are the table's too. BigBird here counts in
+    blocks: with blocks of 4, 2 global and 2 random blocks are the table's 8 tokens, and 3 blocks
+    the window nearest to its 8. Poolingformer's second level sees 4 times its first. The table does
+    not give the inner dimension of the feed-forward; 4 x 256 is used here.
+    """
+    _sizes(args, 256, 1024, 16, 2)
+    set_default(args, "dropout", 0.2)
+    set_default(args, "longformer_window", 8)
+    set_default(args, "longformer_global_tokens", 8)
+    set_default(args, "bigbird_block", 4)
+    set_default(args, "linformer_projected_length", 16)
+    encoder_classifier(args)
+
+
+def _long_range_arena(args: Any) -> None:
+    """What its models share: LayerNorm first, gelu, dropout 0.1."""
+    set_default(args, "encoder_normalize_before", True)
+    set_default(args, "activation_fn", "gelu")
+    set_default(args, "dropout", 0.1)
+
+
+@register_model_architecture(MODEL_NAME, "encoder_classifier_listops")
+def encoder_classifier_listops(args: Any) -> None:
+    """ListOps of the Long-Range Arena: 6 layers, 512/2048, 8 heads."""
+    _sizes(args, 512, 2048, 8, 6)
+    _long_range_arena(args)
+    encoder_classifier(args)
+
+
+@register_model_architecture(MODEL_NAME, "encoder_classifier_byte_text")
+def encoder_classifier_byte_text(args: Any) -> None:
+    """Text of the Long-Range Arena: 4 layers, 256/1024, 4 heads."""
+    _sizes(args, 256, 1024, 4, 4)
+    _long_range_arena(args)
+    encoder_classifier(args)

@@ -1,0 +1,110 @@
+"""Text classification: fairseq's `sentence_prediction` that counts classes, lengths and cuts.
+
+    fairseq-train DATA --user-dir fairseq_plugins --task classification \\
+        --criterion sentence_prediction --arch encoder_classifier --max-positions 512 \\
+        --shorten-method truncate ...
+
+DATA has `input0/` (texts) and `label/`, as fairseq's RoBERTa example and prepare-classification
+make them. Beside fairseq's task: the number of classes is that of `label/dict.txt`; batches are of
+texts of similar length; a text longer than --max-positions is an error, which fairseq leaves out of
+training, or is cut and counted (`--shorten-method truncate`).
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fairseq.data import Dictionary
+from fairseq.tasks import register_task
+from fairseq.tasks.sentence_prediction import (
+    SentencePredictionConfig,
+    SentencePredictionTask,
+)
+
+from fairseq_plugins.compat.data_files import MissingData
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.training.batches import sizes
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class ClassificationConfig(SentencePredictionConfig):
+    """The options of `sentence_prediction`; --num-classes need not be given."""
+
+
+@register_task("classification", dataclass=ClassificationConfig)
+class ClassificationTask(SentencePredictionTask):
+    """Texts to one of the classes in `label/dict.txt`."""
+
+    cfg: ClassificationConfig
+
+    @classmethod
+    def load_dictionary(cls, filename: str) -> Dictionary:
+        """The dictionary as it is, without the mask of language models."""
+        return Dictionary.load(filename)
+
+    @classmethod
+    def setup_task(cls, cfg: ClassificationConfig, **kwargs: Any) -> "ClassificationTask":
+        if cfg.regression_target:
+            raise ConfigurationError(
+                "--regression-target does not go with --task classification, which has classes: "
+                "use --task sentence_prediction"
+            )
+        labels = cls.load_dictionary(str(Path(cfg.data) / "label" / "dict.txt"))
+        classes = len(labels) - labels.nspecial
+        if cfg.num_classes not in (-1, classes):
+            raise ConfigurationError(
+                f"--num-classes {cfg.num_classes}, but {cfg.data} has {classes} "
+                f"({', '.join(labels.symbols[labels.nspecial :][:5])}{', ...' * (classes > 5)}): "
+                "leave the option out, or name the data that the model was trained on"
+            )
+        cfg.num_classes = classes
+        return super().setup_task(cfg, **kwargs)
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> Any:
+        """Load a split; see the module for what fairseq's own does not do.
+
+        Raises:
+            ConfigurationError: a file is missing, texts and labels differ in number, or texts are
+                longer than --max-positions and are not to be cut.
+        """
+        prefixes = [Path(self.cfg.data) / part / split for part in ("input0", "label")]
+        for prefix in prefixes:
+            if not prefix.with_name(prefix.name + ".idx").is_file():
+                raise MissingData(f"{prefix}.idx is missing: choose another subset, or prepare it")
+        lengths, labels = map(sizes, prefixes)
+        if len(lengths) != len(labels):
+            raise ConfigurationError(
+                f"{prefixes[0]} has {len(lengths):,} texts and {prefixes[1]} {len(labels):,} "
+                "labels: prepare the data again"
+            )
+        self._check_lengths(split, lengths + (self.cfg.init_token is not None))
+        dataset = super().load_dataset(split, combine, **kwargs)
+        if not self.cfg.no_shuffle:
+            # the last key sorts first: by length, and texts of the same length at random
+            dataset.sort_order.append(np.minimum(lengths, self.cfg.max_positions))
+        return dataset
+
+    def _check_lengths(self, split: str, lengths: np.ndarray) -> None:
+        limit = self.cfg.max_positions
+        cut_off = np.maximum(lengths - limit, 0)
+        if not cut_off.any():
+            return
+        only = self.cfg.shorten_data_split_list
+        shortened = str(self.cfg.shorten_method) != "none" and (
+            not only or split in only.split(",")
+        )
+        if not shortened:
+            raise ConfigurationError(
+                f"{np.count_nonzero(cut_off):,} of {len(lengths):,} texts of '{split}' are longer "
+                f"than --max-positions {limit}, the longest with {lengths.max():,}: cut them with "
+                f"--shorten-method truncate, or train with --max-positions {lengths.max()}"
+            )
+        logger.info(
+            f"{split}: {np.count_nonzero(cut_off):,} of {len(lengths):,} texts are longer than "
+            f"{limit:,} positions and cut there: {cut_off.sum():,} of {lengths.sum():,} tokens "
+            f"({100 * cut_off.sum() / lengths.sum():.1f} %) are not read"
+        )

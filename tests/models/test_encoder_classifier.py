@@ -1,0 +1,205 @@
+"""The classifier: its pooling against loops, its encoder unmoved by padding, its options."""
+
+import argparse
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
+from omegaconf import OmegaConf
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.models.encoder_classifier import (
+    MODEL_NAME,
+    SENTENCE_POOLINGS,
+    ClassificationHead,
+    EncoderClassifierModel,
+)
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from tests.batches import (
+    SIDES,
+    assert_close,
+    assert_same_function,
+    leaves_of,
+    make_sentences,
+    pad,
+    padding_mask,
+    randomize,
+)
+from tests.labelled import TINY
+
+LENGTHS = (4, 1, 9, 2, 7)
+DIM, CLASSES = 15, 3
+
+
+def pooled_rows(head, sentence):
+    """The scores of one sentence, position after position."""
+    weights = []
+    for row in sentence:
+        if head.score is None:
+            weights.append(torch.ones((), dtype=row.dtype))
+            continue
+        hidden = torch.tanh(head.hidden.weight @ row + head.hidden.bias)
+        weights.append(torch.exp(head.score.weight[0] @ hidden))
+    vector = sum(weight * row for weight, row in zip(weights, sentence)) / sum(weights)
+    return head.out_proj.weight @ vector + head.out_proj.bias
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("pooling", SENTENCE_POOLINGS)
+def test_a_head_equals_its_equation_whatever_is_at_padding(pooling, side):
+    head = randomize(ClassificationHead(DIM, CLASSES, pooling, dropout=0.3))
+    sentences = make_sentences(LENGTHS, DIM)
+    mask = padding_mask(LENGTHS, side)
+    for garbage in (1e9, float("nan")):
+        assert_same_function(
+            lambda: list(head(pad(sentences, mask, garbage), mask)),  # noqa: B023
+            lambda: [pooled_rows(head, sentence) for sentence in sentences],
+            leaves_of(head, sentence=sentences),
+        )
+
+
+def parse(*words):
+    """The options of a command line, the architecture applied."""
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    parser.add_argument("--arch")
+    EncoderClassifierModel.add_args(parser)
+    args = parser.parse_args([*TINY, *words])
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    return args
+
+
+def task(max_positions=32, words=36):
+    dictionary = Dictionary()
+    for number in range(words):
+        dictionary.add_symbol(str(number))
+    return SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: max_positions)
+
+
+def build(*words, seed=1):
+    torch.manual_seed(seed)
+    model = EncoderClassifierModel.build_model(parse(*words), task())
+    model.register_classification_head("head", CLASSES)
+    return randomize(model)
+
+
+def scores(model, tokens):
+    return model(tokens, None, features_only=True, classification_head_name="head")[0]
+
+
+CHOICES = [f"--encoder-token-mixer {mixer}" for mixer in TOKEN_MIXERS]
+CHOICES += [f"--encoder-ffn {ffn}" for ffn in FEED_FORWARDS]
+CHOICES += [
+    "--encoder-blocks 1,1 --time-window 2 --feature-window 2",
+    "--encoder-blocks 1,1 --time-window 3 --encoder-token-mixer fastformer --encoder-ffn mscffn",
+    "--sentence-pooling mean --encoder-normalize-before",
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_neighbours_and_padding_change_no_scores(choice, make_tokens):
+    model = build(*choice.split())
+    for side in SIDES:
+        tokens = make_tokens(LENGTHS, side)
+        found = scores(model, tokens)
+        assert found.shape == (len(LENGTHS), CLASSES)
+        for row, length, text in zip(found, LENGTHS, tokens):
+            alone = text[text != model.encoder.padding_idx].unsqueeze(0)
+            assert alone.shape == (1, length)
+            assert_close(scores(model, alone)[0], row, f"{choice}, length {length}", 1e-9)
+    model.train()
+    scores(model, tokens).sum().backward()
+    unused = [name for name, p in model.named_parameters() if p.grad is None]
+    assert not unused
+
+
+def test_without_a_head_features_come_out(make_tokens):
+    model = build()
+    tokens = make_tokens(LENGTHS, "right")
+    features, encoded = model(tokens)
+    assert features.shape == (len(LENGTHS), max(LENGTHS), 24)
+    assert torch.equal(features.transpose(0, 1), encoded["encoder_out"][0])
+
+
+def test_probabilities_are_of_the_scores(make_tokens):
+    model = build()
+    output = model(make_tokens(LENGTHS), classification_head_name="head")
+    probabilities = model.get_normalized_probs(output, log_probs=False)
+    assert_close(probabilities.sum(dim=1), torch.ones(len(LENGTHS)), tolerance=1e-6)
+    logarithms = model.get_normalized_probs(output, log_probs=True)
+    assert_close(logarithms.exp(), probabilities, tolerance=1e-6)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("--encoder-attention-heads 5", "--encoder-attention-heads 5 does not divide"),
+        ("--encoder-token-mixer nothing", "--encoder-token-mixer nothing is unknown"),
+        ("--time-window 2", "--encoder-blocks 2 has one block"),
+        ("--encoder-learned-pos --quant-noise-scalar 0.1", "do not go together"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_in_one_line(words, message):
+    with pytest.raises(ConfigurationError, match=message) as error:
+        build(*words.split())
+    assert "\n" not in str(error.value) and "decoder" not in str(error.value)
+
+
+@pytest.mark.parametrize("option", ["--decoder-layers", "--max-source-positions", "--base-layers"])
+def test_options_of_decoders_are_unknown(option, capsys):
+    with pytest.raises(SystemExit):
+        parse(option, "2")
+    assert f"unrecognized arguments: {option}" in capsys.readouterr().err
+
+
+def test_the_longest_length_is_that_of_the_task():
+    args = parse("--encoder-token-mixer", "linformer")
+    model = EncoderClassifierModel.build_model(args, task(max_positions=50))
+    assert model.max_positions() == 50
+    assert model.encoder.layers[0].mixer.key_mixtures.size(2) == 50
+
+
+PRESETS = sorted(ARCH_MODEL_INV_REGISTRY[MODEL_NAME])
+
+
+@pytest.mark.parametrize("arch", PRESETS)
+def test_presets_build_the_same_from_yaml(arch):
+    args = parse("--arch", arch, "--sentence-pooling", "mean")
+    model = EncoderClassifierModel.build_model(args, task())
+    options = OmegaConf.create({"_name": arch, "max_positions": 32, "sentence_pooling": "mean"})
+    for word, value in zip(TINY[2::2], TINY[3::2]):
+        options[word[2:].replace("-", "_")] = float(value) if "." in value else int(value)
+    options.dropout = 0.0
+    OmegaConf.set_struct(options, True)
+    with pytest.raises(ConfigurationError, match="model.decoder_layers is no option"):
+        EncoderClassifierModel.build_model(OmegaConf.create({"decoder_layers": 2}), task())
+    OmegaConf.set_struct(options, False)
+    ARCH_CONFIG_REGISTRY[arch](options)
+    other = EncoderClassifierModel.build_model(options, task())
+    shapes = [
+        {name: tuple(p.shape) for name, p in one.named_parameters()} for one in (model, other)
+    ]
+    assert shapes[0] == shapes[1]
+    assert all(options[name] == value for name, value in vars(args).items() if name != "arch")
+
+
+def test_presets_have_the_sizes_of_their_papers():
+    found = {}
+    for arch in PRESETS:
+        args = argparse.Namespace()
+        ARCH_CONFIG_REGISTRY[arch](args)
+        found[arch] = (
+            args.encoder_layers,
+            args.encoder_embed_dim,
+            args.encoder_ffn_embed_dim,
+            args.encoder_attention_heads,
+            args.dropout,
+        )
+    assert found == {
+        "encoder_classifier": (6, 512, 2048, 8, 0.1),
+        "encoder_classifier_imdb": (2, 256, 1024, 16, 0.2),
+        "encoder_classifier_listops": (6, 512, 2048, 8, 0.1),
+        "encoder_classifier_byte_text": (4, 256, 1024, 4, 0.1),
+    }

@@ -1,0 +1,71 @@
+"""The task: classes from the data, long texts told or cut and counted, batches by length."""
+
+from argparse import Namespace
+
+import numpy as np
+import pytest
+from fairseq import tasks
+
+from fairseq_plugins.errors import ConfigurationError
+from tests.labelled import SIZES, prepare
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return prepare(tmp_path_factory.mktemp("labelled"))[0]
+
+
+def setup(data, **options):
+    options = {"regression_target": False, "classification_head_name": "head", "seed": 1, **options}
+    return tasks.setup_task(Namespace(task="classification", data=str(data), **options))
+
+
+def test_classes_are_those_of_the_data(data):
+    assert setup(data).cfg.num_classes == 2
+    assert setup(data, num_classes=2).label_dictionary.symbols[4:] == ["bad", "good"]
+    with pytest.raises(
+        ConfigurationError, match="--num-classes 3, but .* has 2 .bad, good.: leave"
+    ):
+        setup(data, num_classes=3)
+
+
+def test_labels_and_texts_stay_together_in_batches_by_length(data):
+    task = setup(data)
+    dataset = task.load_dataset("train")
+    order = dataset.ordered_indices()
+    lengths = [len(dataset[i]["net_input.src_tokens"]) for i in order]
+    assert lengths == sorted(lengths) and sorted(order) == list(range(SIZES["train"]))
+    assert list(order) != sorted(order, key=lambda i: (len(dataset[i]["net_input.src_tokens"]), i))
+    names = task.label_dictionary.symbols[task.label_dictionary.nspecial :]
+    raw = (data / "text" / "raw" / "train.target").read_text().split()
+    assert [names[int(dataset[i]["target"])] for i in range(len(dataset))] == raw
+    batch = dataset.collater([dataset[i] for i in order[:5]])
+    assert batch["target"].view(-1).tolist() == [names.index(raw[i]) for i in order[:5]]
+
+
+def test_long_texts_are_told_or_cut_and_counted(data, caplog):
+    with pytest.raises(ConfigurationError, match="longer than --max-positions 6, the longest") as e:
+        setup(data, max_positions=6).load_dataset("train")
+    assert "--shorten-method truncate" in str(e.value) and "\n" not in str(e.value)
+    caplog.set_level("INFO")
+    whole = setup(data).load_dataset("train")
+    cut = setup(data, max_positions=6, shorten_method="truncate").load_dataset("train")
+    lengths = np.array([len(whole[i]["net_input.src_tokens"]) for i in range(len(whole))])
+    assert (lengths > 6).any()
+    for i, length in enumerate(lengths):
+        tokens = whole[i]["net_input.src_tokens"][:6].tolist()
+        assert cut[i]["net_input.src_tokens"].tolist() == tokens and len(tokens) == min(6, length)
+    told = f"train: {(lengths > 6).sum()} of 60 texts are longer than 6 positions and cut there"
+    assert f"{told}: {(lengths[lengths > 6] - 6).sum()} of {lengths.sum()} tokens" in caplog.text
+    only = setup(data, max_positions=6, shorten_method="truncate", shorten_data_split_list="valid")
+    with pytest.raises(ConfigurationError, match="of 'train' are longer"):
+        only.load_dataset("train")
+
+
+def test_a_missing_split_and_regression_are_told(data):
+    with pytest.raises(
+        ConfigurationError, match="input0/dev.idx is missing: choose another subset"
+    ):
+        setup(data).load_dataset("dev")
+    with pytest.raises(ConfigurationError, match="--regression-target does not go with"):
+        setup(data, regression_target=True)
