@@ -99,7 +99,9 @@ def _either(numbers: Sequence[int]) -> str:
 
 
 def source_cut(args: argparse.Namespace) -> Optional[int]:
-    """The length at which --truncate-source cuts sources; None without it."""
+    """The length at which --truncate-source or --shorten-method cuts; None without them."""
+    if str(getattr(args, "shorten_method", "none")) != "none":
+        return args.max_positions
     if not getattr(args, "truncate_source", False):
         return None
     # fairseq's own architectures set this default only when they build the model
@@ -119,10 +121,14 @@ def longest_sentences(
 ) -> Dict[str, int]:
     """The tokens of the longest sentence, source or target, of each subset that exists.
 
-    Sources count at most `cut` tokens, where --truncate-source cuts them.
+    Sources, and texts to classify, count at most `cut` tokens.
     """
     longest: Dict[str, int] = {}
     for subset in subsets:
+        texts = data / "input0" / subset
+        if texts.with_name(f"{subset}.idx").is_file():
+            size = int(sizes(texts).max())
+            longest[subset] = size if cut is None else min(size, cut)
         for index in data.glob(f"{subset}.*-*.*.idx"):
             size = int(sizes(index.with_suffix("")).max())
             pair, language = index.name[len(subset) + 1 : -len(".idx")].rsplit(".", 1)

@@ -18,6 +18,7 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.processing import FILE as PREPARATION
+from fairseq_plugins.preparation.processing import dictionaries
 from fairseq_plugins.training import batches, recipes, settings
 from fairseq_plugins.training.batches import Batch
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, read_json, why
@@ -72,7 +73,7 @@ def check_data(data: Path) -> None:
         unfinished = data.with_name(data.name + ".part").is_dir()
         advice = "its preparation was not finished: rerun it" if unfinished else made_by
         raise ConfigurationError(f"DATA {data}: no such folder; {advice}")
-    if not list(data.glob("dict.*.txt")):
+    if not dictionaries(data):
         raise ConfigurationError(f"DATA {data} has no dictionaries (dict.*.txt); {made_by}")
 
 

@@ -8,7 +8,7 @@ RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates")
 RECOVERED = re.compile(r"\S+ is (?:missing|damaged).*: resuming from the newest intact one.*")
 REPORT = re.compile(r"train_inner .* num_updates=(\d+)")
 VALID = re.compile(r"valid on .* num_updates (\d+)")
-BLEU = re.compile(r"\bbleu ([\d.]+)")
+SCORE = re.compile(r"\b(bleu|accuracy) ([\d.]+)")
 
 
 class Progress:
@@ -40,13 +40,12 @@ class Progress:
                 self.first = now, done
             if now - self.said >= self.seconds:
                 self.said = now
-                loss = _likelihood(text)
-                self.say(f"update {done:,}{self.goal}  train nll {loss}{self._left(now, done)}")
+                self.say(f"update {done:,}{self.goal}  train {_loss(text)}{self._left(now, done)}")
         elif valid:
-            bleu = BLEU.search(text)
-            score = f"  bleu {bleu.group(1)}" if bleu else ""
+            found = SCORE.search(text)
+            score = f"  {found.group()}" if found else ""
             done = int(valid.group(1))
-            self.say(f"update {done:,}{self.goal}  valid nll {_likelihood(text)}{score}")
+            self.say(f"update {done:,}{self.goal}  valid {_loss(text)}{score}")
         elif resumed:
             self.say(f"resumed from update {int(resumed.group(1)):,}")
         elif recovered:
@@ -66,7 +65,13 @@ class Progress:
         return f"  about {max(0, left):.0f} s left" if left < float("inf") else ""
 
 
-def _likelihood(report: str) -> str:
-    """The negative log-likelihood; criterions without label smoothing call it loss."""
+def _loss(report: str) -> str:
+    """The negative log-likelihood; criterions without label smoothing call it loss.
+
+    A classifier's is "loss": its criterion divides nll_loss by the tokens of the texts.
+    """
+    if re.search(r"\baccuracy\b", report):
+        found = re.search(r"\bloss[= ](\S+)", report)
+        return f"loss {found.group(1).rstrip(',')}" if found else "loss ?"
     found = re.search(r"\bnll_loss[= ]([\d.]+)", report) or re.search(r"\bloss[= ](\S+)", report)
-    return found.group(1).rstrip(",") if found else "?"
+    return f"nll {found.group(1).rstrip(',') if found else '?'}"

@@ -18,6 +18,7 @@ from fairseq.dataclass.configs import (
 )
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.processing import dictionaries
 from fairseq_plugins.training.batches import Batch
 from fairseq_plugins.training.jobs import read_json, write_json
 
@@ -59,8 +60,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def fingerprint(data: Path) -> str:
     """A checksum of the content of a prepared folder, independent of its path."""
     content = hashlib.sha256()
-    for path in sorted([*data.glob("dict.*.txt"), *data.glob("train.*.idx")]):
-        content.update(path.name.encode())
+    indices = [*data.glob("train.*.idx"), *data.glob("*/train.idx")]
+    for path in sorted([*dictionaries(data), *indices]):
+        content.update(path.relative_to(data).as_posix().encode())
         content.update(path.read_bytes())
     return content.hexdigest()
 

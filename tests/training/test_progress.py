@@ -73,3 +73,16 @@ def test_bleu_and_out_of_memory_are_reported():
     valid, memory = summarise(log, updates=0)
     assert valid == "update 5,000  valid nll 1.5  bleu 12.34"
     assert "--tokens-per-process" in memory
+
+
+def test_a_classifier_has_accuracy_and_a_loss_a_text():
+    prefix = "2024-01-01 | INFO | "
+    log = [
+        prefix
+        + "train_inner | epoch 001: 5 / 10 loss=0.9, nll_loss=0.02, accuracy=51.5, num_updates=5",
+        prefix
+        + "valid on 'valid' subset | loss 0.7 | nll_loss 0.01 | accuracy 62.5 | num_updates 5",
+    ]
+    lines = summarise(log, updates=10)
+    assert lines[0].startswith("update 5/10  train loss 0.9")
+    assert lines[1] == "update 5/10  valid loss 0.7  accuracy 62.5"

@@ -2,18 +2,22 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.training import recipes, settings
 from tests.conftest import ROOT
 
-NAMES = [name for name in recipes.names() if name != "quickstart"]
+CLASSIFICATION = ["byte_text", "imdb", "listops"]
+NAMES = [name for name in recipes.names() if name not in ("quickstart", *CLASSIFICATION)]
 # What each recipe resolved to when it was a script with flags, without fairseq's own defaults.
 BEFORE = json.loads((Path(__file__).parent / "recipe_settings.json").read_text(encoding="utf-8"))
 # The one difference since: the checkpoint is chosen by BLEU, as in fairseq's example.
@@ -84,7 +88,7 @@ def composed(name, data):
 @pytest.mark.parametrize(
     "name",
     "transformer transformer_ftc ftc_mscffn ftc_rdrop quickstart transformer_2048_cnn_dm "
-    "fastformer_pubmed".split(),
+    "fastformer_pubmed imdb".split(),
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_hydra_reads_the_same_from_a_recipe(name):
@@ -118,6 +122,37 @@ def test_every_recipe_has_its_launcher_and_is_in_the_page_of_its_task():
         assert launcher.endswith(f'/scripts/plugin.sh" train {name} "$@"\n')
         assert f"recipes/{task_of(name)}/{name}.yaml" in launcher
         assert f"`{name}`" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_recipes_of_classification_say_what_their_papers_do():
+    page = (ROOT / "examples" / "classification" / "README.md").read_text(encoding="utf-8")
+    found = {}
+    for name in CLASSIFICATION:
+        assert f"`{name}`" in page
+        args = settings.parse(["DATA", *recipes.settings([recipes.find(name)])])
+        assert (args.task, args.criterion) == ("classification", "sentence_prediction")
+        assert args.best_checkpoint_metric == "accuracy" and args.maximize_best_checkpoint_metric
+        found[name] = (args.arch, args.max_positions, args.batch_size, args.lr, args.lr_scheduler)
+        found[name] += (args.max_epoch or args.max_update, getattr(args, "warmup_updates", 0))
+    arch = "encoder_classifier_"
+    assert found == {
+        "imdb": (arch + "imdb", 1024, 64, [1e-3], "fixed", 3, 0),
+        "listops": (arch + "listops", 2000, 32, [1.58e-3], "inverse_sqrt", 5000, 1000),
+        "byte_text": (arch + "byte_text", 4000, 32, [5.6e-4], "inverse_sqrt", 20000, 8000),
+    }
+
+
+@pytest.mark.parametrize("name", CLASSIFICATION)
+def test_the_reduced_setting_fits_every_classifier(name):
+    folder = recipes.find(name).parent
+    files = [recipes.find(name), recipes.find("reduced_cpu", [folder])]
+    for mixer in TOKEN_MIXERS:
+        words = ["--encoder-token-mixer", mixer, "--encoder-ffn", "mscffn"]
+        args = settings.parse(["DATA", *recipes.settings(files), *words])
+        task = SimpleNamespace(source_dictionary=Dictionary(), max_positions=lambda: 256)
+        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+        assert (len(model.encoder.layers), args.encoder_embed_dim) == (2, 64)
+    assert (args.max_update, args.max_epoch, args.max_positions) == (600, 0, 256)
 
 
 @pytest.mark.parametrize("task", ["translation", "summarization"])
