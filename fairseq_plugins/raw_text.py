@@ -10,7 +10,7 @@ from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.generation.int8 import quantize
-from fairseq_plugins.preparation.processing import Processor
+from fairseq_plugins.preparation.processing import Processor, dictionaries
 from fairseq_plugins.serving.text import Output
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -68,7 +68,7 @@ class RawTextGenerator:
         if fp16 and self.device.type == "cpu":
             reason = "--cpu is given" if cpu else "torch sees none here"
             raise ConfigurationError(f"--fp16 needs a GPU, and {reason}")
-        folder, loaded, cfg, self.task = _load(paths, data)
+        folder, loaded, cfg, self.task = load_models(paths, data)
         source, target = self.task.cfg.source_lang, self.task.cfg.target_lang
         self.processor = Processor(folder, source, target)
         for model in loaded:
@@ -144,8 +144,20 @@ class RawTextGenerator:
         return results
 
 
-def _load(paths: List[str], data: Optional[Place]) -> Tuple[Path, List[Any], Any, Any]:
-    """The prepared folder, and the models, configuration and task of the checkpoints."""
+def load_models(
+    paths: List[str], data: Optional[Place], classifier: bool = False
+) -> Tuple[Path, List[Any], Any, Any]:
+    """The prepared folder, and the models, configuration and task of the checkpoints.
+
+    Args:
+        paths: checkpoints.
+        data: the prepared folder; None for the one that the first was trained on.
+        classifier: the models are to classify texts, not to write them.
+
+    Raises:
+        ConfigurationError: the folder or its dictionaries are missing, or the models do not fit it,
+            or are of the other kind.
+    """
     state, overrides = None, {}
     if data is None:
         state = checkpoint_utils.load_checkpoint_to_cpu(paths[0])
@@ -159,7 +171,7 @@ def _load(paths: List[str], data: Optional[Place]) -> Tuple[Path, List[Any], Any
             )
     else:
         overrides["data"] = str(data)
-    if not list(Path(data).glob("dict.*.txt")):
+    if not dictionaries(Path(data)):
         raise ConfigurationError(
             f"{data} has no dictionaries (dict.*.txt): is it the prepared folder?"
         )
@@ -173,4 +185,10 @@ def _load(paths: List[str], data: Optional[Place]) -> Tuple[Path, List[Any], Any
         raise ConfigurationError(
             f"{' '.join(paths)} was not trained with the dictionaries in {data}"
         ) from None
+    if classifier and not len(getattr(models[0], "classification_heads", ())):
+        raise ConfigurationError(f"--model {paths[0]} is no classifier: it writes text")
+    if not classifier and not hasattr(models[0], "decoder"):
+        raise ConfigurationError(
+            f"--model {paths[0]} writes no text: it is a classifier, for the command classify"
+        )
     return Path(data), models, cfg, task

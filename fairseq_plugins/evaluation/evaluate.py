@@ -12,6 +12,7 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.preparation.processing import Processing
@@ -21,6 +22,7 @@ from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, read_json, 
 
 PLUGIN = Path(__file__).resolve().parent.parent
 OWN_OPTIONS = ("--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process")
+CLASSIFICATION = ("classification", "sentence_prediction")
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
 
 
@@ -63,7 +65,7 @@ class System(NamedTuple):
 
     name: str
     folder: Path
-    test: Any  # Translations or Summaries
+    test: Any  # Translations, Summaries or Labels
     text: Any
     scores: Dict[str, Dict[str, Any]]
 
@@ -127,25 +129,37 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     check(request)
     run, paths = request.run, choose(request)
     task = averaging.load(paths[-1])["cfg"]["task"]
-    prepared = Processing.load(request.data)  # whose direction is the default
-    languages = [
-        task["source_lang"] or prepared.source_lang,
-        task["target_lang"] or prepared.target_lang,
-    ]
     test: Any
-    if task["_name"] == "summarization":
-        test = Summaries(request.data, request.split)
+    languages: List[str] = []
+    options = request.generation
+    if task["_name"] in CLASSIFICATION:
+        if request.words or request.settings:
+            raise ConfigurationError(
+                f"{run} is a classifier: --beam, --max-tokens, --settings and what stands behind "
+                "-- are for generation"
+            )
+        test, options = Labels(request.data, request.split), []
     else:
-        test = Translations(request.data, request.split, languages[1])
-    folder = run / "evaluation" / f"{request.split}-{request.label}-beam{request.beam}"
+        prepared = Processing.load(request.data)  # whose direction is the default
+        languages = [
+            task["source_lang"] or prepared.source_lang,
+            task["target_lang"] or prepared.target_lang,
+        ]
+        if task["_name"] == "summarization":
+            test = Summaries(request.data, request.split)
+        else:
+            test = Translations(request.data, request.split, languages[1])
+    name = f"{request.split}-{request.label}" + (f"-beam{request.beam}" if languages else "")
+    folder = run / "evaluation" / name
     inputs = {
         "checkpoints": _identity(paths),
         "data": _identity(test.files),
-        "options": request.generation,
+        "options": options,
     }
     with alone_in(run / "evaluation", "evaluation") as lock:
         folder.mkdir(exist_ok=True)
-        log, done = folder / "generate.log", folder / "inputs.json"
+        log = folder / ("generate.log" if languages else "labels.log")
+        done = folder / "inputs.json"
         if read_json(done) == inputs and log.is_file():
             say(f"kept: {folder}")
         else:
@@ -154,8 +168,11 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             checkpoint = paths[0]
             if request.last is not None or request.best is not None:
                 checkpoint = _averaged(paths, run / "evaluation" / f"{request.label}.pt", say)
-            words = ["--source-lang", languages[0], "--target-lang", languages[1], *test.words]
-            _generate(checkpoint, words, test.total, log, request, jobs, lock)
+            if languages:
+                words = ["--source-lang", languages[0], "--target-lang", languages[1], *test.words]
+                _generate(checkpoint, words, test.total, log, request, jobs, lock)
+            else:
+                test.predict(checkpoint, log, request.cpu)
         text = test.read(log)  # all of it, or an error
         write_json(done, inputs)
         test.write(text, folder)
@@ -167,7 +184,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                 "checkpoints": [path.name for path in paths],
                 "split": request.split,
                 "sentences": test.total,
-                "options": request.generation,
+                "options": options,
                 "scores": scores,
             },
         )

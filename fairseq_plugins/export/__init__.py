@@ -18,7 +18,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.processing import FILE as PREPARATION
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.subwords import KINDS
-from fairseq_plugins.raw_text import _load, find_checkpoint
+from fairseq_plugins.raw_text import find_checkpoint, load_models
 from fairseq_plugins.serving import folder as served
 from fairseq_plugins.serving.search import Options, Source, search
 from fairseq_plugins.version import __version__
@@ -63,7 +63,7 @@ def export(
     out = Path(out)
     _must_be_new(out)
     checkpoint = find_checkpoint(run)
-    folder, models, _, task = _load([str(checkpoint)], data)
+    folder, models, _, task = load_models([str(checkpoint)], data)
     model = models[0].eval()
     part = out.with_name(out.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
@@ -96,7 +96,7 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
     from .ctranslate2 import write_ctranslate2
 
     _must_be_new(out)
-    _, models, _, task = _load([str(find_checkpoint(run))], data)
+    _, models, _, task = load_models([str(find_checkpoint(run))], data)
     write_ctranslate2(models[0].eval(), task, out, int8)
 
 

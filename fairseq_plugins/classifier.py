@@ -1,0 +1,127 @@
+"""Raw text to labels, with a trained model.
+
+Classifier("runs/imdb").classify(["What a film!"])
+"""
+
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from fairseq_plugins.preparation.classification import load_cut
+from fairseq_plugins.raw_text import Place, find_checkpoint, load_models
+
+
+class Prediction(NamedTuple):
+    """The label of a text, and the probability that the model gives it."""
+
+    label: str
+    probability: float
+
+
+class Classifier:
+    """Classifies texts.
+
+    Args:
+        model: a checkpoint, or a folder of them.
+        data: the prepared folder; None for the one the model was trained on.
+        cpu: do not use a GPU.
+        max_tokens: tokens in a batch, padding included; a longer text is a batch by itself.
+
+    Attributes:
+        labels: the classes, in the order of the model's scores.
+        max_tokens_of_text: that the model reads, the end symbol aside.
+        cut: numbers (from 1) of the texts given to `classify` that were longer, and cut there.
+
+    Raises:
+        ConfigurationError: a folder or file is missing, the model is no classifier, or model and
+            data do not fit together.
+    """
+
+    def __init__(
+        self,
+        model: Place,
+        data: Optional[Place] = None,
+        cpu: bool = False,
+        max_tokens: int = 16384,
+    ):
+        path = find_checkpoint(model)
+        self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        self.folder, (loaded,), _, self.task = load_models([str(path)], data, classifier=True)
+        self.head = self.task.cfg.classification_head_name
+        self.model: Any = loaded.to(self.device).eval()
+        dictionary = self.task.label_dictionary
+        self.labels = dictionary.symbols[dictionary.nspecial :][: self.task.cfg.num_classes]
+        self.max_tokens_of_text = self.task.max_positions() - 1
+        self.max_tokens = max_tokens
+        self.cut: List[int] = []
+        self._texts = 0
+
+    def classify(self, texts: Sequence[str]) -> List[Prediction]:
+        """The label of each text.
+
+        Raises:
+            ConfigurationError: the folder does not say how text is cut into tokens.
+        """
+        cut, tokens = self._cut_text, []
+        for text in texts:
+            self._texts += 1
+            pieces = cut(text)
+            if len(pieces) > self.max_tokens_of_text:
+                self.cut.append(self._texts)
+            tokens.append(self._encode(pieces[: self.max_tokens_of_text]))
+        return self.classify_tokens(tokens)
+
+    @property
+    def _cut_text(self) -> Any:
+        if not hasattr(self, "_cut"):
+            self._cut = load_cut(self.folder)
+        return self._cut
+
+    def _encode(self, pieces: List[str]) -> Tensor:
+        dictionary = self.task.source_dictionary
+        line = dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long()
+        first = self.task.cfg.init_token
+        return line if first is None else torch.cat([line.new_tensor([first]), line])
+
+    def classify_tokens(self, tokens: Sequence[Tensor]) -> List[Prediction]:
+        """The label of each text, given as indices of the dictionary, the end symbol included."""
+        found: List[Prediction] = [Prediction("", 0.0)] * len(tokens)
+        for batch in self._batches(tokens):
+            size = (len(batch), max(len(tokens[index]) for index in batch))
+            padded = tokens[0].new_full(size, self.task.source_dictionary.pad())
+            for row, index in enumerate(batch):
+                padded[row, : len(tokens[index])] = tokens[index]
+            with torch.no_grad():
+                output = self.model(
+                    padded.to(self.device),
+                    features_only=True,
+                    classification_head_name=self.head,
+                )
+                probabilities = self.model.get_normalized_probs(output, log_probs=False)
+            best = probabilities.max(dim=-1)
+            for index, value, label in zip(batch, best.values.tolist(), best.indices.tolist()):
+                found[index] = Prediction(self.labels[label], value)
+        return found
+
+    def _batches(self, tokens: Sequence[Tensor]) -> Iterator[List[int]]:
+        """Indices of texts of similar length, the longest first."""
+        batch: List[int] = []
+        for index in sorted(range(len(tokens)), key=lambda index: -len(tokens[index])):
+            if batch and len(tokens[batch[0]]) * (len(batch) + 1) > self.max_tokens:
+                yield batch
+                batch = []
+            batch.append(index)
+        if batch:
+            yield batch
+
+    def classify_split(self, split: str, at_once: int = 2000) -> Iterable[List[Prediction]]:
+        """The labels of a prepared split, `at_once` texts at a time.
+
+        They are read as training read them: cut where it cut them.
+        """
+        dataset = self.task.load_dataset(split)
+        for start in range(0, len(dataset), at_once):
+            end = min(start + at_once, len(dataset))
+            texts = [dataset[index]["net_input.src_tokens"] for index in range(start, end)]
+            yield self.classify_tokens(texts)

@@ -1,0 +1,60 @@
+"""Classify raw text: a text a line in, a label and its probability out.
+
+    python -m fairseq_plugins classify --model runs/imdb < texts.txt > labels.tsv
+
+A line of the output is a label, a tab, and the probability that the model gives it. Text is cut
+into tokens as the folder that the model was trained on says (prepare-classification stores that
+there). Lines keep their order. A text longer than the model can read is read up to there; a message
+at the end counts them.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import List, Sequence
+
+from fairseq_plugins.commands import _lines
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins classify",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--model", type=Path, required=True, metavar="DIR",
+        help="a checkpoint, or a folder with checkpoint_best.pt",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="the prepared folder (the one it was trained on)"
+    )
+    parser.add_argument(
+        "--max-tokens", type=_lines.positive, default=16384, metavar="N",
+        help="tokens in a batch (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--buffer", type=_lines.positive, default=2000, metavar="LINES",
+        help="lines read and sorted by length at a time (%(default)s; 1 on a terminal)",
+    )  # fmt: skip
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    args = parser.parse_args(argv)
+    with _lines.own_output() as out:
+        from fairseq_plugins.classifier import Classifier
+
+        classifier = Classifier(args.model, args.data, args.cpu, args.max_tokens)
+
+        def classify(texts: List[str]) -> List[str]:
+            return [f"{label}\t{value:.4f}" for label, value in classifier.classify(texts)]
+
+        whole = _lines.convert(classify, out, args.buffer, "classified", "lines")
+    if not whole:
+        return 1
+    if classifier.cut:
+        print(
+            f"{len(classifier.cut):,} line(s) longer than {classifier.max_tokens_of_text:,} "
+            "tokens, which is what the model reads, were read up to there: number "
+            + _lines.first_ten(classifier.cut),
+            file=sys.stderr,
+        )
+    return 0

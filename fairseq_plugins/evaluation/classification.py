@@ -1,0 +1,152 @@
+"""Accuracy and macro F1 of labels."""
+
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence
+
+import numpy as np
+
+from fairseq_plugins.classifier import Classifier, Prediction
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.documents import RAW
+from fairseq_plugins.preparation.files import read_lines, write_lines, written_whole
+from fairseq_plugins.preparation.processing import dictionaries
+from fairseq_plugins.preparation.progress import progress_bar
+
+SAMPLES, SEED = 1000, 12345
+ENDS = ("idx", "bin")
+METRICS = ("accuracy", "macro F1")
+
+
+class Labels:
+    """The texts of a split and their labels.
+
+    Args:
+        data: a folder of prepare-classification.
+        split: test, valid or train.
+
+    Raises:
+        ConfigurationError: the folder lacks the split.
+    """
+
+    def __init__(self, data: Path, split: str):
+        self.data, self.split = data, split
+        binary = [data / f"{side}/{split}.{end}" for side in ("input0", "label") for end in ENDS]
+        self._targets, self._sources = (data / RAW / f"{split}.{x}" for x in ("target", "source"))
+        self.files = [*dictionaries(data), *binary, self._targets]
+        for path in self.files:
+            if not path.is_file():
+                have = sorted(path.stem for path in (data / "input0").glob("*.idx"))
+                raise ConfigurationError(
+                    f"--split {split}: {path} is missing; {data} holds {', '.join(have)}"
+                )
+        self.references = list(read_lines(self._targets))
+        self.total = len(self.references)
+
+    def predict(self, checkpoint: Path, log: Path, cpu: bool) -> None:
+        """Write a line ``label <TAB> probability`` for each text."""
+        classifier = Classifier(checkpoint, self.data, cpu)
+        bar = progress_bar(description=self.split, total=self.total, unit=" texts")
+        with written_whole(log) as file, bar:
+            for predictions in classifier.classify_split(self.split):
+                for prediction in predictions:
+                    file.write(f"{prediction.label}\t{prediction.probability:.6f}\n")
+                bar.update(len(predictions))
+
+    def read(self, log: Path) -> List[Prediction]:
+        """What `predict` wrote.
+
+        Raises:
+            ConfigurationError: some are missing.
+        """
+        lines = [line.split("\t") for line in read_lines(log)]
+        if len(lines) != self.total:
+            raise ConfigurationError(
+                f"{log} has {len(lines)} of {self.total} labels: all are needed for a score"
+            )
+        return [Prediction(label, float(probability)) for label, probability in lines]
+
+    def write(self, found: List[Prediction], folder: Path) -> None:
+        """Keep the labels as a file with one a line."""
+        write_lines(folder / "hypotheses.txt", (prediction.label for prediction in found))
+
+    def examples(self, found: List[Prediction], count: int) -> Iterator[str]:
+        """Some texts, each with its label and the model's."""
+        texts = list(read_lines(self._sources))
+        for place in range(min(count, self.total)):
+            number = self.total * place // count
+            yield f"  text      {texts[number]}"
+            yield f"  reference {self.references[number]}"
+            yield f"  label     {found[number].label} ({found[number].probability:.3f})\n"
+
+    def score(self, found: List[Prediction]) -> Dict[str, Dict[str, Any]]:
+        """Accuracy and macro F1 in percent, with 95 % intervals of the bootstrap."""
+        counts = count_cells(self.references, [prediction.label for prediction in found])
+        samples = resample(counts, SAMPLES)
+        scores = {}
+        for name, measure in zip(METRICS, (accuracy, macro_f1)):
+            low, high = np.percentile(measure(samples), [2.5, 97.5])
+            scores[name] = {
+                "score": float(measure(counts)),
+                "interval": [float(low), float(high)],
+                "signature": f"classes:{len(counts)}|bs:{SAMPLES}|seed:{SEED}",
+            }
+        return scores
+
+    def compare(
+        self, ours: List[Prediction], baseline: List[Prediction], samples: int
+    ) -> Dict[str, Any]:
+        """Paired bootstrap (Koehn 2004) for each score, as `Translations.compare`."""
+        sides = [[prediction.label for prediction in side] for side in (ours, baseline)]
+        cells = count_cells(self.references, *sides)
+        drawn = resample(cells, samples)
+        found = {}
+        for name, measure in zip(METRICS, (accuracy, macro_f1)):
+            # the other system's axis is summed away
+            seen = [float(measure(cells.sum(axis=axis))) for axis in (2, 1)]
+            means = [measure(drawn.sum(axis=axis + 1)) for axis in (2, 1)]
+            difference, apart = seen[0] - seen[1], means[0] - means[1]
+            departs = np.abs(apart - apart.mean()) >= abs(difference)
+            found[name] = {
+                "score": seen[0],
+                "interval": np.percentile(means[0], [2.5, 97.5]).tolist(),
+                "baseline": seen[1],
+                "baseline_interval": np.percentile(means[1], [2.5, 97.5]).tolist(),
+                "difference": difference,
+                "p": (1 + int(departs.sum())) / (1 + samples),
+                "signature": f"classes:{len(cells)}|bs:{samples}|seed:{SEED}",
+            }
+        return found
+
+
+def count_cells(*sides: Sequence[str]) -> np.ndarray:
+    """How many texts have each combination of labels: classes x classes (x classes).
+
+    The first side, the references, is the first axis.
+    """
+    names = sorted({label for side in sides for label in side})
+    index = {name: number for number, name in enumerate(names)}
+    counts = np.zeros([len(names)] * len(sides), dtype=np.int64)
+    np.add.at(counts, tuple([index[label] for label in side] for side in sides), 1)
+    return counts
+
+
+def resample(counts: np.ndarray, samples: int) -> np.ndarray:
+    """Samples x the shape of `counts`: as many texts each, drawn with replacement."""
+    total = int(counts.sum())
+    drawn = np.random.RandomState(SEED).multinomial(total, counts.ravel() / total, size=samples)
+    return drawn.reshape(samples, *counts.shape)
+
+
+def accuracy(counts: np.ndarray) -> np.ndarray:
+    """The share of texts on the diagonal of ... x classes x classes, in percent."""
+    return 100 * np.trace(counts, axis1=-2, axis2=-1) / counts.sum(axis=(-2, -1))
+
+
+def macro_f1(counts: np.ndarray) -> np.ndarray:
+    """The mean over classes of ``2 TP / (2 TP + FP + FN)`` of ... x classes x classes, in percent.
+
+    A class that occurs neither in the references nor in the predictions does not count.
+    """
+    right = np.diagonal(counts, axis1=-2, axis2=-1)
+    either = counts.sum(axis=-1) + counts.sum(axis=-2)  # 2 TP + FP + FN
+    return 100 * (2 * right / np.maximum(either, 1)).sum(axis=-1) / (either > 0).sum(axis=-1)

@@ -1,0 +1,86 @@
+"""Scores of labels follow from their definitions, and intervals from the bootstrap."""
+
+import random
+
+import numpy as np
+import pytest
+
+from fairseq_plugins.classifier import Prediction
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.classification import Labels, accuracy, count_cells, macro_f1
+from tests.labelled import prepare
+
+
+def slow_scores(references, labels):
+    """Accuracy and macro F1, class after class."""
+    right = sum(a == b for a, b in zip(references, labels)) / len(labels)
+    found = []
+    for name in {*references, *labels}:
+        hits = sum(a == b == name for a, b in zip(references, labels))
+        precision = hits / max(1, labels.count(name))
+        recall = hits / max(1, references.count(name))
+        found.append(2 * precision * recall / (precision + recall) if hits else 0.0)
+    return 100 * right, 100 * sum(found) / len(found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_follow_from_their_definitions(seed):
+    generator = random.Random(seed)
+    references = [generator.choice("abbbc") for _ in range(80)]
+    labels = [generator.choice([x, "a", "d"[: seed % 2] or x]) for x in references]
+    counts = count_cells(references, labels)
+    assert counts.sum() == 80
+    expected = slow_scores(references, labels)
+    assert (accuracy(counts), macro_f1(counts)) == pytest.approx(expected)
+    sklearn = pytest.importorskip("sklearn.metrics")
+    assert expected[1] == pytest.approx(100 * sklearn.f1_score(references, labels, average="macro"))
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory):
+    return Labels(prepare(tmp_path_factory.mktemp("labelled"))[0], "test")
+
+
+def answers(labels, wrong):
+    """The references, the first `wrong` of them changed."""
+    other = {"bad": "good", "good": "bad"}
+    found = [other[x] if n < wrong else x for n, x in enumerate(labels.references)]
+    return [Prediction(label, 0.75) for label in found]
+
+
+def test_intervals_are_those_of_resampled_texts(labels):
+    found = answers(labels, 5)
+    scores = labels.score(found)
+    assert scores == labels.score(found)  # the seed is fixed
+    expected = slow_scores(labels.references, [x.label for x in found])
+    generator = np.random.RandomState(7)
+    samples = []
+    for _ in range(3000):
+        drawn = generator.randint(15, size=15)
+        sides = [labels.references[i] for i in drawn], [found[i].label for i in drawn]
+        samples.append(slow_scores(*sides))
+    bounds = np.percentile(samples, [2.5, 97.5], axis=0)
+    for number, name in enumerate(("accuracy", "macro F1")):
+        assert scores[name]["score"] == pytest.approx(expected[number])
+        # a step is a text of 15
+        assert np.abs(np.array(scores[name]["interval"]) - bounds[:, number]).max() < 100 / 15
+        assert scores[name]["signature"] == "classes:2|bs:1000|seed:12345"
+
+
+def test_systems_are_compared_in_pairs(labels):
+    ours, theirs = answers(labels, 1), answers(labels, 9)
+    result = labels.compare(ours, theirs, 500)["accuracy"]
+    assert result["difference"] == pytest.approx(100 * 8 / 15) and result["p"] < 0.05
+    assert result["score"] == pytest.approx(100 * 14 / 15)
+    assert result["baseline"] == pytest.approx(100 * 6 / 15)
+    assert result["interval"][0] < result["score"] <= result["interval"][1]
+    same = labels.compare(ours, ours, 500)["macro F1"]
+    assert (same["difference"], same["p"]) == (0, 1)
+
+
+def test_labels_that_are_missing_are_an_error(labels, tmp_path):
+    (tmp_path / "log").write_text("bad\t0.9\n")
+    with pytest.raises(ConfigurationError, match="has 1 of 15 labels"):
+        labels.read(tmp_path / "log")
+    with pytest.raises(ConfigurationError, match="--split dev: .* holds test, train, valid"):
+        Labels(labels.data, "dev")

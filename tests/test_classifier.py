@@ -1,0 +1,149 @@
+"""From labelled texts to labels of new ones, by the real commands."""
+
+import io
+import json
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_plugins.classifier import Classifier
+from fairseq_plugins.commands import classify as command
+from fairseq_plugins.commands import evaluate, train
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.training import launch
+from fairseq_plugins.translator import Translator
+from tests.labelled import SIZES, TINY, TRAINING, prepare
+
+UPDATES = ["--max-update", 24]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return prepare(tmp_path_factory.mktemp("labelled"))[0]
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory, run_train):
+    folder = tmp_path_factory.mktemp("run")
+    run_train(data, *TINY, *TRAINING, "--save-dir", folder, *UPDATES)
+    return folder
+
+
+def feed(monkeypatch, text):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
+
+
+def test_a_trained_model_knows_the_words(trained):
+    classifier = Classifier(trained, cpu=True)
+    texts = ["bright fine film", "", "poor dull slow film", "quick  film", "x " * 40]
+    found = classifier.classify(texts)
+    assert [found[i].label for i in (0, 2, 3)] == ["good", "bad", "good"]
+    assert all(0.5 <= prediction.probability <= 1 for prediction in found)
+    assert classifier.cut == [5]
+    # what else is in a batch changes nothing
+    for text, prediction in zip(texts, found):
+        (alone,) = Classifier(trained, cpu=True, max_tokens=1).classify([text])
+        assert alone.label == prediction.label
+        assert alone.probability == pytest.approx(prediction.probability, abs=1e-5)
+
+
+def test_the_command_writes_a_line_for_each_line(trained, monkeypatch, capsys):
+    feed(monkeypatch, "poor film\nfine film\n" + "fine " * 50 + "\n")
+    assert command.main(["--model", str(trained), "--cpu"]) == 0
+    out, err = capsys.readouterr()
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert [label for label, _ in lines] == ["bad", "good", "good"]
+    assert all(0.5 < float(probability) <= 1 for _, probability in lines)
+    assert "1 line(s) longer than 31 tokens" in err and "number 3" in err
+
+
+def test_evaluate_scores_what_was_binarised(data, trained, capsys):
+    words = [str(data), str(trained), "--cpu", "--examples", "2"]
+    assert evaluate.main(words) == 0
+    out = capsys.readouterr().out
+    folder = trained / "evaluation" / "test-checkpoint_best"
+    stored = json.loads((folder / "scores.json").read_text())
+    score = stored["scores"]["accuracy"]
+    assert score["score"] > 80 and stored["sentences"] == SIZES["test"]
+    assert f"  accuracy = {score['score']:.2f} [" in out and "  macro F1 = " in out
+    assert "  reference bad" in out and "  text      " in out
+    # binarised and raw texts are read alike
+    raw = (data / "text" / "raw" / "test.source").read_text().splitlines()
+    labels = [prediction.label for prediction in Classifier(trained, cpu=True).classify(raw)]
+    assert (folder / "hypotheses.txt").read_text().split() == labels
+    before = (folder / "labels.log").stat().st_mtime_ns
+    assert evaluate.main(words) == 0
+    assert "kept:" in capsys.readouterr().err
+    assert (folder / "labels.log").stat().st_mtime_ns == before
+    with pytest.raises(ConfigurationError, match="accuracy is below 101"):
+        evaluate.main([*words, "--at-least", "101"])
+
+
+def test_evaluate_refuses_what_is_for_generation(data, trained):
+    with pytest.raises(ConfigurationError, match="is a classifier: --beam"):
+        evaluate.main([str(data), str(trained), "--beam", "3"])
+
+
+def test_resuming_ends_with_the_same_parameters(data, trained, run_train, tmp_path):
+    for updates in (10, 24):
+        run_train(data, *TINY, *TRAINING, "--save-dir", tmp_path, "--max-update", updates)
+    states = [
+        checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))["model"]
+        for folder in (trained, tmp_path)
+    ]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
+
+
+def test_fairseqs_own_task_trains_it_too(data, run_train, tmp_path):
+    words = [*TRAINING, "--task", "sentence_prediction", "--num-classes", 2, "--max-update", 2]
+    run_train(data, *TINY, *words, "--init-token", 0, "--save-dir", tmp_path)
+    (found,) = Classifier(tmp_path, cpu=True).classify(["fine film"])
+    assert found.label in ("bad", "good")
+
+
+def test_every_kind_of_option_trains_and_loads(data, run_train, tmp_path):
+    words = (
+        "--encoder-blocks 1,1 --time-window 2 --encoder-token-mixer performer --encoder-ffn switch"
+    )
+    words += " --sentence-pooling mean --shorten-method truncate"
+    run_train(data, *TINY, *words.split(), *TRAINING, "--max-positions", 6, *UPDATES,
+              "--save-dir", tmp_path)  # fmt: skip
+    classifier = Classifier(tmp_path, data=data, cpu=True)
+    assert classifier.classify(["poor slow dull poor film film film"])[0].label == "bad"
+    assert classifier.cut == [1]
+
+
+def test_a_recipe_reads_the_folder(data, tmp_path):
+    def plan(folder, *words):
+        request = ["imdb", folder, "--cpu", "--settings", "reduced_cpu", "--", *words]
+        return launch.plan(train.read_request([str(word) for word in request]))
+
+    todo = plan(data, "--encoder-token-mixer", "bigbird")
+    assert todo.given.encoder_token_mixer == "bigbird" and todo.given.max_positions == 256
+    texts = (data / "text" / "pieces" / "train").read_text().splitlines()
+    longest = max(len(text.split()) for text in texts)
+    with pytest.raises(ConfigurationError, match=f"sentence of train has {longest + 1} tokens"):
+        plan(data, "--max-tokens", 4)
+    plan(data, "--max-tokens", 4, "--max-positions", 4)  # cuts them
+    # other labels are other data, though all names are the same
+    other = tmp_path / "other"
+    shutil.copytree(str(data), str(other))
+    (other / "label" / "dict.txt").write_text("good 30\nbad 30\n")
+    assert plan(data).settings["data"] == todo.settings["data"]
+    assert plan(other).settings["data"] != todo.settings["data"]
+
+
+def test_what_does_not_fit_is_told_in_one_line(trained, tiny_checkpoint, toy_data, tmp_path):
+    with pytest.raises(ConfigurationError, match="writes no text: it is a classifier"):
+        Translator(trained, cpu=True)
+    with pytest.raises(ConfigurationError, match="is no classifier: it writes text"):
+        Classifier(tiny_checkpoint, toy_data.bin, cpu=True)
+    other, _ = prepare(tmp_path, "--bytes")
+    with pytest.raises(ConfigurationError, match="was not trained with the dictionaries in"):
+        Classifier(trained, other, cpu=True)
+    with pytest.raises(ConfigurationError, match="has no dictionaries"):
+        Classifier(trained, tmp_path, cpu=True)
