@@ -25,7 +25,7 @@ def register() -> None:
     importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
     for part in ("criterions", "models", "scoring", "tasks"):
         importlib.import_module(f"fairseq_plugins.{part}")
-    for part in ("criterions.balance", "generation"):
+    for part in ("criterions.auxiliary", "generation"):
         importlib.import_module(f"fairseq_plugins.{part}").install()
 
 

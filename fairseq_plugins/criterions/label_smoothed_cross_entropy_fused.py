@@ -13,6 +13,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.copy_attention import copies_of
 
 from .embeddings import scale_embeddings
 from .projection import Objective, chunked_loss, find_projection, plain_loss
@@ -37,8 +38,8 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
     positions only (see `chunked_loss`). Numbers and logs are fairseq's, and so are the options but
     one: with `word_dropout` p, the embedding of each source and each previous target token is zero
     with probability p in training, and else divided by 1 - p (Sennrich & Zhang, ACL 2019); that of
-    a sentence's end stays. Without reduction, which fairseq's trainer never asks for, fairseq's own
-    computation runs.
+    a sentence's end stays. The loss of a model that copies is that of its mixture. Without
+    reduction, which fairseq's trainer never asks for, fairseq's own computation runs.
 
     Raises:
         ConfigurationError: a dropout outside 0 to 1; or at the first batch, a model that
@@ -104,7 +105,7 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
                 net_output = model(**net_input)
                 values = model.get_normalized_probs(net_output, log_probs=True)
             else:
-                values = model(**net_input, features_only=True)[0]
+                values, extra = model(**net_input, features_only=True)
         target = model.get_targets(sample, None)[:, self.ignore_prefix_size :].reshape(-1)
         values = values[:, self.ignore_prefix_size :].reshape(passes, target.numel(), -1)
         real = target.ne(self.padding_idx).nonzero().squeeze(1)
@@ -119,6 +120,7 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
                 projection.bias,
                 objective,
                 count_correct=self.report_accuracy,
+                copies=copies_of(extra, real, self.ignore_prefix_size),
             )
         nsentences = sample["target"].size(0)
         sample_size = nsentences if self.sentence_avg else sample["ntokens"]

@@ -8,11 +8,13 @@ import math
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.copy_attention import Copies
 
 CHUNK = 512  # rows of logits that exist at a time
 # float16 loses numbers below 6e-8 and rounds those below 6e-5. Products of gradients are taken with
@@ -78,6 +80,7 @@ def chunked_loss(
     objective: Objective,
     chunk: Optional[int] = None,
     count_correct: bool = False,
+    copies: Optional[Copies] = None,
 ) -> Sums:
     """The objective of ``log_softmax(features weight^T + bias)``.
 
@@ -94,13 +97,25 @@ def chunked_loss(
     The share ``e`` of every word costs nothing: its gradient is of rank 1. The gradients of
     features and weight are computed in the forward pass, while the chunk's softmax is there.
 
+    With copies (see `CopyAttention`) the objective is that of the mixture P, label smoothing
+    included: the loss is ``-sum_v w_v log P(v)``, with ``w_v = e``, or ``1 - smoothing`` for the
+    target. With g the probability to generate, and ``o`` the log-odds of the source's words::
+
+        CE_P         = CE - log g - sum_v w_v log(1 + exp(o_v - log p_v))
+        c_v          = w_v sigmoid(o_v - log p_v)
+        d CE_P / d z = d CE / d z + c - p sum_v c_v
+        d CE_P / d o = -c
+
+    Both sums are over words of the source alone, for which their logits are enough.
+
     Args:
         features: P x N x d, any floating type. Under autocast the products are in its type.
         target: N, no padding.
         weight: V x d; bias: V or None.
         objective: of P passes.
         chunk: rows of logits at a time, of all passes together (CHUNK); memory is chunk x V.
-        count_correct: also count the tokens whose largest logit is the target's, else 0.
+        count_correct: also count the tokens whose most probable word is the target, else 0.
+        copies: of the N tokens, for one pass, or None.
 
     Returns:
         sums in float32 (float64 for float64). Products of half types are in these, as in fairseq;
@@ -112,18 +127,26 @@ def chunked_loss(
         features, weight = features.to(dtype), weight.to(dtype)
         bias = None if bias is None else bias.to(dtype)
     with torch.autocast(features.device.type, enabled=False):
-        return Sums(
+        sums = Sums(
             *_ChunkedLoss.apply(
                 features,
                 weight,
                 bias,
+                None if copies is None else copies.log_odds,
                 target,
+                copies,
                 objective,
                 max(1, (CHUNK if chunk is None else chunk) // len(features)),
                 count_correct,
                 torch.is_grad_enabled(),
             )
         )
+    if copies is None:
+        return sums
+    log_generate = copies.log_generate.sum()
+    return sums._replace(
+        loss=sums.loss - log_generate, nll_loss=sums.nll_loss - log_generate.detach()
+    )
 
 
 def _autocast_dtype(device: torch.device) -> Optional[torch.dtype]:
@@ -139,7 +162,9 @@ class _ChunkedLoss(torch.autograd.Function):
         features: Tensor,
         weight: Tensor,
         bias: Optional[Tensor],
+        log_odds: Optional[Tensor],
         target: Tensor,
+        copies: Optional[Copies],
         objective: Objective,
         chunk: int,
         count_correct: bool,
@@ -155,8 +180,8 @@ class _ChunkedLoss(torch.autograd.Function):
         nll_loss, smooth_loss, divergence, correct = (
             torch.zeros((), dtype=exact, device=features.device) for _ in range(4)
         )
-        needs_features, needs_weight, needs_bias = (
-            with_gradients and needed for needed in ctx.needs_input_grad[:3]
+        needs_features, needs_weight, needs_bias, needs_odds = (
+            with_gradients and needed for needed in ctx.needs_input_grad[:4]
         )
         is_half = features.dtype == torch.float16
         scale, weight_scale = _half_scales(objective) if is_half else (1.0, 1.0)
@@ -166,6 +191,8 @@ class _ChunkedLoss(torch.autograd.Function):
             torch.zeros(vocabulary, dtype=exact, device=weight.device) if needs_bias else None
         )
 
+        odds_grad = torch.empty_like(log_odds) if needs_odds else None  # type: ignore[arg-type]
+
         for start in range(0, features.size(1), chunk):
             xs, y = features[:, start : start + chunk], target[start : start + chunk]
             rows = torch.arange(y.size(0), device=y.device)
@@ -173,12 +200,29 @@ class _ChunkedLoss(torch.autograd.Function):
             all_at_target: List[Tensor] = []
             for x, part in zip(xs, objective.cross_entropy):
                 logits = nn.functional.linear(x, weight, bias)
-                if count_correct:
+                if count_correct and copies is None:
                     correct += part * logits.argmax(dim=1).eq(y).sum()
                 all_logits.append(logits.to(exact))
                 all_at_target.append(all_logits[-1][rows, y])
+            if copies is not None:
+                words = copies.words.index_select(0, copies.sentence[start : start + chunk])
+                at_words = all_logits[0].gather(1, words)
             normalizers, diverged, grads = _distributions(all_logits, objective)
             divergence += diverged
+            if copies is not None:
+                odds = copies.log_odds[start : start + chunk]
+                if count_correct:  # of P / g
+                    best = grads[0].scatter_add(1, words, odds.exp()).argmax(dim=1)
+                    correct += best.eq(y).sum()
+                log_ratio = odds - (at_words - normalizers[0].unsqueeze(1))
+                gain, wanted = -F.logsigmoid(-log_ratio), words.eq(y.unsqueeze(1)).to(exact)
+                nll_loss -= (gain * wanted).sum()
+                smooth_loss -= gain.sum()
+                copied = log_ratio.sigmoid().mul_(share + confidence * wanted)
+                grads[0].mul_(1.0 - copied.sum(dim=1, keepdim=True))
+                grads[0].scatter_add_(1, words, copied)
+                if odds_grad is not None:
+                    odds_grad[start : start + chunk] = -copied
             for number, part in enumerate(objective.cross_entropy):
                 x, grad, normalizer = xs[number], grads[number], normalizers[number]
                 if part != 0:
@@ -213,8 +257,13 @@ class _ChunkedLoss(torch.autograd.Function):
             weight_grad.sub_(parts.mul(share) @ features.sum(dim=1, dtype=exact))
         if bias_grad is not None:
             bias_grad.sub_(share * features.size(1))
-        ctx.save_for_backward(feature_grad, weight_grad, bias_grad)
-        ctx.dtypes = (features.dtype, weight.dtype, None if bias is None else bias.dtype)
+        ctx.save_for_backward(feature_grad, weight_grad, bias_grad, odds_grad)
+        ctx.dtypes = (
+            features.dtype,
+            weight.dtype,
+            None if bias is None else bias.dtype,
+            None if log_odds is None else log_odds.dtype,
+        )
         ctx.mark_non_differentiable(nll_loss, divergence, correct)
         loss = confidence * nll_loss + share * smooth_loss + divergence
         return loss, nll_loss, divergence, correct
@@ -226,7 +275,7 @@ class _ChunkedLoss(torch.autograd.Function):
             None if grad is None else (grad * grad_output).to(dtype)
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
         ]
-        return (*grads, None, None, None, None, None)
+        return (*grads, None, None, None, None, None, None)
 
 
 def _distributions(
@@ -284,11 +333,11 @@ def _half_scales(objective: Objective) -> Tuple[float, float]:
     return FEATURE_SCALE / room, WEIGHT_SCALE / room
 
 
-def find_projection(model: Any) -> nn.Linear:
+def find_projection(model: Any, passes: int = 1) -> nn.Linear:
     """The output projection of a model whose loss `chunked_loss` can compute.
 
     Such a model's `forward` takes `features_only=True`, its decoder ends in an `output_projection`
-    that is an `nn.Linear`, and it runs in one process or several.
+    that is an `nn.Linear`, and it runs in one process or several. With two passes it does not copy.
 
     Raises:
         ConfigurationError: there is none, or the model is not such a one; the message says why.
@@ -304,6 +353,8 @@ def find_projection(model: Any) -> nn.Linear:
         reason = "--adaptive-softmax-cutoff leaves no projection to the whole vocabulary"
     elif type(getattr(decoder, "output_projection", None)) is not nn.Linear:
         reason = f"{type(decoder).__name__} has no output_projection that is an nn.Linear"
+    elif passes > 1 and getattr(decoder, "copying", None) is not None:
+        reason = "the divergence of two mixtures needs all their probabilities"
     elif any(type(m).__name__ == "FullyShardedDataParallel" for m in (model, *model.modules())):
         reason = "--ddp-backend fully_sharded keeps the projection's weight in pieces"
     elif any(getattr(m, "find_unused_parameters", False) for m in wrappers) and not any(

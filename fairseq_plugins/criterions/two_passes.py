@@ -42,7 +42,7 @@ class TwoPassCriterion(LabelSmoothedCrossEntropyFused):
         if two_passes and not reduce:
             raise NotImplementedError("the divergence of two passes is a sum over all tokens")
         try:
-            projection = find_projection(model)
+            projection = find_projection(model, 2 if two_passes else 1)
         except ConfigurationError:
             projection = None
         if two_passes:

@@ -65,6 +65,7 @@ def export(
     checkpoint = find_checkpoint(run)
     folder, models, _, task = load_models([str(checkpoint)], data)
     model = models[0].eval()
+    _must_not_copy(model)
     part = out.with_name(out.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -97,7 +98,16 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
 
     _must_be_new(out)
     _, models, _, task = load_models([str(find_checkpoint(run))], data)
+    _must_not_copy(models[0])
     write_ctranslate2(models[0].eval(), task, out, int8)
+
+
+def _must_not_copy(model: Any) -> None:
+    if getattr(model.decoder, "copying", None) is not None:
+        raise ConfigurationError(
+            "a model with --copy-attention cannot be exported yet: translate and summarize use it "
+            "with torch, with --int8 too"
+        )
 
 
 def _must_be_new(out: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
+from fairseq_plugins.modules.copy_attention import CopyAttention, find_places
 from fairseq_plugins.modules.decoder_layer import has_standard_layers, run_decoder_layer
 
 # steps of a search that the memory of keys and values is made for at first
@@ -56,6 +57,7 @@ class BeamDecoding:
         need_attention: bool = False,
     ) -> None:
         self.decoder = decoder
+        self.copying: Optional[CopyAttention] = getattr(decoder, "copying", None)
         self.beam_size = beam_size
         self.need_attention = need_attention
         memory = encoder_out["encoder_out"][0]  # S x B x d
@@ -68,6 +70,9 @@ class BeamDecoding:
         # added to the scores before softmax: 0 where a hypothesis may look, else -inf
         self.visible = memory.new_zeros(self.sentences, beam_size, 0)  # B x n x places
         self.own_place = memory.new_full((beam_size, beam_size), float("-inf")).fill_diagonal_(0.0)
+        if self.copying is not None:
+            self.words = encoder_out["src_tokens"][0]  # B x S
+            self.places = find_places(self.words, decoder.vocabulary)
         self.source_visible: Optional[Tensor] = None  # B x 1 x S
         if encoder_out["encoder_padding_mask"]:
             padding = encoder_out["encoder_padding_mask"][0]
@@ -83,21 +88,24 @@ class BeamDecoding:
             self.sentences = order.size(0)
             for attention in self.source + self.target:
                 attention.keep(kept)
+            if self.copying is not None:
+                self.words = self.words.index_select(0, kept)
+                self.places = self.places.index_select(0, kept)
             if self.source_visible is not None:
                 self.source_visible = self.source_visible.index_select(0, kept)
         visible = self.visible.flatten(0, 1).index_select(0, order.flatten())
         self.visible = visible.view(self.sentences, self.beam_size, -1)
 
-    def step(self, tokens: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+    def step(self, tokens: Tensor) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
         """The next step.
 
         Args:
             tokens: (B n) x t, all that each hypothesis has said so far.
 
         Returns:
-            What the decoder's forward returns for the last position: (B n) x 1 x V, or with an
-            adaptive softmax x d; and if it is needed the last layer's attention to the source,
-            mean over heads, (B n) x S.
+            What the decoder's forward returns, with the hypotheses of a sentence in the place of
+            target positions: B x n x V, or with an adaptive softmax x d; and a dictionary with
+            "attn", B x n x S, where it is needed. In the first step n is 1.
         """
         decoder, first = self.decoder, tokens.size(1) == 1
         if first:
@@ -107,33 +115,42 @@ class BeamDecoding:
             own_place = self.own_place.expand(self.sentences, -1, -1)
             self.visible = torch.cat([self.visible, own_place], dim=2)
         width = tokens.size(0) // self.sentences  # hypotheses that are computed
-        x = self._embed(tokens)
+        x = inputs = self._embed(tokens)
         heads = decoder.layers[0].self_attn.num_heads
         visible = _for_each_head(self.visible[:, :width], heads)
         source_visible = None
         if self.source_visible is not None:
             source_visible = _for_each_head(self.source_visible.expand(-1, width, -1), heads)
-        weights: Optional[Tensor] = None
+        weights: List[Tensor] = []  # of each layer, (B h) x n x S
         for layer, target, source in zip(decoder.layers, self.target, self.source):
-            x, weights = run_decoder_layer(
+            x, weights_of_layer = run_decoder_layer(
                 layer,
                 x,
                 functools.partial(target, visible=visible),
                 functools.partial(source, visible=source_visible),
             )
+            assert weights_of_layer is not None
+            weights.append(weights_of_layer)
         if decoder.layer_norm is not None:
             x = decoder.layer_norm(x)
         if decoder.project_out_dim is not None:
             x = decoder.project_out_dim(x)
-        x = decoder.output_layer(x.unsqueeze(1))
-        attention: Optional[Tensor] = None
-        if self.need_attention and weights is not None:
-            attention = weights.view(self.sentences, heads, width, -1).mean(dim=1).flatten(0, 1)
-        if first and self.beam_size > 1:
-            x = x.repeat_interleave(self.beam_size, dim=0)
-            if attention is not None:
-                attention = attention.repeat_interleave(self.beam_size, dim=0)
-        return x, attention
+        x = x.view(self.sentences, width, -1)
+        extra: Dict[str, List[Optional[Tensor]]] = {"attn": [None]}
+        copying = self.copying
+        if copying is not None or self.need_attention:
+            layer = -1 if copying is None or copying.layer is None else copying.layer
+            read = weights[layer].view(self.sentences, heads, width, -1)
+            attention = read[:, : None if copying is None else copying.heads].mean(dim=1)
+            extra["attn"] = [attention]
+            if copying is not None:
+                inputs = inputs.view(self.sentences, width, -1)
+                extra.update(copying(x, inputs, attention, self.words, self.places))
+        return decoder.output_layer(x), extra
+
+    def rows(self, x: Tensor) -> Tensor:
+        """What a step has led to, B x n x anything or in the first B x 1, as a row a hypothesis."""
+        return x.expand(-1, self.beam_size, -1).contiguous().flatten(0, 1)
 
     def _embed(self, tokens: Tensor) -> Tensor:
         """Rows x t to rows x d: the last token at its position."""

@@ -42,12 +42,13 @@ class BeamEnsemble(EnsembleModelWithAlignment):
                 state[STATE] = BeamDecoding(
                     model.decoder, encoder_out, tokens.size(0) // sentences, self.need_attention
                 )
-            logits, attention = state[STATE].step(tokens)
+            decoding = state[STATE]
+            logits, extra = decoding.step(tokens)
             if temperature != 1.0:
                 logits = logits.div_(temperature)
-            log_probs.append(model.get_normalized_probs((logits, None), True, None).squeeze(1))
-            if attention is not None:
-                attentions.append(attention)
+            log_probs.append(decoding.rows(model.get_normalized_probs((logits, extra), True, None)))
+            if self.need_attention:
+                attentions.append(decoding.rows(extra["attn"][0]))
         mean_attention = sum(attentions) / len(attentions) if attentions else None
         if len(log_probs) == 1:
             return log_probs[0], mean_attention

@@ -134,6 +134,11 @@ def check_dictionaries(args: Any, source: Any, target: Any) -> None:
             "--share-all-embeddings needs one dictionary for both languages: prepare the data "
             "with a joined dictionary, or share with --share-decoder-input-output-embed"
         )
+    if args.copy_attention and source != target:
+        raise ConfigurationError(
+            "--copy-attention needs one dictionary for source and target: prepare the data with a "
+            "joined dictionary, or leave --copy-attention out"
+        )
     cutoff = args.adaptive_softmax_cutoff
     if cutoff is None:
         return

@@ -11,14 +11,15 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig, base_architecture
 from omegaconf import OmegaConf
 
-from fairseq_plugins.errors import ConfigurationError, nearest
+from fairseq_plugins.errors import ConfigurationError, check_range, nearest
 from fairseq_plugins.modules import compilation
 from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
+from fairseq_plugins.modules.copy_attention import CopyOptions, CopySpec
 from fairseq_plugins.modules.decoder_layer import find_extensions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
@@ -33,10 +34,10 @@ REGISTRIES = (TOKEN_MIXERS, FEED_FORWARDS)
 
 
 @dataclass
-class EfficientTransformerOptions(FairseqDataclass):
+class EfficientTransformerOptions(CopyOptions):
     """What the models add to fairseq's Transformer. The same in every architecture.
 
-    Options of a token mixer or a feed-forward network are in its own file.
+    Options of a token mixer, of a feed-forward network and of copying are in its own file.
     """
 
     encoder_blocks: Optional[str] = field(
@@ -137,6 +138,7 @@ class ModelPlan(NamedTuple):
     encoder_ffn: Choice
     decoder_ffn: Choice
     decoder_ffn_spec: FeedForwardSpec
+    copying: Optional[CopySpec]
     fast_training: bool
     compile_training: bool
 
@@ -288,6 +290,7 @@ def plan_model(args: Any) -> ModelPlan:
         encoder_ffn=encoder_ffn,
         decoder_ffn=decoder_ffn,
         decoder_ffn_spec=decoder_ffn_spec,
+        copying=_plan_copying(args),
         fast_training=fast_training,
         compile_training=_choose_compilation(args),
     )
@@ -362,6 +365,51 @@ def _ffn_spec(args: Any, embed_dim: int, ffn_embed_dim: int) -> FeedForwardSpec:
         dropout=args.activation_dropout or args.relu_dropout or 0.0,
         q_noise=args.quant_noise_pq,
         qn_block_size=args.quant_noise_pq_block_size,
+    )
+
+
+# options of decoders without the attention of each layer to the source, or without a projection
+_NOT_COPYING = (
+    "adaptive_softmax_cutoff",
+    "base_layers",
+    "cross_self_attention",
+    "decoder_layerdrop",
+    "decoder_xformers_att_config",
+    "no_cross_attention",
+)
+
+
+def _plan_copying(args: Any) -> Optional[CopySpec]:
+    if not args.copy_attention:
+        for name in ("copy_layer", "copy_heads", "coverage"):
+            if getattr(args, name) != getattr(CopyOptions, name):
+                raise ConfigurationError(
+                    f"{flag(name)} {getattr(args, name)} does nothing without --copy-attention: "
+                    "add that, or leave it out"
+                )
+        return None
+    for name in _NOT_COPYING:
+        if getattr(args, name, None):
+            raise ConfigurationError(
+                f"--copy-attention does not go with {flag(name)} {getattr(args, name)}: leave one "
+                "of them out"
+            )
+    if args.copy_layer is not None:
+        check_range("--copy-layer", args.copy_layer, 0, args.decoder_layers - 1)
+        if args.decoder_layers_to_keep:
+            raise ConfigurationError(
+                f"--copy-layer {args.copy_layer} would be another layer with "
+                f"--decoder-layers-to-keep {args.decoder_layers_to_keep}: leave one of them out"
+            )
+    if args.copy_heads is not None:
+        check_range("--copy-heads", args.copy_heads, 1, args.decoder_attention_heads)
+    check_range("--coverage", args.coverage, 0, 1000)
+    return CopySpec(
+        layer=args.copy_layer,
+        heads=args.copy_heads,
+        coverage=args.coverage,
+        state_dim=int(args.decoder_output_dim),
+        input_dim=args.decoder_embed_dim,
     )
 
 
@@ -471,6 +519,7 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
         len(blocks) == 1
         and args.encoder_token_mixer == TOKEN_MIXERS.default
         and args.encoder_ffn == args.decoder_ffn == FEED_FORWARDS.default
+        and not args.copy_attention
     )
     return needed or not (obstacles or like_transformer)
 

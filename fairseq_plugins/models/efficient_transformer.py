@@ -33,6 +33,7 @@ from fairseq_plugins.modules.compression import (
     restore_alignment,
     upsample,
 )
+from fairseq_plugins.modules.copy_attention import CopyAttention, find_places
 from fairseq_plugins.modules.decoder_layer import DecoderLayer, has_standard_layers
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.encoder_layer import EncoderLayer
@@ -158,7 +159,8 @@ class EfficientTransformerModel(TransformerModel):
         cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding
     ) -> TransformerDecoderBase:
         plan = plan_model(cfg)
-        if plan.decoder_ffn.name == FEED_FORWARDS.default and not plan.fast_training:
+        is_fairseqs = plan.decoder_ffn.name == FEED_FORWARDS.default and plan.copying is None
+        if is_fairseqs and not plan.fast_training:
             return TransformerModelBase.build_decoder(cfg, tgt_dict, embed_tokens)
         return Decoder(cfg, tgt_dict, embed_tokens, plan)
 
@@ -251,7 +253,7 @@ class Encoder(TransformerEncoderBase):
             "encoder_padding_mask": [encoder_padding_mask],  # B x T
             "encoder_embedding": [encoder_embedding],  # B x T x C
             "encoder_states": encoder_states,  # List[T x B x C]
-            "src_tokens": [],
+            "src_tokens": [src_tokens],  # B x T
             "src_lengths": [lengths.reshape(-1, 1).contiguous()],  # B x 1
         }
 
@@ -297,6 +299,9 @@ class Decoder(TransformerDecoderBase):
     positions alone (see `packed_decoder`). Features at padding are then zero, "attn" is zero at
     padding, and "inner_states" is empty. Everything else is fairseq's own forward.
 
+    With the plan's `copying`, "attn" is the attention that copies, and what is returned beside
+    features or logits has the entries of `CopyAttention`, which `get_normalized_probs` reads.
+
     Args:
         cfg: fairseq's TransformerConfig.
         dictionary, embed_tokens: of the target.
@@ -309,7 +314,9 @@ class Decoder(TransformerDecoderBase):
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
         self.plan = plan  # fairseq's constructor asks for the layers
+        self.vocabulary = len(dictionary)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+        self.copying = None if plan.copying is None else CopyAttention(plan.copying)
         self.packs = plan.fast_training and has_standard_layers(self)
         self.compile_training = plan.compile_training
         if self.compile_training and not self.packs:
@@ -346,20 +353,49 @@ class Decoder(TransformerDecoderBase):
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
         """As fairseq's: features of B x T x C, and a dictionary of "attn" and "inner_states"."""
+        if self.copying is not None:
+            alignment_layer, alignment_heads = self.copying.layer, self.copying.heads
+        packs = False
         if not torch.jit.is_scripting():
             one_by_one = incremental_state is not None or full_context_alignment
-            if self.packs and self.training and not one_by_one:
-                return self.extract_packed_features(
-                    prev_output_tokens, encoder_out, alignment_layer, alignment_heads
-                )
-        return self.extract_features_scriptable(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state,
-            full_context_alignment,
-            alignment_layer,
-            alignment_heads,
-        )
+            packs = self.packs and self.training and not one_by_one
+        if packs:
+            x, extra = self.extract_packed_features(
+                prev_output_tokens, encoder_out, alignment_layer, alignment_heads
+            )
+        else:
+            x, extra = self.extract_features_scriptable(
+                prev_output_tokens,
+                encoder_out,
+                incremental_state,
+                full_context_alignment,
+                alignment_layer,
+                alignment_heads,
+            )
+        if self.copying is not None:
+            attention, inputs = extra["attn"][0], extra["inner_states"][0]
+            assert encoder_out is not None and attention is not None and inputs is not None
+            words = encoder_out["src_tokens"][0]
+            places = find_places(words, self.vocabulary)
+            extra.update(self.copying(x, inputs.transpose(0, 1), attention, words, places))
+            if not torch.jit.is_scripting():
+                if self.training and self.copying.coverage > 0:
+                    real = prev_output_tokens.ne(self.padding_idx)
+                    self.copying.keep_overlap(attention, real)
+        return x, extra
+
+    def get_normalized_probs(
+        self,
+        net_output: Tuple[Tensor, Optional[Dict[str, List[Optional[Tensor]]]]],
+        log_probs: bool,
+        sample: Optional[Dict[str, Tensor]] = None,
+    ) -> Tensor:
+        """As fairseq's: (log-)probabilities of B x T x V, those of the mixture where it copies."""
+        if self.copying is None:
+            return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
+        extra = net_output[1]
+        assert extra is not None
+        return self.copying.mix(net_output[0], extra, log_probs)
 
     @torch.jit.unused
     def extract_packed_features(
@@ -389,20 +425,23 @@ class Decoder(TransformerDecoderBase):
             x = self.layernorm_embedding(x)
         x = self.dropout_module(x)
 
+        inner_states: List[Optional[Tensor]] = []
+        if self.copying is not None:
+            inner_states.append(packing.unpack(x).transpose(0, 1))
         attn: Optional[Tensor] = None
         for idx, layer in enumerate(self.layers):
             need_weights = idx == alignment_layer
             x, weights = packed_layer(
-                layer, x, packing, memory, need_weights, self.compile_training
+                layer, x, packing, memory, need_weights, alignment_heads, self.compile_training
             )
             if weights is not None:
-                attn = weights[:alignment_heads].mean(dim=0)
+                attn = weights
 
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
-        return packing.unpack(x), {"attn": [attn], "inner_states": []}
+        return packing.unpack(x), {"attn": [attn], "inner_states": inner_states}
 
 
 def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:

@@ -122,6 +122,7 @@ def packed_layer(
     packing: Packing,
     memory: Optional[Memory],
     need_weights: bool = False,
+    weight_heads: Optional[int] = None,
     compile_training: bool = False,
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """The forward of a decoder layer in training, with causal self-attention.
@@ -134,17 +135,18 @@ def packed_layer(
         packing: where these positions are in the batch.
         memory: the encoder's output, or None.
         need_weights: whether to return the weights of cross-attention.
+        weight_heads: average the weights over so many of the first heads; None for all.
         compile_training: compute with torch.compile.
 
     Returns:
-        N x d, and the weights or None: h x B x T x T' in the batch layout, zero at padding.
+        N x d, and the weights or None: B x T x T' in the batch layout, zero at padding.
     """
     rows = None if memory is None else memory.rows
     source = None if memory is None else memory.packing
 
     def run(x: Tensor, rows: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
         compute = compiled(_run) if compile_training and can_compile(x) else _run
-        return compute(layer, x, packing, rows, source, need_weights)
+        return compute(layer, x, packing, rows, source, need_weights, weight_heads)
 
     if hasattr(layer, "precheckpoint_forward"):
         return checkpoint_wrapper(SimpleNamespace(forward=run)).forward(x, rows)
@@ -158,13 +160,15 @@ def _run(
     memory: Optional[Tensor],
     source: Optional[Packing],
     need_weights: bool,
+    weight_heads: Optional[int],
 ) -> Tuple[Tensor, Optional[Tensor]]:
     def attend_target(x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         return _attend(layer.self_attn, x, packing, x, packing, causal=True)
 
     def attend_source(x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         assert memory is not None and source is not None
-        return _attend(layer.encoder_attn, x, packing, memory, source, need_weights=need_weights)
+        attention = layer.encoder_attn
+        return _attend(attention, x, packing, memory, source, False, need_weights, weight_heads)
 
     reads_source = layer.encoder_attn is not None and memory is not None
     return run_decoder_layer(layer, x, attend_target, attend_source if reads_source else None)
@@ -178,6 +182,7 @@ def _attend(
     source: Packing,
     causal: bool = False,
     need_weights: bool = False,
+    weight_heads: Optional[int] = None,
 ) -> Tuple[Tensor, Optional[Tensor]]:
     def heads(rows: Tensor, at: Packing) -> Tensor:
         grid = at.to_grid(rows)
@@ -200,8 +205,6 @@ def _attend(
     if weights is None:
         return out, None
     # from the grid to the batch layout
-    at_rows = packing.from_grid(weights.permute(0, 2, 1, 3).flatten(2))
-    grid = packing.unpack(at_rows).view(packing.batch, packing.length, -1, source.width)
-    columns = source.rank[:, None, None, :].expand(*grid.shape[:3], -1)
-    weights = grid.gather(3, columns).masked_fill(~source.real[:, None, None, :], 0.0)
-    return out, weights.permute(2, 0, 1, 3)
+    grid = packing.unpack(packing.from_grid(weights[:, :weight_heads].mean(dim=1)))  # B x T x width
+    columns = source.rank.unsqueeze(1).expand(-1, packing.length, -1)
+    return out, grid.gather(2, columns).masked_fill(~source.real.unsqueeze(1), 0.0)

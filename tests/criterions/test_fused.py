@@ -24,6 +24,7 @@ from fairseq_plugins.criterions import (
     projection,
 )
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.copy_attention import Copies, find_places
 from tests.batches import TORCH_2
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
@@ -110,6 +111,58 @@ def test_gradients_are_those_of_finite_differences(chunk, bias):
         leaf.requires_grad_(False)
         assert torch.autograd.gradcheck(loss, (x, weight, b) if bias else (x, weight))
         leaf.requires_grad_(True)
+
+
+def make_copies(tokens=7, vocabulary=11):
+    """Log-odds of copying for words of three sentences; some cannot be copied."""
+    generator = torch.Generator().manual_seed(2)
+    words = torch.randint(0, vocabulary, (3, 5), generator=generator)
+    odds = torch.randn(tokens, 5, generator=generator, dtype=torch.float64)
+    sentence = torch.arange(tokens) % 3
+    places = find_places(words, vocabulary)[sentence]
+    odds[places != torch.arange(5)] = -float("inf")  # each word has one place
+    odds[:, 3] = -float("inf")
+    log_generate = -torch.rand(tokens, generator=generator, dtype=torch.float64)
+    return log_generate.requires_grad_(), odds.requires_grad_(), words, sentence
+
+
+def mixture_loss(x, weight, target, log_generate, odds, words, sentence, smoothing):
+    """The equation: label smoothing of log P, word by word."""
+    p = functional.linear(x, weight).softmax(dim=-1)
+    copied = torch.zeros_like(p)
+    for n in range(len(p)):
+        for word, odd in zip(words[sentence[n]], odds[n]):
+            copied[n, word] += odd.exp()
+    log_probs = (log_generate.exp().unsqueeze(1) * (p + copied)).log()
+    loss, nll = label_smoothed_nll_loss(log_probs, target, smoothing, ignore_index=-1)
+    return loss, nll, log_probs.argmax(dim=1).eq(target).sum()
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_of_a_mixture_in_value_and_every_gradient(chunk, smoothing):
+    (x, weight, _), target = make_problem()
+    log_generate, odds, words, sentence = make_copies()
+    target[:3] = words[sentence[:3], 0]  # some targets can be copied
+    leaves = (x, weight, log_generate, odds)
+    expected = mixture_loss(x, weight, target, log_generate, odds, words, sentence, smoothing)
+    found = projection.chunked_loss(
+        x.unsqueeze(0),
+        target,
+        weight,
+        None,
+        projection.Objective(smoothing),
+        chunk,
+        count_correct=True,
+        copies=Copies(log_generate, odds, words, sentence),
+    )
+    torch.testing.assert_close((found.loss, found.nll_loss), expected[:2])
+    assert found.correct == expected[2] > 0
+    gradients = [torch.autograd.grad(value * 1.7, leaves) for value in (found.loss, expected[0])]
+    finite = torch.isfinite(odds)
+    assert not gradients[0][3][~finite].any() and finite.any() and not finite.all()
+    for one, other in zip(*gradients):
+        torch.testing.assert_close(one, other)
 
 
 def test_extreme_logits_stay_finite_and_right():

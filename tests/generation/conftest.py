@@ -4,9 +4,12 @@ import pytest
 
 from tests.models.conftest import (  # noqa: F401  (fixtures)
     build,
+    build_joined,
+    joined_data,
     make_sample,
     make_tokens,
     parse,
+    parse_joined,
     tiny_words,
 )
 
@@ -17,7 +20,7 @@ def dictionary(parse):  # noqa: F811
 
 
 @pytest.fixture(scope="session")
-def build_generator(dictionary):
+def build_generator():
     """build_generator(models, accelerated, **options) -> as fairseq's tasks make them."""
     from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
@@ -25,6 +28,7 @@ def build_generator(dictionary):
 
     def run(models, accelerated, print_alignment=None, **options):
         options = dict({"beam_size": 5, "max_len_b": 12}, **options)
+        dictionary = models[0].decoder.dictionary
         if print_alignment is None:
             generator = SequenceGenerator(models, dictionary, **options)
         else:

@@ -1,13 +1,13 @@
 """Tiny models built as fairseq's command line builds them, and batches for them."""
 
 import sys
-from typing import Any, List, NamedTuple
+from typing import Any, Callable, List, NamedTuple
 from unittest import mock
 
 import pytest
 import torch
 
-from tests.conftest import USER_DIR
+from tests.conftest import SIZES, USER_DIR, ToyData
 
 # sizes that are no powers of two, and that halve, third and quarter with room for the heads
 TINY = (
@@ -33,9 +33,25 @@ class Setup(NamedTuple):
 @pytest.fixture(scope="session")
 def parse(toy_data):
     """parse(words...) -> Setup: fairseq's own parser and its translation task."""
+    return parser_of(toy_data)
+
+
+@pytest.fixture(scope="session")
+def joined_data(tmp_path_factory, make_toy_data):
+    """As toy_data, with one dictionary for both sides."""
+    return make_toy_data(tmp_path_factory.mktemp("joined"), SIZES, joined=True)
+
+
+@pytest.fixture(scope="session")
+def parse_joined(joined_data):
+    """As `parse`, over `joined_data`."""
+    return parser_of(joined_data)
+
+
+def parser_of(data: ToyData) -> Callable[..., Setup]:
     from fairseq import options, tasks
 
-    command = [str(toy_data.bin), "--user-dir", str(USER_DIR)]
+    command = [str(data.bin), "--user-dir", str(USER_DIR)]
 
     def run(*words: Any) -> Setup:
         # the parser looks for --user-dir in sys.argv
@@ -53,6 +69,16 @@ def build(parse):
 
     Later words win over the tiny sizes. `plain=True` leaves parameters and type as they are built.
     """
+    return builder_of(parse)
+
+
+@pytest.fixture(scope="session")
+def build_joined(parse_joined):
+    """As `build`, over one dictionary for both sides."""
+    return builder_of(parse_joined)
+
+
+def builder_of(parse: Callable[..., Setup]) -> Callable[..., Any]:
     from tests.batches import randomize
 
     def run(*words: Any, arch: str = "transformer_ftc", plain: bool = False, seed: int = 1):

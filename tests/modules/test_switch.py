@@ -8,7 +8,7 @@ from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask, LegacyFairseqTask
 from torch import nn
 
-from fairseq_plugins.criterions.balance import add_balance_loss, install
+from fairseq_plugins.criterions.auxiliary import add_auxiliary_losses, install
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.feed_forward import (
     FeedForwardSpec,
@@ -133,7 +133,7 @@ def test_every_criterion_gets_the_loss_in_training():
     """Twice, as the hook must find the loss of each batch, and forget it."""
     model = nn.Sequential(make_switch(balance=0.3), make_switch(experts=2, balance=0.5)).train()
     criterion = Criterion()
-    criterion.register_forward_hook(add_balance_loss)
+    criterion.register_forward_hook(add_auxiliary_losses)
     for seed in range(2):
         torch.manual_seed(seed)
         x = torch.randn(9, DIM).double()
@@ -161,7 +161,7 @@ def test_a_task_s_criterion_has_the_hook_once(kind):
     cfg = Namespace(_name="cross_entropy", criterion="cross_entropy", sentence_avg=False)
     task = Task(Namespace())
     criterion = task.build_criterion(cfg)
-    assert list(criterion._forward_hooks.values()) == [add_balance_loss]
+    assert list(criterion._forward_hooks.values()) == [add_auxiliary_losses]
 
 
 def test_the_loss_evens_the_shares():

@@ -1,0 +1,188 @@
+"""Copying of source words: the pointer-generator of See, Liu & Manning (ACL 2017), on subwords."""
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import torch
+import torch.nn.functional as F
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor, nn
+
+
+@dataclass
+class CopyOptions(FairseqDataclass):
+    copy_attention: bool = field(
+        default=False,
+        metadata={
+            "help": "mix the softmax over the vocabulary with the decoder's attention to the "
+            "source, so that source words can be copied. Source and target need one dictionary. "
+            "Default: off"
+        },
+    )
+    copy_layer: Optional[int] = field(
+        default=None,
+        metadata={"help": "decoder layer whose attention copies, from 0 (default: the last)"},
+    )
+    copy_heads: Optional[int] = field(
+        default=None,
+        metadata={"help": "first heads of that layer whose mean copies (default: all)"},
+    )
+    coverage: float = field(
+        default=0.0,
+        metadata={
+            "help": "weight of the loss against reading a source position again when copying; 1 "
+            "is usual. Default: 0, off"
+        },
+    )
+
+
+class CopySpec(NamedTuple):
+    """Of one decoder: which attention copies, the weight of coverage, and sizes of the gate."""
+
+    layer: Optional[int]  # None: the last
+    heads: Optional[int]  # None: all
+    coverage: float
+    state_dim: int
+    input_dim: int
+
+
+class Copies(NamedTuple):
+    """What `CopyAttention` adds to the logits of N target tokens, of B sentences.
+
+    Each word of a sentence stands at one of its positions, its place. Other positions have log-odds
+    of -inf.
+    """
+
+    log_generate: Tensor  # N, log g
+    log_odds: Tensor  # N x T, log((1 - g) / g sum_{i: src_i = v} a_i) at the place of word v
+    words: Tensor  # B x T, the source
+    sentence: Tensor  # N, from 0 to B - 1
+
+
+class CopyAttention(nn.Module):
+    """The probability of a word is that to generate it and that to copy it (eq. 8 and 9)::
+
+        g    = sigmoid(w . [s; x] + b)
+        P(y) = g softmax(V s)_y + (1 - g) sum_{i: src_i = y} a_i
+
+    s is the decoder's state, which the projection V reads; x is the input of its first layer; a is
+    its cross-attention in one layer, mean over some heads, before dropout. It is over all T source
+    positions, also where the encoder pools them, and zero at padding. g is 1/2 at first.
+
+    P is kept as logits of the softmax and, per source position, the log-odds of copying::
+
+        log P(v) = log g + log p_v + log(1 + exp(o_v - log p_v)),    p = softmax(V s)
+        o_v      = log((1 - g) / g sum_{i: src_i = v} a_i)
+
+    so that no probability underflows, and words that are not in the source cost nothing.
+
+    With c_t = sum_{t' < t} a_t' the loss ``coverage sum_i min(a_ti, c_ti)`` of each target token
+    (eq. 12) is added to any criterion in training (`criterions/auxiliary.py`). The attention itself
+    does not read c, as it does in the paper.
+    """
+
+    overlap: Optional[Tensor]  # in the class body, where TorchScript looks
+
+    def __init__(self, spec: CopySpec):
+        super().__init__()
+        self.layer = spec.layer
+        self.heads = spec.heads
+        self.coverage = spec.coverage
+        self.gate = nn.Linear(spec.state_dim + spec.input_dim, 1)
+        nn.init.zeros_(self.gate.weight)
+        nn.init.zeros_(self.gate.bias)
+        self.overlap = None
+
+    def forward(
+        self, state: Tensor, inputs: Tensor, attention: Tensor, words: Tensor, places: Tensor
+    ) -> Dict[str, List[Optional[Tensor]]]:
+        """What `mix` and `copies_of` need, as further entries of a decoder's "extra".
+
+        Args:
+            state: B x t x d, of t target tokens.
+            inputs: B x t x d'.
+            attention: B x t x T.
+            words: B x T, the source.
+            places: of `words`, by `find_places`.
+
+        Returns:
+            "copy_log_generate": B x t; "copy_log_odds": B x t x T; "copy_words": B x T. The first
+            two are in float32 (float64 for float64).
+        """
+        exact = torch.promote_types(attention.dtype, torch.float32)
+        gate = self.gate(torch.cat([state, inputs], dim=-1)).to(exact)
+        attention = attention.to(exact)
+        places = places.unsqueeze(1).expand_as(attention)
+        mass = torch.zeros_like(attention).scatter_add(2, places, attention)
+        nothing = mass <= 0
+        log_mass = mass.masked_fill(nothing, 1.0).log().masked_fill(nothing, -float("inf"))
+        log_generate: List[Optional[Tensor]] = [F.logsigmoid(gate).squeeze(-1)]
+        log_odds: List[Optional[Tensor]] = [log_mass - gate]
+        source: List[Optional[Tensor]] = [words]
+        return {
+            "copy_log_generate": log_generate,
+            "copy_log_odds": log_odds,
+            "copy_words": source,
+        }
+
+    def mix(
+        self, logits: Tensor, extra: Dict[str, List[Optional[Tensor]]], log_probs: bool
+    ) -> Tensor:
+        """P, or log P, of B x t x V logits."""
+        log_generate, log_odds = extra["copy_log_generate"][0], extra["copy_log_odds"][0]
+        words = extra["copy_words"][0]
+        assert log_generate is not None and log_odds is not None and words is not None
+        generated = F.log_softmax(logits.to(log_odds.dtype), dim=-1)
+        words = words.unsqueeze(1).expand_as(log_odds)
+        copied = -F.logsigmoid(generated.gather(2, words) - log_odds)
+        mixed = (generated + log_generate.unsqueeze(-1)).scatter_add(2, words, copied)
+        return mixed if log_probs else mixed.exp()
+
+    @torch.jit.unused
+    def keep_overlap(self, attention: Tensor, real: Tensor) -> None:
+        """Keep the loss of coverage, its mean over real target tokens, until `take_coverage`.
+
+        Args:
+            attention: B x t x T.
+            real: B x t, True at real target tokens.
+        """
+        attention = attention.to(torch.promote_types(attention.dtype, torch.float32))
+        attention = attention * real.unsqueeze(-1)
+        covered = F.pad(attention.cumsum(dim=1)[:, :-1], (0, 0, 1, 0))
+        self.overlap = torch.minimum(attention, covered).sum() / real.sum().clamp(min=1)
+
+    def take_coverage(self) -> Optional[Tensor]:
+        """The loss of the last forward in training, without its weight. Then it is forgotten."""
+        overlap, self.overlap = self.overlap, None
+        return overlap
+
+    def extra_repr(self) -> str:
+        return f"layer={self.layer}, heads={self.heads}, coverage={self.coverage}"
+
+
+def find_places(words: Tensor, vocabulary: int) -> Tensor:
+    """For each position of B x T words, one position of the sentence with the same word."""
+    positions = torch.arange(words.size(1), device=words.device).expand_as(words)
+    place = torch.zeros(words.size(0), vocabulary, dtype=torch.long, device=words.device)
+    return place.scatter_(1, words, positions).gather(1, words)
+
+
+def copies_of(extra: Any, kept: Tensor, skipped: int = 0) -> Optional[Copies]:
+    """The copies of some target tokens of a batch, or None where the model does not copy.
+
+    Args:
+        extra: what a model's forward returns beside features or logits.
+        kept: N of the B (t - `skipped`) tokens, in the order of the batch.
+        skipped: tokens at the start of each sentence.
+    """
+    if not isinstance(extra, dict) or "copy_log_odds" not in extra:
+        return None
+    log_generate, log_odds = (
+        extra[name][0][:, skipped:] for name in ("copy_log_generate", "copy_log_odds")
+    )
+    return Copies(
+        log_generate.flatten().index_select(0, kept),
+        log_odds.flatten(0, 1).index_select(0, kept),
+        extra["copy_words"][0],
+        torch.div(kept, log_odds.size(1), rounding_mode="floor"),
+    )

@@ -1,0 +1,295 @@
+"""Models that copy: every combination, both criterions and training paths, what is refused."""
+
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+
+from fairseq_plugins import export
+from fairseq_plugins.criterions import (
+    LabelSmoothedCrossEntropyFused,
+    LabelSmoothedCrossEntropyRDrop,
+    projection,
+)
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from tests.batches import assert_close
+from tests.models.conftest import TINY
+from tests.models.test_options import assert_one_clear_line, from_words, from_yaml
+from tests.reference.copy_attention import copy_probabilities, coverage_loss
+
+COPY = "--copy-attention --decoder-layers 2".split()
+COMPRESSIONS = {
+    "none": "--encoder-blocks 2 --time-window 1 --feature-window 1",
+    "both": "--encoder-blocks 1,1 --time-window 2 --feature-window 2",
+}
+TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1, eos=lambda: 2))
+LENGTHS = (5, 1, 9, 3)
+
+
+def sample_with_copies(make_sample, lengths=LENGTHS, **kwargs):
+    """Targets of which about half are words of their source, which has words twice."""
+    sample = make_sample(lengths, **kwargs)
+    source, target = sample["net_input"]["src_tokens"], sample["target"]
+    source[source > 3] = 4 + source[source > 3] % 6
+    target[target > 3] = 4 + target[target > 3] % 11
+    return sample
+
+
+def run(kind, model, sample, **options):
+    model.zero_grad()
+    torch.manual_seed(1)
+    criterion = kind(TASK, sentence_avg=False, label_smoothing=0.1, **options)
+    loss, _, log = criterion(model, sample)
+    loss.backward()
+    log = {name: float(value) for name, value in log.items()}
+    return loss.detach(), log, {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+
+
+def assert_same(found, expected, tolerance):
+    """Losses, what is logged, and every gradient; each has one."""
+    assert_close(found[0].double(), expected[0].double(), "loss", tolerance)
+    assert found[1] == pytest.approx(expected[1], rel=tolerance)
+    for name, gradient in expected[2].items():
+        assert_close(found[2][name].double(), gradient.double(), name, tolerance)
+
+
+def assert_all_forms_agree(model, sample, paths=(False, True)):
+    """fairseq's criterion and the fused one, on fairseq's own decoder and on the packed one."""
+    results = []
+    for packs in paths:
+        model.train().decoder.packs = packs
+        plain = run(LabelSmoothedCrossEntropyCriterion, model, sample, report_accuracy=True)
+        with mock.patch.object(projection, "CHUNK", 4):
+            fused = run(LabelSmoothedCrossEntropyFused, model, sample, report_accuracy=True)
+        assert_same(fused, plain, 1e-9)
+        results.append(plain)
+    # fairseq's cross-attention normalises in float32, whatever the type of the model
+    assert_same(results[-1], results[0], 1e-5)
+    for name, gradient in results[0][2].items():
+        may_be_zero = "k_proj.bias" in name or "experts" in name  # which may get no position
+        assert may_be_zero or gradient.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("compression", sorted(COMPRESSIONS))
+@pytest.mark.parametrize("mixer", sorted(TOKEN_MIXERS))
+def test_every_mixer(build_joined, make_sample, mixer, compression):
+    words = ["--encoder-token-mixer", mixer, *COMPRESSIONS[compression].split()]
+    model = build_joined(*COPY, *words, "--training-path", "fast")
+    assert_all_forms_agree(model, sample_with_copies(make_sample))
+
+
+@pytest.mark.parametrize("ffn", sorted(FEED_FORWARDS))
+@pytest.mark.parametrize("words", [
+    "--decoder-normalize-before --share-all-embeddings --copy-layer 0",
+    "--copy-heads 1 --layernorm-embedding --decoder-learned-pos",
+])  # fmt: skip
+def test_every_network_and_options(build_joined, make_sample, ffn, words):
+    networks = ["--encoder-ffn", ffn, "--decoder-ffn", ffn]
+    model = build_joined(*COPY, *networks, *words.split(), "--encoder-blocks", "1,1")
+    # fairseq's decoder has the padding of a batch, too, which Switch would route
+    paths = (True,) if ffn == "switch" else (False, True)
+    assert_all_forms_agree(model, sample_with_copies(make_sample, side="right"), paths)
+
+
+def test_other_sizes_and_checkpointed_activations(parse_joined, make_sample):
+    setup = parse_joined("--arch", "transformer_ftc", *TINY, *COPY, "--checkpoint-activations")
+    setup.args.decoder_output_dim = 12
+    model = setup.build_model().double()
+    torch.nn.init.normal_(model.decoder.copying.gate.weight)
+    assert model.decoder.copying.gate.in_features == 12 + 24
+    assert_all_forms_agree(model, sample_with_copies(make_sample))
+
+
+def test_the_equation_end_to_end(build_joined, make_sample):
+    """From the model's own logits and attention; which is over all positions of the source."""
+    model = build_joined(*COPY, "--copy-layer", 0, "--copy-heads", 1).eval()
+    sample = sample_with_copies(make_sample)
+    net_input = sample["net_input"]
+    encoded = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
+    seen = {}
+    attention = model.decoder.layers[0].encoder_attn
+    hook = attention.register_forward_hook(lambda m, args, out: seen.update(weights=out[1]))
+    output = model.decoder(net_input["prev_output_tokens"], encoded)
+    hook.remove()
+    weights = seen["weights"][0]  # of the first head
+    state = model.decoder.extract_features(net_input["prev_output_tokens"], encoded)[0]
+    inputs = output[1]["inner_states"][0].transpose(0, 1)
+    found = model.get_normalized_probs(output, log_probs=False)
+    gate = model.decoder.copying.gate
+    for b, source in enumerate(net_input["src_tokens"].tolist()):
+        assert not weights[b, :, net_input["src_tokens"][b].eq(1)].any()
+        for t in range(found.size(1)):
+            z = gate(torch.cat([state[b, t], inputs[b, t]]))[0]
+            expected = copy_probabilities(output[0][b, t], weights[b, t], source, z)
+            assert_close(found[b, t], expected, f"{b}, {t}")
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_neither_padding_nor_neighbours_matter(build_joined, make_sample, packs):
+    model = build_joined(*COPY, "--encoder-blocks", "1,1").train(packs)
+    sample = sample_with_copies(make_sample)["net_input"]
+    together = model.get_normalized_probs(model(**sample), log_probs=True)
+    for b, length in enumerate(LENGTHS):
+        target = LENGTHS[::-1][b]
+        alone = {
+            "src_tokens": sample["src_tokens"][b : b + 1, -length:],
+            "src_lengths": sample["src_lengths"][b : b + 1],
+            "prev_output_tokens": sample["prev_output_tokens"][b : b + 1, :target],
+        }
+        found = model.get_normalized_probs(model(**alone), log_probs=True)[0]
+        assert_close(found, together[b, :target], str(b), 1e-6)
+
+
+@pytest.mark.parametrize("path", ["plain", "fast"])
+def test_in_bf16_no_worse_than_the_plain_form(build_joined, make_sample, path):
+    words = [*COPY, "--encoder-blocks", "1,1", "--training-path", path]
+    sample = sample_with_copies(make_sample, (9, 5, 7, 8, 6, 4))
+    exact = run(LabelSmoothedCrossEntropyCriterion, build_joined(*words).train(), sample)
+    model = build_joined(*words).bfloat16().train()
+    errors = []
+    for kind in (LabelSmoothedCrossEntropyCriterion, LabelSmoothedCrossEntropyFused):
+        loss, _, gradients = run(kind, model, sample)
+        worst = max((gradients[n].double() - g).abs().max() for n, g in exact[2].items())
+        errors.append(((loss.double() - exact[0]).abs(), worst))
+    assert errors[1][0] <= 2 * errors[0][0] + 1e-3 and errors[1][1] <= 2 * errors[0][1]
+    assert errors[1][0] < 0.01 * exact[0]
+
+
+def test_two_passes_take_the_plain_form(build_joined, make_sample):
+    """R-Drop's divergence is that of the mixtures."""
+    model = build_joined(*COPY, "--encoder-blocks", "1,1").train()
+    sample = sample_with_copies(make_sample)
+    with mock.patch.object(projection, "_ChunkedLoss", None):
+        loss, log, gradients = run(LabelSmoothedCrossEntropyRDrop, model, sample)
+    assert log["kl"] == pytest.approx(0, abs=1e-6)  # without dropout
+    expected = run(LabelSmoothedCrossEntropyCriterion, model, sample)
+    assert_close(loss, expected[0], "loss", 1e-6)
+    for name, gradient in expected[2].items():
+        assert_close(gradients[name], gradient, name, 1e-5)
+
+
+@pytest.mark.parametrize("path", ["plain", "fast"])
+@pytest.mark.parametrize("target_side", ["left", "right"])
+def test_coverage_is_of_real_positions(build_joined, make_sample, make_tokens, path, target_side):
+    model = build_joined(*COPY, "--coverage", 0.5, "--training-path", path).train()
+    sample = sample_with_copies(make_sample)
+    previous = make_tokens(LENGTHS[1:] + LENGTHS[:1], target_side, 11, seed=4)
+    sample["net_input"]["prev_output_tokens"] = previous
+    attention = model(**sample["net_input"])[1]["attn"][0]
+    real = previous.ne(1)
+    expected = sum(coverage_loss(a[r]) for a, r in zip(attention, real)) / real.sum()
+    assert_close(model.decoder.copying.take_coverage(), expected)
+    model.eval()(**sample["net_input"])
+    assert model.decoder.copying.take_coverage() is None
+
+
+def test_other_parameters_begin_as_without_copying(parse, parse_joined):
+    def build(parse, *words):
+        return parse("--arch", "transformer_ftc", *TINY, *words).build_model().state_dict()
+
+    plain, copying = build(parse_joined), build(parse_joined, "--copy-attention")
+    added = {"decoder.copying.gate.weight", "decoder.copying.gate.bias"}
+    assert set(copying) - set(plain) == added
+    assert all(torch.equal(copying[name], plain[name]) for name in plain if "_float_" not in name)
+
+
+@pytest.mark.parametrize("make", [from_words, from_yaml])
+def test_options_arrive_both_ways(parse_joined, make):
+    words = "--copy-attention --copy-layer 0 --copy-heads 1 --coverage 0.5".split()
+    copying = make(parse_joined, ["--arch", "transformer_ftc", *TINY, *words]).decoder.copying
+    assert (copying.layer, copying.heads, copying.coverage) == (0, 1, 0.5)
+    words = ["--arch", "fastformer_encoder", *TINY, "--copy-attention"]
+    copying = make(parse_joined, words).decoder.copying
+    assert (copying.layer, copying.heads, copying.coverage) == (None, None, 0)
+    assert make(parse_joined, words[:-1]).decoder.copying is None
+
+
+MISTAKES = [  # words, what the message must hold
+    ("--copy-layer 0", ["--copy-layer 0", "--copy-attention"]),
+    ("--copy-heads 1", ["--copy-heads 1", "--copy-attention"]),
+    ("--coverage 1.0", ["--coverage 1.0", "--copy-attention"]),
+    ("--copy-attention --copy-layer 1", ["--copy-layer 1", "0 to 0"]),
+    ("--copy-attention --copy-layer -1", ["--copy-layer -1", "0 to 0"]),
+    ("--copy-attention --copy-heads 0", ["--copy-heads 0", "1 to 2"]),
+    ("--copy-attention --copy-heads 3", ["--copy-heads 3", "1 to 2"]),
+    ("--copy-attention --coverage -1", ["--coverage -1", "from 0"]),
+    ("--copy-attention --coverage 2000", ["--coverage 2000", "1000"]),
+    ("--copy-attention --no-cross-attention", ["--copy-attention", "--no-cross-attention"]),
+    ("--copy-attention --cross-self-attention", ["--copy-attention", "--cross-self-attention"]),
+    ("--copy-attention --decoder-layerdrop 0.1", ["--copy-attention", "--decoder-layerdrop 0.1"]),
+    (
+        "--copy-attention --adaptive-softmax-cutoff 8,20",
+        ["--copy-attention", "--adaptive-softmax-cutoff"],
+    ),
+    (
+        "--copy-attention --copy-layer 0 --decoder-layers-to-keep 0",
+        ["--copy-layer 0", "--decoder-layers-to-keep"],
+    ),
+]
+
+
+@pytest.mark.parametrize("make", [from_words, from_yaml])
+@pytest.mark.parametrize("words, parts", MISTAKES, ids=[words for words, _ in MISTAKES])
+def test_mistakes_are_told_in_one_line(parse_joined, words, parts, make):
+    with pytest.raises(ConfigurationError) as error:
+        make(parse_joined, ["--arch", "transformer_ftc", *TINY, *words.split()])
+    assert_one_clear_line(str(error.value), parts)
+
+
+def test_two_dictionaries_are_refused(parse):
+    with pytest.raises(ConfigurationError) as error:
+        from_words(parse, ["--arch", "transformer_ftc", *TINY, "--copy-attention"])
+    assert_one_clear_line(str(error.value), ["--copy-attention", "joined dictionary"])
+
+
+def test_pruned_to_some_of_its_layers(parse_joined, make_sample):
+    words = ["--arch", "transformer_ftc", *TINY, *COPY]
+    whole = parse_joined(*words).build_model().eval()
+    setup = parse_joined(*words)
+    setup.args.decoder_layers_to_keep = "0"
+    pruned = setup.build_model().eval()
+    state = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
+    pruned.load_state_dict(state, strict=True, args=setup.args)
+    del whole.decoder.layers[1]
+    whole.decoder.num_layers = 1
+    net_input = make_sample((5, 1, 7))["net_input"]
+    found, expected = (m.get_normalized_probs(m(**net_input), True) for m in (pruned, whole))
+    assert torch.equal(found, expected)
+
+
+def test_trains_to_copy_and_is_read_back(
+    joined_data, run_train, run_generate, tiny_words, make_sample, tmp_path
+):
+    """Coverage is in the log; the checkpoint has the options, and generation takes it."""
+    words = [joined_data.bin, "--arch", "transformer_ftc", *tiny_words, *COPY, "--coverage", 0.5]
+    words += "--optimizer adam --lr 0.01 --max-tokens 400 --max-update 4 --seed 1".split()
+    words += "--criterion label_smoothed_cross_entropy_fused --label-smoothing 0.1".split()
+    output = run_train(*words, "--no-progress-bar", "--save-dir", tmp_path).output
+    assert "| coverage 0." in output
+    path = tmp_path / "checkpoint_last.pt"
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    copying = model.decoder.copying
+    assert copying.coverage == 0.5 and copying.gate.weight.abs().max() > 0
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
+    assert torch.equal(state["decoder.copying.gate.weight"], copying.gate.weight)
+    output = run_generate(joined_data.bin, "--path", path, "--cpu", "--beam", 2).output
+    assert output.count("\nH-") == joined_data.sizes["test"]
+
+
+@pytest.mark.parametrize("form", ["onnx", "ctranslate2"])
+def test_export_is_refused(tmp_path, build_joined, monkeypatch, form):
+    model = build_joined("--copy-attention")
+    monkeypatch.setattr(export, "find_checkpoint", lambda run: run)
+    monkeypatch.setattr(export, "_load", lambda paths, data: (tmp_path, [model], None, None))
+    with pytest.raises(ConfigurationError) as error:
+        if form == "onnx":
+            export.export(tmp_path, tmp_path / "out")
+        else:
+            export.export_to_ctranslate2(tmp_path, tmp_path / "out", None, False)
+    assert_one_clear_line(str(error.value), ["--copy-attention", "cannot be exported"])
+    assert not list(tmp_path.iterdir())

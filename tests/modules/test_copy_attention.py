@@ -1,0 +1,148 @@
+"""Copying of source words: the equations as loops, in value and every gradient."""
+
+import pytest
+import torch
+
+from fairseq_plugins.modules.copy_attention import (
+    CopyAttention,
+    CopySpec,
+    copies_of,
+    find_places,
+)
+from tests.batches import assert_close, assert_same_function, leaves_of, randomize
+from tests.reference.copy_attention import copy_probabilities, coverage_loss
+
+VOCABULARY, STATE, INPUT = 11, 5, 3
+WORDS = torch.tensor([[4, 7, 4, 4, 9, 2], [1, 1, 5, 5, 6, 2]])  # the second is padded
+
+
+def make_module(layer=None, heads=None, coverage=0.0):
+    return randomize(CopyAttention(CopySpec(layer, heads, coverage, STATE, INPUT)))
+
+
+def make_inputs(steps=4, seed=1):
+    """State, input, attention with zeros at padding, and logits; all but words."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((STATE,), (INPUT,), (WORDS.size(1),), (VOCABULARY,))
+    state, inputs, scores, logits = (
+        torch.randn(len(WORDS), steps, *shape, generator=generator, dtype=torch.float64)
+        for shape in shapes
+    )
+    attention = scores.masked_fill(WORDS.eq(1).unsqueeze(1), -float("inf")).softmax(dim=-1)
+    return [x.requires_grad_() for x in (state, inputs, attention.detach(), logits)]
+
+
+def copy(module, state, inputs, attention):
+    return module(state, inputs, attention, WORDS, find_places(WORDS, VOCABULARY))
+
+
+@pytest.mark.parametrize("log_probs", [False, True])
+def test_probabilities_are_the_equation(log_probs):
+    module = make_module()
+    state, inputs, attention, logits = leaves = make_inputs()
+
+    def expected():
+        rows = []
+        for b, source in enumerate(WORDS.tolist()):
+            for t in range(state.size(1)):
+                gate = module.gate.bias[0]
+                for weight, x in zip(module.gate.weight[0], [*state[b, t], *inputs[b, t]]):
+                    gate = gate + weight * x
+                rows.append(copy_probabilities(logits[b, t], attention[b, t], source, gate))
+        found = torch.stack(rows)
+        return [found.log() if log_probs else found]
+
+    def found():
+        mixed = module.mix(logits, copy(module, state, inputs, attention), log_probs)
+        return [mixed.flatten(0, 1)]
+
+    names = leaves_of(module)
+    names.update(zip(("state", "inputs", "attention", "logits"), leaves))
+    names.pop("attention")  # at padding, where it is zero, P has no logarithm's derivative
+    assert_same_function(found, expected, names)
+    real = WORDS.ne(1).unsqueeze(1).expand_as(attention)
+    gradients = [
+        torch.autograd.grad((compute()[0] ** 2).sum(), attention)[0]
+        for compute in (found, expected)
+    ]
+    assert_close(gradients[0][real], gradients[1][real], "attention")
+    assert not gradients[0][~real].any()
+    total = found()[0].exp().sum(dim=-1) if log_probs else found()[0].sum(dim=-1)
+    assert_close(total, torch.ones_like(total))
+
+
+def test_nothing_underflows():
+    """Gates and logits that no float32 can make probabilities of."""
+    module = make_module().float()
+    state, inputs, attention, logits = (
+        (scale * x.detach()).float().requires_grad_()
+        for scale, x in zip((300.0, 300.0, 1.0, 300.0), make_inputs())
+    )
+    extra = copy(module, state, inputs, attention)
+    assert extra["copy_log_generate"][0].min() < -100
+    found = module.mix(logits, extra, log_probs=True)
+    assert torch.isfinite(found).all() and found.min() < -200
+    for gradient in torch.autograd.grad(found.sum(), (state, inputs, attention, logits)):
+        assert torch.isfinite(gradient).all() and gradient.any()
+
+
+@pytest.mark.parametrize("vocabulary", [10, 50])
+def test_places(vocabulary):
+    places = find_places(WORDS, vocabulary)
+    for words, row in zip(WORDS.tolist(), places.tolist()):
+        assert [words[place] for place in row] == words
+        assert len(set(row)) == len(set(words))
+
+
+def test_copies_of_some_tokens():
+    module = make_module()
+    extra = copy(module, *make_inputs()[:3])
+    kept = torch.tensor([0, 2, 3, 5])  # of two sentences of 3 tokens
+    copies = copies_of(extra, kept, skipped=1)
+    assert copies.sentence.tolist() == [0, 0, 1, 1]
+    for n, (b, t) in enumerate([(0, 1), (0, 3), (1, 1), (1, 3)]):
+        assert copies.log_generate[n] == extra["copy_log_generate"][0][b, t]
+        assert torch.equal(copies.log_odds[n], extra["copy_log_odds"][0][b, t])
+    assert copies_of(None, kept) is copies_of({"attn": [None]}, kept) is None
+
+
+@pytest.mark.parametrize("real", [[[1, 1, 1, 1], [1, 1, 1, 1]], [[1, 1, 1, 0], [0, 0, 1, 1]]])
+def test_coverage_is_the_equation(real):
+    """Its mean over real target tokens, wherever padding is."""
+    module, attention = make_module(coverage=0.5), make_inputs()[2]
+    # ties have one derivative on either side: none is made of equal numbers
+    attention = (attention + 1e-3 * torch.rand_like(attention)).detach().requires_grad_()
+    real = torch.tensor(real).bool()
+    module.keep_overlap(attention, real)
+    found = module.take_coverage()
+    assert module.take_coverage() is None
+    expected = sum(coverage_loss(rows[kept]) for rows, kept in zip(attention, real)) / real.sum()
+    assert_close(found, expected)
+    gradients = [torch.autograd.grad(value, attention)[0] for value in (found, expected)]
+    # a position that was not read at all is a tie
+    assert_close(gradients[0], gradients[1], "attention")
+    assert found > 0.1
+
+
+def test_scripted_equals_eager():
+    module, (state, inputs, attention, logits) = make_module(), make_inputs()
+    places = find_places(WORDS, VOCABULARY)
+
+    class Mixture(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.copying = module
+
+        def forward(self, state, inputs, attention, logits, words, places):
+            extra = self.copying(state, inputs, attention, words, places)
+            return self.copying.mix(logits, extra, True)
+
+    mixture = Mixture()
+    arguments = (state, inputs, attention, logits, WORDS, places)
+    assert torch.equal(torch.jit.script(mixture)(*arguments), mixture(*arguments))
+
+
+def test_it_begins_with_even_chances():
+    module = CopyAttention(CopySpec(None, None, 0.0, STATE, INPUT)).double()
+    extra = copy(module, *make_inputs()[:3])
+    assert_close(extra["copy_log_generate"][0].exp(), torch.full((2, 4), 0.5).double())
