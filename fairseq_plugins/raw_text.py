@@ -9,6 +9,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.int8 import quantize
 from fairseq_plugins.preparation.processing import Processor, dictionaries
 from fairseq_plugins.serving.text import Output
@@ -47,10 +48,13 @@ class RawTextGenerator:
         processor: raw text to subwords and back.
         max_source: subwords that the model can read, the end symbol aside.
         max_output: subwords that the model can write.
+        tell_copied: whether outputs say which subwords were copied; of an ensemble, by the first.
 
     Raises:
         ConfigurationError: a folder or file is missing, or model and data do not fit together.
     """
+
+    tell_copied = False
 
     def __init__(
         self,
@@ -136,10 +140,14 @@ class RawTextGenerator:
             ) from None
         dictionary = self.task.target_dictionary
         results = []
+        written = [hypotheses[0]["tokens"] for hypotheses in found]
+        copied: List[List[Optional[int]]] = [[] for _ in written]
+        if self.tell_copied:
+            copied = find_copied(self.models[0], sample["net_input"], written)
         # fairseq sorts a batch by length
-        for index, hypotheses in zip(sample["id"].tolist(), found):
-            best = hypotheses[0]["tokens"].int().cpu()
-            output = Output(dictionary.string(best), len(best) <= limit)
+        for index, tokens, positions in zip(sample["id"].tolist(), written, copied):
+            best = tokens.int().cpu()
+            output = Output(dictionary.string(best), len(best) <= limit, positions)
             results.append((batch[index], output))
         return results
 

@@ -146,3 +146,23 @@ def test_mistakes_are_told(summarize, model, tmp_path):
     for option, value in (("--min-len", "0"), ("--no-repeat-ngram-size", "-1"), ("--beam", "x")):
         with pytest.raises(SystemExit):
             summarize("", option, value)
+
+
+def test_json_tells_what_was_copied(folder, run_train, train_args, summarize):
+    words = " ".join(map(str, train_args)).replace(
+        "--arch transformer ", "--arch fastformer_encoder "
+    )
+    run_train(
+        *(folder / "data", *words.split(), "--save-dir", folder / "copying", "--max-update", 2),
+        *("--copy-attention", "--task", "summarization", "--max-source-positions", 30),
+        *("--max-target-positions", 60, "--truncate-source", "--no-epoch-checkpoints"),
+    )
+    out, _ = summarize("Rain fell. Fog fell.\n\n", "--model", folder / "copying", "--json")
+    found, empty = map(json.loads, out.splitlines())
+    pieces = [piece for piece, _ in found["copied"]]
+    assert (
+        "".join(pieces).replace("\u2581", " ").split("<q>")[0].strip()
+        == (found["summary"] or [""])[0]
+    )
+    assert all(at is None or 0 <= at <= found["pieces"] for _, at in found["copied"])
+    assert "copied" not in empty

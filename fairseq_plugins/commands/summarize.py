@@ -13,7 +13,7 @@ CNN/DailyMail have --lenpen 2.0 --min-len 55 --max-len 140. --model also takes w
 import argparse
 import json
 import sys
-from typing import List, Sequence
+from typing import Any, Dict, List, Sequence
 
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.commands._lines import first_ten, positive
@@ -51,8 +51,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--json",
         action="store_true",
         help="write one JSON object a document: the summary as a list of sentences, pieces (the "
-        "subwords of the document), read (how many of them were), and complete (false where the "
-        "summary was stopped at --max-len)",
+        "subwords of the document), read (how many of them were), complete (false where the "
+        "summary was stopped at --max-len); and of a model with --copy-attention, copied: the "
+        "summary's subwords, each with the number from 0 of the document's subword that it "
+        "copies, or null",
     )
     return parser.parse_args(argv)
 
@@ -75,6 +77,11 @@ class Notes:
             self.stopped.append(self.documents)
 
 
+def as_object(summary: Summary) -> Dict[str, Any]:
+    """Without `copied` where nothing can be."""
+    return {name: value for name, value in summary._asdict().items() if value is not None}
+
+
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     notes = Notes()
@@ -87,12 +94,14 @@ def main(argv: Sequence[str]) -> int:
             no_repeat_ngram=args.no_repeat_ngram_size,
         )
 
+        summarizer.tell_copied = args.json
+
         def summarize(documents: List[str]) -> List[str]:
             lines = []
             for summary in summarizer.summarize(documents):
                 notes.add(summary)
                 lines.append(
-                    json.dumps(summary._asdict(), ensure_ascii=False)
+                    json.dumps(as_object(summary), ensure_ascii=False)
                     if args.json
                     else " ".join(summary.summary)
                 )

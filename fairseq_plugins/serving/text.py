@@ -2,7 +2,7 @@
 
 import math
 import threading
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_plugins.preparation.sentences import BOUNDARY
 
@@ -17,6 +17,7 @@ class Output(NamedTuple):
 
     pieces: str  # subwords, separated by spaces
     complete: bool  # False where it was stopped at the length limit
+    copied: Sequence[Optional[int]] = ()  # of each subword, which one of the source it copies
 
 
 class Summary(NamedTuple):
@@ -26,6 +27,8 @@ class Summary(NamedTuple):
     pieces: int  # subwords of the document
     read: int  # subwords that the model read, from the beginning
     complete: bool  # False where the summary was stopped at the length limit
+    # its subwords, each with the number, from 0, of the document's subword that it copies
+    copied: Optional[List[Tuple[str, Optional[int]]]] = None
 
 
 class LineTranslator:
@@ -108,8 +111,9 @@ class DocumentSummarizer:
                 continue
             output = next(outputs)
             sentences = map(self.processor.decode, _sentences(output.pieces))
+            copied = list(zip(output.pieces.split(), output.copied)) if output.copied else None
             summaries.append(
-                Summary([s for s in sentences if s], len(whole), len(some), output.complete)
+                Summary([s for s in sentences if s], len(whole), len(some), output.complete, copied)
             )
         return summaries
 

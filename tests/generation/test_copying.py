@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.int8 import quantize
 from tests.generation.test_decoding import LENGTHS, assert_same_results
 
@@ -86,3 +87,34 @@ def test_it_says_words_that_only_the_source_has(build_joined, build_generator, m
     found = build_generator([model], True).generate([model], sample)
     for tokens, hypotheses in zip(sample["net_input"]["src_tokens"].tolist(), found):
         assert set(hypotheses[0]["tokens"].tolist()) <= set(tokens)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_it_tells_what_was_copied_from_where(build_joined, build_generator, make_sample, side):
+    model = build_joined(*COPY)
+    sample = make_sample((5, 9, 3), side=side)
+    net_input = sample["net_input"]
+    found = build_generator([model], True).generate([model], sample)
+    hypotheses = [h[0]["tokens"] for h in found]
+    hypotheses[1] = torch.tensor([17, *net_input["src_tokens"][1].tolist()])  # some is copied
+    told = find_copied(model, net_input, hypotheses)
+    kinds = set()
+    for b, (tokens, positions) in enumerate(zip(hypotheses, told)):
+        source = [w for w in net_input["src_tokens"][b].tolist() if w != 1]
+        assert len(positions) == len(tokens)
+        previous = torch.cat([tokens.new_tensor([2]), tokens[:-1]]).unsqueeze(0)
+        encoded = model.encoder(torch.tensor([source]))
+        logits, extra = model.decoder(previous, encoded)
+        generate = extra["copy_log_generate"][0][0].exp()
+        for t, (word, position) in enumerate(zip(tokens.tolist(), positions)):
+            weights = [
+                float(a) if w == word else 0.0 for a, w in zip(extra["attn"][0][0, t], source)
+            ]
+            copied = (1 - generate[t]) * sum(weights)
+            generated = generate[t] * logits[0, t].softmax(dim=0)[word]
+            expected = weights.index(max(weights)) if copied > generated else None
+            assert position == expected
+            kinds.add(position is None)
+    assert kinds == {True, False}
+    assert find_copied(build_joined(), net_input, hypotheses) == [[], [], []]
