@@ -46,7 +46,7 @@ def defaults():
 
 
 def test_all_recipes_are_compared():
-    assert len(NAMES) == 18
+    assert len(NAMES) == 20
     assert set(NAMES) == {name for task in BEFORE.values() for name in task["recipes"]}
 
 
@@ -88,7 +88,7 @@ def composed(name, data):
 @pytest.mark.parametrize(
     "name",
     "transformer transformer_ftc ftc_mscffn ftc_rdrop quickstart transformer_2048_cnn_dm "
-    "fastformer_pubmed imdb".split(),
+    "fastformer_pubmed fastformer_copy_cnn_dm imdb".split(),
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_hydra_reads_the_same_from_a_recipe(name):
