@@ -145,8 +145,8 @@ class RawTextGenerator:
         if self.tell_copied:
             copied = find_copied(self.models[0], sample["net_input"], written)
         # fairseq sorts a batch by length
-        for index, tokens, positions in zip(sample["id"].tolist(), written, copied):
-            best = tokens.int().cpu()
+        for index, best, positions in zip(sample["id"].tolist(), written, copied):
+            best = best.int().cpu()
             output = Output(dictionary.string(best), len(best) <= limit, positions)
             results.append((batch[index], output))
         return results

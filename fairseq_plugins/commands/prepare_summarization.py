@@ -9,6 +9,17 @@ an existing file is JSON lines: two fields of each, article and highlights if --
 others, are text or a list of sentences (as in PubMed and arXiv). Sentences of a summary are
 separated by new lines or <q>, or are elements of the list; --split-sentences finds more.
 
+Documents without summaries can pretrain a model. --pretrain lead takes their first sentences for
+the summary of the rest, gap those that have most in common with it; of text/train only
+text/train.source is read, and of JSON lines only the first field. --like takes the pieces and the
+dictionaries of another prepared folder, so that a model trained on one can go on with the other:
+
+    python -m fairseq_plugins prepare-summarization DIR --train text/train --valid text/valid
+    python -m fairseq_plugins prepare-summarization PRETRAIN --train news --valid held_out \\
+        --pretrain lead --like DIR
+
+Then train on PRETRAIN, and on DIR with --finetune-from-model PRETRAINED/checkpoint_best.pt.
+
 A document that cannot be used is left out, and left_out.txt in DIR says why.
 
 Rerun to resume. Until all is done, DIR is named DIR.part.
@@ -18,13 +29,17 @@ import argparse
 from pathlib import Path
 from typing import Optional, Sequence
 
+from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.preparation.documents import SPLITS, find_files, read_files
+from fairseq_plugins.preparation.download import digest
+from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import (
     add_options,
     prepare,
     show,
     summarization_settings,
+    vocabulary_files,
 )
 
 
@@ -51,6 +66,19 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         action="store_true",
         help="also end sentences of summaries at punctuation",
     )
+    parser.add_argument(
+        "--pretrain", choices=KINDS, help="make summaries of documents that have none"
+    )
+    parser.add_argument(
+        "--pretrain-sentences",
+        type=int,
+        default=3,
+        metavar="N",
+        help="of such a summary (%(default)s); documents need more",
+    )
+    parser.add_argument(
+        "--like", type=Path, metavar="DIR", help="use the pieces and dictionaries of this folder"
+    )
     add_options(parser)
     return parser.parse_args(argv)
 
@@ -62,12 +90,23 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         **summarization_settings(args),
         "fields": args.fields,
         "split_sentences": args.split_sentences,
-        "inputs": find_files(inputs),
+        "inputs": find_files(inputs, "source" if args.pretrain else "target"),
     }
+    pretraining = None
+    if args.pretrain:
+        check_range("--pretrain-sentences", args.pretrain_sentences, 1, 1000)
+        pretraining = Pretraining(args.pretrain, args.pretrain_sentences)
+        settings["pretrain"] = list(pretraining)
+    if args.like is not None:
+        settings["like"] = [digest(file) for file in vocabulary_files(args.like)]
+        if settings["joined_dictionary"] and len(set(settings["like"])) == 3:
+            raise ConfigurationError(
+                f"--like {args.like} has a dictionary for each side: add --separate-dictionaries"
+            )
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            how = (args.fields, args.split_sentences, args.workers)
+            how = (args.fields, args.split_sentences, args.workers, pretraining)
             found = preparation.step("read documents", read_files, preparation.folder, inputs, *how)
-            prepare(preparation, found, args.workers)
+            prepare(preparation, found, args.workers, args.like)
     show(args.destination)
     return 0

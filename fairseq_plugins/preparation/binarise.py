@@ -15,10 +15,12 @@ def binarise(
     destination: Path,
     joined_dictionary: bool = False,
     workers: int = 1,
+    like: Optional[Path] = None,
 ) -> None:
     """Write the dictionaries and binary data of `text/{split}.{language}` into `destination`.
 
-    Dictionaries hold every token of the train split. Files of an unfinished run are replaced.
+    Dictionaries hold every token of the train split, or are those of the folder `like`. Files of an
+    unfinished run are replaced.
     """
     source, target = languages
     words: List[str] = ["--source-lang", source, "--target-lang", target]
@@ -26,6 +28,10 @@ def binarise(
         words += ["--{}pref".format(split), str(text / split)]
     if joined_dictionary:
         words.append("--joined-dictionary")
+    if like is not None:
+        words += ["--srcdict", str(like / f"dict.{source}.txt")]
+        if not joined_dictionary:
+            words += ["--tgtdict", str(like / f"dict.{target}.txt")]
     dictionaries = ["dict.{}.txt".format(language) for language in languages]
     _preprocess(words, Path(destination), dictionaries, workers)
 

@@ -20,6 +20,7 @@ from fairseq_plugins.preparation.files import (
     read_input_pairs,
     written_whole,
 )
+from fairseq_plugins.preparation.pretraining import Pretraining
 from fairseq_plugins.preparation.sentences import (
     BOUNDARY,
     join_sentences,
@@ -143,6 +144,28 @@ class PairReader:
         return _document(item, source, [target], self.split)
 
 
+class DocumentReader:
+    """From a line of text, or of JSON with `field`, to a document whose summary is made of it."""
+
+    def __init__(self, pretraining: Pretraining, field: Optional[str] = None):
+        self.pretraining = pretraining
+        self.json = None if field is None else JsonReader([field], False)
+
+    def __call__(self, item: Item) -> Document:
+        if self.json is None:
+            text = item.content[0]
+        else:
+            try:
+                text = " ".join(self.json._sentences(*self.json._entry(item.content)))
+            except ValueError as error:
+                return Document(item.split, item.name, "", "", str(error))
+        if text is None:
+            return Document(item.split, item.name, "", "", TOO_LONG)
+        source, target = self.pretraining.pair(text)
+        problem = "" if target else "too few sentences" if text.strip() else "empty"
+        return Document(item.split, item.name, source, join_sentences(target), problem)
+
+
 def _document(item: Item, source: str, target: Sequence[str], split: bool) -> Document:
     source = " ".join(source.split())
     sentences = [s for text in target for s in separate_sentences(text)]
@@ -188,14 +211,18 @@ def json_items(split: str, path: Path) -> Iterator[Item]:
                 yield Item(split, "{}:{}".format(path.name, number), line)
 
 
-def pair_items(split: str, prefix: Path) -> Iterator[Item]:
-    """The lines of `PREFIX.source` and `PREFIX.target`."""
-    for number, pair in enumerate(read_input_pairs(*_sides(prefix)), 1):
+def pair_items(split: str, prefix: Path, target: str = "target") -> Iterator[Item]:
+    """The lines of `PREFIX.source` and of `PREFIX.target`, or of what `target` says."""
+    for number, pair in enumerate(read_input_pairs(*_sides(prefix, target)), 1):
         yield Item(split, "{}:{}".format(prefix.name, number), pair)
 
 
-def find_files(inputs: Dict[str, Path]) -> Dict[str, List[str]]:
+def find_files(inputs: Dict[str, Path], target: str = "target") -> Dict[str, List[str]]:
     """The checksums of the input files of each split.
+
+    Args:
+        inputs: for each split a file of JSON lines, or the prefix of two files.
+        target: the ending of the second; "source" where documents have no summaries.
 
     Raises:
         ConfigurationError: a file is missing, or only some splits are JSON lines.
@@ -205,20 +232,24 @@ def find_files(inputs: Dict[str, Path]) -> Dict[str, List[str]]:
         raise ConfigurationError("give JSON lines for all splits, or a prefix for all")
     found = {}
     for split, path in inputs.items():
-        files = [path] if all(json_lines) else _sides(path)
+        files = [path] if all(json_lines) else sorted(set(_sides(path, target)))
         for file in files:
             if not file.is_file():
-                source, target = _sides(path)
+                names = " and ".join(name.name for name in files)
                 raise ConfigurationError(
-                    f"{file} does not exist: --{split} {path} is no file, so it stands for "
-                    f"{source.name} and {target.name}"
+                    f"{file} does not exist: --{split} {path} is no file, so it stands for {names}"
                 )
         found[split] = [digest(file) for file in files]
     return found
 
 
 def read_files(
-    folder: Path, inputs: Dict[str, Path], fields: Sequence[str], split: bool, workers: int
+    folder: Path,
+    inputs: Dict[str, Path],
+    fields: Sequence[str],
+    split: bool,
+    workers: int,
+    pretraining: Optional[Pretraining] = None,
 ) -> Dict[str, Any]:
     """Convert the input files to text; returns the result of `write_documents`.
 
@@ -228,14 +259,20 @@ def read_files(
         fields: the fields of the document and of the summary in JSON lines.
         split: whether to split summaries into sentences by punctuation, too.
         workers: number of processes.
+        pretraining: how to make summaries of documents that have none.
     """
     if next(iter(inputs.values())).is_file():
         reader: Any = JsonReader(fields, split)
+        if pretraining is not None:
+            reader = DocumentReader(pretraining, fields[0])
         items = [json_items(*each) for each in inputs.items()]
         total = sum(map(count_lines, inputs.values()))
     else:
         reader = PairReader(split)
-        items = [pair_items(*each) for each in inputs.items()]
+        target = "target"
+        if pretraining is not None:
+            reader, target = DocumentReader(pretraining), "source"
+        items = [pair_items(*each, target) for each in inputs.items()]
         total = sum(count_lines(_sides(path)[0]) for path in inputs.values())
     every = itertools.chain.from_iterable(items)
     found = write_documents(folder, every, reader, workers, list(inputs), total)
@@ -243,8 +280,8 @@ def read_files(
     return found
 
 
-def _sides(prefix: Path) -> List[Path]:
-    return [Path(f"{prefix}.{side}") for side in ("source", "target")]
+def _sides(prefix: Path, target: str = "target") -> List[Path]:
+    return [Path(f"{prefix}.{side}") for side in ("source", target)]
 
 
 def write_documents(

@@ -94,7 +94,10 @@ class SentencePiece:
                 )
             ) from None
         write_bytes(model, trained.getvalue())
-        return SentencePiece(model)._processor.get_piece_size()
+        return len(SentencePiece(model))
+
+    def __len__(self) -> int:
+        return self._processor.get_piece_size()
 
     def cut(self, line: str) -> str:
         """Pieces separated by spaces."""

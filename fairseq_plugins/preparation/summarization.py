@@ -11,7 +11,7 @@ The prepared folder holds the binary data and
 import argparse
 import contextlib
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.binarise import binarise, read_types
@@ -19,6 +19,7 @@ from fairseq_plugins.preparation.documents import LEFT_OUT, RAW
 from fairseq_plugins.preparation.files import (
     count_lines,
     read_pairs,
+    write_bytes,
     write_lines,
     written_whole,
 )
@@ -113,13 +114,36 @@ def cut(
     return numbers
 
 
-def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> str:
+def vocabulary_files(folder: Path) -> List[Path]:
+    """The pieces and dictionaries of a prepared folder, for --like.
+
+    Raises:
+        ConfigurationError: one is missing.
+    """
+    names = [SentencePiece.file_name, "dict.source.txt", "dict.target.txt"]
+    for name in names:
+        if not (folder / name).is_file():
+            raise ConfigurationError(
+                f"--like {folder} has no {name}: name a folder that was prepared for summarization"
+            )
+    return [folder / name for name in names]
+
+
+def _copy_pieces(source: Path, model: Path) -> int:
+    write_bytes(model, source.read_bytes())
+    return len(SentencePiece(model))
+
+
+def prepare(
+    preparation: Preparation, found: Dict[str, Any], workers: int, like: Optional[Path] = None
+) -> str:
     """Learn pieces, cut, binarise, report; `RAW` must be in the folder.
 
     Args:
         preparation: with the settings of `summarization_settings`.
         found: the result of `write_documents`.
         workers: number of processes.
+        like: a prepared folder, whose pieces and dictionaries are used.
 
     Returns:
         The report, which is also in the finished folder, `preparation.destination`.
@@ -127,12 +151,14 @@ def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> st
     folder, settings = preparation.folder, preparation.settings
     splits = list(found["documents"])
     model = folder / SentencePiece.file_name
-    preparation.step(
-        "sample sentences of train", sample_sentences, folder, settings["sentencepiece_documents"]
-    )
-    learnt = preparation.step(
-        "learn pieces", SentencePiece.learn, [folder / SAMPLE], model, settings["vocab_size"]
-    )
+    if like is None:
+        documents = settings["sentencepiece_documents"]
+        preparation.step("sample sentences of train", sample_sentences, folder, documents)
+        learnt = preparation.step(
+            "learn pieces", SentencePiece.learn, [folder / SAMPLE], model, settings["vocab_size"]
+        )
+    else:
+        learnt = preparation.step("copy pieces", _copy_pieces, vocabulary_files(like)[0], model)
     numbers = {
         split: preparation.step(
             "cut " + split, cut, folder, split, model, settings["max_source"], workers
@@ -148,6 +174,7 @@ def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> st
         folder,
         settings["joined_dictionary"],
         workers,
+        like,
     )
     types = {side: len(read_types(folder, side)) for side in ("source", "target")}
     report = _report(settings, found, learnt, types, numbers)

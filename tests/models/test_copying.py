@@ -285,7 +285,7 @@ def test_trains_to_copy_and_is_read_back(
 def test_export_is_refused(tmp_path, build_joined, monkeypatch, form):
     model = build_joined("--copy-attention")
     monkeypatch.setattr(export, "find_checkpoint", lambda run: run)
-    monkeypatch.setattr(export, "_load", lambda paths, data: (tmp_path, [model], None, None))
+    monkeypatch.setattr(export, "load_models", lambda paths, data: (tmp_path, [model], None, None))
     with pytest.raises(ConfigurationError) as error:
         if form == "onnx":
             export.export(tmp_path, tmp_path / "out")

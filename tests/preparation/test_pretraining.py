@@ -1,0 +1,125 @@
+"""Pairs for pretraining: what becomes the summary, and pieces that two folders share."""
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+
+from fairseq_plugins.commands import prepare_summarization
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.pretraining import GAP, Pretraining, importance
+from tests.preparation.test_summarization import SIZES, SMALL, article, write_pairs
+
+TEXT = "Rain fell. The rain stopped in the city. Nobody came. In the city the rain fell."
+
+
+def test_lead():
+    assert Pretraining("lead", 1).pair(TEXT) == (TEXT[len("Rain fell. ") :], ["Rain fell."])
+    document, summary = Pretraining("lead", 3).pair(TEXT)
+    assert document == "In the city the rain fell." and len(summary) == 3
+    assert Pretraining("lead", 4).pair(TEXT) == ("", [])
+
+
+def test_gap():
+    document, summary = Pretraining("gap", 2).pair(TEXT)
+    assert summary == ["The rain stopped in the city.", "In the city the rain fell."]
+    assert document == f"Rain fell. {GAP} Nobody came. {GAP}"
+    assert Pretraining("gap", 4).pair(TEXT) == ("", [])
+
+
+def test_importance_is_rouge():
+    sentences = [line + "." for line in TEXT.lower().strip(".").split(". ")]
+    for n, found in enumerate(importance(sentences)):
+        words, rest = sentences[n], " ".join(sentences[:n] + sentences[n + 1 :])
+        words, rest = (Counter(text.replace(".", "").split()) for text in (words, rest))
+        overlap = sum((words & rest).values())
+        precision, recall = overlap / sum(words.values()), overlap / sum(rest.values())
+        expected = 2 * precision * recall / (precision + recall) if overlap else 0.0
+        assert found == pytest.approx(expected)
+
+
+def run(*words):
+    prepare_summarization.main([str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Pairs, and documents without summaries prepared with the same pieces."""
+    folder = tmp_path_factory.mktemp("pretraining")
+    write_pairs(folder, SIZES)
+    for split in SIZES:
+        (folder / f"alone_{split}.source").write_text(
+            "".join(f"{article(n)} {TEXT}\n" for n in range(9)) + "One.\n\n"
+        )
+    splits = [("--" + split, folder / split) for split in SIZES]
+    run(folder / "data", *[word for pair in splits for word in pair], *SMALL)
+    splits = [("--" + split, folder / f"alone_{split}") for split in SIZES]
+    words = [word for pair in splits for word in pair]
+    run(folder / "pretrain", *words, "--pretrain", "lead", "--like", folder / "data", *SMALL)
+    return folder
+
+
+def test_documents_alone_become_pairs(folders):
+    raw = folders / "pretrain/text/raw"
+    sides = ((raw / f"train.{side}").read_text().splitlines() for side in ("source", "target"))
+    for n, (source, target) in enumerate(zip(*sides)):
+        summary = target.split(" <q> ")
+        assert len(summary) == 3 and summary[0].startswith(f"Story {n} said.")
+        assert " ".join([*summary, source]) == f"{article(n)} {TEXT}"
+    assert n == 8
+    left_out = (folders / "pretrain/left_out.txt").read_text().splitlines()
+    assert left_out[:2] == [
+        "train\talone_train:10\ttoo few sentences",
+        "train\talone_train:11\tempty",
+    ]
+
+
+def test_both_folders_have_the_same_pieces(folders):
+    for name in ("sentencepiece.model", "dict.source.txt", "dict.target.txt"):
+        one, other = ((folders / folder / name).read_bytes() for folder in ("data", "pretrain"))
+        assert one == other, name
+
+
+def test_json_lines_need_one_field(folders, tmp_path):
+    for split in SIZES:
+        lines = (folders / f"alone_{split}.source").read_text().splitlines()
+        text = "".join(json.dumps({"text": line}) + "\n" for line in lines)
+        (tmp_path / split).write_text(text)
+    words = [word for split in SIZES for word in ("--" + split, tmp_path / split)]
+    words += ["--pretrain", "lead", "--like", folders / "data", "--fields", "text", "none"]
+    run(tmp_path / "pretrain", *words, *SMALL)
+    for side in ("source", "target"):
+        one, other = (
+            (f / f"pretrain/text/raw/train.{side}").read_text() for f in (folders, tmp_path)
+        )
+        assert one == other
+
+
+def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, tmp_path):
+    """It begins with the parameters that pretraining ended with."""
+    arch = train_args.index("--arch")
+    words = [*train_args[:arch], "--arch", "fastformer_encoder", *train_args[arch + 2 :]]
+    words += ["--task", "summarization", "--copy-attention", "--max-update", 1, "--lr", 0.01]
+    run_train(folders / "pretrain", *words, "--save-dir", tmp_path / "pretrained")
+    path = tmp_path / "pretrained/checkpoint_last.pt"
+    more = ["--finetune-from-model", path, "--save-dir", tmp_path / "model", "--lr", 0.0]
+    run_train(folders / "data", *words, *more)
+    one, other = (
+        load_checkpoint_to_cpu(str(p))["model"]
+        for p in (path, tmp_path / "model/checkpoint_last.pt")
+    )
+    assert one["decoder.copying.gate.weight"].any()
+    assert all(torch.equal(one[name], other[name]) for name in one if "_float_" not in name)
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--pretrain", "lead", "--pretrain-sentences", "0"], "--pretrain-sentences 0 must be from 1"),
+    (["--pretrain", "lead", "--like", "nowhere"], "--like nowhere has no sentencepiece.model"),
+])  # fmt: skip
+def test_mistakes_are_told_in_one_line(folders, tmp_path, words, message):
+    inputs = ["--train", folders / "alone_train", "--valid", folders / "alone_valid"]
+    with pytest.raises(ConfigurationError, match=message) as error:
+        run(tmp_path / "data", *inputs, *words, *SMALL)
+    assert "\n" not in str(error.value)
