@@ -9,10 +9,11 @@ three sentences: 29.1 / 11.1 / 25.9; whole CNN/DailyMail: 40.34 / 17.70 / 36.57)
 """
 
 import argparse
+import random
 from pathlib import Path
 from typing import Sequence
 
-from fairseq_plugins.evaluation.lead import lead, read_archives, read_pairs
+from fairseq_plugins.evaluation.lead import draw, lead, oracle, read_archives, read_pairs
 from fairseq_plugins.scoring.rouge import available_workers, rouge
 
 
@@ -27,6 +28,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--stories", type=Path, nargs="+", metavar="ARCHIVE", help="story archives")
     parser.add_argument("--ids", type=Path, help="the stories to score, one a line (default: all)")
     parser.add_argument("--sentences", type=int, default=3, help="how many to take (default: 3)")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also score fewer first sentences, random ones, and those that match the summary best",
+    )
     parser.add_argument("--stemmer", action="store_true", help="Porter's, as in published figures")
     parser.add_argument("--workers", type=int, default=0, help="processes (default: 0, all)")
     args = parser.parse_args(argv)
@@ -42,13 +48,24 @@ def main(argv: Sequence[str]) -> int:
         sources, targets = read_archives(args.stories, args.ids)
     else:
         sources, targets = read_pairs(args.source, args.target)
-    summaries = [lead(source, args.sentences) for source in sources]
-    result = rouge(
-        targets,
-        summaries,
-        stemmer=args.stemmer,
-        workers=available_workers(args.workers),
-        show_progress=True,
-    )
-    print(f"Lead-{args.sentences} of {len(sources):,} documents: {result.table()}")
+    rows = {f"Lead-{args.sentences}": [lead(source, args.sentences) for source in sources]}
+    if args.all:
+        some = range(1, args.sentences)
+        fewer = {f"Lead-{n}": [lead(source, n) for source in sources] for n in some}
+        generator, count = random.Random(1), args.sentences
+        rows = {
+            **fewer,
+            **rows,
+            f"Random-{count}": [draw(source, count, generator) for source in sources],
+            f"Oracle-{count}": [oracle(*pair, count) for pair in zip(sources, targets)],
+        }
+    for name, summaries in rows.items():
+        result = rouge(
+            targets,
+            summaries,
+            stemmer=args.stemmer,
+            workers=available_workers(args.workers),
+            show_progress=True,
+        )
+        print(f"{name} of {len(sources):,} documents: {result.table()}")
     return 0

@@ -1,6 +1,9 @@
 """The first sentences of each document: the baseline that a summarizer has to beat."""
 
+import random
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
@@ -15,12 +18,68 @@ from fairseq_plugins.preparation.stories import read_ids, read_stories
 
 def lead(document: str, sentences: int) -> str:
     """The first sentences of a document, found by punctuation, as a summary in one line."""
+    return join_sentences(_split(document, sentences)[:sentences])
+
+
+def draw(document: str, sentences: int, generator: random.Random) -> str:
+    """As many sentences at random, in the order of the document."""
+    found = _split(document)
+    chosen = generator.sample(range(len(found)), min(sentences, len(found)))
+    return join_sentences(found[n] for n in sorted(chosen))
+
+
+def oracle(document: str, summary: str, sentences: int) -> str:
+    """At most as many sentences as match the reference summary best, in the document's order.
+
+    Each step takes the sentence that raises ROUGE-1 + ROUGE-2 (F1, without stemming) of all taken
+    the most, until none raises it (Nallapati et al. 2017). No extractive summarizer of whole
+    sentences can be much better.
+    """
+    found = _split(document)
+    counts, reference = [_ngrams(s) for s in found], _ngrams(*separate_sentences(summary))
+    taken: List[int] = []
+    best = 0.0
+    while len(taken) < sentences:
+        scores = {
+            n: sum(
+                _f1(sum((counts[m][size] for m in (*taken, n)), Counter()), reference[size])
+                for size in range(2)
+            )
+            for n in range(len(found))
+            if n not in taken
+        }
+        choice = max(scores, key=lambda n: scores[n], default=None)
+        if choice is None or scores[choice] <= best:
+            break
+        best = scores[choice]
+        taken.append(choice)
+    return join_sentences(found[n] for n in sorted(taken))
+
+
+def _split(document: str, enough: Optional[int] = None) -> List[str]:
+    """The sentences of a document, or at least the first ones."""
     found: List[str] = []
     for part in separate_sentences(document):
         found += split_sentences(part)
-        if len(found) >= sentences:
+        if enough is not None and len(found) >= enough:
             break
-    return join_sentences(found[:sentences])
+    return found
+
+
+def _ngrams(*sentences: str) -> List[Counter]:
+    """Words and pairs of words."""
+    words: Counter = Counter()
+    pairs: Counter = Counter()
+    for sentence in sentences:
+        some = re.findall(r"[a-z0-9]+", sentence.lower())
+        words.update(some)
+        pairs.update(zip(some, some[1:]))
+    return [words, pairs]
+
+
+def _f1(found: Counter, reference: Counter) -> float:
+    total = sum(found.values()) + sum(reference.values())
+    return 2 * sum((found & reference).values()) / total if total else 0.0
 
 
 def read_pairs(source: Path, target: Path) -> Tuple[List[str], List[str]]:
