@@ -21,6 +21,7 @@ from fairseq_plugins.compat import (
     literals,
     numpy_names,
     resuming,
+    stopping,
     unpickling,
 )
 
@@ -60,3 +61,4 @@ def apply() -> None:
     resuming.remember_validations()
     resuming.keep_parameters_in_float32()
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()
+    stopping.save_when_terminated()

@@ -131,12 +131,12 @@ class Jobs:
             raise KeyboardInterrupt
         return process.returncode
 
-    def stop(self) -> None:
-        """End all programs, and start no more."""
+    def stop(self, patience: float = 5.0) -> None:
+        """End all programs, which have `patience` seconds to save their state; start no more."""
         with self._guard:
             self._stopping = True
             running = list(self._running)
-        _end(running)
+        _end(running, patience)
 
 
 def _end_with_the_parent() -> None:
@@ -145,15 +145,21 @@ def _end_with_the_parent() -> None:
 
 
 def _end(processes: Sequence["subprocess.Popen[str]"], patience: float = 5.0) -> None:
-    """End the process groups of running processes: SIGTERM first, then SIGKILL."""
+    """End running processes with SIGTERM, then what is left of their groups with SIGKILL.
+
+    Data loaders get no SIGTERM: a training that loses them cannot save its state.
+    """
     running = [process for process in processes if process.poll() is None]
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, how)
-        until = time.monotonic() + patience
-        while any(process.poll() is None for process in running) and time.monotonic() < until:
-            time.sleep(0.05)
+    for process in running:
+        process.terminate()
+    until = time.monotonic() + patience
+    while any(process.poll() is None for process in running) and time.monotonic() < until:
+        time.sleep(0.05)
+    for process in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for process in running:
+        process.wait()
 
 
 def why(log: Path) -> str:

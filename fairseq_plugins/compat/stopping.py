@@ -1,0 +1,66 @@
+"""A training that is asked to end saves what it has learnt."""
+
+import logging
+import os
+import signal
+import threading
+from types import SimpleNamespace
+from typing import Any, Callable
+
+from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.compat.patch import wrap
+
+logger = logging.getLogger(__name__)
+
+STATUS = 128 + signal.SIGTERM
+
+
+def save_when_terminated() -> None:
+    """Every version loses all updates since its last checkpoint when it gets SIGTERM.
+
+    A training in one process now ends after the update, or the batch of a validation, at hand: it
+    writes checkpoint_last.pt and exits with 143. A validation that was broken off is left out.
+    Processes that train together end at once, as before: the signal finds them at different
+    updates, and saving needs all of them. So does a process whose parent is gone, and one that is
+    asked twice.
+    """
+    asked = SimpleNamespace(to_end=False, iterator=None)
+
+    def listen(parent: int) -> None:
+        def handle(number: int, frame: Any) -> None:
+            if asked.to_end or os.getppid() != parent:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGTERM)
+            asked.to_end = True
+
+        signal.signal(signal.SIGTERM, handle)
+
+    def make_iterator(original: Callable) -> Callable:
+        def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+            asked.iterator = original(self, *args, **kwargs)
+            alone = self.cfg.distributed_training.distributed_world_size == 1
+            free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+            if alone and free and threading.current_thread() is threading.main_thread():
+                listen(os.getppid())
+            return asked.iterator
+
+        return get_train_iterator
+
+    def make_step(original: Callable) -> Callable:
+        def step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            if asked.to_end:
+                asked.to_end = False
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                logger.info("asked to end: saving checkpoint_last.pt")
+                checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, asked.iterator, None)
+                raise SystemExit(STATUS)
+            return result
+
+        return step
+
+    wrap(Trainer, "get_train_iterator", "save_when_terminated", make_iterator)
+    wrap(Trainer, "train_step", "save_when_terminated", make_step)
+    wrap(Trainer, "valid_step", "save_when_terminated", make_step)

@@ -1,0 +1,78 @@
+"""SIGTERM: a training saves its state, and resumes to the same parameters."""
+
+import os
+import signal
+import sys
+
+import pytest
+import torch
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.translation import TranslationTask
+
+from fairseq_plugins.compat import stopping
+
+
+@pytest.fixture
+def terminate(monkeypatch):
+    """terminate(owner, name, call): SIGTERM before that call of a function."""
+    yield lambda owner, name, call: _terminate(monkeypatch, owner, name, call)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminate(monkeypatch, owner, name, call):
+    original, calls = getattr(owner, name), []
+
+    def with_a_signal(*args, **kwargs):
+        calls.append(0)
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, with_a_signal)
+
+
+def state_of(path):
+    return torch.load(str(path), map_location="cpu", weights_only=False)
+
+
+@pytest.mark.parametrize(
+    "owner, name, call, in_epoch",
+    [
+        (FairseqTask, "train_step", 2, True),
+        (TranslationTask, "valid_step", 1, False),  # after the last update of epoch 1
+    ],
+)
+def test_it_resumes_as_if_it_had_not_been_stopped(
+    run_train, make_toy_data, train_args, tmp_path, terminate, owner, name, call, in_epoch
+):
+    data = make_toy_data(tmp_path / "data", {"train": 40, "valid": 6}).bin
+    words = [data, *train_args, "--max-tokens", 100, "--max-epoch", 3, "--no-epoch-checkpoints"]
+    run_train(*words, "--save-dir", tmp_path / "whole")
+    whole = state_of(tmp_path / "whole" / "checkpoint_last.pt")
+    per_epoch = whole["optimizer_history"][-1]["num_updates"] // 3
+
+    terminate(owner, name, call)
+    with pytest.raises(SystemExit) as ended:
+        run_train(*words, "--save-dir", tmp_path / "stopped")
+    assert ended.value.code == stopping.STATUS == 143
+    last = state_of(tmp_path / "stopped" / "checkpoint_last.pt")
+    done = last["optimizer_history"][-1]["num_updates"]
+    assert done == (call if in_epoch else per_epoch)
+    place = last["extra_state"]["train_iterator"]
+    assert (place["epoch"], place["iterations_in_epoch"]) == ((1, call) if in_epoch else (2, 0))
+    assert [path.name for path in (tmp_path / "stopped").glob("*.pt")] == ["checkpoint_last.pt"]
+
+    run_train(*words, "--save-dir", tmp_path / "stopped")
+    resumed = state_of(tmp_path / "stopped" / "checkpoint_last.pt")
+    for parameter, value in whole["model"].items():
+        assert torch.equal(value, resumed["model"][parameter]), parameter
+
+
+def test_asked_twice_it_ends_at_once(tmp_path, run_process, toy_data, train_args):
+    program = "import os, signal; from fairseq.tasks.fairseq_task import FairseqTask as T\n"
+    program += "def end(*a, **k):\n for _ in 'ab': os.kill(os.getpid(), signal.SIGTERM)\n"
+    program += "T.train_step = end\nfrom fairseq_cli.train import cli_main; cli_main()"
+    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--user-dir", "fairseq_plugins"]
+    done = run_process([sys.executable, "-c", program, *words, "--num-workers", 0])
+    assert done.returncode == -signal.SIGTERM, done.stdout
+    assert not list(tmp_path.glob("*.pt"))
