@@ -1,20 +1,24 @@
-"""The goals for a CPU: measures each, and says whether it is reached.
+"""The goals: measures each, and says whether it is reached.
 
-    python -m fairseq_plugins benchmark goals DATA --out DIR --clock processor
+    python -m fairseq_plugins benchmark goals DATA --out DIR                          # on a GPU
+    python -m fairseq_plugins benchmark goals DATA --out DIR --cpu --clock processor
 
-DATA is a folder of prepared IWSLT'14 text. Each measurement is a run of another subcommand in a
-process of its own, on one thread unless --threads says otherwise, and leaves NAME.json and NAME.md
-in --out. Those that are there are kept: rerun to resume. It takes about half an hour.
+A GPU has goals of its own, in bf16. DATA is a folder of prepared IWSLT'14 text. Each measurement is
+a run of another subcommand in a process of its own, on one thread unless --threads says otherwise,
+and leaves NAME.json and NAME.md in --out. Those that are there are kept: rerun to resume, or to
+repeat what failed. On a CPU it takes about half an hour.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules import kernels
 
 from . import machine, plots, results
 
@@ -30,11 +34,15 @@ ATTENTION = (
 
 
 class Measurement(NamedTuple):
-    """A run of the benchmark: its words, DATA for the folder, and its contenders."""
+    """A run of the benchmark: its words, DATA for the folder, and its contenders.
+
+    `triton` is whether the contenders use this package's kernels where they have any.
+    """
 
     words: str
     contenders: List[str]
     options: str = ""
+    triton: bool = False
 
     def command(self, data: Path) -> List[str]:
         """The words of the command line."""
@@ -113,6 +121,37 @@ MEASUREMENTS: Dict[str, Measurement] = {
 }
 
 
+COMPILED = FUSED + " --torch-compile"
+PRODUCTS = "layer --dim 768 --tokens 4096 --lengths 128 --warmup 3 --rounds 25 --dtype bf16"
+READS = (
+    "layer --dim 1024 --heads 16 --tokens 65536 --lengths 2048 --what forward --warmup 3"
+    " --rounds 25 --dtype bf16"
+)
+GPU_MEASUREMENTS: Dict[str, Measurement] = {
+    "mscffn": Measurement(PRODUCTS, ["ffn", "mscffn"]),
+    "mscffn_triton": Measurement(PRODUCTS, ["ffn", "mscffn"], triton=True),
+    "summaries": Measurement(READS, ["copy", "summaries"]),
+    "summaries_triton": Measurement(READS, ["copy", "summaries"], triton=True),
+    "generation": Measurement("generate DATA --batch-size 32 --dtype bf16", [PLAIN, DEEP], SIZES),
+    "step_4096": Measurement(
+        "train-step DATA --max-tokens 4096 --warmup 3 --dtype bf16",
+        [TRANSFORMER, FUSED, COMPILED],
+        SIZES,
+    ),
+    "step_512": Measurement(
+        "train-step DATA --max-tokens 512 --warmup 3 --dtype bf16",
+        [TRANSFORMER, FUSED, COMPILED],
+        SIZES,
+    ),
+    "step_triton": Measurement(
+        "train-step DATA --max-tokens 4096 --warmup 3 --dtype bf16",
+        [TRANSFORMER, "mscffn_transformer_iwslt_de_en", "fastformer_encoder_iwslt_de_en"],
+        SIZES,
+        triton=True,
+    ),
+}
+
+
 class Goal(NamedTuple):
     """A figure of a measurement, against its first contender.
 
@@ -160,6 +199,21 @@ GOALS = [
     Goal("its peak memory, length 4,096", "fairseq's", "attention_dropout", 3, None, True),
 ]
 
+# all in bf16
+GPU_GOALS = [
+    Goal("FTC 2x3 training step, 4,096 tokens", "Transformer", "step_4096", 1, 1 / 1.47),
+    Goal("the same, --torch-compile", "Transformer", "step_4096", 2, 1 / 1.47),
+    Goal("FTC 2x3 training step, 512 tokens", "Transformer", "step_512", 1, 1 / 2),
+    Goal("the same, --torch-compile", "Transformer", "step_512", 2, 1 / 2),
+    Goal("MSCFFN 768/3072, Triton", "standard network", "mscffn_triton", 1, 1 / 2.5),
+    Goal("MSCFFN 768/3072, plain torch", "standard network", "mscffn", 1),
+    Goal("Fastformer's summaries, Triton", "copy", "summaries_triton", 1, 0.83),
+    Goal("Fastformer's summaries, plain torch", "copy", "summaries", 1),
+    Goal("MSCFFN's training step, Triton", "Transformer", "step_triton", 1),
+    Goal("Fastformer's training step, Triton", "Transformer", "step_triton", 2),
+    Goal("beam 5, batch 32, FTC 6,6 + 1", "Transformer", "generation", 1, 1 / 2.9),
+]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path, help="folder of prepared data")
@@ -171,21 +225,31 @@ def run(args: argparse.Namespace) -> results.Report:
     """Measure what is missing; see the module's text.
 
     Raises:
-        ConfigurationError: a measurement failed, or arguments that cannot work.
+        ConfigurationError: arguments that cannot work.
     """
     if args.dtype != "fp32":
         raise ConfigurationError("--dtype: each goal has its own number type, leave it out")
-    args.cpu = True
-    machine.choose_device(args)
+    device = machine.choose_device(args)
+    measurements, goals = MEASUREMENTS, GOALS
+    if device.type == "cuda":
+        measurements, goals = GPU_MEASUREMENTS, GPU_GOALS
     args.out.mkdir(parents=True, exist_ok=True)
     found = {}
-    for number, (name, measurement) in enumerate(MEASUREMENTS.items(), 1):
+    for number, (name, measurement) in enumerate(measurements.items(), 1):
         path = args.out / f"{name}.json"
         if not path.exists():
-            print(f"[{number}/{len(MEASUREMENTS)}] {name}", file=sys.stderr, flush=True)
-            _measure(measurement.command(args.data), path, args)
+            print(f"[{number}/{len(measurements)}] {name}", file=sys.stderr, flush=True)
+            if not _measure(measurement, path, args, device.type):
+                print(f"{name} failed, see above", file=sys.stderr, flush=True)
+                continue
         found[name] = json.loads(path.read_text(encoding="utf-8"))
-    rows = [judge(goal, found[goal.measurement]["rows"][goal.row]) for goal in GOALS]
+    failed = {"problem": "it failed; rerun to repeat it"}
+    rows = [
+        judge(
+            goal, found[goal.measurement]["rows"][goal.row] if goal.measurement in found else failed
+        )
+        for goal in goals
+    ]
     commits = sorted({str(each["machine"]["commit"]) for each in found.values()})
     return results.Report(
         rows,
@@ -213,16 +277,19 @@ def draw(path: Path, rows: List[Dict[str, Any]]) -> None:
     plots.bars(path, shown, "Ratio to the baseline")
 
 
-def _measure(words: List[str], path: Path, args: argparse.Namespace) -> None:
-    command = [sys.executable, "-m", "fairseq_plugins", "benchmark", *words, "--cpu"]
+def _measure(measurement: Measurement, path: Path, args: argparse.Namespace, device: str) -> bool:
+    """Run one in a process of its own; whether its files are there."""
+    words = measurement.command(args.data)
+    command = [sys.executable, "-m", "fairseq_plugins", "benchmark", *words]
+    command += ["--cpu"] if device == "cpu" else []
     command += ["--json", str(path)]
     command += ["--threads", str(args.threads), "--clock", args.clock]
-    done = subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True)
+    environment = {**os.environ, kernels.VARIABLE: str(int(measurement.triton))}
+    done = subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True, env=environment)
     if done.returncode != 0 or not path.exists():
-        raise ConfigurationError(
-            f"the measurement of {path.stem} failed, see above: repair it and rerun to resume"
-        )
+        return False
     path.with_suffix(".md").write_text(done.stdout, encoding="utf-8")
+    return True
 
 
 def judge(goal: Goal, row: Dict[str, Any]) -> Dict[str, Any]:

@@ -2,27 +2,54 @@
 
 import argparse
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
+import torch
 
 from fairseq_plugins.benchmarks import goals
 from fairseq_plugins.commands import benchmark
 from tests.benchmarks.test_train_step import measure, refused
 
 
-def test_every_goal_has_a_measurement_that_can_be_asked_for(tmp_path):
-    assert {goal.measurement for goal in goals.GOALS} == set(goals.MEASUREMENTS)
-    for measurement in goals.MEASUREMENTS.values():
+@pytest.mark.parametrize(
+    "measurements, table",
+    [(goals.MEASUREMENTS, goals.GOALS), (goals.GPU_MEASUREMENTS, goals.GPU_GOALS)],
+)
+def test_every_goal_has_a_measurement_that_can_be_asked_for(tmp_path, measurements, table):
+    assert {goal.measurement for goal in table} == set(measurements)
+    for name, measurement in measurements.items():
         command, *words = measurement.command(tmp_path)
         parser = argparse.ArgumentParser()
         benchmark.COMMANDS[command].add_arguments(parser)
         args = parser.parse_args(words)
         lengths = len(getattr(args, "lengths", None) or getattr(args, "values", None) or [0])
         rows = lengths * len(measurement.contenders)
-        own = [goal for goal in goals.GOALS if goals.MEASUREMENTS[goal.measurement] == measurement]
+        own = [goal for goal in table if goal.measurement == name]
         # the first contender of each length is the baseline
         assert all(0 < g.row < rows and g.row % len(measurement.contenders) > 0 for g in own)
         assert all(g.memory <= (command in ("memory", "growth")) for g in own)
+
+
+def test_a_gpu_has_its_own_goals(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(goals.machine, "choose_device", lambda args: torch.device("cuda"))
+    monkeypatch.setattr(goals.machine, "describe", lambda *rest: {"commit": "1"})
+    monkeypatch.setattr(goals, "GPU_GOALS", [goals.Goal("g", "h", "triton", 1, 0.5)])
+    layer = goals.Measurement("layer", ["ffn", "mscffn"], triton=True)
+    monkeypatch.setattr(goals, "GPU_MEASUREMENTS", {"triton": layer})
+
+    def run(command, env, **rest):
+        assert "--cpu" not in command and env["FAIRSEQ_PLUGINS_TRITON"] == "1"
+        path = command[command.index("--json") + 1]
+        figures = {"machine": {"commit": "1"}, "rows": [{}, {"time_ratio": 0.25}]}
+        Path(path).write_text(json.dumps(figures))
+        return subprocess.CompletedProcess(command, 0, "")
+
+    monkeypatch.setattr(goals.subprocess, "run", run)
+    args = argparse.Namespace(data=tmp_path, out=tmp_path, dtype="fp32", threads=1, clock="wall")
+    (row,) = goals.run(args).rows
+    assert row["what"] == "g" and row["verdict"] == "reached"
 
 
 @pytest.fixture
@@ -47,7 +74,7 @@ def small(monkeypatch):
 
 def test_goals_are_judged_and_what_is_there_is_kept(small, tmp_path, capsys):
     out = tmp_path / "goals"
-    words = ["goals", tmp_path, "--out", out, "--plot", tmp_path / "plot.svg"]
+    words = ["goals", tmp_path, "--cpu", "--out", out, "--plot", tmp_path / "plot.svg"]
     first, second, third = measure(tmp_path, *words)["rows"]
     assert first["verdict"] == "reached" and first["time_ratio"] > 0
     assert second["verdict"] == "missed by {:.3f}".format(second["time_ratio"] - 1e-6)
@@ -62,11 +89,15 @@ def test_goals_are_judged_and_what_is_there_is_kept(small, tmp_path, capsys):
     assert "[1/2]" not in capsys.readouterr().err
 
 
-def test_a_measurement_that_fails_is_named(small, tmp_path):
-    small["peak"] = goals.Measurement("layer --lengths 8", ["no such module"])
-    message = refused("goals", tmp_path, "--out", tmp_path / "goals")
-    assert "the measurement of peak failed" in message and "rerun to resume" in message
-    assert (tmp_path / "goals" / "time.json").exists()
+def test_a_measurement_that_fails_is_named_and_repeated(small, tmp_path, capsys):
+    small["time"] = goals.Measurement("layer --lengths 8", ["no such module"])
+    words = ["goals", tmp_path, "--cpu", "--out", tmp_path / "goals"]
+    first, _, third = measure(tmp_path, *words)["rows"]
+    assert first["verdict"] == "not measured: it failed; rerun to repeat it"
+    assert "failed" not in third["verdict"] and (tmp_path / "goals" / "peak.json").exists()
+    assert "time failed, see above" in capsys.readouterr().err
+    measure(tmp_path, *words)
+    assert "[1/2] time" in capsys.readouterr().err
 
 
 def test_one_number_type_for_all_is_refused(tmp_path):
