@@ -1,16 +1,21 @@
-"""Measure the tables of a paper again: train, test and time every row.
+"""Measure a table: train, test and time every row.
 
+    python -m fairseq_plugins reproduce translation DATA --minutes 9 --parallel 4
     python -m fairseq_plugins reproduce ftc DATA                     # all rows, on one GPU
     python -m fairseq_plugins reproduce ftc DATA --parallel 4 --seeds 1 2 3 -- --bf16
     python -m fairseq_plugins reproduce ftc DATA --settings reduced_cpu
     python -m fairseq_plugins reproduce ftc --report-only --out DIR  # table and plot again
 
-ftc: tables 1 and 2 of the TransformerFTC paper. DATA is the folder that prepare-iwslt14 made.
-Settings are those of the recipes, then --settings files, then options after --. The paper does
-not say how long it trained: runs end after the recipes' 50,000 updates, --max-update or
---max-minutes. Finished rows are kept; with a larger --max-update they are trained on.
+ftc: tables 1 and 2 of the TransformerFTC paper, in float32. DATA is the folder that prepare-iwslt14
+made. The paper does not say how long it trained: runs end after the recipes' 50,000 updates.
+translation: the recipes of this package, most valuable first, then further seeds, in bf16 on a GPU.
+A run also ends after 10 epochs without a gain on valid, and the last 10 checkpoints are averaged.
 
-The folder of --out gets table.md beside the paper's figures, bleu_against_time.svg and .png,
+Settings are those of the recipes, then --settings files, then the options after --. Runs end
+earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a larger
+--max-update they are trained on. --minutes ends the call: runs save their state and stop.
+
+The folder of --out gets table.md, beside a paper's figures, bleu_against_time.svg and .png,
 results.json with everything, and the runs with their logs.
 """
 
@@ -22,7 +27,8 @@ from typing import Any, Callable, Sequence
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.reproduction import ftc, report
+from fairseq_plugins.reproduction import report, runs
+from fairseq_plugins.reproduction.tables import TABLES
 from fairseq_plugins.training import recipes
 from fairseq_plugins.training.jobs import alone_in, read_json
 
@@ -47,24 +53,27 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     own, extra = split(argv)
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins reproduce",
-        usage="%(prog)s ftc DATA [options] [-- more options for fairseq-train]",
+        usage="%(prog)s TABLE DATA [options] [-- more options for fairseq-train]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("paper", choices=["ftc"])
+    parser.add_argument("table", choices=list(TABLES), metavar="TABLE", help=", ".join(TABLES))
     parser.add_argument("data", nargs="?", type=Path, metavar="DATA", help="the prepared folder")
     parser.add_argument(
-        "--out", type=Path, default=Path("runs", "reproduce_ftc"), metavar="DIR",
-        help="where to work (default: %(default)s)",
+        "--out", type=Path, metavar="DIR", help="where to work (default: runs/reproduce_TABLE)"
     )  # fmt: skip
     parser.add_argument(
         "--rows", nargs="+", default=[], metavar="ROW",
-        help="which of: " + " ".join(row.name for row in ftc.ROWS) + " (default: all)",
+        help="default: all. "
+        + "; ".join(
+            f"{name}: " + " ".join(row.name for row in table.rows) for name, table in TABLES.items()
+        ),
     )  # fmt: skip
     parser.add_argument(
-        "--seeds", nargs="+", type=at_least(0), default=[1], metavar="N", help="(default: 1)"
-    )
+        "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
+        help="default: 1; translation: 1 to 3 of transformer and ftc, 1 of the others",
+    )  # fmt: skip
     parser.add_argument(
         "--settings", action="append", default=[], metavar="FILE",
         help="settings that replace the recipes', as for train; repeatable",
@@ -75,13 +84,17 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="end each run after so much training, those before a restart counted",
     )  # fmt: skip
     parser.add_argument(
+        "--minutes", type=at_least(0.01, float), metavar="M",
+        help="stop everything after so much time, and half a minute to save; rerun to resume",
+    )  # fmt: skip
+    parser.add_argument(
         "--parallel", type=at_least(1), default=1, metavar="N",
         help="runs side by side on the one device (default: 1)",
     )  # fmt: skip
     parser.add_argument(
-        "--average", type=at_least(1), metavar="K",
-        help="test the average of the last K checkpoints that --save-interval-updates (1000) "
-        "wrote (default: the best on valid, by --best-checkpoint-metric)",
+        "--average", type=at_least(0), metavar="K",
+        help="test the average of the last K checkpoints, of epochs (translation, default 10) or "
+        "every 1,000 updates (ftc); 0 (default of ftc): the best, by --best-checkpoint-metric",
     )  # fmt: skip
     parser.add_argument(
         "--generate", default="", type=shlex.split, metavar="WORDS",
@@ -94,7 +107,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--time-rounds", type=at_least(1), default=5, metavar="N",
-        help=f"interleaved: how often each of {ftc.BATCHES} batches is timed (default: 5)",
+        help=f"interleaved: how often each of {runs.BATCHES} batches is timed (default: 5)",
     )  # fmt: skip
     parser.add_argument(
         "--timing-skip", type=at_least(0), default=100, metavar="N",
@@ -111,14 +124,16 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     args = parser.parse_args(own)
     args.words = extra
+    args.out = args.out or Path("runs", f"reproduce_{args.table}")
     return args
 
 
-def read_request(args: argparse.Namespace) -> ftc.Request:
+def read_request(args: argparse.Namespace) -> runs.Request:
     if args.data is None:
         raise ConfigurationError("DATA is missing: name a prepared folder")
     folder = recipes.find("transformer").parent
-    return ftc.Request(
+    return runs.Request(
+        table=args.table,
         data=args.data,
         out=args.out,
         rows=args.rows,
@@ -127,13 +142,14 @@ def read_request(args: argparse.Namespace) -> ftc.Request:
         words=args.words,
         max_update=args.max_update,
         max_minutes=args.max_minutes,
+        minutes=args.minutes,
         parallel=args.parallel,
         average=args.average,
         generate=args.generate,
         interleaved=args.time == "interleaved",
         time_rounds=args.time_rounds,
         timing_skip=args.timing_skip,
-        threads=args.threads or ftc.available_threads(args.parallel),
+        threads=args.threads or runs.available_threads(args.parallel),
         cpu=args.cpu,
     )
 
@@ -160,9 +176,9 @@ def main(argv: Sequence[str]) -> int:
     with only_warnings_of_fairseq():  # it tells of models that are checked
         request = read_request(args)
         with alone_in(request.out, "reproduction"):
-            work = ftc.Reproduction(request, lambda line: print(line, flush=True))
+            work = runs.Reproduction(request, lambda line: print(line, flush=True))
             work.finish_all()
-            if request.interleaved:
+            if request.interleaved and not work.time_is_up.is_set():
                 work.measure_interleaved()
             work.write_results()
     report_only(request.out)

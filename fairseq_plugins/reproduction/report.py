@@ -1,4 +1,4 @@
-"""The table and the plot of `reproduce ftc`, made from its results.json alone."""
+"""The table and the plot of `reproduce`, made from its results.json alone."""
 
 import os
 import statistics
@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from fairseq_plugins.preparation.files import written_whole
+from fairseq_plugins.reproduction.tables import BASELINE
 
-BASELINE = "transformer"
 PAPER_PAIRS = 160239
-COLOURS = {"Transformer": "black", "Feature": "tab:blue", "Time": "tab:orange"}
-COLOURS["Feature+Time"] = "tab:red"
 MARKERS = "osD^vP*X"
-POOLINGS = {"4": ", window 4", "2 (linear)": ", linear"}
 
 
 # --- figures of a row -----------------------------------------------------------------------------
@@ -77,30 +74,54 @@ def distinct(values: List[Any]) -> List[Any]:
 
 
 def table(results: Dict[str, Any]) -> str:
-    """Tables 1 and 2 of the paper in one, in Markdown, with what is needed to judge them."""
+    """The rows beside a paper's figures, in Markdown, with what is needed to judge them."""
     ratio = ratio_function(results)
-    lines = [
-        "| model | blocks x layers | pooling | BLEU, paper | BLEU, here | s/epoch, paper "
-        "| s/epoch, here | time ratio, paper | time ratio, here | parameters | updates |",
-        "| --- " * 11 + "|",
-    ]
+    printed = has_paper(results)
+    titles = [*results["columns"]]
+    for title in ("BLEU", "s/epoch", "time ratio"):
+        titles += [f"{title}, paper", f"{title}, here"] if printed else [title]
+    lines = [*_markdown([*titles, "parameters", "updates"])]
     for row in results["rows"]:
         parameters = distinct([run["training"]["parameters"] for run in row["runs"]])
-        cells = [
-            row["model"],
-            row["blocks"],
-            row["pooling"],
-            f"{row['paper']['bleu']:.1f}",
+        figures = [
             spread(scores(row)),
-            f"{row['paper']['epoch_seconds']}",
             cell(epoch_seconds(row), "{:.4g}"),
-            f"{paper_ratio(results, row):.3f}",
             cell(ratio(results, row), "{:.3f}"),
-            cell(parameters[0] / 1e6 if parameters else None, "{:.2f} M"),
-            extent([run["training"]["updates"] for run in row["runs"]]),
         ]
+        if printed:
+            paper = row["paper"]
+            theirs = [f"{paper['bleu']:.1f}", f"{paper['epoch_seconds']}"]
+            theirs.append(f"{paper_ratio(results, row):.3f}")
+            figures = [value for pair in zip(theirs, figures) for value in pair]
+        figures.append(cell(parameters[0] / 1e6 if parameters else None, "{:.2f} M"))
+        figures.append(extent([run["training"]["updates"] for run in row["runs"]]))
+        lines.append("| " + " | ".join([*row["labels"], *figures]) + " |")
+    lines += ["", *(f"- {note}" for note in notes(results)), *unfinished(results)]
+    return "\n".join(lines) + "\n"
+
+
+def has_paper(results: Dict[str, Any]) -> bool:
+    return all(row["paper"] for row in results["rows"])
+
+
+def unfinished(results: Dict[str, Any]) -> List[str]:
+    """How far the runs are that are not tested yet."""
+    if not results["unfinished"]:
+        return []
+    lines = ["", "Not finished. Rerun to resume:", ""]
+    lines += _markdown(["run", "epoch", "updates", "valid BLEU", "best", "valid nll", "best"])
+    for run in results["unfinished"]:
+        cells = [run["run"], str(run["epoch"]), f"{run['updates']:,}"]
+        for name, best in (("bleu", max), ("nll_loss", min)):
+            values = [found[name] for found in run["valid"] if name in found]
+            for value in [values[-1], best(values)] if values else [None, None]:
+                cells.append(cell(value, "{:.2f}"))
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *(f"- {note}" for note in notes(results))]) + "\n"
+    return lines
+
+
+def _markdown(titles: List[str]) -> List[str]:
+    return ["| " + " | ".join(titles) + " |", "| --- " * len(titles) + "|"]
 
 
 def notes(results: Dict[str, Any]) -> List[str]:
@@ -110,7 +131,7 @@ def notes(results: Dict[str, Any]) -> List[str]:
     found = ["Data: {} pairs, {}.".format(
         " / ".join(f"{count:,} {split}" for split, count in pairs.items()), results["data"]["name"]
     )]  # fmt: skip
-    if pairs["train"] != PAPER_PAIRS:
+    if has_paper(results) and pairs["train"] != PAPER_PAIRS:
         found.append(
             f"The paper trained on {PAPER_PAIRS:,} pairs: compare BLEU between the rows here, not "
             "with the paper's column."
@@ -201,33 +222,41 @@ def plot(results: Dict[str, Any], stem: Path) -> List[Path]:
 
     ratio = ratio_function(results)
     relative = any(ratio(results, row) for row in results["rows"])
-    with pyplot.rc_context({"svg.hashsalt": "ftc", "font.size": 9}):
-        figure, (paper, here) = pyplot.subplots(1, 2, figsize=(9.5, 4.2))
-        markers: Dict[str, int] = {}
+    with pyplot.rc_context({"svg.hashsalt": results["table"], "font.size": 9}):
+        panels = 2 if has_paper(results) else 1
+        figure, axes = pyplot.subplots(1, panels, figsize=(1.5 + 4 * panels, 4.2), squeeze=False)
+        here = axes[0, -1]
+        kinds: Dict[str, int] = {}  # rows of each first label, which has a colour
         for row in results["rows"]:
-            number = markers[row["model"]] = markers.get(row["model"], -1) + 1
+            kind = row["labels"][0]
+            number = kinds[kind] = kinds.get(kind, -1) + 1
             style: Dict[str, Any] = {
-                "color": COLOURS[row["model"]],
+                "color": f"C{list(kinds).index(kind)}",
                 "marker": MARKERS[number % len(MARKERS)],
                 "linestyle": "none",
-                "label": f"{row['model']} {row['blocks']}{POOLINGS.get(row['pooling'], '')}",
+                "label": row["name"],
             }
-            paper.plot(paper_ratio(results, row), row["paper"]["bleu"], **style)
             values = scores(row)
             time = ratio(results, row) if relative else epoch_seconds(row)
             if values and time:
                 deviation = statistics.stdev(values) if len(values) > 1 else 0
                 here.errorbar(time, statistics.mean(values), yerr=deviation or None, **style)
-        paper.set_title("paper")
+            else:
+                here.plot([], [], **style)
+            if panels == 2:
+                axes[0, 0].plot(paper_ratio(results, row), row["paper"]["bleu"], **style)
+        relative_label = "time of an epoch, ratio to the Transformer"
+        if panels == 2:
+            axes[0, 0].set_title("paper")
+            axes[0, 0].set_xlabel(relative_label)
         here.set_title(f"here, {results['data']['pairs']['train']:,} pairs")
-        paper.set_xlabel("time of an epoch, ratio to the Transformer")
-        here.set_xlabel(paper.get_xlabel() if relative else "seconds per epoch")
-        for axes in (paper, here):
-            axes.set_ylabel("test BLEU")
-            axes.grid(alpha=0.3)
-        handles, labels = paper.get_legend_handles_labels()
+        here.set_xlabel(relative_label if relative else "seconds per epoch")
+        for each in axes[0]:
+            each.set_ylabel("test BLEU")
+            each.grid(alpha=0.3)
+        handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="center right", frameon=False, fontsize=8)
-        figure.tight_layout(rect=(0, 0, 0.8, 1))
+        figure.tight_layout(rect=(0, 0, 1 - 1.9 / (1.5 + 4 * panels), 1))
         written = []
         for kind, metadata in (("svg", {"Date": None}), ("png", {})):
             path = stem.with_name(f"{stem.name}.{kind}")

@@ -1,4 +1,4 @@
-"""Tables of TransformerFTC: what is read, kept, resumed, refused and reported."""
+"""Tables of rows: what is read, kept, resumed, refused and reported."""
 
 import copy
 import json
@@ -17,7 +17,8 @@ from fairseq_plugins.commands import prepare_translation, reproduce
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import evaluate
 from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
-from fairseq_plugins.reproduction import ftc, report
+from fairseq_plugins.reproduction import report, runs
+from fairseq_plugins.reproduction.tables import FTC_PAPER, TABLES
 from fairseq_plugins.training import jobs
 from tests.conftest import SIZES
 
@@ -56,35 +57,54 @@ def data(tmp_path_factory, toy_data) -> Path:
     return folder / "data"
 
 
-def make(data, out, *words):
-    words = ["ftc", data, "--out", out, "--cpu", "--threads", 1, *words]
+def make(data, out, *words, table="ftc"):
+    words = [table, data, "--out", out, "--cpu", "--threads", 1, *words]
     args = reproduce.read_arguments(list(map(str, words)))
-    return ftc.Reproduction(reproduce.read_request(args), lambda line: None)
+    return runs.Reproduction(reproduce.read_request(args), lambda line: None)
 
 
 # --- rows and the command line --------------------------------------------------------------------
 
 
 def test_rows_are_what_the_tables_name():
-    assert len({row.name for row in ftc.ROWS}) == 13
-    for row in ftc.ROWS:
-        blocks, layers = map(int, row.blocks.split("x"))
+    assert len({row.name for row in FTC_PAPER.rows}) == 13
+    for row in FTC_PAPER.rows:
+        model, shape, pooling = row.labels
+        blocks, layers = map(int, shape.split("x"))
         if blocks > 1:
             assert f"--encoder-blocks {','.join([str(layers)] * blocks)}" in row.words
-        assert ("--feature-window 4" in row.words) == (row.pooling == "4")
-        assert ("linear" in row.words) == ("linear" in row.pooling)
+        assert ("--feature-window 4" in row.words) == (pooling == "4")
+        assert ("linear" in row.words) == ("linear" in pooling)
         kind = {"Transformer": "", "Feature": "_fc", "Time": "_tc", "Feature+Time": "_ftc"}
-        assert row.recipe == "transformer" + kind[row.model]
+        assert row.recipe == "transformer" + kind[model]
 
 
 def test_chosen_rows_keep_the_order_of_the_tables():
-    names = [row.name for row in ftc.choose_rows(["tc-2x3,transformer", "fc-2x4"])]
+    names = [row.name for row in runs.choose_rows(FTC_PAPER, ["tc-2x3,transformer", "fc-2x4"])]
     assert names == ["transformer", "fc-2x4", "tc-2x3"]
-    assert ftc.choose_rows([]) == ftc.ROWS
+    assert runs.choose_rows(FTC_PAPER, []) == FTC_PAPER.rows
     with pytest.raises(ConfigurationError, match="nearest are transformer, .*, fc-2x3-linear"):
-        ftc.choose_rows(["nonsense"])
+        runs.choose_rows(FTC_PAPER, ["nonsense"])
     with pytest.raises(ConfigurationError, match="--rows ftc-3x2 is no row: nearest are .*ftc-2x3"):
-        ftc.choose_rows(["ftc-3x2"])
+        runs.choose_rows(FTC_PAPER, ["ftc-3x2"])
+
+
+def test_runs_come_in_the_order_of_their_value_unless_seeds_are_given():
+    table = TABLES["translation"]
+    order = [(row.name, seed) for row, seed in runs.choose_runs(table, [], [])]
+    assert order[:2] == [("transformer", 1), ("ftc", 1)] and len(set(order)) == len(order) == 14
+    assert [seed for name, seed in order if name == "ftc"] == [1, 2, 3]
+    assert order[-2:] == [("fc", 1), ("tc", 1)]
+    assert {name for name, _ in order} == {row.name for row in table.rows}
+    chosen = runs.choose_runs(table, ["tc", "ftc"], [])
+    assert [(row.name, seed) for row, seed in chosen] == [
+        ("ftc", 1), ("ftc", 2), ("ftc", 3), ("tc", 1),
+    ]  # fmt: skip
+    chosen = runs.choose_runs(table, ["tc", "ftc"], [5, 6])
+    assert [(row.name, seed) for row, seed in chosen] == [
+        ("ftc", 5), ("tc", 5), ("ftc", 6), ("tc", 6),
+    ]  # fmt: skip
+    assert [seed for _, seed in runs.choose_runs(FTC_PAPER, [], [])] == [1] * 13
 
 
 @pytest.mark.parametrize(
@@ -147,11 +167,19 @@ def test_time_of_an_update_leaves_out_what_is_no_training():
     lines += ["# 2026-01-01 here\n", "# python -m fairseq_cli.train data\n"]
     lines += ["| trainer | Loaded checkpoint checkpoint_last.pt (epoch 1 @ 40 updates)\n"]
     lines += [log_line(9, 50), log_line(9, 60), log_line(8, 70), log_line(5, 80)]
-    timing = ftc.read_timing(lines, skip=20)
-    assert timing.step_seconds == pytest.approx([1, 2, 8, 5], rel=1e-3)
-    assert timing.updates_per_epoch == 50 and timing.updates == 80
-    assert ftc.read_timing(lines[:3], skip=0) == ([], 50, 10)
-    assert ftc.read_timing([], skip=0) == ([], None, 0)
+    log = runs.read_log(lines, skip=20)
+    assert log.step_seconds == pytest.approx([1, 2, 8, 5], rel=1e-3)
+    assert log.updates_per_epoch == 50 and log.updates == 80
+    assert runs.read_log(lines[:3], skip=0) == ([], 50, 10, 1, [])
+    assert runs.read_log([], skip=0) == ([], None, 0, 0, [])
+
+
+VALIDATIONS = "".join(
+    f"2026-01-01 00:00:00 | INFO | valid | epoch 00{epoch} | valid on 'valid' subset | loss 6.1 | "
+    f"nll_loss {nll} | ppl 40 | bleu {bleu} | wps 9 | wpb 7 | bsz 3 | num_updates {epoch * 10} | "
+    f"best_bleu {bleu}\n"
+    for epoch, nll, bleu in ((1, 5.25, 11.5), (2, 4.75, 10.25))
+)
 
 
 # --- what is kept, and what is done again ---------------------------------------------------------
@@ -166,6 +194,11 @@ def repeat(data, settings, tmp_path, monkeypatch):
         words = dict(zip(command, command[1:]))
         assert command[1:3] == ["-m", "fairseq_cli.train"]
         folder = Path(words["--save-dir"])
+        if folder.name in again.stuck:
+            log.write_text("# now\n# words\n" + log_line(1, 10) + VALIDATIONS)
+            again.timer.function()
+            assert self._stopping
+            raise KeyboardInterrupt
         if folder.name == "ftc-2x3-seed2":
             log.write_text("# now\n# words\nRuntimeError: no memory\n")
             return 1
@@ -181,6 +214,18 @@ def repeat(data, settings, tmp_path, monkeypatch):
         scores = {TOKENISED_BLEU: {"score": 20.0 + len(done), "signature": "tok:none"}}
         return evaluate.System("", request.run, None, None, scores)
 
+    class Timer:
+        def __init__(self, seconds, function):
+            again.timer, self.seconds, self.function = self, seconds, function
+            self.started = False
+
+        def start(self):
+            self.started = True
+
+        def cancel(self):
+            pass
+
+    monkeypatch.setattr(runs.threading, "Timer", Timer)
     monkeypatch.setattr(jobs.Jobs, "run", run)
     monkeypatch.setattr(evaluate, "evaluate", score)
 
@@ -191,6 +236,7 @@ def repeat(data, settings, tmp_path, monkeypatch):
         made.finish_all()
         return list(done), made
 
+    again.stuck = set()  # names of runs that train until the time is up
     return again
 
 
@@ -219,7 +265,7 @@ def test_finished_runs_are_kept_and_unfinished_ones_done(repeat, tmp_path):
     assert repeat("--max-update", 30)[0][0] == "train transformer-seed1 30"
     assert repeat("--max-update", 25)[0] == tests
     assert repeat("--max-update", 30, "--average", 2)[0] == [
-        test.replace(best, "last2-update") for test in tests
+        test.replace(best, "last2") for test in tests
     ]
 
     # other settings do not get into the same table
@@ -228,10 +274,73 @@ def test_finished_runs_are_kept_and_unfinished_ones_done(repeat, tmp_path):
         repeat("--", "--lr", "1")
 
 
+def test_when_the_time_is_up_the_table_says_how_far_each_run_is(repeat, tmp_path):
+    repeat.stuck.add("ftc-2x3-seed3")
+    words = ["--max-update", 20, "--seeds", 3]
+    done, made = repeat(*words, "--minutes", 60)
+    assert done == ["train transformer-seed3 20", "test transformer-seed3 checkpoint_best"]
+    assert repeat.timer.started and 3000 < repeat.timer.seconds <= 3600
+    assert made.time_is_up.is_set() and not made.failures
+    made.write_results()
+    table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    assert "Not finished. Rerun to resume:" in table
+    assert cells(table, "ftc-2x3-seed3") == ["1", "20", "10.25", "11.50", "4.75", "4.75"]
+
+    repeat.stuck.clear()
+    done, made = repeat(*words)
+    assert not repeat.timer.started
+    assert done[0] == "test transformer-seed3 checkpoint_best"  # the fake one keeps nothing
+    assert done[1] == "train ftc-2x3-seed3 20" and not made.time_is_up.is_set()
+    assert "Not finished" not in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+
+
+def test_rows_of_recipes_are_trained_and_timed_as_they_say(data, settings, tmp_path, monkeypatch):
+    words = ["--settings", settings, "--rows", "transformer,ftc_simcut,ftc_mscffn"]
+    made = make(data, tmp_path, *words, table="translation")
+    command = made.plan(made.rows[1], 2).command
+    for option, value in (
+        ("--criterion", "label_smoothed_cross_entropy_simcut"),
+        ("--patience", "10"),
+        ("--keep-last-epochs", "10"),
+        ("--seed", "2"),
+    ):
+        assert [b for a, b in zip(command, command[1:]) if a == option][-1] == value
+    started = []
+
+    def run(command, log, on_line):
+        started.append(command)
+        log.write_text("# now\n# words\nRuntimeError: no memory\n")
+        return 1
+
+    monkeypatch.setattr(made.jobs, "run", run)
+    done = {"updates_per_epoch": 5}
+    monkeypatch.setattr(
+        made, "runs", lambda: [{"row": row.name, "training": done} for row in made.rows]
+    )
+    made.measure_interleaved()
+    archs = [word.split("=", 1)[1].split() for word in started[0] if word.startswith("--arch=")]
+    assert archs[0] == ["transformer_iwslt_de_en"]
+    assert archs[1][1:] == ["--criterion", "label_smoothed_cross_entropy_simcut"]
+    assert archs[2][1:] == ["--encoder-ffn", "mscffn", "--decoder-ffn", "mscffn"]
+    assert "the benchmark failed" in made.failures[0]["message"]
+
+
+def test_a_table_without_a_papers_figures(results):
+    made, _ = results
+    for row in made["rows"]:
+        row["paper"] = None
+    made["data"]["pairs"]["train"] = 48880
+    table = report.table(made)
+    assert "paper" not in table.lower()
+    assert cells(table, "Transformer", "1x6", "-") == [
+        "34.60 ± 0.14 (2)", "82", "1.000", "39.47 M", "50,000",
+    ]  # fmt: skip
+
+
 def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
     made = make(data, tmp_path, "--settings", settings)
     sizes = made.parameters
-    assert list(sizes) == [row.name for row in ftc.ROWS]
+    assert list(sizes) == [row.name for row in FTC_PAPER.rows]
     assert sizes["tc-2x3"] == sizes["transformer"] > sizes["fc-2x3-linear"] > sizes["fc-2x3"]
     assert sizes["fc-2x3"] == sizes["ftc-2x3"] > sizes["fc-2x3-window4"]
     assert made.data["pairs"].keys() == SIZES.keys()
@@ -254,16 +363,18 @@ def results():
     machine = {"device": "a GPU", "kind": "cuda", "cores": 8, "threads": 4, "commit": "1234567"}
     machine.update(python="3.11.7", torch="2.13.0", fairseq="0.12.2")
     made = {
+        "table": "ftc",
+        "columns": FTC_PAPER.columns,
         "data": {"name": "some data", "pairs": {"train": 160239, "valid": 7, "test": 6}},
         "settings": "--lr 5e-4",
         "interleaved": None,
         "failures": [],
+        "unfinished": [],
         "rows": [],
     }
-    for row in ftc.ROWS:
-        paper = {"bleu": row.bleu, "epoch_seconds": row.epoch_seconds}
-        named = {name: getattr(row, name) for name in ("name", "model", "blocks", "pooling")}
-        made["rows"].append({**named, "paper": paper, "runs": []})
+    for row in FTC_PAPER.rows:
+        paper = row.paper._asdict()
+        made["rows"].append({"name": row.name, "labels": row.labels, "paper": paper, "runs": []})
 
     def add(name, seed, bleu, seconds, **training):
         row = next(row for row in made["rows"] if row["name"] == name)
@@ -358,51 +469,42 @@ def test_the_plot_shows_each_row_that_has_a_score(results, tmp_path):
 # --- the real thing -------------------------------------------------------------------------------
 
 
-def start(data, out, settings, *words):
-    command = [sys.executable, "-m", "fairseq_plugins", "reproduce", "ftc", data, "--out", out]
-    command += ["--cpu", "--settings", settings, *words, "--", "--log-interval", 2]
-    command += ["--save-interval-updates", 10, "--encoder-embed-dim", 16]
-    return subprocess.Popen(
-        [str(word) for word in command],
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_two_rows_killed_and_run_again(data, settings, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["ftc", data, "--out", out, "--cpu", "--settings", settings, "--timing-skip", "6"]
+    words += ["--rows", "transformer", "ftc-2x3", "--max-update", "24", "--threads", "1"]
+    words += ["--generate", "--max-len-b 12", "--time-rounds", "1", "--", "--log-interval", "2"]
+    words += ["--save-interval-updates", "6", "--encoder-embed-dim", "16"]
+    words = list(map(str, words))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairseq_plugins", "reproduce", *words],
         env=dict(os.environ, OMP_NUM_THREADS="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
     )
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_two_rows_killed_and_run_again(data, settings, tmp_path, capsys):
-    out = tmp_path / "out"
-    words = ["--rows", "transformer", "ftc-2x3", "--max-update", "40", "--timing-skip", "6"]
-    words += ["--generate", "--max-len-b 12", "--time-rounds", "1", "--threads", "1"]
-    process = start(data, out, settings, *words)
-    second = out / "runs" / "ftc-2x3-seed1"
+    first = out / "runs" / "transformer-seed1"
     until = time.monotonic() + 800
-    # of 20: by then checkpoint_last.pt is of 10 at least, as it is written after its own interval's
-    while not list(second.glob("checkpoint_*_[23]0.pt")):
+    # of 12: by then checkpoint_last.pt is of 6 at least, as it is written after its own interval's
+    while not list(first.glob("checkpoint_*_1[28].pt")):
         if process.poll() is not None or time.monotonic() > until:
             break
         time.sleep(0.01)
     process.kill()  # its training goes with it
     output, _ = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL, output
-    assert "transformer seed 1: tokenised BLEU" in output
-    assert not (second / "result.json").exists()
-    first_log = (out / "runs" / "transformer-seed1" / "train.log").read_bytes()
+    assert not (first / "result.json").exists()
 
-    process = start(data, out, settings, *words)
-    output, _ = process.communicate(timeout=800)
-    assert process.returncode == 0, output
-    assert "transformer seed 1: kept: training is finished" in output
-    assert int(re.search(r"ftc-2x3 seed 1: resumed from update (\d+)", output).group(1)) >= 10
-    assert (out / "runs" / "transformer-seed1" / "train.log").read_bytes() == first_log
+    assert reproduce.main(words) == 0
+    output = capsys.readouterr().out
+    assert int(re.search(r"transformer seed 1: resumed from update (\d+)", output).group(1)) >= 6
 
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     for number in (0, 8):
         (run,) = results["rows"][number]["runs"]
-        assert run["training"]["updates"] == 40 and run["training"]["epoch_seconds"] > 0
+        assert run["training"]["updates"] == 24 and run["training"]["epoch_seconds"] > 0
         assert "tok:none|smooth:none" in run["scoring"]["signature"]
     assert results["interleaved"]["rows"]["ftc-2x3"]["time_ratio"] > 0
     assert not results["failures"] and not list(out.glob("**/*.part"))

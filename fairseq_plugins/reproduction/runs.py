@@ -1,4 +1,4 @@
-"""Tables 1 and 2 of the TransformerFTC paper: the rows, and how they are trained, tested and timed.
+"""How the rows of a table are trained, tested and timed.
 
 The folder of results holds table.md, results.json, and runs/ROW-seedN with checkpoints, logs and
 result.json of each run.
@@ -15,7 +15,7 @@ import time
 from argparse import Namespace
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from fairseq import tasks
@@ -27,10 +27,10 @@ from fairseq_plugins.evaluation import evaluate
 from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.reproduction import report
+from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row, Table
 from fairseq_plugins.training import batches, launch, recipes, settings
 from fairseq_plugins.training.jobs import Jobs, read_json, why, write_json
 
-SHARED = "reproduce_ftc"  # settings of all rows
 # what makes the rows comparable, and what a reproduction sets or reads itself
 FIXED = (
     "--arch -a --encoder-layers --encoder-blocks --time-window --feature-window --time-pooling "
@@ -38,62 +38,25 @@ FIXED = (
     "--seed --cpu"
 ).split()
 SECONDS_BETWEEN_LINES = 20.0
+SECONDS_TO_SAVE = 30.0  # of runs that are stopped when the time is up
 BATCHES = 8
-
-
-class Row(NamedTuple):
-    """A row of the paper's tables, and the recipe and options that make it."""
-
-    name: str
-    model: str
-    blocks: str
-    pooling: str
-    recipe: str
-    words: str
-    bleu: float
-    epoch_seconds: int
-
-
-FC, TC, FTC = "transformer_fc", "transformer_tc", "transformer_ftc"
-ROWS = [
-    Row("transformer", "Transformer", "1x6", "-", "transformer", "", 34.9, 216),
-    Row("fc-2x3", "Feature", "2x3", "2", FC, "--encoder-blocks 3,3", 34.8, 195),
-    Row("fc-2x4", "Feature", "2x4", "2", FC, "--encoder-blocks 4,4", 35.1, 202),
-    Row("fc-3x3", "Feature", "3x3", "2", FC, "--encoder-blocks 3,3,3", 34.7, 232),
-    Row("fc-4x4", "Feature", "4x4", "2", FC, "--encoder-blocks 4,4,4,4", 35.2, 380),
-    Row("fc-6x4", "Feature", "6x4", "2", FC, "--encoder-blocks 4,4,4,4,4,4", 34.9, 440),
-    Row("tc-2x3", "Time", "2x3", "2", TC, "--encoder-blocks 3,3", 35.0, 196),
-    Row("tc-2x4", "Time", "2x4", "2", TC, "--encoder-blocks 4,4", 35.1, 207),
-    Row("ftc-2x3", "Feature+Time", "2x3", "2", FTC, "--encoder-blocks 3,3", 35.1, 163),
-    Row("ftc-2x4", "Feature+Time", "2x4", "2", FTC, "--encoder-blocks 4,4", 35.0, 181),
-    Row(
-        "fc-2x3-window4", "Feature", "2x3", "4", FC,
-        "--encoder-blocks 3,3 --feature-window 4", 35.2, 186,
-    ),
-    Row(
-        "fc-3x3-window4", "Feature", "3x3", "4", FC,
-        "--encoder-blocks 3,3,3 --feature-window 4", 35.1, 212,
-    ),
-    Row(
-        "fc-2x3-linear", "Feature", "2x3", "2 (linear)", FC,
-        "--encoder-blocks 3,3 --feature-pooling linear", 35.1, 204,
-    ),
-]  # fmt: skip
 
 
 class Request(NamedTuple):
     """What is to be reproduced, and how."""
 
+    table: str  # of `TABLES`
     data: Path
     out: Path
     rows: Sequence[str] = ()  # names; none for all
-    seeds: Sequence[int] = (1,)
+    seeds: Sequence[int] = ()  # none for those of the table
     settings: Sequence[Path] = ()
     words: Sequence[str] = ()  # more options for fairseq-train
     max_update: Optional[int] = None
-    max_minutes: Optional[float] = None
+    max_minutes: Optional[float] = None  # of training, of each run
+    minutes: Optional[float] = None  # of this call
     parallel: int = 1
-    average: Optional[int] = None
+    average: Optional[int] = None  # None for the table's
     generate: Sequence[str] = ()  # more options for fairseq-generate
     interleaved: bool = True
     time_rounds: int = 5
@@ -102,15 +65,26 @@ class Request(NamedTuple):
     cpu: bool = False
 
 
-def choose_rows(names: Sequence[str]) -> List[Row]:
-    """The rows of these names, in the order of the tables; commas separate names, too."""
-    known = {row.name: row for row in ROWS}
+def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:
+    """The rows of these names, in the order of the table; commas separate names, too."""
+    known = {row.name: row for row in table.rows}
     wanted = [word for name in names for word in name.split(",") if word] or list(known)
     for name in wanted:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=3) or list(known)
             raise ConfigurationError(f"--rows {name} is no row: nearest are {', '.join(close)}")
-    return [row for row in ROWS if row.name in wanted]
+    return [row for row in table.rows if row.name in wanted]
+
+
+def choose_runs(table: Table, names: Sequence[str], seeds: Sequence[int]) -> List[Tuple[Row, int]]:
+    """Rows and seeds in the order in which they are trained.
+
+    That is the table's. Other seeds come seed by seed, so that a whole table stands early.
+    """
+    rows = {row.name: row for row in choose_rows(table, names)}
+    if table.runs and not seeds:
+        return [(rows[name], seed) for name, seed in table.runs if name in rows]
+    return [(row, seed) for seed in seeds or (1,) for row in rows.values()]
 
 
 def refuse_fixed(words: Iterable[str], where: str) -> None:
@@ -125,30 +99,36 @@ def refuse_fixed(words: Iterable[str], where: str) -> None:
 # --- the training log -----------------------------------------------------------------------------
 
 LOADED = re.compile(r"Loaded checkpoint .* @ (\d+) updates")
-REPORT = re.compile(r"epoch \d+: +\d+ / (\d+) .*\bwps=([\d.]+).*\bwpb=([\d.]+)")
+REPORT = re.compile(r"epoch (\d+): +\d+ / (\d+) .*\bwps=([\d.]+).*\bwpb=([\d.]+)")
+VALID = re.compile(r" valid on .*")
+VALUE = re.compile(r"\| (\w+) ([\d.]+)")
 UPDATES = re.compile(r"\bnum_updates:?[ =](\d+)")
 PAUSE = re.compile(r"begin validation|Preparing to save checkpoint|end of epoch \d")
 
 
-class Timing(NamedTuple):
-    """What a training log tells of time."""
+class TrainingLog(NamedTuple):
+    """What a training log tells of time and progress."""
 
     step_seconds: List[float]  # of an update, one value a report
     updates_per_epoch: Optional[int]
     updates: int  # done in the end
+    epoch: int  # begun in the end
+    valid: List[Dict[str, float]]  # "bleu", "nll_loss", ... of each validation
 
 
-def read_timing(lines: Iterable[str], skip: int) -> Timing:
-    """Time of an update, from reports with no validation, saving or end of an epoch before them.
+def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
+    """Progress, and the time of an update.
 
-    A report has the words of a batch and the words of a second, on average since the report before.
+    Times come from reports with no validation, saving or end of an epoch before them. A report has
+    the words of a batch and the words of a second, on average since the report before.
 
     Args:
         lines: of the training log; several starts may follow each other.
         skip: updates after each start that are not timed.
     """
     seconds: List[float] = []
-    per_epoch, updates, begun = None, 0, 0
+    valid: List[Dict[str, float]] = []
+    per_epoch, updates, begun, epoch = None, 0, 0, 0
     whole = False  # whether nothing but training happened since the last report
     for line in lines:
         loaded, found = LOADED.search(line), REPORT.search(line)
@@ -159,15 +139,19 @@ def read_timing(lines: Iterable[str], skip: int) -> Timing:
         elif PAUSE.search(line):
             whole = False
         elif found:
-            per_epoch = int(found.group(1))
-            speed, words = float(found.group(2)), float(found.group(3))
+            epoch, per_epoch = int(found.group(1)), int(found.group(2))
+            speed, words = float(found.group(3)), float(found.group(4))
             if whole and updates >= begun + skip and speed > 0:
                 seconds.append(words / speed)
             whole = True
+        validation = VALID.search(line)
+        if validation:
+            values = VALUE.findall(validation.group())
+            valid.append({name: float(value) for name, value in values})
         done = UPDATES.search(line)
         if done:
             updates = int(done.group(1))
-    return Timing(seconds, per_epoch, updates)
+    return TrainingLog(seconds, per_epoch, updates, epoch, valid)
 
 
 # --- the work -------------------------------------------------------------------------------------
@@ -200,12 +184,17 @@ class Reproduction:
 
     def __init__(self, request: Request, say: Callable[[str], None]):
         self.request, self.say = request, say
-        self.rows, self.out = choose_rows(request.rows), request.out.resolve()
+        self.table, self.out = TABLES[request.table], request.out.resolve()
+        self.todo = choose_runs(self.table, request.rows, request.seeds)
+        self.rows = list(dict.fromkeys(row for row, _ in self.todo))
+        self.average = self.table.average if request.average is None else request.average
         refuse_fixed(request.words, "the options after --")
         for path in request.settings:
             refuse_fixed(recipes.settings([path]), f"--settings {path}")
         self.jobs, self.writing = Jobs(), threading.Lock()
         self.failures: List[Dict[str, str]] = []
+        self.time_is_up = threading.Event()
+        self.end = time.monotonic() + 60 * (request.minutes or 0)
         self.cpu = request.cpu or not torch.cuda.is_available()
         self.machine = machine.describe(
             torch.device("cpu" if self.cpu else "cuda"), request.threads
@@ -217,7 +206,7 @@ class Reproduction:
         for number, row in enumerate(self.rows, 1):
             say(f"checking row {number}/{len(self.rows)}: {row.name}")
             try:
-                for seed in request.seeds:
+                for seed in (seed for other, seed in self.todo if other == row):
                     plan = self.plan(row, seed)
                     settings.check_same(plan.save_dir, plan.settings)
                     self.plans[_run(row, seed)] = plan
@@ -242,17 +231,19 @@ class Reproduction:
         """The training of a run."""
         request = self.request
         words = [*shlex.split(row.words), "--seed", str(seed)]
-        words += ["--keep-interval-updates", str(request.average or 1), *self.ending()]
+        for kept in ("--keep-interval-updates", "--keep-last-epochs"):
+            words += [kept, str(self.average or 1)]
+        words += self.ending()
         half = {"--fp16", "--bf16", "--amp"} & set(request.words)
         return launch.plan(
             launch.Request(
                 recipe=recipes.find(row.recipe),
                 data=request.data.resolve(),
                 save_dir=self.out / "runs" / _run(row, seed),
-                settings=[recipes.find(SHARED), *request.settings],
+                settings=[recipes.find(self.table.settings), *request.settings],
                 words=[*words, *request.words],
                 processes=1,
-                precision="auto" if half else "fp32",
+                precision="auto" if half else self.table.precision,
                 cpu=self.cpu,
                 threads=request.threads,
             )
@@ -268,20 +259,34 @@ class Reproduction:
         return words
 
     def finish_all(self) -> None:
-        """Train and test, seed by seed, so that a whole table stands early."""
-        runs = [(row, seed) for seed in self.request.seeds for row in self.rows]
+        """Train and test all runs, or what the time allows; see `Request.minutes`."""
 
         def work(number: int, row: Row, seed: int) -> None:
-            label = f"[{number}/{len(runs)}] {row.name} seed {seed}: "
+            if self.time_is_up.is_set():
+                return
+            label = f"[{number}/{len(self.todo)}] {row.name} seed {seed}: "
             try:
                 self.finish(row, seed, lambda text: self.say(label + text.strip()))
             except (ConfigurationError, OSError) as error:
                 self.failures.append({"run": _run(row, seed), "message": str(error)})
                 self.say(f"{label}FAILED: {error}")
+            except KeyboardInterrupt:
+                if not self.time_is_up.is_set():
+                    raise
+                return
             self.write_results()
 
+        def stop() -> None:
+            self.time_is_up.set()
+            self.say("the time is up: stopping, which may take half a minute")
+            self.jobs.stop(SECONDS_TO_SAVE)
+
+        timer = threading.Timer(max(0.0, self.end - time.monotonic()), stop)
+        timer.daemon = True
+        if self.request.minutes:
+            timer.start()
         with ThreadPoolExecutor(self.request.parallel) as pool:
-            jobs = [pool.submit(work, number, *run) for number, run in enumerate(runs, 1)]
+            jobs = [pool.submit(work, number, *run) for number, run in enumerate(self.todo, 1)]
             try:
                 finished, _ = wait(jobs, return_when=FIRST_EXCEPTION)
                 for job in finished:
@@ -291,6 +296,8 @@ class Reproduction:
                 for job in jobs:
                     job.cancel()
                 raise
+            finally:
+                timer.cancel()
 
     def finish(self, row: Row, seed: int, say: Callable[[str], None]) -> None:
         """Train and test one run, as far as that is not done.
@@ -306,12 +313,11 @@ class Reproduction:
             record = {"row": row.name, "seed": seed, "training": self.describe_training(row, plan)}
             write_json(path, record)
         checkpoints = "the best checkpoint on valid"
-        if self.request.average:
-            checkpoints = f"the average of the last {self.request.average} checkpoints"
+        if self.average:
+            checkpoints = f"the average of the last {self.average} checkpoints"
         request = evaluate.Request(
-            self.request.data.resolve(), plan.save_dir, last=self.request.average,
-            by="update" if self.request.average else None, words=self.request.generate,
-            cpu=self.cpu,
+            self.request.data.resolve(), plan.save_dir, last=self.average or None,
+            words=self.request.generate, cpu=self.cpu,
         )  # fmt: skip
         system = evaluate.evaluate(request, self.jobs, say)
         score = system.scores[TOKENISED_BLEU]
@@ -325,31 +331,43 @@ class Reproduction:
         say(f"{TOKENISED_BLEU} {score['score']:.2f} {score['signature']}")
 
     def describe_training(self, row: Row, plan: launch.Plan) -> Dict[str, Any]:
-        with open(plan.save_dir / "train.log", encoding="utf-8", errors="replace") as log:
-            timing = read_timing(log, self.request.timing_skip)
-        step = statistics.median(timing.step_seconds) if timing.step_seconds else None
+        log = _read_log(plan.save_dir, self.request.timing_skip)
+        step = statistics.median(log.step_seconds) if log.step_seconds else None
         return {
             "command": plan.command,
             "parameters": self.parameters[row.name],
-            "updates": timing.updates,
-            "updates_per_epoch": timing.updates_per_epoch,
-            "step_seconds": timing.step_seconds,
-            "epoch_seconds": step * timing.updates_per_epoch
-            if step and timing.updates_per_epoch else None,
+            "updates": log.updates,
+            "updates_per_epoch": log.updates_per_epoch,
+            "step_seconds": log.step_seconds,
+            "epoch_seconds": step * log.updates_per_epoch
+            if step and log.updates_per_epoch else None,
             "timing_skip": self.request.timing_skip,
             "parallel": self.request.parallel,
             "machine": self.machine,
         }  # fmt: skip
 
+    def unfinished(self) -> List[Dict[str, Any]]:
+        """How far the runs of this call are that are not tested yet."""
+        found = []
+        for run, plan in self.plans.items():
+            tested = (read_json(plan.save_dir / "result.json") or {}).get("scoring")
+            if not tested and (plan.save_dir / "train.log").is_file():
+                log = _read_log(plan.save_dir)
+                found.append(
+                    {"run": run, "epoch": log.epoch, "updates": log.updates, "valid": log.valid}
+                )
+        return found
+
     def measure_interleaved(self) -> None:
         """Training steps of all trained rows in turn, by the benchmark."""
         trained = {run["row"]: run for run in self.runs()}
-        rows = [row for row in ROWS if row.name in trained]
-        if report.BASELINE not in [row.name for row in rows] or len(rows) < 2:
-            self.say(f"no time ratio: it needs the row {report.BASELINE} and another one")
+        rows = [row for row in self.table.rows if row.name in trained]
+        if BASELINE not in [row.name for row in rows] or len(rows) < 2:
+            self.say(f"no time ratio: it needs the row {BASELINE} and another one")
             return
-        given = [self.plan(row, self.request.seeds[0]).given for row in rows]
-        options = recipes.read(recipes.find(report.BASELINE))
+        plans = [self.plan(row, 1) for row in rows]
+        given = [plan.given for plan in plans]
+        options = recipes.read(recipes.find(BASELINE))
         common = recipes.words(
             {n: v for n, v in options.items() if n != "arch" and not n.startswith("eval_")}
         )
@@ -358,7 +376,13 @@ class Reproduction:
         count = min([BATCHES, *filter(None, epochs)])
         words = [sys.executable, "-m", "fairseq_plugins", "benchmark", "train-step"]
         words += [str(self.request.data.resolve()), "--options=" + _quoted(common)]
-        words += [f"--arch={args.arch} {row.words}" for args, row in zip(given, rows)]
+        for args, row in zip(given, rows):
+            recipe = recipes.read(recipes.find(row.recipe)).items()
+            own = {n: v for n, v in recipe if n != "arch" and options.get(n) != v}
+            own_words = [args.arch, *recipes.words(own), *shlex.split(row.words)]
+            words += ["--arch=" + _quoted(own_words)]
+        half = [name for name in ("bf16", "fp16") if "--" + name in plans[0].command]
+        words += ["--dtype", *half] if half else []
         words += ["--batches", str(count), "--rounds", str(self.request.time_rounds)]
         words += ["--threads", str(self.request.threads)]
         words += ["--max-tokens", str(given[0].max_tokens)] if given[0].max_tokens else []
@@ -391,28 +415,29 @@ class Reproduction:
         """results.json and the table, as far as they are known."""
         with self.writing:
             runs = self.runs()
-            files = [self.rows[0].recipe, SHARED, *map(str, self.request.settings)]
+            files = [self.rows[0].recipe, self.table.settings, *map(str, self.request.settings)]
             shown = [*files, *self.ending(), *self.request.words]
             results: Dict[str, Any] = {
+                "table": self.request.table,
+                "columns": list(self.table.columns),
                 "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                 "data": self.data,
                 "settings": _quoted(shown),
                 "rows": [
                     {
                         "name": row.name,
-                        "model": row.model,
-                        "blocks": row.blocks,
-                        "pooling": row.pooling,
-                        "paper": {"bleu": row.bleu, "epoch_seconds": row.epoch_seconds},
+                        "labels": list(row.labels),
+                        "paper": row.paper and row.paper._asdict(),
                         "runs": sorted(
                             (run for run in runs if run["row"] == row.name),
                             key=lambda run: run["seed"],
                         ),
                     }
-                    for row in ROWS
+                    for row in self.table.rows
                 ],
                 "interleaved": read_json(self.out / "interleaved.json")
                 if self.request.interleaved else None,
+                "unfinished": self.unfinished(),
                 "failures": self.failures,
             }  # fmt: skip
             write_json(self.out / "results.json", results)
@@ -421,6 +446,11 @@ class Reproduction:
 
 def _run(row: Row, seed: int) -> str:
     return f"{row.name}-seed{seed}"
+
+
+def _read_log(folder: Path, skip: int = 0) -> TrainingLog:
+    with open(folder / "train.log", encoding="utf-8", errors="replace") as log:
+        return read_log(log, skip)
 
 
 def _quoted(words: Iterable[str]) -> str:

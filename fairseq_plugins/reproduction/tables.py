@@ -1,0 +1,100 @@
+"""What `reproduce` can measure: tables of rows, each a recipe and options for it."""
+
+from typing import Dict, NamedTuple, Optional, Sequence, Tuple
+
+BASELINE = "transformer"  # the row that all tables have, and that times are compared with
+
+
+class Paper(NamedTuple):
+    """The figures that a paper prints for a row."""
+
+    bleu: float
+    epoch_seconds: int
+
+
+class Row(NamedTuple):
+    """A row of a table, and the recipe and options that make it."""
+
+    name: str
+    labels: Sequence[str]  # its cells in the columns of the table
+    recipe: str
+    words: str = ""
+    paper: Optional[Paper] = None
+
+
+class Table(NamedTuple):
+    """Rows that are trained and tested alike."""
+
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    settings: str  # a file of the package: settings of all rows
+    precision: str = "auto"
+    average: int = 0  # test the mean of so many last checkpoints; 0 for the best on valid
+    runs: Sequence[Tuple[str, int]] = ()  # rows and seeds in this order, unless others are chosen
+
+
+FC, TC, FTC = "transformer_fc", "transformer_tc", "transformer_ftc"
+# tables 1 and 2 of the TransformerFTC paper in one
+FTC_PAPER = Table(
+    columns=("model", "blocks x layers", "pooling"),
+    rows=[
+        Row("transformer", ("Transformer", "1x6", "-"), BASELINE, "", Paper(34.9, 216)),
+        Row("fc-2x3", ("Feature", "2x3", "2"), FC, "--encoder-blocks 3,3", Paper(34.8, 195)),
+        Row("fc-2x4", ("Feature", "2x4", "2"), FC, "--encoder-blocks 4,4", Paper(35.1, 202)),
+        Row("fc-3x3", ("Feature", "3x3", "2"), FC, "--encoder-blocks 3,3,3", Paper(34.7, 232)),
+        Row("fc-4x4", ("Feature", "4x4", "2"), FC, "--encoder-blocks 4,4,4,4", Paper(35.2, 380)),
+        Row(
+            "fc-6x4", ("Feature", "6x4", "2"), FC,
+            "--encoder-blocks 4,4,4,4,4,4", Paper(34.9, 440),
+        ),
+        Row("tc-2x3", ("Time", "2x3", "2"), TC, "--encoder-blocks 3,3", Paper(35.0, 196)),
+        Row("tc-2x4", ("Time", "2x4", "2"), TC, "--encoder-blocks 4,4", Paper(35.1, 207)),
+        Row("ftc-2x3", ("Feature+Time", "2x3", "2"), FTC, "--encoder-blocks 3,3", Paper(35.1, 163)),
+        Row("ftc-2x4", ("Feature+Time", "2x4", "2"), FTC, "--encoder-blocks 4,4", Paper(35.0, 181)),
+        Row(
+            "fc-2x3-window4", ("Feature", "2x3", "4"), FC,
+            "--encoder-blocks 3,3 --feature-window 4", Paper(35.2, 186),
+        ),
+        Row(
+            "fc-3x3-window4", ("Feature", "3x3", "4"), FC,
+            "--encoder-blocks 3,3,3 --feature-window 4", Paper(35.1, 212),
+        ),
+        Row(
+            "fc-2x3-linear", ("Feature", "2x3", "2 (linear)"), FC,
+            "--encoder-blocks 3,3 --feature-pooling linear", Paper(35.1, 204),
+        ),
+    ],
+    settings="reproduce_ftc",
+    precision="fp32",
+)  # fmt: skip
+
+# the recipes of this package, most valuable first
+TRANSLATION = Table(
+    columns=("recipe",),
+    rows=[
+        Row("transformer", ("Transformer",), BASELINE),
+        Row("ftc", ("FTC",), FTC),
+        Row("ftc_rdrop", ("FTC, R-Drop",), "ftc_rdrop"),
+        Row(
+            "ftc_simcut", ("FTC, SimCut",), FTC,
+            "--criterion label_smoothed_cross_entropy_simcut",
+        ),
+        Row("fastformer", ("Fastformer",), "fastformer"),
+        Row("mscffn", ("MSCFFN",), "mscffn"),
+        Row("ftc_mscffn", ("FTC, MSCFFN",), "ftc_mscffn"),
+        Row("ftc_deep", ("FTC 6,6 + 1",), "transformer_ftc_deep"),
+        Row("fc", ("FC",), FC),
+        Row("tc", ("TC",), TC),
+    ],
+    settings="reproduce_translation",
+    average=10,
+    runs=[
+        *((name, 1) for name in ("transformer", "ftc", "ftc_rdrop", "ftc_simcut", "fastformer")),
+        *((name, 1) for name in ("mscffn", "ftc_mscffn", "ftc_deep")),
+        *((name, seed) for seed in (2, 3) for name in ("transformer", "ftc")),
+        ("fc", 1),
+        ("tc", 1),
+    ],
+)  # fmt: skip
+
+TABLES: Dict[str, Table] = {"ftc": FTC_PAPER, "translation": TRANSLATION}
