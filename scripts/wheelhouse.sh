@@ -19,19 +19,22 @@ Rerun to resume: what is in DIR is not fetched again.
                     that of python3); for 3.9 to 3.11 fairseq is compiled here, so that Python
                     must be set up here (scripts/install.sh); 3.12 needs nothing
   --torch VERSION   the torch of the other machine (default: the one install.sh would install)
+  --without NAMES   leave these out too, with what only they need, as the other machine has them:
+                    numpy,scipy,scikit-learn spares half of the space
   --extras NAMES    as in install.sh: plot, test, or several with commas between
   -h, --help        this text
 EOF
 }
 
-dir="" version="" torch="" extras=""
+dir="" version="" torch="" without="" extras=""
 while [ $# -gt 0 ]; do
     case $1 in
-        --python | --torch | --extras) [ $# -ge 2 ] || die "$1 needs a value (see -h)" ;;
+        --python | --torch | --without | --extras) [ $# -ge 2 ] || die "$1 needs a value (see -h)" ;;
     esac
     case $1 in
         --python) version=$2 && shift ;;
         --torch) torch=$2 && shift ;;
+        --without) without=$2 && shift ;;
         --extras) extras=$2 && shift ;;
         -h | --help) usage && exit ;;
         -*) die "unknown option $1 (see -h)" ;;
@@ -83,8 +86,8 @@ for name in manylinux_2_{28,27,26,24,17,12,5} manylinux{2014,2010,1} linux; do
     target+=("--platform=${name}_$machine")
 done
 
-# resolve LIST [OPTIONS]: what is needed beside torch, as name==version lines.
-echo torch >"$scratch/excluded.txt"
+# resolve LIST [OPTIONS]: what is needed beside torch and --without, as name==version lines.
+printf '%s\n' "torch,$without" | tr , '\n' >"$scratch/excluded.txt"
 write_constraints "${torch%%+*}" >"$scratch/constraints.txt"
 resolve() {
     local list=$1

@@ -81,9 +81,12 @@ def test_one_step(
         "--quant-noise-pq 0.1 --quant-noise-pq-block-size 3",
         pytest.param(
             "--quant-noise-scalar 0.1",
-            marks=pytest.mark.skipif(
-                not torch.cuda.is_available(), reason="fairseq's scalar noise needs a GPU"
-            ),
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(
+                    not torch.cuda.is_available(), reason="fairseq's scalar noise needs a GPU"
+                ),
+            ],
         ),
         "--encoder-token-mixer fastformer --quant-noise-pq 0.1 --quant-noise-pq-block-size 3",
         "--encoder-ffn mscffn --quant-noise-pq 0.1 --quant-noise-pq-block-size 3",

@@ -6,7 +6,10 @@ import torch
 from tests.batches import assert_close
 from tests.models.test_encoder import COMBINATIONS, build_combination, encode, encoder_leaves
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
 
 
 @pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)

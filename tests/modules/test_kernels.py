@@ -14,6 +14,7 @@ from fairseq_plugins.modules.feed_forward.chunked_cross import ChunkedCross
 from fairseq_plugins.modules.token_mixers import pooling
 from fairseq_plugins.modules.token_mixers.pooling import Pool
 
+pytestmark = pytest.mark.gpu
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -1,0 +1,153 @@
+"""All that waits for a GPU: CUDA tests, goals, and the table of translation.
+
+    bash scripts/gpu_report.sh DATA --out DIR --minutes 9
+
+It needs no network. Rerun to resume: what is finished is kept. DATA is a folder of a prepare-*
+command for translation. DIR gets report.md and report.json, written as it goes, beside
+
+    tests.log       the tests marked "gpu", in a checkout with pytest; at most a third of the time
+    goals/          `benchmark goals`, each measurement with figures; at most another third
+    translation/    `reproduce translation`; table.md and results.json tell how far it is
+
+Options that are not listed below go to `reproduce translation`, and so does what stands behind --.
+"""
+
+import argparse
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+
+import torch
+
+from fairseq_plugins.benchmarks import machine
+from fairseq_plugins.commands import split
+from fairseq_plugins.commands.reproduce import at_least
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.files import written_whole
+from fairseq_plugins.training.jobs import Jobs, alone_in, read_json, write_json
+
+MODULE = [sys.executable, "-m", "fairseq_plugins"]
+
+
+class Step(NamedTuple):
+    """A command with a log, and what became of it."""
+
+    name: str
+    command: List[str]
+    seconds: float  # then it is ended, unless 0: the command has a limit of its own
+
+
+def steps(args: argparse.Namespace, words: Sequence[str], left: Callable[[], float]) -> Any:
+    """The steps one after the other; `left` tells the seconds that are left when one begins."""
+    share = 20 * args.minutes
+    device = ["--cpu"] if args.cpu else []
+    tests = machine.ROOT / "tests"
+    if tests.is_dir():
+        pytest = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
+        yield Step("tests", [*pytest, "--rootdir", str(machine.ROOT), str(tests)], share)
+    goals = [*MODULE, "benchmark", "goals", str(args.data), "--out", str(args.out / "goals")]
+    yield Step("goals", [*goals, "--json", str(args.out / "goals.json"), *device], share)
+    table = [*MODULE, "reproduce", "translation", str(args.data)]
+    table += ["--out", str(args.out / "translation"), "--minutes", f"{left() / 60:.3f}"]
+    yield Step("translation", [*table, "--parallel", str(args.parallel), *device, *words], 0)
+
+
+def run(step: Step, folder: Path) -> Dict[str, Any]:
+    """Run a step; returns how it ended, with the lines of this run in its log."""
+    jobs, lines, started = Jobs(), [], time.monotonic()
+    timer = threading.Timer(step.seconds, jobs.stop)
+    timer.daemon = True
+    if step.seconds:
+        timer.start()
+
+    def line(text: str) -> None:
+        lines.append(text.rstrip())
+        if not step.seconds:
+            print(text, end="", flush=True)
+
+    try:
+        status = f"exit status {jobs.run(step.command, folder / f'{step.name}.log', line)}"
+    except KeyboardInterrupt:
+        if not step.seconds or time.monotonic() - started < step.seconds:
+            raise
+        status = "stopped: its time was up"
+    finally:
+        timer.cancel()
+    return {
+        "status": status.replace("exit status 0", "finished"),
+        "seconds": time.monotonic() - started,
+        "command": step.command,
+        "lines": lines,
+    }
+
+
+def write_report(folder: Path, report: Dict[str, Any]) -> None:
+    """report.md and report.json: what is known of each step."""
+    report["goals_table"] = read_json(folder / "goals.json")
+    report["translation_table"] = read_json(folder / "translation" / "results.json")
+    write_json(folder / "report.json", report)
+    with written_whole(folder / "report.md") as file:
+        file.write("{device}, Python {python}, torch {torch}, commit {commit}\n".format(
+            **report["machine"]
+        ))  # fmt: skip
+        for name, step in report["steps"].items():
+            file.write(f"\n## {name}\n\n{step['status']}, {step['seconds']:.0f} s\n\n")
+            table = folder / "translation" / "table.md"
+            if name == "translation" and table.is_file():
+                file.write(table.read_text(encoding="utf-8"))
+                continue
+            shown = [line for line in step["lines"] if line.startswith("|")]
+            file.write("\n".join(shown or step["lines"][-15:]) + "\n")
+
+
+def main(argv: Sequence[str]) -> int:
+    own, extra = split(argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins gpu-report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("data", type=Path, metavar="DATA", help="the prepared folder")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to work")
+    parser.add_argument(
+        "--minutes", type=at_least(0.1, float), default=9.0, metavar="M",
+        help="end after so much time, and half a minute to save (default: 9)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--parallel",
+        type=at_least(1),
+        default=4,
+        metavar="N",
+        help="runs side by side (default: 4)",
+    )
+    parser.add_argument("--cpu", action="store_true", help="a rehearsal without a GPU")
+    args, more = parser.parse_known_args(own)
+    if not (args.cpu or torch.cuda.is_available()):
+        raise ConfigurationError("no GPU is seen here: --cpu rehearses without one")
+    if not args.data.is_dir():
+        raise ConfigurationError(
+            f"DATA {args.data}: no such folder; the prepare-* commands make one"
+        )
+    end = time.monotonic() + 60 * args.minutes
+    words = [*more, "--", *extra] if extra else more
+    with alone_in(args.out, "report"):
+        report = read_json(args.out / "report.json") or {"steps": {}}
+        here = machine.describe(torch.device("cpu" if args.cpu else "cuda"), 1)
+        device = report.get("machine", here)["device"]
+        if device != here["device"]:
+            raise ConfigurationError(f"--out {args.out} has a report of a {device}: choose another")
+        report["machine"] = here
+        done = report["steps"]
+        for step in steps(args, words, lambda: max(1.0, end - time.monotonic())):
+            if step.name == "tests" and done.get("tests", {}).get("status") == "finished":
+                print("tests: kept", flush=True)
+                continue
+            print(f"{step.name}: its log is {args.out / step.name}.log", flush=True)
+            done[step.name] = run(step, args.out)
+            print(f"{step.name}: {done[step.name]['status']}", flush=True)
+            write_report(args.out, report)
+    print(f"written: {args.out / 'report.md'} {args.out / 'report.json'}")
+    return int(any(step["status"].startswith("exit") for step in done.values()))

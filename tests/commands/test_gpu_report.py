@@ -1,0 +1,99 @@
+"""`gpu-report`: its steps within the time, what is kept, and what the report says."""
+
+import json
+import time
+
+import pytest
+
+from fairseq_plugins.commands import gpu_report
+from fairseq_plugins.errors import ConfigurationError
+
+
+@pytest.fixture
+def report(tmp_path, monkeypatch):
+    """report(*words): runs it with fake programs; returns those that were run, by step."""
+    out, started = tmp_path / "out", {}
+    again = type("Again", (), {"status": {}, "stuck": set()})
+
+    class Jobs:
+        def __init__(self):
+            self.stopped = False
+
+        def stop(self):
+            self.stopped = True
+
+        def run(self, command, log, on_line):
+            started[log.stem] = command
+            if log.stem in again.stuck:
+                while not self.stopped:
+                    time.sleep(0.01)
+                raise KeyboardInterrupt
+            if log.stem == "goals":
+                (out / "goals.json").write_text('{"rows": [1]}')
+                for line in ("noise", "| what |", "| --- |", "| a goal |"):
+                    on_line(line + "\n")
+            if log.stem == "translation":
+                (out / "translation").mkdir(exist_ok=True)
+                (out / "translation" / "table.md").write_text("the table\n")
+                (out / "translation" / "results.json").write_text('{"rows": [2]}')
+            on_line("the end of " + log.stem + "\n")
+            return again.status.get(log.stem, 0)
+
+    def run(*words):
+        started.clear()
+        words = [str(tmp_path), "--out", str(out), "--cpu", *words]
+        return gpu_report.main(words), dict(started)
+
+    monkeypatch.setattr(gpu_report, "Jobs", Jobs)
+    again.run, again.out = staticmethod(run), out
+    return again
+
+
+def test_everything_is_in_the_report(report, tmp_path):
+    status, started = report.run("--settings", "tiny", "--", "--max-epoch", "2")
+    assert status == 0 and list(started) == ["tests", "goals", "translation"]
+    assert started["tests"][3:6] == ["-q", "-m", "gpu"]
+    assert "--cpu" in started["goals"]
+    words = started["translation"]
+    assert words[-6:] == ["--cpu", "--settings", "tiny", "--", "--max-epoch", "2"]
+    assert 8.9 < float(words[words.index("--minutes") + 1]) <= 9
+    text = (report.out / "report.md").read_text()
+    assert "the end of tests" in text and "the table\n" in text
+    assert "| what |\n| --- |\n| a goal |\n" in text and "noise" not in text
+    written = json.loads((report.out / "report.json").read_text())
+    assert written["goals_table"] == {"rows": [1]} and written["translation_table"] == {"rows": [2]}
+
+
+def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
+    report.status = {"tests": 1}
+    status, started = report.run()
+    assert status == 1 and len(started) == 3
+    assert "exit status 1" in (report.out / "report.md").read_text()
+    report.status = {}
+    assert "tests" in report.run()[1]
+    status, started = report.run()
+    assert status == 0 and list(started) == ["goals", "translation"]
+    assert "the end of tests" in (report.out / "report.md").read_text()
+
+
+def test_a_step_that_takes_too_long_leaves_time_for_the_others(report):
+    report.stuck = {"goals"}
+    status, started = report.run("--minutes", "0.1")
+    assert status == 0 and list(started)[-1] == "translation"
+    assert "stopped: its time was up" in (report.out / "report.md").read_text()
+
+
+def test_another_device_does_not_get_into_the_same_report(report, monkeypatch):
+    report.run()
+    there = gpu_report.machine.describe(gpu_report.torch.device("cpu"), 1)
+    monkeypatch.setattr(gpu_report.machine, "describe", lambda *rest: {**there, "device": "other"})
+    with pytest.raises(ConfigurationError, match="has a report of a .*: choose another"):
+        report.run()
+
+
+def test_without_a_gpu_it_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_report.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigurationError, match="no GPU is seen here: --cpu rehearses"):
+        gpu_report.main([str(tmp_path), "--out", str(tmp_path / "out")])
+    with pytest.raises(ConfigurationError, match="no such folder"):
+        gpu_report.main([str(tmp_path / "no"), "--cpu", "--out", str(tmp_path / "out")])
