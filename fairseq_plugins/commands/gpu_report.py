@@ -9,7 +9,7 @@ command for translation. DIR gets report.md and report.json, written as it goes,
     goals/          `benchmark goals`, each measurement with figures; at most another third
     translation/    `reproduce translation`; table.md and results.json tell how far it is
 
-Options that are not listed below go to `reproduce translation`, and so does what stands behind --.
+Options that are not listed below go to `reproduce translation`, and so do the options after --.
 """
 
 import argparse
