@@ -97,4 +97,34 @@ TRANSLATION = Table(
     ],
 )  # fmt: skip
 
-TABLES: Dict[str, Table] = {"ftc": FTC_PAPER, "translation": TRANSLATION}
+# Multi30k as in Wu et al. 2021, "Good for Misconceived Reasons": 4 + 4 layers
+_BLOCKS, _FUSED = "--encoder-blocks 2,2", "--criterion label_smoothed_cross_entropy_fused"
+MULTI30K = Table(
+    columns=("recipe",),
+    rows=[
+        Row("transformer", ("Transformer",), BASELINE, f"--encoder-layers 4 {_FUSED}"),
+        Row("ftc", ("FTC",), FTC, f"{_BLOCKS} {_FUSED}"),
+        Row("ftc_rdrop", ("FTC, R-Drop",), "ftc_rdrop", _BLOCKS),
+        Row(
+            "ftc_simcut", ("FTC, SimCut",), FTC,
+            f"{_BLOCKS} --criterion label_smoothed_cross_entropy_simcut",
+        ),
+        Row("fastformer", ("Fastformer",), "fastformer", f"--encoder-layers 4 {_FUSED}"),
+        Row("mscffn", ("MSCFFN",), "mscffn", f"--encoder-layers 4 {_FUSED}"),
+        Row("ftc_mscffn", ("FTC, MSCFFN",), "ftc_mscffn", f"{_BLOCKS} {_FUSED}"),
+        Row("fc", ("FC",), FC, f"{_BLOCKS} {_FUSED}"),
+        Row("tc", ("TC",), TC, f"{_BLOCKS} {_FUSED}"),
+    ],
+    settings="multi30k",
+    precision="bf16",
+    average=10,
+    runs=[
+        *((name, 1) for name in ("transformer", "ftc", "ftc_rdrop", "ftc_simcut", "fastformer")),
+        *((name, 1) for name in ("mscffn", "ftc_mscffn")),
+        *((name, seed) for seed in (2, 3) for name in ("transformer", "ftc")),
+        ("fc", 1),
+        ("tc", 1),
+    ],
+)  # fmt: skip
+
+TABLES: Dict[str, Table] = {"ftc": FTC_PAPER, "translation": TRANSLATION, "multi30k": MULTI30K}

@@ -116,7 +116,6 @@ def test_a_killed_run_resumes(text, tmp_path):
         (["--seed"], "--seed needs a value"),
         (["--max-update", "0"], "--max-update 0: give at least 1"),
         (["--max-update", "1e3"], "--max-update '1e3' is no whole number"),
-        (["--threads", "0"], "--threads 0"),
         (["--seed", "-1"], "--seed '-1'"),
         (["--data", "no/such/folder"], "--data no/such/folder: no such folder"),
         (["--arch", "transformers"], "--arch transformers: no such architecture"),

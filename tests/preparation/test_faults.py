@@ -209,7 +209,7 @@ def test_a_story_too_long_is_left_out(archive, tmp_path, monkeypatch):
     import io
     import tarfile
 
-    from fairseq_plugins.preparation import stories
+    from fairseq_plugins.preparation import archives, stories
 
     with tarfile.open(str(tmp_path / "stories.tgz"), "w:gz") as tar:
         for name, size in (("long", 5000), ("short", 50)):
@@ -217,7 +217,8 @@ def test_a_story_too_long_is_left_out(archive, tmp_path, monkeypatch):
             member = tarfile.TarInfo(name + ".story")
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
-    monkeypatch.setattr(stories, "LONGEST_LINE", 1000)
+    for module in (archives, stories):
+        monkeypatch.setattr(module, "LONGEST_LINE", 1000)
     found = {story.id: story.problem for story in read_stories([tmp_path / "stories.tgz"])}
     assert found == {"long": "more than 1,000 bytes", "short": ""}
 

@@ -346,6 +346,20 @@ def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
     assert made.data["pairs"].keys() == SIZES.keys()
 
 
+def test_rows_of_multi30k_have_the_published_sizes(data, tmp_path):
+    made = make(data, tmp_path, "--rows", "transformer,ftc", table="multi30k")
+    for row in made.rows:
+        plan = made.plan(row, 1)
+        given = plan.given
+        assert given.encoder_layers == 4 or given.encoder_blocks == "2,2"
+        assert (given.encoder_embed_dim, given.encoder_ffn_embed_dim) == (128, 256)
+        assert (given.decoder_layers, given.decoder_embed_dim) == (4, 128)
+        assert (given.lr, given.warmup_updates, given.weight_decay) == ([5e-3], 2000, 0.0)
+        assert (given.dropout, given.label_smoothing) == (0.3, 0.1)
+        assert (given.max_tokens, given.update_freq, given.max_update) == (4096, [1], 8000)
+        assert given.share_all_embeddings and plan.command.count("--bf16") == 1
+
+
 def test_the_device_and_the_precision_are_the_papers_unless_asked(data, settings, tmp_path):
     made = make(data, tmp_path, "--settings", settings, "--rows", "transformer")
     command = made.plan(made.rows[0], 1).command
@@ -471,10 +485,10 @@ def test_the_plot_shows_each_row_that_has_a_score(results, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_two_rows_killed_and_run_again(data, settings, tmp_path, capsys):
+def test_a_killed_row_resumes_and_is_tested(data, settings, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["ftc", data, "--out", out, "--cpu", "--settings", settings, "--timing-skip", "6"]
-    words += ["--rows", "transformer", "ftc-2x3", "--max-update", "24", "--threads", "1"]
+    words += ["--rows", "ftc-2x3", "--max-update", "24", "--threads", "1"]
     words += ["--generate", "--max-len-b 12", "--time-rounds", "1", "--", "--log-interval", "2"]
     words += ["--save-interval-updates", "6", "--encoder-embed-dim", "16"]
     words = list(map(str, words))
@@ -485,7 +499,7 @@ def test_two_rows_killed_and_run_again(data, settings, tmp_path, capsys):
         stderr=subprocess.STDOUT,
         encoding="utf-8",
     )
-    first = out / "runs" / "transformer-seed1"
+    first = out / "runs" / "ftc-2x3-seed1"
     until = time.monotonic() + 800
     # of 12: by then checkpoint_last.pt is of 6 at least, as it is written after its own interval's
     while not list(first.glob("checkpoint_*_1[28].pt")):
@@ -499,14 +513,12 @@ def test_two_rows_killed_and_run_again(data, settings, tmp_path, capsys):
 
     assert reproduce.main(words) == 0
     output = capsys.readouterr().out
-    assert int(re.search(r"transformer seed 1: resumed from update (\d+)", output).group(1)) >= 6
+    assert int(re.search(r"ftc-2x3 seed 1: resumed from update (\d+)", output).group(1)) >= 6
 
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
-    for number in (0, 8):
-        (run,) = results["rows"][number]["runs"]
-        assert run["training"]["updates"] == 24 and run["training"]["epoch_seconds"] > 0
-        assert "tok:none|smooth:none" in run["scoring"]["signature"]
-    assert results["interleaved"]["rows"]["ftc-2x3"]["time_ratio"] > 0
+    (run,) = results["rows"][8]["runs"]
+    assert run["training"]["updates"] == 24 and run["training"]["epoch_seconds"] > 0
+    assert "tok:none|smooth:none" in run["scoring"]["signature"]
     assert not results["failures"] and not list(out.glob("**/*.part"))
 
     # table and plot come from results.json alone
