@@ -10,7 +10,7 @@ ftc: tables 1 and 2 of the TransformerFTC paper, in float32. DATA is the folder 
 made. The paper does not say how long it trained: runs end after the recipes' 50,000 updates.
 translation: the recipes of this package, most valuable first, then further seeds, in bf16 on a GPU.
 multi30k: the same at a small size, in bf16, for data that was prepared with --joined-dictionary.
-In both a run ends after 10 epochs without a gain on valid, and its last 10 checkpoints are averaged.
+In both a run ends after 10 epochs without a gain on valid; its last 10 checkpoints are averaged.
 
 Settings are those of the recipes, then --settings files, then the options after --. Runs end
 earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a larger

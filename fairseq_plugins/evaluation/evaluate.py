@@ -136,7 +136,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
         if request.words or request.settings:
             raise ConfigurationError(
                 f"{run} is a classifier: --beam, --max-tokens, --settings and what stands behind "
-                "-- are for generation"
+                "-- are for generation: leave them out"
             )
         test, options = Labels(request.data, request.split), []
     else:
