@@ -1,4 +1,4 @@
-"""Losses that parts of a model add to any criterion: balance of Switch networks, coverage."""
+"""Losses that parts of a model add to any criterion: Switch's balance and copying's coverage."""
 
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -10,15 +10,17 @@ from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.modules.copy_attention import CopyAttention
 from fairseq_plugins.modules.feed_forward.switch import SwitchFeedForward
 
-# the name is that of the loss in logs, of its weight and, after `take_`, of what gives it
+# Loss name, as in the logs, to module type. The module has the weight as an attribute of that name,
+# and its method `take_<name>` returns the loss.
 PARTS = {"balance": SwitchFeedForward, "coverage": CopyAttention}
 
 
 def install() -> None:
-    """Add the losses to the criterions that tasks build from now on. A second call does nothing.
+    """Add the losses to all criterions that are built from now on. A second call does nothing.
 
-    fairseq's criterions ask a model for its output alone. A hook sees the model and the loss of
-    each, so that every criterion, sample size, loss scale and kind of parallel training is right.
+    fairseq's criterions read only the output of a model. A forward hook on the criterion sees both
+    the model and the loss, before loss scaling and backward. It is therefore correct for every
+    criterion, sample size, loss scale and kind of parallel training.
     """
 
     def make(original: Callable) -> Callable:
@@ -35,12 +37,20 @@ def install() -> None:
 def add_auxiliary_losses(
     criterion: nn.Module, inputs: Tuple[Any, ...], output: Tuple[Tensor, Any, Any]
 ) -> Tuple[Tensor, Any, Any]:
-    """A criterion's output with the losses of all `PARTS` of its model, in training.
+    """Forward hook: add the losses of all `PARTS` of the model to the criterion's loss in training.
 
-    fairseq divides gradients by the sample size, so each is multiplied by it. The logged "loss"
-    stays the criterion's own; "balance" is the mean of ``N sum_i f_i P_i`` over layers, 1 where
-    experts have equal shares, and "coverage" the mean of ``sum_i min(a_i, c_i)`` over target
-    tokens.
+    ``loss + sample_size * sum weight * value``: fairseq divides gradients by the sample size. The
+    logged "loss" remains the criterion's own. Logged without their weights are "balance", the mean
+    over layers of ``N sum_i f_i P_i``, which is 1 for equal shares of the experts, and "coverage",
+    the mean over target tokens of ``sum_i min(a_i, c_i)``.
+
+    Args:
+        criterion: not used.
+        inputs: arguments of the criterion's forward; the first is the model.
+        output: the criterion's loss, sample size and logging output.
+
+    Returns:
+        the output with the new loss.
     """
     loss, sample_size, logging_output = output
     model = inputs[0]
@@ -52,7 +62,7 @@ def add_auxiliary_losses(
             if not isinstance(module, part):
                 continue
             value = getattr(module, f"take_{name}")()
-            if value is not None:  # LayerDrop may have left the layer out
+            if value is not None:  # None if LayerDrop skipped the layer
                 loss = loss + sample_size * getattr(module, name) * value
                 found.setdefault(name, []).append(float(value.detach()))
     for name, values in found.items():

@@ -1,4 +1,4 @@
-"""Embeddings of whole words changed from outside of a model."""
+"""Scale the token embeddings of any model, with hooks."""
 
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Set, Tuple
@@ -10,20 +10,20 @@ from fairseq_plugins.errors import ConfigurationError
 
 @contextmanager
 def scale_embeddings(model: Any, draw: Callable[[Tensor], Tensor], kept: int) -> Iterator[None]:
-    """Within this, token embeddings of encoder and decoder are multiplied, one factor a token.
+    """Context in which each token embedding of encoder and decoder is multiplied by a factor.
 
-    A hook of the embeddings does it, so that every encoder and decoder will do, whether it embeds
-    B x T tokens or the real ones alone. One module that both sides share is called twice, and draws
-    twice. Positions are embedded as ever, and layers that are computed again in backward see the
-    same embeddings.
+    Forward hooks on the embedding modules do this. They work for every encoder and decoder, whether
+    it embeds B x T tokens or the N real ones only. A module that both sides share is called twice
+    and draws twice. Position embeddings do not change. Activation checkpointing recomputes layers
+    from the same embeddings.
 
     Args:
-        model: as a criterion gets it, wrapped or not.
-        draw: gives the factors of N tokens, in the order of the batch.
-        kept: a symbol whose embedding stays.
+        model: the model that a criterion gets, wrapped or not.
+        draw: maps N tokens to N factors, both in the order of the batch.
+        kept: index of a symbol whose embedding is not scaled.
 
     Raises:
-        ConfigurationError: an encoder or a decoder without `embed_tokens`.
+        ConfigurationError: the encoder or the decoder has no `embed_tokens`.
     """
     inner = model
     while isinstance(getattr(inner, "module", None), nn.Module):

@@ -1,4 +1,4 @@
-"""fairseq's label-smoothed cross entropy without the log-probabilities of a whole batch."""
+"""fairseq's label-smoothed cross entropy in chunks, to save memory, and word dropout."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -32,18 +32,18 @@ class FusedConfig(LabelSmoothedCrossEntropyCriterionConfig):
 
 @register_criterion("label_smoothed_cross_entropy_fused", dataclass=FusedConfig)
 class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's `label_smoothed_cross_entropy`, projection included, some tokens at a time.
+    """fairseq's `label_smoothed_cross_entropy`, computed in chunks with the output projection.
 
-    The model gives its features, and the projection to the vocabulary happens here, for real target
-    positions only (see `chunked_loss`). Numbers and logs are fairseq's, and so are the options but
-    one: with `word_dropout` p, the embedding of each source and each previous target token is zero
-    with probability p in training, and else divided by 1 - p (Sennrich & Zhang, ACL 2019); that of
-    a sentence's end stays. The loss of a model that copies is that of its mixture. Without
-    reduction, which fairseq's trainer never asks for, fairseq's own computation runs.
+    The model returns features. The criterion projects them to the vocabulary, for real target
+    positions only (see `chunked_loss`). Loss, logs and options are fairseq's, with one more option:
+    `word_dropout` p (Sennrich & Zhang, ACL 2019). In training, the embedding of each source and
+    each previous target token is zero with probability p, and else divided by 1 - p. The embedding
+    of the end symbol does not change. For a model that copies, the loss is that of the mixture.
+    With ``reduce=False``, which fairseq's trainer does not use, fairseq's own criterion runs.
 
     Raises:
-        ConfigurationError: a dropout outside 0 to 1; or at the first batch, a model that
-            `find_projection` refuses, or without embeddings to drop.
+        ConfigurationError: `word_dropout` is not in [0, 1). At the first batch: `find_projection`
+            refuses the model, or `word_dropout` finds no `embed_tokens`.
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """As fairseq's criterions: the loss, the sample size to divide by, and what to log."""
+        """As in fairseq: the summed loss, the sample size to divide by, and the logging output."""
         if not reduce:
             with self.perturb(model):
                 return super().forward(model, sample, reduce)
         return self.compute(model, sample, Objective(self.eps), find_projection(model))
 
     def perturb(self, model: Any, passes: int = 1) -> ContextManager:
-        """Within this, the model loses words."""
+        """Context in which words of the model's input are dropped, in training."""
         if self.word_dropout == 0 or not model.training:
             return nullcontext()
         return scale_embeddings(model, self.draw_words, self.end_of_sentence)
 
     def draw_words(self, tokens: Tensor) -> Tensor:
-        """What to multiply the embedding of each token of a batch with, N of N."""
+        """Draw the factors of N tokens: N float32 numbers, each 0 or 1 / (1 - word_dropout)."""
         kept = torch.ones(tokens.shape, device=tokens.device)
         return nn.functional.dropout(kept, self.word_dropout)
 
@@ -90,10 +90,20 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
         objective: Objective,
         projection: Optional[nn.Linear],
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """`forward` with any objective; each sentence is in the batch once for each pass.
+        """`forward` with any objective.
 
-        The copies of the second pass are the second half of the batch. Without a projection the
-        loss is the plain one, which every model can compute.
+        With P passes, the model gets the batch P times in one forward; the second pass is the
+        second half of this larger batch.
+
+        Args:
+            model: as fairseq passes it, wrapped or not.
+            sample: a batch of B sentences.
+            objective: of P passes, 1 or 2.
+            projection: of the model, for `chunked_loss`; None computes `plain_loss`, which works
+                for every model.
+
+        Returns:
+            the summed loss, the sample size to divide by, and the logging output.
         """
         passes = len(objective.cross_entropy)
         net_input = {

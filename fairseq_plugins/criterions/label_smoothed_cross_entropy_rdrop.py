@@ -1,4 +1,4 @@
-"""Label smoothing with R-Drop (Liang et al., NeurIPS 2021): two dropout passes that must agree."""
+"""Label smoothing with R-Drop (Liang et al., NeurIPS 2021): agreement of two dropout passes."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,15 +25,15 @@ class RDropConfig(FusedConfig):
 
 @register_criterion("label_smoothed_cross_entropy_rdrop", dataclass=RDropConfig)
 class LabelSmoothedCrossEntropyRDrop(TwoPassCriterion):
-    """Label-smoothed cross entropy of two passes, and their divergence::
+    """R-Drop: label-smoothed cross entropy of two passes, and their divergence::
 
         loss = (CE_1 + CE_2) / 2 + alpha / 2 * (KL(p_1 || p_2) + KL(p_2 || p_1)) / 2
 
-    summed over real target tokens. That is half the paper's loss, which adds the two cross
-    entropies, so that alpha = 0 is the plain criterion and losses compare.
+    summed over real target tokens. This is half the loss of the paper, which adds the two cross
+    entropies. The mean makes losses comparable with plain label smoothing, which is alpha = 0.
 
     Raises:
-        ConfigurationError: alpha below 0.
+        ConfigurationError: alpha is below 0, or an argument that the fused criterion refuses.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Label smoothing with SimCut (Gao et al., NAACL 2022): predictions that survive lost words."""
+"""Label smoothing with SimCut (Gao et al., NAACL 2022): same predictions without some words."""
 
 from dataclasses import dataclass, field
 from typing import Any, ContextManager
@@ -35,21 +35,21 @@ class SimCutConfig(FusedConfig):
 
 @register_criterion("label_smoothed_cross_entropy_simcut", dataclass=SimCutConfig)
 class LabelSmoothedCrossEntropySimCut(TwoPassCriterion):
-    """Label-smoothed cross entropy, and the divergence from a pass that misses some words::
+    """SimCut: label-smoothed cross entropy, and the divergence from a pass with words cut::
 
         loss = CE(f(x, y)) + alpha KL(f(x, y) || f(x_cut, y_cut))
 
-    summed over real target tokens (arXiv 2206.02368). In ``x_cut`` and ``y_cut`` the
-    token embedding of each source and each previous target token is zero with probability p; its
-    position's is kept, and so is the symbol of a sentence's end, with which the target begins.
-    Gradients flow through both sides of the divergence, which the paper finds to matter. Both
-    passes have dropout of their own.
+    summed over real target tokens (arXiv 2206.02368). In ``x_cut`` and ``y_cut``, the token
+    embedding of each source and each previous target token is zero with probability p. Position
+    embeddings are kept, and so is the end symbol, with which the previous target tokens begin.
+    Gradients flow through both sides of the divergence, which the paper finds important. Each pass
+    has its own dropout.
 
     Works with every model whose encoder and decoder have `embed_tokens`.
 
     Raises:
-        ConfigurationError: alpha below 0, p outside 0 to 1, or a model without such embeddings, the
-            last at the first batch.
+        ConfigurationError: alpha is below 0, p is not in [0, 1), or an argument that the fused
+            criterion refuses. At the first batch: the model has no such embeddings.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class LabelSmoothedCrossEntropySimCut(TwoPassCriterion):
         return scale_embeddings(model, self.cut_words, self.end_of_sentence)
 
     def cut_words(self, tokens: Tensor) -> Tensor:
-        """Zero for the words to cut, which are in the second half, where the second pass is."""
+        """Draw the factors of N tokens. Words are cut in the second half only, the second pass."""
         cut = torch.rand(tokens.shape, device=tokens.device) < self.probability
         cut[: len(tokens) // 2] = False
         return self.draw_words(tokens).masked_fill(cut, 0.0)

@@ -1,7 +1,8 @@
-"""Losses of the projection to the vocabulary, in two forms with the same numbers and gradients.
+"""Losses of the output projection, in two forms with equal values and gradients.
 
-`plain_loss` holds the log-probabilities of a whole batch; `chunked_loss` projects some tokens at a
-time and computes the gradients on the way, so its memory does not grow with the batch.
+`plain_loss` takes the log-probabilities of a whole batch. `chunked_loss` takes features, projects a
+chunk of tokens at a time and computes gradients in the same loop: it never holds the logits of the
+whole batch.
 """
 
 import math
@@ -16,14 +17,15 @@ from torch.autograd.function import once_differentiable
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import Copies
 
-CHUNK = 512  # rows of logits that exist at a time
-# float16 loses numbers below 6e-8 and rounds those below 6e-5. Products of gradients are taken with
-# these powers of two: of the features, and of the weight, where many tokens add up.
+CHUNK = 512  # rows of logits in memory at a time
+# float16 turns numbers below 6e-8 to 0 and loses digits below 6e-5. The products that compute
+# gradients are therefore scaled by these powers of two. The weight's scale is smaller, because its
+# gradient sums over many tokens.
 FEATURE_SCALE, WEIGHT_SCALE = 2.0**10, 2.0**3
 
 
 class Objective(NamedTuple):
-    """A loss of one pass, or of two passes over the same targets that should agree.
+    """The loss of one pass, or of two passes over the same targets and their divergence.
 
     With ``p_k`` the distribution of a token in pass k and ``CE`` fairseq's label-smoothed cross
     entropy::
@@ -31,8 +33,8 @@ class Objective(NamedTuple):
         loss = sum_k cross_entropy[k] CE(p_k)
                + divergence[0] KL(p_1 || p_2) + divergence[1] KL(p_2 || p_1)
 
-    Gradients flow into both passes, through both sides of each divergence. The weights of
-    `cross_entropy` add up to 1, and there are as many as passes.
+    Gradients flow into both passes, through both sides of each divergence. `cross_entropy` has one
+    weight per pass; they add up to 1. With one pass, `divergence` is not used.
     """
 
     smoothing: float
@@ -41,7 +43,7 @@ class Objective(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over tokens; only the loss has a gradient. The last three are weighted as the loss."""
+    """Scalar sums over tokens, with the weights of `Objective`. Only `loss` has a gradient."""
 
     loss: Tensor
     nll_loss: Tensor
@@ -50,12 +52,16 @@ class Sums(NamedTuple):
 
 
 def plain_loss(log_probs: Tensor, target: Tensor, objective: Objective) -> Sums:
-    """The objective of log-probabilities, as its equation says.
+    """The objective, computed from log-probabilities with the equation of `Objective`.
 
     Args:
         log_probs: P x N x V, for P passes.
-        target: N, no padding.
+        target: N, without padding.
         objective: of P passes.
+
+    Returns:
+        sums in the dtype of `log_probs`; `correct` counts the tokens whose most probable word is
+        the target.
     """
     loss = nll_loss = divergence = correct = log_probs.new_zeros(())
     for weight, pass_log_probs in zip(objective.cross_entropy, log_probs):
@@ -94,33 +100,36 @@ def chunked_loss(
         d KL(p || q) / d z = p (log p / q - KL(p || q))    with q the other pass's softmax,
         d KL(p || q) / d c = q - p                         and c its logits
 
-    The share ``e`` of every word costs nothing: its gradient is of rank 1. The gradients of
-    features and weight are computed in the forward pass, while the chunk's softmax is there.
+    The term ``-e`` is the same for every word, so its gradient has rank 1 and is added once at the
+    end. Forward computes the gradients of features and weight while it has the softmax of a chunk.
 
-    With copies (see `CopyAttention`) the objective is that of the mixture P, label smoothing
-    included: the loss is ``-sum_v w_v log P(v)``, with ``w_v = e``, or ``1 - smoothing`` for the
-    target. With g the probability to generate, and ``o`` the log-odds of the source's words::
+    With copies (see `CopyAttention`), the objective is that of the mixture P, with label smoothing:
+    ``-sum_v w_v log P(v)``, where ``w_v`` is ``1 - smoothing`` for the target and ``e`` for other
+    words. With g the probability to generate, and ``o`` the log-odds of the source's words::
 
         CE_P         = CE - log g - sum_v w_v log(1 + exp(o_v - log p_v))
         c_v          = w_v sigmoid(o_v - log p_v)
         d CE_P / d z = d CE / d z + c - p sum_v c_v
         d CE_P / d o = -c
 
-    Both sums are over words of the source alone, for which their logits are enough.
+    Both sums are over words of the source only.
 
     Args:
-        features: P x N x d, any floating type. Under autocast the products are in its type.
-        target: N, no padding.
+        features: P x N x d, any floating dtype. Under autocast, products are in its dtype.
+        target: N, without padding.
         weight: V x d; bias: V or None.
         objective: of P passes.
-        chunk: rows of logits at a time, of all passes together (CHUNK); memory is chunk x V.
-        count_correct: also count the tokens whose most probable word is the target, else 0.
+        chunk: rows of logits at a time, of all passes together (default: CHUNK). Logits take
+            chunk x V numbers.
+        count_correct: also count the tokens whose most probable word is the target; else
+            `correct` is 0.
         copies: of the N tokens, for one pass, or None.
 
     Returns:
-        sums in float32 (float64 for float64). Products of half types are in these, as in fairseq;
-        softmax, loss and the gradients between products are in float32, and rounded after they were
-        multiplied with the loss's own (in float16 its scale).
+        sums in float32 (float64 for float64). Products of half-precision inputs are in half
+        precision, as in fairseq. Softmax and loss are in float32, and gradients are summed in
+        float32. Backward multiplies them by the gradient of the loss, which contains the loss scale
+        in float16 training, and then rounds them to the dtypes of the inputs.
     """
     dtype = _autocast_dtype(features.device)
     if dtype is not None:
@@ -174,7 +183,7 @@ class _ChunkedLoss(torch.autograd.Function):
         exact = torch.promote_types(features.dtype, torch.float32)
         share = objective.smoothing / (vocabulary - 1)
         confidence = 1.0 - objective.smoothing - share
-        # sum_v z_v of a token is a product with the summed weight
+        # sum_v z_v of a token is the product of its features with the summed weight
         weight_sum = weight.sum(dim=0, dtype=exact)
         bias_sum = 0.0 if bias is None else bias.sum(dtype=exact)
         nll_loss, smooth_loss, divergence, correct = (
@@ -211,7 +220,7 @@ class _ChunkedLoss(torch.autograd.Function):
             divergence += diverged
             if copies is not None:
                 odds = copies.log_odds[start : start + chunk]
-                if count_correct:  # of P / g
+                if count_correct:  # P / g has the same argmax as P
                     best = grads[0].scatter_add(1, words, odds.exp()).argmax(dim=1)
                     correct += best.eq(y).sum()
                 log_ratio = odds - (at_words - normalizers[0].unsqueeze(1))
@@ -247,7 +256,7 @@ class _ChunkedLoss(torch.autograd.Function):
                     else:
                         weight_grad += grad.t().mm(x * (weight_scale / scale) if is_half else x)
 
-        # the same share of every word: taken off once, and before no type is too coarse for it
+        # subtract the share of every word once, before gradients are rounded to the inputs' dtypes
         parts = torch.tensor(objective.cross_entropy, dtype=exact, device=features.device)
         if feature_grad is not None:
             feature_grad = feature_grad.div_(scale) if is_half else feature_grad
@@ -281,15 +290,16 @@ class _ChunkedLoss(torch.autograd.Function):
 def _distributions(
     logits: List[Tensor], objective: Objective
 ) -> Tuple[List[Tensor], Tensor, List[Tensor]]:
-    """What a chunk's distributions give, whatever the targets; the logits are overwritten.
+    """The terms of a chunk's loss that do not depend on the targets, and their gradients.
 
     Args:
-        logits: n x V of each pass.
-        objective: of as many passes.
+        logits: n x V for each pass; overwritten.
+        objective: of the same number of passes.
 
     Returns:
-        ``logsumexp(z)`` of each pass, n each; the weighted divergences, summed; and the gradients
-        of these and of ``sum_k cross_entropy[k] logsumexp(z_k)``, n x V of each pass.
+        ``logsumexp(z)`` of each pass, n each; the weighted sum D of the divergences, a scalar; and
+        for each pass k the gradient of ``D + sum_k cross_entropy[k] logsumexp(z_k)`` with respect
+        to z_k, n x V. With one pass the weight is 1.
     """
     softmaxes, normalizers, log_totals = [], [], []
     for z in logits:
@@ -305,7 +315,7 @@ def _distributions(
 
     (p, q), (z, spare) = softmaxes, logits
     (part, other_part), (there, back) = objective.cross_entropy, objective.divergence
-    # log p - log q is this and a number a token, which the gradients do not have
+    # log p - log q = ratio - shift; shift is one number per token and cancels in the gradients
     ratio = z.sub_(spare)
     shift = log_totals[0] - log_totals[1]
     mean = _row_products(p, ratio)
@@ -328,7 +338,7 @@ def _row_products(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _half_scales(objective: Objective) -> Tuple[float, float]:
-    """Lower by a power of two where divergences make the gradients larger."""
+    """The scales of float16 gradients, lower if divergences can make the gradients larger."""
     room = 2.0 ** math.ceil(math.log2(1 + 4 * sum(objective.divergence)))
     return FEATURE_SCALE / room, WEIGHT_SCALE / room
 
@@ -336,11 +346,16 @@ def _half_scales(objective: Objective) -> Tuple[float, float]:
 def find_projection(model: Any, passes: int = 1) -> nn.Linear:
     """The output projection of a model whose loss `chunked_loss` can compute.
 
-    Such a model's `forward` takes `features_only=True`, its decoder ends in an `output_projection`
-    that is an `nn.Linear`, and it runs in one process or several. With two passes it does not copy.
+    The forward of such a model takes `features_only=True`. Its decoder ends in an
+    `output_projection` of type `nn.Linear`, and no wrapper shards its parameters. With two passes,
+    the model must not copy.
+
+    Args:
+        model: as fairseq passes it to a criterion, wrapped or not.
+        passes: number of passes of the objective.
 
     Raises:
-        ConfigurationError: there is none, or the model is not such a one; the message says why.
+        ConfigurationError: the model does not meet these conditions; the message says which.
     """
     wrappers = []
     inner: Any = model
@@ -362,7 +377,7 @@ def find_projection(model: Any, passes: int = 1) -> nn.Linear:
         and any(p is decoder.output_projection.weight for p in module.parameters(recurse=False))
         for module in inner.modules()
     ):
-        # DDP looks through the model's output for what was used, and the projection comes later
+        # DDP searches the model's output for used parameters, but the projection runs after that
         reason = (
             "--find-unused-parameters does not see an output projection of its own, which "
             "--share-decoder-input-output-embed avoids"

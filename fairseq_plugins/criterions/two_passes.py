@@ -1,4 +1,4 @@
-"""What R-Drop and SimCut share: label smoothing and the divergence of two passes."""
+"""The base class of R-Drop and SimCut: label smoothing and the divergence of two passes."""
 
 import math
 from typing import Any, Dict, Tuple
@@ -14,29 +14,29 @@ from .projection import Objective, find_projection
 
 
 class TwoPassCriterion(LabelSmoothedCrossEntropyFused):
-    """Two passes in training; in validation, and with alpha 0, plain label smoothing in one.
+    """Two passes in training. Plain label smoothing in one pass in validation, or with alpha = 0.
 
-    Each sentence stands in the batch twice, so that one forward of the model is both passes and
-    their dropout differs. A batch takes twice the memory, and `--max-tokens` may want halving. The
-    loss is the chunked one where the model has it, and the plain one for all others.
+    The batch contains each sentence twice, so that one forward of the model computes both passes
+    with different dropout. This takes twice the memory: halve `--max-tokens` if necessary. The loss
+    is `chunked_loss` for models that `find_projection` accepts, and `plain_loss` for others.
 
-    Logged beside fairseq's "loss" and "nll_loss": "kl", bits a token of the divergence without its
-    weight, in training.
+    In training, "kl" is logged in addition to fairseq's "loss" and "nll_loss": the divergence
+    without its weight, in bits per target token.
     """
 
     alpha: float
 
     def objective(self) -> Objective:
-        """The loss in training."""
+        """The loss in training, of two passes."""
         raise NotImplementedError
 
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """As fairseq's criterions: the loss, the sample size to divide by, and what to log.
+        """As in fairseq: the summed loss, the sample size to divide by, and the logging output.
 
         Raises:
-            NotImplementedError: in training without reduction, for which fairseq never asks.
+            NotImplementedError: ``reduce=False`` with two passes; the trainer does not use it.
         """
         two_passes = model.training and self.alpha > 0
         if two_passes and not reduce:

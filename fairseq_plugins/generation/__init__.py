@@ -1,7 +1,7 @@
 """Faster generation with the same results, for this package's models and fairseq's `transformer`.
 
-fairseq's generator keeps its loop and all its options; `accelerate` replaces two of its parts, the
-ensemble of models and the choice of the best continuations.
+fairseq's generator keeps its loop and all its options. `accelerate` replaces two of its parts: the
+ensemble of models, and the search for the best continuations.
 """
 
 import functools
@@ -27,7 +27,7 @@ __all__ = ["accelerate", "install"]
 
 
 def install() -> None:
-    """Let all tasks of fairseq build accelerated generators. A second call does nothing."""
+    """Make every fairseq task build accelerated generators. A second call does nothing."""
     build_generator: Callable = FairseqTask.build_generator
     if hasattr(build_generator, "accelerates"):
         return
@@ -41,12 +41,20 @@ def install() -> None:
 
 
 def accelerate(generator: Any) -> Any:
-    """Make a generator of fairseq fast, in place, if its models are this package's or fairseq's.
+    """Accelerate a fairseq generator in place, if all its models are supported.
 
-    Hypotheses and scores stay what they were. This package's models leave out "attention", unless
-    the generator was made for `--print-alignment`. Types are compared exactly: subclasses of
-    generators and models, and options that the fast decoder does not know (see
-    `can_decode_in_beams`), are left as they are.
+    Hypotheses and scores do not change. This package's models leave out "attention", unless the
+    generator is for `--print-alignment`.
+
+    Supported are `EfficientTransformerModel` and fairseq's `TransformerModel`, without the options
+    that `can_decode_in_beams` excludes. Types are compared exactly, because a subclass may compute
+    something else. Any other generator is returned unchanged.
+
+    Args:
+        generator: the result of a task's `build_generator`, of any type.
+
+    Returns:
+        the same object.
     """
     if type(generator) not in (SequenceGenerator, SequenceGeneratorWithAlignment):
         return generator

@@ -1,4 +1,4 @@
-"""fairseq's beam search with a faster way to find the best continuations."""
+"""fairseq's beam search with a faster top-k over the vocabulary."""
 
 from typing import Optional, Tuple
 
@@ -6,20 +6,21 @@ import torch
 from fairseq.search import BeamSearch
 from torch import Tensor
 
-GROUP = 64  # tokens whose best one is looked up first
+GROUP = 64  # tokens per group
 
 
 class GroupedBeamSearch(BeamSearch):
-    """The k best of all continuations, through the best of each group of tokens.
+    """Beam search that finds the k best continuations in two stages.
 
-    The k best tokens lie in the k groups with the best members. One vectorised pass finds the best
-    of each group; sorting, which is most of the work otherwise, only sees groups and then the
-    members of k of them.
+    The k best tokens lie in the k groups with the best maxima. The first stage computes the maximum
+    of each group in one vectorised pass, and the top k of these. The second stage takes the top k
+    of the members of these k groups. A single top-k over all tokens, as in the parent class, takes
+    longer.
 
-    The result is the parent's, except for the choice between equal scores. That shows in one place:
-    fairseq finishes a prefix that holds the end symbol with k copies of one hypothesis, but leaves
-    each copy the attention of another, discarded one. The soft alignments of such sentences depend
-    on the order of equal scores; neither search has the right ones.
+    Results equal the parent's, except for the order of equal scores. This order is visible in one
+    case: fairseq finishes a prefix that contains the end symbol with k copies of one hypothesis,
+    but each copy keeps the attention of a different, discarded hypothesis. The soft alignments of
+    such sentences depend on the order of equal scores, and are wrong in both classes.
     """
 
     def step(
@@ -30,29 +31,36 @@ class GroupedBeamSearch(BeamSearch):
         prev_output_tokens: Optional[Tensor] = None,
         original_batch_idxs: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Scores, tokens and hypotheses of the 2 n best continuations, each B x 2 n.
+        """Find the 2 n best continuations of the n hypotheses of each sentence.
 
         Args:
-            step: number of tokens so far; 0 is the only one where all hypotheses are the same.
+            step: number of tokens generated so far. At 0 all hypotheses of a sentence are equal,
+                and only the first is read.
             lprobs: log-probabilities of the next token, B x n x V.
-            scores: of the hypotheses after each step so far, B x n x step.
+            scores: of the hypotheses after each step so far, B x n x step; not read at step 0.
+            prev_output_tokens, original_batch_idxs: for the parent class only.
+
+        Returns:
+            scores, tokens and hypotheses (0 to n - 1) of the continuations, B x 2 n each, the best
+            first.
         """
         sentences, beam_size, vocabulary = lprobs.shape
         count = 2 * beam_size
         groups = vocabulary // GROUP
-        if groups < count:  # nothing to be gained
+        if groups < count:  # too few groups for a top k of groups
             return super().step(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
         if step == 0:
             lprobs, past = lprobs[:, :1], lprobs.new_zeros(sentences, 1)
         else:
             assert scores is not None
             past = scores[:, :, step - 1]
-        # group g is tokens g, g + groups, g + 2 groups, ...; what is left over is always looked at
+        # group g has tokens g, g + groups, g + 2 groups, ...; the second stage always includes the
+        # V - GROUP * groups tokens outside all groups
         cut = GROUP * groups
         grouped = lprobs[:, :, :cut].view(sentences, -1, GROUP, groups)
         best_of_groups = (grouped.amax(dim=2) + past.unsqueeze(-1)).flatten(1)
         chosen = best_of_groups.topk(count, dim=1, sorted=False).indices
-        # places in a row of n V
+        # indices into a row of n V scores
         first = torch.div(chosen, groups, rounding_mode="floor") * vocabulary + chosen % groups
         members = torch.arange(0, cut, groups, device=lprobs.device)
         starts = torch.arange(0, past.size(1) * vocabulary, vocabulary, device=lprobs.device)

@@ -1,4 +1,4 @@
-"""Which tokens of a hypothesis were copied, and from where."""
+"""Find the copied tokens of a hypothesis and their source positions."""
 
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -11,18 +11,19 @@ from torch import Tensor
 def find_copied(
     model: Any, net_input: Dict[str, Tensor], hypotheses: Sequence[Tensor]
 ) -> List[List[Optional[int]]]:
-    """For each token of a hypothesis the source position, from 0, that it was copied from, or None.
+    """Find the source position of each copied token.
 
-    A token is copied where to copy it is more probable than to generate it. Of the positions that
-    hold it, the one is named that the decoder reads most.
+    A token counts as copied if copying it is more probable than generating it. If several source
+    positions hold the token, the result is the one with the highest attention weight.
 
     Args:
-        model: in evaluation.
-        net_input: of B sentences, as a batch of fairseq has it.
-        hypotheses: B x tokens, the end symbol among them.
+        model: in evaluation mode.
+        net_input: the "net_input" of a fairseq batch of B sentences.
+        hypotheses: B tensors of tokens, int64, each with its end symbol.
 
     Returns:
-        As many entries for each hypothesis as it has tokens; none where the model does not copy.
+        for each hypothesis one entry per token: the source position, counted from 0 without
+        padding, or None for a generated token. The lists are empty if the model does not copy.
     """
     if getattr(model.decoder, "copying", None) is None:
         return [[] for _ in hypotheses]
@@ -37,7 +38,7 @@ def find_copied(
     generated = logits.to(odds.dtype).log_softmax(dim=-1).gather(2, target.unsqueeze(2))
     same = source.unsqueeze(1) == target.unsqueeze(2)  # B x t x T
     copied = (same & (odds > generated)).any(dim=2)
-    start = source.eq(pad).long().cumprod(dim=1).sum(dim=1)  # padding on the left
+    start = source.eq(pad).long().cumprod(dim=1).sum(dim=1)  # left padding is not counted
     position = attention.masked_fill(~same, -1.0).argmax(dim=2) - start.unsqueeze(1)
     return [
         [p if c else None for p, c in zip(positions[: len(tokens)], some)]

@@ -1,4 +1,4 @@
-"""One step of the decoder for all hypotheses of a beam search, with nothing computed twice."""
+"""Decoder steps of a beam search, with one cache per sentence that all its hypotheses share."""
 
 import functools
 from typing import Any, Dict, List, Optional, Tuple
@@ -10,15 +10,16 @@ from torch import Tensor
 from fairseq_plugins.modules.copy_attention import CopyAttention, find_places
 from fairseq_plugins.modules.decoder_layer import has_standard_layers, run_decoder_layer
 
-# steps of a search that the memory of keys and values is made for at first
+# search steps that fit into the first cache of keys and values; a full cache doubles
 FIRST_STEPS = 32
 
 
 def can_decode_in_beams(decoder: Any) -> bool:
-    """Whether `BeamDecoding` computes what this decoder does in evaluation.
+    """Whether `BeamDecoding` computes the same as this decoder in evaluation.
 
-    It knows fairseq's Transformer decoder with any feed-forward network; not the extensions of its
-    layers (see `has_standard_layers`), decoders without a source, or dropout kept in generation.
+    It supports fairseq's Transformer decoder with any feed-forward network. It does not support
+    extensions of decoder layers (see `has_standard_layers`), decoders without cross-attention or
+    with an input projection, or dropout during inference.
     """
     dropouts = [module for module in decoder.modules() if isinstance(module, FairseqDropout)]
     return (
@@ -30,23 +31,23 @@ def can_decode_in_beams(decoder: Any) -> bool:
 
 
 class BeamDecoding:
-    """The state of one decoder in the search for one batch, and its next step.
+    """The state of one decoder in the beam search of one batch: B sentences, n hypotheses each.
 
-    B sentences have n hypotheses each. fairseq's caches have a row for each hypothesis, and are
-    copied at every step as hypotheses continue others. Here they have a row for each sentence:
+    fairseq's caches have one row per hypothesis, and every step copies them, because hypotheses
+    continue others. Here caches have one row per sentence:
 
-    - Keys and values of the source are projected once a sentence, and read by all its hypotheses.
-    - Keys and values of the target stay where they were written: place 0 is the first token, that
-      of all hypotheses, and every further step writes n places. Which of them are its own past is
-      all that a hypothesis has to know, `visible`, and all that is copied when it continues
-      another. Attention runs over all places of a sentence at once and ignores the others.
-    - The first step is the same for all hypotheses, and is done for one of them.
+    - The source is projected to keys and values once per sentence; all its hypotheses read them.
+    - Keys and values of the target stay in the slots where they were written. The first step writes
+      slot 0, which all hypotheses share; each later step writes n slots. `visible` masks the slots
+      of each hypothesis. Only this mask is copied when a hypothesis continues another. Attention
+      computes scores for all slots of a sentence; the mask removes those of other hypotheses.
+    - The first step is the same for all hypotheses and is computed once per sentence.
 
     Args:
-        decoder: for which `can_decode_in_beams` holds, in evaluation.
-        encoder_out: of the encoder, a row for each sentence.
+        decoder: in evaluation mode; `can_decode_in_beams` must hold for it.
+        encoder_out: the encoder's output, one row per sentence.
         beam_size: n.
-        need_attention: also return what each hypothesis reads of the source.
+        need_attention: return the cross-attention of each hypothesis, too.
     """
 
     def __init__(
@@ -67,8 +68,8 @@ class BeamDecoding:
             _TargetAttention(layer.self_attn, self.sentences, 1 + FIRST_STEPS * beam_size, memory)
             for layer in decoder.layers
         ]
-        # added to the scores before softmax: 0 where a hypothesis may look, else -inf
-        self.visible = memory.new_zeros(self.sentences, beam_size, 0)  # B x n x places
+        # added to the scores before softmax: 0 at slots of the hypothesis, -inf at others
+        self.visible = memory.new_zeros(self.sentences, beam_size, 0)  # B x n x slots
         self.own_place = memory.new_full((beam_size, beam_size), float("-inf")).fill_diagonal_(0.0)
         if self.copying is not None:
             self.words = encoder_out["src_tokens"][0]  # B x S
@@ -81,7 +82,12 @@ class BeamDecoding:
                 self.source_visible = visible.masked_fill_(padding, float("-inf")).unsqueeze(1)
 
     def reorder(self, order: Tensor) -> None:
-        """Let hypothesis i continue hypothesis `order[i]`; sentences not named are dropped."""
+        """Let hypothesis i continue hypothesis `order[i]`, and drop finished sentences.
+
+        Args:
+            order: (B' n), int64, indices of the B n hypotheses. All n entries of a remaining
+                sentence are hypotheses of that sentence.
+        """
         order = order.view(-1, self.beam_size)
         if order.size(0) != self.sentences:
             kept = torch.div(order[:, 0], self.beam_size, rounding_mode="floor")
@@ -97,15 +103,16 @@ class BeamDecoding:
         self.visible = visible.view(self.sentences, self.beam_size, -1)
 
     def step(self, tokens: Tensor) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
-        """The next step.
+        """Compute the next step.
 
         Args:
-            tokens: (B n) x t, all that each hypothesis has said so far.
+            tokens: (B n) x t, all tokens of each hypothesis so far; t = 1 in the first step.
 
         Returns:
-            What the decoder's forward returns, with the hypotheses of a sentence in the place of
-            target positions: B x n x V, or with an adaptive softmax x d; and a dictionary with
-            "attn", B x n x S, where it is needed. In the first step n is 1.
+            the same as the decoder's forward, with the hypotheses of a sentence instead of target
+            positions: logits, B x n x V (features, B x n x d, with an adaptive softmax), and a
+            dictionary with "attn", B x n x S or None, and the entries of `CopyAttention` if the
+            model copies. In the first step n is 1.
         """
         decoder, first = self.decoder, tokens.size(1) == 1
         if first:
@@ -114,7 +121,7 @@ class BeamDecoding:
         else:
             own_place = self.own_place.expand(self.sentences, -1, -1)
             self.visible = torch.cat([self.visible, own_place], dim=2)
-        width = tokens.size(0) // self.sentences  # hypotheses that are computed
+        width = tokens.size(0) // self.sentences  # n, or 1 in the first step
         x = inputs = self._embed(tokens)
         heads = decoder.layers[0].self_attn.num_heads
         visible = _for_each_head(self.visible[:, :width], heads)
@@ -149,11 +156,11 @@ class BeamDecoding:
         return decoder.output_layer(x), extra
 
     def rows(self, x: Tensor) -> Tensor:
-        """What a step has led to, B x n x anything or in the first B x 1, as a row a hypothesis."""
+        """Flatten a result of `step`, B x n x m (B x 1 x m in the first step), to (B n) x m."""
         return x.expand(-1, self.beam_size, -1).contiguous().flatten(0, 1)
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        """Rows x t to rows x d: the last token at its position."""
+        """Embed the last of t tokens at its position: rows x t to rows x d."""
         decoder = self.decoder
         x = decoder.embed_scale * decoder.embed_tokens(tokens[:, -1:].contiguous())
         if decoder.quant_noise is not None:
@@ -166,7 +173,7 @@ class BeamDecoding:
 
 
 class _Attention:
-    """Keys and values of each sentence, B x h x places x s, and the queries of its hypotheses."""
+    """Attention of hypotheses to cached keys and values of their sentence, B x h x slots x s."""
 
     keys: Tensor
     values: Tensor
@@ -179,7 +186,16 @@ class _Attention:
         self.values = self.values.index_select(0, sentences)
 
     def attend(self, x: Tensor, places: int, visible: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-        """Rows x d to rows x d, and the weights, (B h) x n x places."""
+        """Attend to the first `places` slots.
+
+        Args:
+            x: (B n) x d.
+            places: number of slots.
+            visible: (B h) x n x places, 0 or -inf, or None for no mask.
+
+        Returns:
+            (B n) x d, and the weights, (B h) x n x places.
+        """
         attention = self.attention
         sentences, heads, _, size = self.keys.shape
         keys = self.keys[:, :, :places].flatten(0, 1)
@@ -190,14 +206,14 @@ class _Attention:
             scores = torch.bmm(queries, keys.transpose(1, 2))
         else:
             scores = torch.baddbmm(visible, queries, keys.transpose(1, 2))
-        # fairseq normalises in float32, too
+        # float32, as fairseq's softmax
         weights = torch.softmax(scores, dim=-1, dtype=torch.float32).type_as(scores)
         read = torch.bmm(weights, values).view(sentences, heads, -1, size)
         return attention.out_proj(read.transpose(1, 2).reshape(x.shape)), weights
 
 
 class _SourceAttention(_Attention):
-    """Attention to the source: its keys and values do not change."""
+    """Cross-attention: keys and values are computed once."""
 
     def __init__(self, attention: Any, memory: Tensor) -> None:
         super().__init__(attention)
@@ -215,7 +231,7 @@ class _SourceAttention(_Attention):
 
 
 class _TargetAttention(_Attention):
-    """Attention of each hypothesis to its own past: every step adds its keys and values."""
+    """Self-attention of each hypothesis to its own past: each step adds keys and values."""
 
     def __init__(self, attention: Any, sentences: int, places: int, like: Tensor) -> None:
         super().__init__(attention)
@@ -239,5 +255,5 @@ class _TargetAttention(_Attention):
 
 
 def _for_each_head(visible: Tensor, heads: int) -> Tensor:
-    """B x n x places to (B h) x n x places."""
+    """Repeat a mask for each head: B x n x places to (B h) x n x places."""
     return visible.unsqueeze(1).expand(-1, heads, -1, -1).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""fairseq's ensemble, whose decoders keep a row for each sentence instead of each hypothesis."""
+"""fairseq's ensemble, with decoder caches of one row per sentence instead of per hypothesis."""
 
 import math
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -13,14 +13,15 @@ STATE = "beam_decoding"
 
 
 class BeamEnsemble(EnsembleModelWithAlignment):
-    """What fairseq's generator calls its model, over `BeamDecoding`.
+    """The model of fairseq's generator, with `BeamDecoding` as its decoders.
 
-    Same log-probabilities, mean over the models' probabilities, as fairseq's `EnsembleModel`.
+    Log-probabilities are those of fairseq's `EnsembleModel`: the log of the mean probability over
+    the models.
 
     Args:
-        models: with an `encoder` and a `decoder` for which `can_decode_in_beams` holds.
-        need_attention: give the generator each step's attention to the source. fairseq always
-            does, which only `--print-alignment` reads.
+        models: each with an `encoder`, and a `decoder` for which `can_decode_in_beams` holds.
+        need_attention: return the cross-attention of each step. fairseq always computes it, but
+            only `--print-alignment` reads it.
     """
 
     def __init__(self, models: Sequence[nn.Module], need_attention: bool = False) -> None:
@@ -34,7 +35,18 @@ class BeamEnsemble(EnsembleModelWithAlignment):
         incremental_states: List[Dict[str, Any]],
         temperature: float = 1.0,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """Log-probabilities of the next token, (B n) x V, and attention, (B n) x S or None."""
+        """Compute one step for all models.
+
+        Args:
+            tokens: (B n) x t, the tokens of each hypothesis so far.
+            encoder_outs: of each model, one row per sentence.
+            incremental_states: of each model; they hold the `BeamDecoding`.
+            temperature: divides the logits.
+
+        Returns:
+            log-probabilities of the next token, (B n) x V, and the mean cross-attention over the
+            models, (B n) x S, or None without `need_attention`.
+        """
         log_probs, attentions = [], []
         for model, encoder_out, state in zip(self.models, encoder_outs, incremental_states):
             if tokens.size(1) == 1:
@@ -58,7 +70,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
     def reorder_encoder_out(
         self, encoder_outs: List[Dict[str, List[Tensor]]], new_order: Tensor
     ) -> List[Dict[str, List[Tensor]]]:
-        """Leave the encoder's output with a row for each sentence: nothing reads it again."""
+        """Keep one row per sentence. Only the first step reads the encoder's output."""
         return encoder_outs
 
     def reorder_incremental_state(

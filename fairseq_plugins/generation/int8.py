@@ -1,4 +1,4 @@
-"""Generation on a CPU with 8-bit matrix products."""
+"""Quantisation to 8 bits, for generation on a CPU."""
 
 import warnings
 from typing import Any
@@ -19,16 +19,21 @@ ENGINES_WITH_SCALES_PER_OUTPUT = ("x86", "fbgemm", "onednn")
 
 
 def quantize(model: Any) -> Any:
-    """Quantise the linear maps of a model's layers and its output projection, in place.
+    """Quantise the linear maps in a model's layers and its output projection, in place.
 
-    Dynamic quantisation: weights are stored in 8 bits with one scale for each output (where
-    torch's engine for this CPU has that), inputs are rounded to 8 bits with one scale for each
-    call, and products are summed in 32 bits. Embeddings, LayerNorms, softmax, an adaptive softmax
-    and MSCFFN's small subspace matrices stay as they are. The model can then only be evaluated, on
-    a CPU.
+    Dynamic quantisation: weights are stored in 8 bits with one scale per output, or one scale per
+    matrix if torch's engine for this CPU has no scales per output. Inputs are rounded to 8 bits
+    with one scale per call. Products are summed in 32 bits. Embeddings, LayerNorms, softmax, an
+    adaptive softmax and MSCFFN's small subspace matrices are not quantised. Afterwards the model
+    works only in evaluation mode and on a CPU.
 
-    Because inputs share a scale, what is said of a sentence is no longer independent, to the last
-    digit, of the batch it is in.
+    All inputs of a call share one scale, so the output may vary slightly with batch composition.
+
+    Args:
+        model: an encoder-decoder in float32 on a CPU.
+
+    Returns:
+        the same model, in evaluation mode.
 
     Raises:
         ConfigurationError: the model is not in float32 on a CPU, or this build of torch has no
@@ -49,15 +54,15 @@ def quantize(model: Any) -> Any:
     model.eval()
     for module in model.modules():
         if isinstance(module, MultiheadAttention):
-            # else it hands its weights to a function of torch that knows floating point only
+            # else fairseq passes its weights to a function of torch that takes only floating point
             module.skip_embed_dim_check = True
         elif isinstance(module, TokenMixer):
             module.call_projections()
-    with warnings.catch_warnings():  # torch has announced that this will move to another package
+    with warnings.catch_warnings():  # torch warns that this function will move to another package
         warnings.simplefilter("ignore")
         for part in (model.encoder.layers, model.decoder.layers):
             quantize_dynamic(part, {nn.Linear: config}, inplace=True)
-        if model.decoder.output_projection is not None:  # an adaptive softmax has none
+        if model.decoder.output_projection is not None:  # None with an adaptive softmax
             projection = nn.Sequential(model.decoder.output_projection)
             quantize_dynamic(projection, {nn.Linear: config}, inplace=True)
             model.decoder.output_projection = projection[0]

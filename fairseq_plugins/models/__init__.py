@@ -1,4 +1,4 @@
-"""The models, their options, their named architectures: importing this makes fairseq know them."""
+"""Models, their options and named architectures. Importing this package registers them."""
 
 from . import architectures
 from .efficient_transformer import EfficientTransformerModel

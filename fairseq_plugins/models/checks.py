@@ -1,6 +1,7 @@
-"""What fairseq's own options of a Transformer may be, and which do not go together.
+"""Checks of the values and combinations of fairseq's own Transformer options.
 
-fairseq finds most of these while a model is built or at its first batch, in a traceback.
+fairseq itself reports most of these errors with a traceback, while it builds the model or at the
+first batch.
 """
 
 import math
@@ -12,7 +13,7 @@ from fairseq import utils
 
 from fairseq_plugins.errors import ConfigurationError
 
-LARGEST_SIZE = 2**20  # features, positions and the like: a larger number is a typing error
+LARGEST_SIZE = 2**20  # limit for features, positions and similar; a larger number is a typo
 LARGEST_DEPTH = 1000
 SIZES = ("embed_dim", "ffn_embed_dim", "attention_heads")
 SHARES = (
@@ -43,13 +44,14 @@ def _ranges() -> Dict[str, Tuple[float, float]]:
 
 
 def check_fairseq_options(args: Any) -> None:
-    """Check fairseq's options by themselves and against each other.
+    """Check the value of each of fairseq's options, and their combinations.
 
     Args:
         args: fairseq's TransformerConfig.
 
     Raises:
-        ConfigurationError: one cannot work.
+        ConfigurationError: an option is out of range, or conflicts with another option or with
+            this machine.
     """
     for name, (least, most) in _ranges().items():
         value = getattr(args, name, None)
@@ -88,11 +90,14 @@ def check_fairseq_options(args: Any) -> None:
 
 
 def _number(value: Any) -> float:
-    """A value as a number, which a command line leaves a word for --decoder-output-dim."""
+    """A value as a number, NaN if it is none.
+
+    fairseq's parser has no type for --decoder-output-dim and leaves it a string.
+    """
     try:
         return float(value)
     except (TypeError, ValueError):
-        return math.nan  # which is in no range
+        return math.nan  # outside every range
 
 
 def _check_sharing(args: Any) -> None:
@@ -126,8 +131,12 @@ def _check_sharing(args: Any) -> None:
 def check_dictionaries(args: Any, source: Any, target: Any) -> None:
     """Check the options that depend on the vocabularies.
 
+    Args:
+        args: fairseq's TransformerConfig, with the options of the plugin.
+        source, target: fairseq's dictionaries.
+
     Raises:
-        ConfigurationError: one cannot work.
+        ConfigurationError: an option does not fit the dictionaries.
     """
     if args.share_all_embeddings and source != target:
         raise ConfigurationError(
@@ -157,10 +166,18 @@ def check_dictionaries(args: Any, source: Any, target: Any) -> None:
 
 
 def parse_layers_to_keep(side: str, value: Any, layers: int) -> Optional[List[int]]:
-    """The layers that fairseq keeps when it prunes, from "0,2", [0, 2] or None.
+    """Parse --encoder-layers-to-keep or --decoder-layers-to-keep: "0,2", [0, 2] or None.
+
+    Args:
+        side: "encoder" or "decoder", for the message.
+        value: the option's value.
+        layers: number of layers before pruning.
+
+    Returns:
+        the layers that fairseq keeps, ascending, or None for no pruning.
 
     Raises:
-        ConfigurationError: not some of the model's layers, each once.
+        ConfigurationError: the value does not name layers of the model, each once.
     """
     if value is None or value == "":
         return None
@@ -174,7 +191,7 @@ def parse_layers_to_keep(side: str, value: Any, layers: int) -> Optional[List[in
 
 
 def parse_numbers(value: Any) -> List[int]:
-    """The numbers of "1,2", [1, 2] or 1; none if it cannot be read."""
+    """Parse "1,2", [1, 2] or 1 to a list of integers, which is empty if that fails."""
     try:
         return [int(word) for word in str(value).strip("[]() ").split(",")]
     except ValueError:
@@ -182,10 +199,10 @@ def parse_numbers(value: Any) -> List[int]:
 
 
 def is_absurd(value: Any) -> bool:
-    """Whether a number is so large that nothing can be made of it, or is none."""
+    """Whether a number is NaN, or larger in magnitude than any sensible option."""
     return isinstance(value, (int, float)) and not abs(value) <= LARGEST_SIZE
 
 
 def flag(name: str) -> str:
-    """The option of a command line."""
+    """The command-line option of a name: --time-window for time_window."""
     return "--" + name.replace("_", "-")

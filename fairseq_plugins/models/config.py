@@ -1,7 +1,7 @@
-"""Every option of the models, and the plan of a model that follows from them.
+"""All options that the models add to fairseq's Transformer, and the plan of a model.
 
-These options come beside fairseq's own for the Transformer. `fill_defaults` completes what the user
-and the architecture left open. `plan_model` checks all of them and works out the sizes.
+`fill_defaults` completes the options that neither the user nor the architecture has set.
+`plan_model` checks all options and computes all sizes.
 """
 
 import difflib
@@ -35,9 +35,10 @@ REGISTRIES = (TOKEN_MIXERS, FEED_FORWARDS)
 
 @dataclass
 class EfficientTransformerOptions(CopyOptions):
-    """What the models add to fairseq's Transformer. The same in every architecture.
+    """Options that the models add to fairseq's Transformer, in every architecture.
 
-    Options of a token mixer, of a feed-forward network and of copying are in its own file.
+    The options of a token mixer, of a feed-forward network and of copying are in the file of that
+    part.
     """
 
     encoder_blocks: Optional[str] = field(
@@ -118,7 +119,7 @@ class EfficientTransformerOptions(CopyOptions):
 
 
 class LayerPlan(NamedTuple):
-    """One encoder layer: the specifications of its parts, and whether it begins a later block."""
+    """One encoder layer. `starts_block`: it is the first of a later block, and pools."""
 
     mixer: MixerSpec
     ffn: FeedForwardSpec
@@ -126,7 +127,7 @@ class LayerPlan(NamedTuple):
 
 
 class ModelPlan(NamedTuple):
-    """A checked configuration, as numbers."""
+    """A checked configuration, with all sizes computed."""
 
     layers: Tuple[LayerPlan, ...]
     time_window: int
@@ -146,11 +147,14 @@ class ModelPlan(NamedTuple):
 def fill_defaults(args: Any) -> None:
     """Complete the options that neither the user nor the architecture has set.
 
-    `--encoder-layers` follows from `--encoder-blocks` where blocks are given, and the blocks from
-    the layers where they are not.
+    `--encoder-blocks` sets `--encoder-layers`. Without blocks, the encoder is one block of
+    `--encoder-layers` layers.
+
+    Args:
+        args: a Namespace or DictConfig, completed in place.
 
     Raises:
-        ConfigurationError: both are given and disagree, or the blocks cannot be read.
+        ConfigurationError: both are given and disagree, or the blocks cannot be parsed.
     """
     for name, option in plugin_options():
         set_default(args, name, option.default)
@@ -171,14 +175,14 @@ def fill_defaults(args: Any) -> None:
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add all options to a command line, those of every registered part too."""
+    """Add all options to a parser, including those of every registered part."""
     gen_parser_from_dataclass(parser, EfficientTransformerOptions(), delete_default=True)
     for registry in REGISTRIES:
         registry.add_options(parser)
 
 
 def plugin_options() -> Iterator[Tuple[str, Field]]:
-    """Every option of the plugin, those of registered parts with their full names."""
+    """Yield the full name and the field of every option, including those of registered parts."""
     for option in fields(EfficientTransformerOptions):
         if not option.name.startswith("_"):
             yield option.name, option
@@ -189,26 +193,30 @@ def plugin_options() -> Iterator[Tuple[str, Field]]:
 def fill_fairseq_defaults(args: Any) -> None:
     """Complete the options of fairseq's own Transformer, in place.
 
-    fairseq asks a configuration for each option with a default in case it is missing. omegaconf
-    before 2.1 answers None then, which fairseq 0.12.2 takes for the value, so what is asked is a
-    Namespace.
+    fairseq reads each option with ``getattr(args, name, default)``. For a missing option, a
+    DictConfig of omegaconf before 2.1 returns None, and fairseq 0.12.2 takes None as the value.
+    fairseq therefore gets a Namespace here.
     """
     options = dict(args) if OmegaConf.is_config(args) else vars(args)
     completed = Namespace(**{name: value for name, value in options.items() if value is not None})
     base_architecture(completed)
-    set_default(completed, "base_layers", 0)  # the trainer asks for it in the same way
+    set_default(completed, "base_layers", 0)  # the trainer reads it with getattr, too
     for name, value in vars(completed).items():
         setattr(args, name, value)
 
 
 def set_default(args: Any, name: str, value: Any) -> None:
-    """Set an option of a Namespace or DictConfig unless it is there."""
+    """Set an option of a Namespace or DictConfig if it is missing or None."""
     if getattr(args, name, None) is None:
         setattr(args, name, value)
 
 
 def parse_blocks(value: Any) -> List[int]:
-    """The layers of each block, from "3,3", [3, 3] or 6."""
+    """Parse the number of layers of each block: "3,3", [3, 3] or 6.
+
+    Raises:
+        ConfigurationError: not integers of at least 1.
+    """
     words = str(value).strip("[]() ").split(",")
     try:
         blocks = [int(word) for word in words]
@@ -223,7 +231,7 @@ def parse_blocks(value: Any) -> List[int]:
 
 
 def to_config(args: Any) -> TransformerConfig:
-    """fairseq's configuration, which has every option of fairseq's and those of the plugin too."""
+    """fairseq's TransformerConfig, which also holds the options of the plugin."""
     if OmegaConf.is_config(args):
         options: Any = OmegaConf.to_container(args, resolve=True)
         args = Namespace(**options)
@@ -231,14 +239,14 @@ def to_config(args: Any) -> TransformerConfig:
 
 
 def plan_model(args: Any) -> ModelPlan:
-    """Check all options of a model and work out its sizes.
+    """Check all options of a model and compute its sizes, before anything is built.
 
     Args:
-        args: options after `fill_defaults` and fairseq's own defaults, or fairseq's configuration
-            made of them.
+        args: options after `fill_defaults` and `fill_fairseq_defaults`, or the TransformerConfig of
+            such options.
 
     Raises:
-        ConfigurationError: an option that cannot work; nothing is built before all are checked.
+        ConfigurationError: an option cannot work, or conflicts with another one.
     """
     args = to_config(args)
     check_fairseq_options(args)
@@ -269,7 +277,7 @@ def plan_model(args: Any) -> ModelPlan:
     mixer_specs = [layer.mixer for layer in layers]
     ffn_specs = [layer.ffn for layer in layers]
     mixer = mixer._replace(options=mixer.part.complete(mixer.options, mixer_specs))
-    # one network in encoder and decoder has one set of options, which must fit both
+    # encoder and decoder share the options of a network that both use: these must fit both
     users = [(encoder_ffn, ffn_specs), (decoder_ffn, [decoder_ffn_spec])]
     encoder_ffn, decoder_ffn = (
         ffn._replace(
@@ -299,16 +307,19 @@ def plan_model(args: Any) -> ModelPlan:
 
 
 def store_completed(plan: ModelPlan, args: Any) -> None:
-    """Write into the options what the plan chose where they were open: checkpoints hold it."""
+    """Write the options that the plan completed into `args`, so that checkpoints hold them."""
     for choice in (plan.mixer, plan.encoder_ffn, plan.decoder_ffn):
         store(choice, args)
 
 
 def fill_layers_to_keep(args: Any) -> None:
-    """Name all layers of the side that is not pruned: fairseq drops those that are not named.
+    """If one side is pruned, keep all layers of the other: fairseq drops layers that are not named.
+
+    Args:
+        args: options, changed in place.
 
     Raises:
-        ConfigurationError: a layer is named that the model does not have.
+        ConfigurationError: an option names a layer that the model does not have.
     """
     depths = {"encoder": sum(parse_blocks(args.encoder_blocks)), "decoder": args.decoder_layers}
     options = {side: getattr(args, f"{side}_layers_to_keep") for side in depths}
@@ -320,7 +331,7 @@ def fill_layers_to_keep(args: Any) -> None:
 
 
 def _prune(blocks: List[int], args: Any) -> List[int]:
-    """The layers of each block that --encoder-layers-to-keep leaves."""
+    """The number of layers of each block after --encoder-layers-to-keep."""
     kept = parse_layers_to_keep("encoder", args.encoder_layers_to_keep, sum(blocks))
     if kept is None or len(kept) == sum(blocks):
         return blocks
@@ -368,7 +379,8 @@ def _ffn_spec(args: Any, embed_dim: int, ffn_embed_dim: int) -> FeedForwardSpec:
     )
 
 
-# options of decoders without the attention of each layer to the source, or without a projection
+# With these options the decoder has no output projection, or lacks the cross-attention weights of
+# some layers. Copying needs both.
 _NOT_COPYING = (
     "adaptive_softmax_cutoff",
     "base_layers",
@@ -414,7 +426,11 @@ def _plan_copying(args: Any) -> Optional[CopySpec]:
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse options that nothing reads. A command line does so by itself; a YAML file does not."""
+    """Refuse unknown options of a YAML file; argparse does this for a command line.
+
+    Raises:
+        ConfigurationError: a given name is not among the known ones.
+    """
     known = sorted(known)
     for name in given:
         if name not in known:
@@ -492,7 +508,7 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
         )
 
 
-# options of training that the fast path does not compute, beside extensions of decoder layers
+# options that --training-path fast does not support, in addition to extensions of decoder layers
 _PLAIN_ONLY = (
     "quant_noise_pq",
     "quant_noise_scalar",
@@ -538,7 +554,7 @@ def _choose_compilation(args: Any) -> bool:
             "--checkpoint-activations does too: leave one of them out"
         )
     if not compilation.available():
-        # no error: a checkpoint that was trained with it is the same model without
+        # only a warning: a checkpoint trained with --torch-compile is the same model without it
         logger.warning(
             f"--torch-compile needs torch 2.1 or newer, and this is {torch.__version__}: layers "
             "run without being compiled"
@@ -550,7 +566,7 @@ def _choose_compilation(args: Any) -> bool:
 def _check_routing(
     args: Any, encoder_ffn: Choice, decoder_ffn: Choice, fast_training: bool
 ) -> None:
-    """Networks that route positions have a loss of their own, and must know what is padding."""
+    """Refuse options with which a routing network would lose its balance loss, or route padding."""
     for side, ffn in (("encoder", encoder_ffn), ("decoder", decoder_ffn)):
         for name in ("checkpoint_activations", "torch_compile"):
             if ffn.part.routes_positions and getattr(args, name):
@@ -566,7 +582,7 @@ def _check_routing(
 
 
 def _check_quant_noise(args: Any, plan: ModelPlan) -> None:
-    """Quantisation noise cuts the input features of every matrix into blocks of one size."""
+    """Check that the blocks of quantisation noise divide the input features of every matrix."""
     block = args.quant_noise_pq_block_size
     if not args.quant_noise_pq:
         return

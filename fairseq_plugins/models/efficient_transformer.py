@@ -1,4 +1,4 @@
-"""The one model: fairseq's Transformer with a choice of mixers, feed-forwards and compression."""
+"""fairseq's Transformer with a choice of token mixers, feed-forward networks and compression."""
 
 import functools
 import logging
@@ -70,12 +70,15 @@ MODEL_NAME = "efficient_transformer"
 class EfficientTransformerModel(TransformerModel):
     """An encoder-decoder Transformer assembled from independent choices.
 
-    `--encoder-blocks`, windows and poolings compress the encoder (TransformerFTC),
-    `--encoder-token-mixer` chooses its attention (Fastformer), `--encoder-ffn` and `--decoder-ffn`
-    the feed-forward networks (MSCFFN). With every choice at the Transformer's the function is
-    that of fairseq's `transformer`, bit for bit, and its checkpoints load.
+    - `--encoder-blocks`, `--time-window` and `--feature-window` compress the encoder
+      (TransformerFTC).
+    - `--encoder-token-mixer` chooses its attention (such as Fastformer's).
+    - `--encoder-ffn` and `--decoder-ffn` choose the feed-forward networks (such as MSCFFN).
 
-    The named architectures are in `architectures.py`, the options in `config.py`.
+    With the Transformer's own choices, results equal those of fairseq's `transformer` bit for bit,
+    and its checkpoints load.
+
+    `architectures.py` has the named architectures, `config.py` the options.
     """
 
     @classmethod
@@ -85,15 +88,15 @@ class EfficientTransformerModel(TransformerModel):
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "EfficientTransformerModel":
-        """Check the options, then build.
+        """Check the options, then build the model.
 
         Args:
-            args: a Namespace (command line) or a DictConfig (YAML), with the architecture applied;
-                both are completed in place, so that a checkpoint holds what was built.
-            task: gives the dictionaries and the longest lengths.
+            args: a Namespace (command line) or a DictConfig (YAML), with the architecture applied.
+                It is completed in place, so that a checkpoint holds the options of the model.
+            task: has the dictionaries and the maximum lengths.
 
         Raises:
-            ConfigurationError: an option that is unknown or cannot work.
+            ConfigurationError: an option is unknown or cannot work.
         """
         from_yaml = OmegaConf.is_config(args)
         if from_yaml:
@@ -105,7 +108,7 @@ class EfficientTransformerModel(TransformerModel):
                 ("max_source_positions", DEFAULT_MAX_SOURCE_POSITIONS),
                 ("max_target_positions", DEFAULT_MAX_TARGET_POSITIONS),
             ):
-                # on a command line task and model share these; a YAML file sets the task's
+                # task and model share these on a command line; a YAML file sets only the task's
                 set_default(args, name, getattr(getattr(task, "cfg", None), name, default))
             plan = plan_model(args)
             check_dictionaries(to_config(args), task.source_dictionary, task.target_dictionary)
@@ -116,9 +119,9 @@ class EfficientTransformerModel(TransformerModel):
             options: Any = OmegaConf.to_container(args, resolve=True)
             args = Namespace(**options)
         model = super().build_model(args, task)
-        # fairseq has counted the layers that are left of a pruned model
+        # for a pruned model, fairseq has replaced the depths by the numbers of remaining layers
         stored.encoder_layers, stored.decoder_layers = depths
-        # checkpoints have the vectors: they must not need the files again
+        # checkpoints contain the word vectors: loading must not need the files
         stored.encoder_embed_path = stored.decoder_embed_path = None
         if plan.fast_training:
             use_fast_dropout(model)
@@ -127,7 +130,7 @@ class EfficientTransformerModel(TransformerModel):
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
         super().upgrade_state_dict_named(state_dict, name)
         if self.decoder.adaptive_softmax is not None:
-            # which fairseq makes of a tied embedding, also where there is no projection
+            # fairseq adds this entry for a tied embedding, also if there is no projection
             state_dict.pop("decoder.output_projection.weight", None)
 
     @classmethod
@@ -166,15 +169,15 @@ class EfficientTransformerModel(TransformerModel):
 
 
 class Encoder(TransformerEncoderBase):
-    """Blocks of layers, the later ones on a pooled sequence, brought back to full size and summed.
+    """Blocks of encoder layers; each later block works on a pooled sequence.
 
-    ``out = upsample(last block) + first block`` when there are several blocks (TransformerFTC,
-    section 3.2.1), else the last layer's output; with pre-norm the final LayerNorm comes after the
-    sum. Embedding, positions and the form of the result are fairseq's.
+    With several blocks, ``out = upsample(last block) + first block`` (TransformerFTC, section
+    3.2.1). With one block, the output is that of the last layer. With pre-norm, the final LayerNorm
+    follows the sum. Embedding, positions and the format of the result are fairseq's.
 
     Args:
         cfg: fairseq's TransformerConfig.
-        dictionary, embed_tokens: of the source.
+        dictionary, embed_tokens: of the source; embed_tokens is V x d.
         plan: the checked sizes and choices.
     """
 
@@ -189,7 +192,10 @@ class Encoder(TransformerEncoderBase):
         self.upsample_features = plan.feature_window**plan.later_blocks
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
-        """Nothing yet: layers know of each other, and fairseq asks for one after the other."""
+        """A placeholder: fairseq builds layers one by one, and these may share parts.
+
+        `__init__` replaces it by a layer of `build_encoder_layers`.
+        """
         return nn.Identity()
 
     def forward(
@@ -199,10 +205,20 @@ class Encoder(TransformerEncoderBase):
         return_all_hiddens: bool = False,
         token_embeddings: Optional[Tensor] = None,
     ) -> Dict[str, List[Tensor]]:
-        """As fairseq's encoder: tokens are B x T, "encoder_out" holds T x B x d.
+        """The forward of fairseq's encoder, with blocks.
 
-        "encoder_states" holds each layer's output at that layer's size. Sentences that are padding
-        from end to end (dummy batches have them) read their zeros, so that all stays finite.
+        "encoder_states" holds each layer's output at that layer's size. A sentence of padding alone
+        (in dummy batches) is not masked: attention reads its zero embeddings, and the output stays
+        finite.
+
+        Args:
+            src_tokens: B x T, padded on either side.
+            src_lengths: not used.
+            return_all_hiddens: also return "encoder_states".
+            token_embeddings: B x T x d, instead of those of `src_tokens`.
+
+        Returns:
+            the entries of fairseq's encoder; "encoder_out" holds T x B x d.
         """
         encoder_padding_mask = src_tokens.eq(self.padding_idx)
         x, encoder_embedding = self.forward_embedding(src_tokens, token_embeddings)
@@ -259,7 +275,7 @@ class Encoder(TransformerEncoderBase):
 
 
 def build_encoder_layers(cfg: Any, plan: ModelPlan) -> List[nn.Module]:
-    """All layers of the plan. Those of equal sizes share a mixer that asks for it."""
+    """Build all encoder layers. Layers of equal sizes share one mixer if its options say so."""
     shared: Dict[Tuple[int, int], nn.Module] = {}
     layers = []
     for layer in plan.layers:
@@ -293,27 +309,27 @@ def build_encoder_layers(cfg: Any, plan: ModelPlan) -> List[nn.Module]:
 
 
 class Decoder(TransformerDecoderBase):
-    """fairseq's decoder, with another feed-forward network in each layer where the plan has one.
+    """fairseq's decoder with the plan's feed-forward network in each layer.
 
-    With the plan's `fast_training`, training to predict each next token computes real target
-    positions alone (see `packed_decoder`). Features at padding are then zero, "attn" is zero at
-    padding, and "inner_states" is empty. Everything else is fairseq's own forward.
+    With `plan.fast_training`, left-to-right training computes real target positions only (see
+    `packed_decoder`). Features and "attn" are then zero at padding, and "inner_states" is empty
+    without copying. In all other cases, fairseq's own forward runs.
 
-    With the plan's `copying`, "attn" is the attention that copies, and what is returned beside
-    features or logits has the entries of `CopyAttention`, which `get_normalized_probs` reads.
+    With `plan.copying`, "attn" is the attention that copies, and the returned dictionary has the
+    entries of `CopyAttention`, which `get_normalized_probs` reads.
 
     Args:
         cfg: fairseq's TransformerConfig.
-        dictionary, embed_tokens: of the target.
+        dictionary, embed_tokens: of the target; embed_tokens is V x d.
         plan: the checked sizes and choices.
 
     Raises:
-        ConfigurationError: layers are to be compiled, or route positions, and are wrapped for
-            sharding.
+        ConfigurationError: layers that --torch-compile or a routing network needs unwrapped are
+            wrapped for sharding.
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
-        self.plan = plan  # fairseq's constructor asks for the layers
+        self.plan = plan  # fairseq's constructor calls build_decoder_layer
         self.vocabulary = len(dictionary)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
         self.copying = None if plan.copying is None else CopyAttention(plan.copying)
@@ -352,7 +368,7 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
-        """As fairseq's: features of B x T x C, and a dictionary of "attn" and "inner_states"."""
+        """As in fairseq: features, B x T x C, and a dictionary with "attn" and "inner_states"."""
         if self.copying is not None:
             alignment_layer, alignment_heads = self.copying.layer, self.copying.heads
         packs = False
@@ -390,7 +406,7 @@ class Decoder(TransformerDecoderBase):
         log_probs: bool,
         sample: Optional[Dict[str, Tensor]] = None,
     ) -> Tensor:
-        """As fairseq's: (log-)probabilities of B x T x V, those of the mixture where it copies."""
+        """(Log-)probabilities, B x T x V; with copying, of the mixture (see `CopyAttention`)."""
         if self.copying is None:
             return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
         extra = net_output[1]
@@ -405,7 +421,7 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
-        """`extract_features` on real target positions alone."""
+        """`extract_features` that computes real target positions only."""
         if alignment_layer is None:
             alignment_layer = self.num_layers - 1
         memory: Optional[Memory] = None
@@ -445,9 +461,9 @@ class Decoder(TransformerDecoderBase):
 
 
 def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
-    """fairseq's activation checkpointing and sharding, as its own layers get them."""
+    """Wrap a layer for activation checkpointing and sharding, as fairseq wraps its own layers."""
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        # sharding must then wrap each layer, whatever its size
+        # as in fairseq, sharding wraps every checkpointed layer, whatever its size
         return fsdp_wrap(layer, min_num_params=0)
     return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)

@@ -1,4 +1,4 @@
-"""Text classification: the encoder, a sentence vector, and a linear layer. No decoder."""
+"""Text classification: an encoder, a sentence vector and a linear layer, without a decoder."""
 
 import re
 from argparse import SUPPRESS, ArgumentParser, Namespace
@@ -38,7 +38,7 @@ from .efficient_transformer import EfficientTransformerModel, Encoder
 
 MODEL_NAME = "encoder_classifier"
 SENTENCE_POOLINGS = ("attention", "mean")
-# options of a decoder, or of what a classifier's task has itself (--max-positions)
+# options to leave out: those of decoders, and lengths, which the task sets (--max-positions)
 _NOT_OF_AN_ENCODER = re.compile(
     r"(decoder|max|share|adaptive|tie|base|cross|merge)_|no_(cross|decoder)_"
     r"|char_inputs$|encoder_layers_to_keep$|help$"
@@ -47,7 +47,7 @@ _NOT_OF_AN_ENCODER = re.compile(
 
 @dataclass
 class EncoderClassifierOptions(FairseqDataclass):
-    """What a classifier adds to the options of an encoder."""
+    """Options that a classifier adds to those of an encoder."""
 
     sentence_pooling: ChoiceEnum(list(SENTENCE_POOLINGS)) = field(  # type: ignore[valid-type]
         default="attention",
@@ -60,11 +60,11 @@ class EncoderClassifierOptions(FairseqDataclass):
 
 @register_model(MODEL_NAME)
 class EncoderClassifierModel(FairseqEncoderModel):
-    """The encoder of the other architectures, with every choice they have, and heads for classes.
+    """The encoder of `EfficientTransformerModel`, with all its choices, and classification heads.
 
-    Made for fairseq's criterion `sentence_prediction`; the task is `classification`, or fairseq's
-    own `sentence_prediction`. Options of decoders are unknown here. Texts need no symbol at their
-    beginning, as the sentence vector comes from all tokens.
+    For fairseq's criterion `sentence_prediction` and the task `classification`, or fairseq's own
+    `sentence_prediction`. There are no decoder options. Texts need no start symbol, because all
+    tokens contribute to the sentence vector.
     """
 
     def __init__(self, encoder: Encoder, sentence_pooling: str, dropout: float):
@@ -84,15 +84,15 @@ class EncoderClassifierModel(FairseqEncoderModel):
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "EncoderClassifierModel":
-        """Check the options, then build.
+        """Check the options, then build the model.
 
         Args:
-            args: a Namespace (command line) or a DictConfig (YAML), with the architecture applied;
-                both are completed in place, so that a checkpoint holds what was built.
-            task: gives the dictionary and the longest length.
+            args: a Namespace (command line) or a DictConfig (YAML), with the architecture applied.
+                It is completed in place, so that a checkpoint holds the options of the model.
+            task: has the dictionary and the maximum length.
 
         Raises:
-            ConfigurationError: an option that is unknown or cannot work.
+            ConfigurationError: an option is unknown or cannot work.
         """
         from_yaml = OmegaConf.is_config(args)
         if from_yaml:
@@ -104,7 +104,7 @@ class EncoderClassifierModel(FairseqEncoderModel):
         embedding = EfficientTransformerModel.build_embedding(
             cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path
         )
-        # checkpoints have the vectors: they must not need the file again
+        # checkpoints contain the word vectors: loading must not need the file
         args.encoder_embed_path = None
         encoder = Encoder(cfg, task.source_dictionary, embedding, plan)
         model = cls(encoder, str(args.sentence_pooling), cfg.dropout)
@@ -126,16 +126,17 @@ class EncoderClassifierModel(FairseqEncoderModel):
         features_only: bool = True,
         classification_head_name: Optional[str] = None,
     ) -> Tuple[Tensor, Dict[str, List[Tensor]]]:
-        """Scores of the classes, or the encoder's output where no head is named.
+        """Logits of the classes, or the encoder's output if no head is named.
 
         Args:
             src_tokens: B x T, padded on either side.
-            src_lengths: not needed.
-            features_only: as fairseq's criterion gives it; there is nothing else.
-            classification_head_name: one that `register_classification_head` made.
+            src_lengths: not used.
+            features_only: not used; fairseq's criterion passes it.
+            classification_head_name: a name given to `register_classification_head`, or None.
 
         Returns:
-            B x classes, before softmax, or B x T x d; and all that the encoder returns.
+            logits, B x classes, or without a head the encoder's output, B x T x d; and the
+            dictionary that the encoder returns.
         """
         encoded = self.encoder(src_tokens, src_lengths)
         x, padding_mask = encoded["encoder_out"][0], encoded["encoder_padding_mask"][0]
@@ -146,12 +147,15 @@ class EncoderClassifierModel(FairseqEncoderModel):
     def register_classification_head(
         self, name: str, num_classes: int, inner_dim: Optional[int] = None
     ) -> None:
-        """Add a head; fairseq's task does this for the one that its criterion trains.
+        """Add a classification head. fairseq's task adds the head that its criterion trains.
 
         Args:
-            name: what `forward` calls it.
-            num_classes: how many scores it gives.
-            inner_dim: RoBERTa's heads have one; here it must be left out.
+            name: the head's name for `forward`.
+            num_classes: number of logits.
+            inner_dim: must be None; only RoBERTa's heads have a hidden layer.
+
+        Raises:
+            ConfigurationError: inner_dim is given.
         """
         if inner_dim is not None:
             raise ConfigurationError(f"inner_dim {inner_dim}: heads here have no hidden layer")
@@ -163,27 +167,27 @@ class EncoderClassifierModel(FairseqEncoderModel):
     def get_normalized_probs(
         self, net_output: Tuple[Tensor, Any], log_probs: bool, sample: Any = None
     ) -> Tensor:
-        """Probabilities of the classes, or their logarithms, in float32."""
+        """(Log-)probabilities of the classes, B x classes, in float32."""
         scores = net_output[0].float()
         return F.log_softmax(scores, dim=-1) if log_probs else F.softmax(scores, dim=-1)
 
 
 class ClassificationHead(nn.Module):
-    """One vector of a sequence, and a linear layer: ``W dropout(sum_t w_t x_t) + b``.
+    """A weighted mean of the sequence and a linear layer: ``W dropout(sum_t w_t x_t) + b``.
 
-    Pooling "attention" (Fastformer's code; an additive attention network, section 4.1 of the
-    paper): ``w = softmax_t(v . tanh(U x_t + c))``. Pooling "mean": ``w_t = 1 / T``. Both over real
-    tokens alone, in float32 at least.
+    Sentence pooling "attention" is the additive attention network of Fastformer (its code and
+    section 4.1 of the paper): ``w = softmax_t(v . tanh(U x_t + c))``. Sentence pooling "mean" is
+    ``w_t = 1 / T``. Both are over real tokens only, with weights computed in float32 at least.
 
     Args:
         dim: d.
-        num_classes: how many scores.
+        num_classes: number of logits.
         pooling: "attention" or "mean".
-        dropout: of the pooled vector.
+        dropout: probability, on the sentence vector.
 
     Shape:
         x: T x B x d; padding_mask: B x T, True at padding, with a real token in each row; result:
-        B x num_classes.
+        B x num_classes, in the dtype of x.
     """
 
     def __init__(self, dim: int, num_classes: int, pooling: str, dropout: float):
@@ -192,14 +196,14 @@ class ClassificationHead(nn.Module):
         self.score: Optional[nn.Linear] = None
         if pooling == "attention":
             self.hidden = nn.Linear(dim, dim)
-            # a bias would be the same for all positions
+            # no bias: softmax over positions would cancel it
             self.score = nn.Linear(dim, 1, bias=False)
         self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
         self.out_proj = nn.Linear(dim, num_classes)
 
     def forward(self, x: Tensor, padding_mask: Tensor) -> Tensor:
         padding = padding_mask.t()  # T x B
-        x = x.masked_fill(padding.unsqueeze(-1), 0.0)  # a weight of 0 makes no zero of NaN
+        x = x.masked_fill(padding.unsqueeze(-1), 0.0)  # a weight of 0 does not remove NaN
         scores = x.new_zeros(x.shape[:2])
         if self.hidden is not None and self.score is not None:
             scores = self.score(torch.tanh(self.hidden(x))).squeeze(-1)
@@ -210,10 +214,10 @@ class ClassificationHead(nn.Module):
 
 
 def fill_classifier_defaults(args: Any) -> None:
-    """Complete the options that neither the user nor the architecture has set.
+    """Complete the options that neither the user nor the architecture has set, in place.
 
     Raises:
-        ConfigurationError: options that disagree or cannot be read.
+        ConfigurationError: options disagree or cannot be parsed.
     """
     for option in fields(EncoderClassifierOptions):
         if not option.name.startswith("_"):
@@ -228,20 +232,20 @@ def fill_classifier_defaults(args: Any) -> None:
     fill_fairseq_defaults(completed)
     known = EncoderClassifierModel._option_names()
     for name, value in vars(completed).items():
-        if name in known:  # the others are of decoders
+        if name in known:  # the others belong to decoders
             setattr(args, name, value)
 
 
 def _namespace(args: Any) -> Namespace:
-    """A copy of the options."""
+    """A copy of the options, as a Namespace."""
     options: Any = OmegaConf.to_container(args, resolve=True) if OmegaConf.is_config(args) else None
     return Namespace(**(options or vars(args)))
 
 
 def _plan(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
-    """The checked sizes, and fairseq's configuration: that of a Transformer with a decoder.
+    """The plan and fairseq's configuration of a Transformer with this encoder and some decoder.
 
-    The decoder is not built; it has the encoder's sizes, so that no check can fail for it.
+    The decoder is never built. It has the encoder's sizes, so that no check fails because of it.
     """
     full = _namespace(args)
     for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
@@ -263,7 +267,7 @@ def _sizes(args: Any, dim: int, ffn_dim: int, heads: int, layers: int) -> None:
     set_default(args, "encoder_embed_dim", dim)
     set_default(args, "encoder_ffn_embed_dim", ffn_dim)
     set_default(args, "encoder_attention_heads", heads)
-    if getattr(args, "encoder_blocks", None) is None:  # else the layers follow from the blocks
+    if getattr(args, "encoder_blocks", None) is None:  # else the blocks decide the number of layers
         set_default(args, "encoder_layers", layers)
 
 
@@ -271,10 +275,11 @@ def _sizes(args: Any, dim: int, ffn_dim: int, heads: int, layers: int) -> None:
 def encoder_classifier_imdb(args: Any) -> None:
     """IMDB of Fastformer's table 9: 2 layers, 256 features, 16 heads, dropout 0.2.
 
-    Windows, global tokens and Linformer's projection are the table's too. BigBird here counts in
-    blocks: with blocks of 4, 2 global and 2 random blocks are the table's 8 tokens, and 3 blocks
-    the window nearest to its 8. Poolingformer's second level sees 4 times its first. The table does
-    not give the inner dimension of the feed-forward; 4 x 256 is used here.
+    Windows, global tokens and Linformer's projection are also the table's. BigBird here counts
+    blocks instead of tokens: with blocks of 4, the 2 global and 2 random blocks are the table's 8
+    tokens each, and a window of 3 blocks is nearest to its 8 tokens. Poolingformer's second window
+    is 4 times as wide as its first. The table does not give the inner dimension of the feed-forward
+    network; here it is 4 x 256.
     """
     _sizes(args, 256, 1024, 16, 2)
     set_default(args, "dropout", 0.2)
@@ -286,7 +291,7 @@ def encoder_classifier_imdb(args: Any) -> None:
 
 
 def _long_range_arena(args: Any) -> None:
-    """What its models share: LayerNorm first, gelu, dropout 0.1."""
+    """Set what all models of the Long-Range Arena share: pre-norm, gelu, dropout 0.1."""
     set_default(args, "encoder_normalize_before", True)
     set_default(args, "activation_fn", "gelu")
     set_default(args, "dropout", 0.1)

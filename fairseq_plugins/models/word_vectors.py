@@ -1,4 +1,4 @@
-"""Pre-trained word vectors to begin an embedding with, from GloVe's or word2vec's text files."""
+"""Initialise an embedding with pre-trained word vectors in the text format of GloVe or word2vec."""
 
 import logging
 from typing import Any, Dict, Iterator, List, Tuple
@@ -9,30 +9,30 @@ from torch import Tensor, nn
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.progress import progress_bar
 
-WORD_BEGINS = "\u2581"  # in a SentencePiece dictionary
-LOW_COVERAGE = 0.2  # of a dictionary: below it a warning is logged
+WORD_BEGINS = "\u2581"  # marks the start of a word in SentencePiece symbols
+LOW_COVERAGE = 0.2  # share of the dictionary; a warning is logged below it
 
 logger = logging.getLogger(__name__)
 
 
 def load_word_vectors(path: str, dictionary: Any, embedding: nn.Embedding, option: str) -> None:
-    """Give the words of a dictionary their vectors, in place.
+    """Set the embeddings of a dictionary's words to pre-trained vectors, in place.
 
-    A piece that begins a word (`▁the`) takes the word's vector. Words without one are drawn from
-    the normal distribution that has the mean and covariance of the vectors found, as in Fastformer
-    (section A.2); where fewer are found than the embedding has dimensions, they keep the values
-    they have. Padding stays zero.
+    A SentencePiece symbol that starts a word (`▁the`) takes the vector of the word. Words without a
+    vector are drawn from a normal distribution with the mean and covariance of the vectors found,
+    as in Fastformer (section A.2). If the file has vectors for at most d symbols, the others keep
+    their values. Padding keeps its zeros.
 
     Args:
-        path: a text file, a word and its numbers in each line with spaces between. A first line
-            of two whole numbers, which word2vec writes and GloVe does not, is no word.
-        dictionary: fairseq's.
+        path: a text file with a word and its d numbers per line, separated by single spaces. A
+            first line of two integers is skipped: it is the header of word2vec.
+        dictionary: fairseq's, of V symbols.
         embedding: V x d.
-        option: that named the file, such as "--encoder-embed-path", for errors.
+        option: the option that named the file, such as "--encoder-embed-path", for messages.
 
     Raises:
-        ConfigurationError: the file cannot be read, has vectors of another size, or none of the
-            dictionary's words.
+        ConfigurationError: the file cannot be read or parsed, has vectors of another size, or has
+            none of the dictionary's words.
     """
     wanted: Dict[str, List[int]] = {}
     for index in range(len(dictionary)):
@@ -57,7 +57,7 @@ def load_word_vectors(path: str, dictionary: Any, embedding: nn.Embedding, optio
 
 
 def _read(path: str, dim: int, option: str) -> Iterator[Tuple[str, Tensor]]:
-    """Words and their vectors; spaces within a word are part of it."""
+    """Yield words and their vectors, d each. A word may contain spaces."""
     with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
         numbered = enumerate(progress_bar(lines, description="word vectors", unit=" words"), 1)
         size_is_known = False
@@ -91,7 +91,7 @@ def _check_size(size: int, dim: int, path: str, option: str) -> None:
 
 
 def _report_coverage(found: Tensor, dictionary: Any, path: str, option: str) -> None:
-    count, total = int(found.sum()), len(dictionary) - 1  # padding has none
+    count, total = int(found.sum()), len(dictionary) - 1  # all symbols but padding
     if count == 0:
         some = ", ".join(dictionary[index] for index in range(len(dictionary) - 3, len(dictionary)))
         raise ConfigurationError(
@@ -112,7 +112,7 @@ def _report_coverage(found: Tensor, dictionary: Any, path: str, option: str) -> 
 
 
 def _draw_like(vectors: Tensor, count: int) -> Tensor:
-    """`count` random vectors with the mean and covariance of `vectors`."""
+    """Draw `count` x d normal vectors with the mean and covariance of `vectors`, N x d."""
     mean = vectors.mean(dim=0)
     centred = (vectors - mean).double()
     values, directions = torch.linalg.eigh(centred.t() @ centred / (len(vectors) - 1))

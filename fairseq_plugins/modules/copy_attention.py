@@ -1,4 +1,4 @@
-"""Copying of source words: the pointer-generator of See, Liu & Manning (ACL 2017), on subwords."""
+"""Copy source words: the pointer-generator of See, Liu & Manning (ACL 2017), on subwords."""
 
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -37,7 +37,7 @@ class CopyOptions(FairseqDataclass):
 
 
 class CopySpec(NamedTuple):
-    """Of one decoder: which attention copies, the weight of coverage, and sizes of the gate."""
+    """Copying in one decoder: the attention that copies, the coverage weight, the gate's sizes."""
 
     layer: Optional[int]  # None: the last
     heads: Optional[int]  # None: all
@@ -47,10 +47,10 @@ class CopySpec(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """What `CopyAttention` adds to the logits of N target tokens, of B sentences.
+    """What `CopyAttention` adds to the logits of N target tokens of B sentences.
 
-    Each word of a sentence stands at one of its positions, its place. Other positions have log-odds
-    of -inf.
+    The place of a word is one of its positions in the source sentence; it holds the log-odds of
+    that word. All other positions have log-odds of -inf.
     """
 
     log_generate: Tensor  # N, log g
@@ -60,28 +60,29 @@ class Copies(NamedTuple):
 
 
 class CopyAttention(nn.Module):
-    """The probability of a word is that to generate it and that to copy it (eq. 8 and 9)::
+    """The probability of a word is a mixture of generating and copying it (eq. 8 and 9)::
 
         g    = sigmoid(w . [s; x] + b)
         P(y) = g softmax(V s)_y + (1 - g) sum_{i: src_i = y} a_i
 
-    s is the decoder's state, which the projection V reads; x is the input of its first layer; a is
-    its cross-attention in one layer, mean over some heads, before dropout. It is over all T source
-    positions, also where the encoder pools them, and zero at padding. g is 1/2 at first.
+    s is the decoder's output, which the projection V reads; x is the input of the decoder's first
+    layer; a is the cross-attention of one decoder layer, averaged over the chosen heads, before
+    dropout. a covers all T source positions, also if the encoder pools, and is zero at padding. g
+    is initially 1/2.
 
-    P is kept as logits of the softmax and, per source position, the log-odds of copying::
+    P is represented by the logits V s and, per source position, the log-odds of copying::
 
         log P(v) = log g + log p_v + log(1 + exp(o_v - log p_v)),    p = softmax(V s)
         o_v      = log((1 - g) / g sum_{i: src_i = v} a_i)
 
-    so that no probability underflows, and words that are not in the source cost nothing.
+    In this form no probability underflows, and words outside the source cost nothing.
 
-    With c_t = sum_{t' < t} a_t' the loss ``coverage sum_i min(a_ti, c_ti)`` of each target token
-    (eq. 12) is added to any criterion in training (`criterions/auxiliary.py`). The attention itself
-    does not read c, as it does in the paper.
+    With c_t = sum_{t' < t} a_t', training adds the loss ``coverage sum_i min(a_ti, c_ti)`` of each
+    target token (eq. 12) to any criterion (`criterions/auxiliary.py`). Unlike in the paper, the
+    attention itself does not read c.
     """
 
-    overlap: Optional[Tensor]  # in the class body, where TorchScript looks
+    overlap: Optional[Tensor]  # in the class body, because TorchScript reads types there
 
     def __init__(self, spec: CopySpec):
         super().__init__()
@@ -96,14 +97,14 @@ class CopyAttention(nn.Module):
     def forward(
         self, state: Tensor, inputs: Tensor, attention: Tensor, words: Tensor, places: Tensor
     ) -> Dict[str, List[Optional[Tensor]]]:
-        """What `mix` and `copies_of` need, as further entries of a decoder's "extra".
+        """The entries that `mix` and `copies_of` need in a decoder's "extra".
 
         Args:
-            state: B x t x d, of t target tokens.
-            inputs: B x t x d'.
-            attention: B x t x T.
-            words: B x T, the source.
-            places: of `words`, by `find_places`.
+            state: B x t x d, the decoder's output (s) for t target tokens.
+            inputs: B x t x d', the input of its first layer (x).
+            attention: B x t x T (a).
+            words: B x T, the source tokens, integers.
+            places: B x T, `find_places` of `words`.
 
         Returns:
             "copy_log_generate": B x t; "copy_log_odds": B x t x T; "copy_words": B x T. The first
@@ -128,7 +129,7 @@ class CopyAttention(nn.Module):
     def mix(
         self, logits: Tensor, extra: Dict[str, List[Optional[Tensor]]], log_probs: bool
     ) -> Tensor:
-        """P, or log P, of B x t x V logits."""
+        """P (log P with `log_probs`) from logits, both B x t x V, in the dtype of the log-odds."""
         log_generate, log_odds = extra["copy_log_generate"][0], extra["copy_log_odds"][0]
         words = extra["copy_words"][0]
         assert log_generate is not None and log_odds is not None and words is not None
@@ -140,7 +141,7 @@ class CopyAttention(nn.Module):
 
     @torch.jit.unused
     def keep_overlap(self, attention: Tensor, real: Tensor) -> None:
-        """Keep the loss of coverage, its mean over real target tokens, until `take_coverage`.
+        """Store the coverage loss, its mean over real target tokens, for `take_coverage`.
 
         Args:
             attention: B x t x T.
@@ -152,7 +153,7 @@ class CopyAttention(nn.Module):
         self.overlap = torch.minimum(attention, covered).sum() / real.sum().clamp(min=1)
 
     def take_coverage(self) -> Optional[Tensor]:
-        """The loss of the last forward in training, without its weight. Then it is forgotten."""
+        """Return and clear the coverage loss of the last forward, without its weight, or None."""
         overlap, self.overlap = self.overlap, None
         return overlap
 
@@ -161,19 +162,27 @@ class CopyAttention(nn.Module):
 
 
 def find_places(words: Tensor, vocabulary: int) -> Tensor:
-    """For each position of B x T words, one position of the sentence with the same word."""
+    """For each position, one position of the sentence that holds the same word.
+
+    Args:
+        words: B x T, int64, from 0 to `vocabulary` - 1.
+        vocabulary: V; a B x V table is allocated.
+
+    Returns:
+        B x T, int64. Equal words of a sentence have equal places.
+    """
     positions = torch.arange(words.size(1), device=words.device).expand_as(words)
     place = torch.zeros(words.size(0), vocabulary, dtype=torch.long, device=words.device)
     return place.scatter_(1, words, positions).gather(1, words)
 
 
 def copies_of(extra: Any, kept: Tensor, skipped: int = 0) -> Optional[Copies]:
-    """The copies of some target tokens of a batch, or None where the model does not copy.
+    """The `Copies` of some target tokens of a batch, or None if the model does not copy.
 
     Args:
-        extra: what a model's forward returns beside features or logits.
-        kept: N of the B (t - `skipped`) tokens, in the order of the batch.
-        skipped: tokens at the start of each sentence.
+        extra: the second result of the model's forward.
+        kept: N indices into the B (t - `skipped`) tokens of the flattened batch, int64.
+        skipped: number of tokens to leave out at the start of each sentence.
     """
     if not isinstance(extra, dict) or "copy_log_odds" not in extra:
         return None
