@@ -1,4 +1,4 @@
-"""Raw text to labels, with a trained model.
+"""Classify raw text with a trained model.
 
 Classifier("runs/imdb").classify(["What a film!"])
 """
@@ -24,18 +24,19 @@ class Classifier:
 
     Args:
         model: a checkpoint, or a folder of them.
-        data: the prepared folder; None for the one the model was trained on.
+        data: the prepared folder; None for the folder that the model was trained on.
         cpu: do not use a GPU.
         max_tokens: tokens in a batch, padding included; a longer text is a batch by itself.
 
     Attributes:
         labels: the classes, in the order of the model's scores.
-        max_tokens_of_text: that the model reads, the end symbol aside.
-        cut: numbers (from 1) of the texts given to `classify` that were longer, and cut there.
+        max_tokens_of_text: the largest number of tokens that the model reads, without the end
+            symbol.
+        cut: numbers (from 1) of the texts given to `classify` that were longer and were cut.
 
     Raises:
         ConfigurationError: a folder or file is missing, the model is no classifier, or model and
-            data do not fit together.
+            data do not match.
     """
 
     def __init__(
@@ -58,10 +59,11 @@ class Classifier:
         self._texts = 0
 
     def classify(self, texts: Sequence[str]) -> List[Prediction]:
-        """The label of each text.
+        """Classify raw texts; one prediction per text, in the order of the texts.
 
         Raises:
-            ConfigurationError: the folder does not say how text is cut into tokens.
+            ConfigurationError: the prepared folder lacks the settings or the subword model, or
+                holds images.
         """
         cut, tokens = self._cut_text, []
         for text in texts:
@@ -85,7 +87,11 @@ class Classifier:
         return line if first is None else torch.cat([line.new_tensor([first]), line])
 
     def classify_tokens(self, tokens: Sequence[Tensor]) -> List[Prediction]:
-        """The label of each text, given as indices of the dictionary, the end symbol included."""
+        """Classify tokenised texts: int64 indices of the dictionary, with the end symbol.
+
+        Returns:
+            one prediction per text, in the order of the texts.
+        """
         found: List[Prediction] = [Prediction("", 0.0)] * len(tokens)
         for batch in self._batches(tokens):
             size = (len(batch), max(len(tokens[index]) for index in batch))
@@ -116,9 +122,9 @@ class Classifier:
             yield batch
 
     def classify_split(self, split: str, at_once: int = 2000) -> Iterable[List[Prediction]]:
-        """The labels of a prepared split, `at_once` texts at a time.
+        """Yield the predictions for a prepared split, for `at_once` texts at a time.
 
-        They are read as training read them: cut where it cut them.
+        Texts are cut as in training.
         """
         dataset = self.task.load_dataset(split)
         for start in range(0, len(dataset), at_once):

@@ -1,4 +1,4 @@
-"""Raw text through a trained model, with the subwords of the folder its data was prepared in."""
+"""Generate from raw text with a trained model and the subword model of its prepared folder."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,11 @@ Place = Union[str, Path]
 
 
 def find_checkpoint(path: Place) -> Path:
-    """A checkpoint file, or the best or else the last checkpoint of a folder."""
+    """A checkpoint file, or the checkpoint of a folder: the best one, otherwise the last one.
+
+    Raises:
+        ConfigurationError: there is no such checkpoint.
+    """
     path = Path(path)
     if path.is_file():
         return path
@@ -33,11 +37,11 @@ def find_checkpoint(path: Place) -> Path:
 
 
 class RawTextGenerator:
-    """Runs beam search over lists of subwords; `Translator` and `Summarizer` feed it lines.
+    """Beam search over lists of subwords; the base class of `Translator` and `Summarizer`.
 
     Args:
-        models: a checkpoint, or a folder of them; several are used together as an ensemble.
-        data: the prepared folder; None for the one the model was trained on.
+        models: a checkpoint, or a folder of them; several form an ensemble.
+        data: the prepared folder; None for the folder that the model was trained on.
         cpu: do not use a GPU.
         fp16: half precision, on a GPU only.
         generation: fairseq's options of beam search.
@@ -45,13 +49,14 @@ class RawTextGenerator:
         int8: 8-bit matrix products, on a CPU only.
 
     Attributes:
-        processor: raw text to subwords and back.
-        max_source: subwords that the model can read, the end symbol aside.
-        max_output: subwords that the model can write.
-        tell_copied: whether outputs say which subwords were copied; of an ensemble, by the first.
+        processor: converts raw text to subwords and back.
+        max_source: the largest number of subwords that the model reads, without the end symbol.
+        max_output: the largest number of subwords that the model writes.
+        tell_copied: whether outputs contain the positions of copied subwords; in an ensemble, those
+            of the first model.
 
     Raises:
-        ConfigurationError: a folder or file is missing, or model and data do not fit together.
+        ConfigurationError: a folder or file is missing, or model and data do not match.
     """
 
     tell_copied = False
@@ -91,11 +96,15 @@ class RawTextGenerator:
         self.max_tokens = max_tokens
 
     def max_length(self, source_length: int) -> int:
-        """How many subwords may be written for a source of so many tokens."""
+        """The largest number of subwords to write for a source of this many tokens."""
         raise NotImplementedError
 
     def generate(self, sources: Sequence[Sequence[str]]) -> List[Output]:
-        """What the model writes for each list of subwords, none longer than `max_source`."""
+        """Generate an output for each list of subwords; none may be longer than `max_source`.
+
+        Raises:
+            ConfigurationError: a batch does not fit into the GPU's memory.
+        """
         tokens = [
             self.task.source_dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long()
             for pieces in sources
@@ -113,7 +122,7 @@ class RawTextGenerator:
             if batches:
                 longest = len(tokens[batches[-1][0]])
                 fits = longest * (len(batches[-1]) + 1) <= self.max_tokens
-                # what is written must not depend on what else is in the batch
+                # an output must not depend on the other sources of its batch
                 if fits and self.max_length(longest) == self.max_length(len(tokens[index])):
                     batches[-1].append(index)
                     continue
@@ -144,7 +153,7 @@ class RawTextGenerator:
         copied: List[List[Optional[int]]] = [[] for _ in written]
         if self.tell_copied:
             copied = find_copied(self.models[0], sample["net_input"], written)
-        # fairseq sorts a batch by length
+        # fairseq sorts a batch by length; `id` restores the order
         for index, best, positions in zip(sample["id"].tolist(), written, copied):
             best = best.int().cpu()
             output = Output(dictionary.string(best), len(best) <= limit, positions)
@@ -155,16 +164,19 @@ class RawTextGenerator:
 def load_models(
     paths: List[str], data: Optional[Place], classifier: bool = False
 ) -> Tuple[Path, List[Any], Any, Any]:
-    """The prepared folder, and the models, configuration and task of the checkpoints.
+    """Load checkpoints.
 
     Args:
-        paths: checkpoints.
-        data: the prepared folder; None for the one that the first was trained on.
-        classifier: the models are to classify texts, not to write them.
+        paths: the checkpoints.
+        data: the prepared folder; None for the folder that the first model was trained on.
+        classifier: whether the models must be classifiers; otherwise they must generate text.
+
+    Returns:
+        the prepared folder, the models, fairseq's configuration and the task.
 
     Raises:
-        ConfigurationError: the folder or its dictionaries are missing, or the models do not fit it,
-            or are of the other kind.
+        ConfigurationError: the folder or its dictionaries are missing, the models were trained with
+            other dictionaries, or they are of the wrong kind.
     """
     state, overrides = None, {}
     if data is None:

@@ -1,4 +1,4 @@
-"""Raw documents to raw summaries, with a trained model.
+"""Summarize raw documents with a trained model.
 
 Summarizer("runs/fastformer_cnn_dm").summarize(["A long document."])[0].summary
 """
@@ -18,20 +18,20 @@ class Summarizer(DocumentSummarizer, RawTextGenerator):
     """Summarizes documents with beam search.
 
     Args:
-        models: a checkpoint, or a folder of them; several are used together as an ensemble.
-        data: the prepared folder; None for the one the model was trained on.
+        models: a checkpoint, or a folder of them; several form an ensemble.
+        data: the prepared folder; None for the folder that the model was trained on.
         cpu: do not use a GPU.
         fp16: half precision, on a GPU only.
         beam, lenpen: as in fairseq-generate.
-        min_length, max_length: subwords of a summary; None for `LONGEST`, or as many as the model
-            can write.
-        no_repeat_ngram: no sequence of so many subwords occurs twice in a summary; 0 allows all.
+        min_length, max_length: limits of a summary's length in subwords; None for `LONGEST`, or for
+            the model's limit if that is smaller.
+        no_repeat_ngram: no n-gram of this many subwords occurs twice in a summary; 0 for no limit.
         max_tokens: subwords in a batch, padding included; a longer document is a batch by itself.
         int8: 8-bit matrix products, on a CPU only (see `generation.int8`).
 
     Raises:
-        ConfigurationError: a folder or file is missing, model and data do not fit together, or the
-            model cannot write summaries of these lengths.
+        ConfigurationError: a folder or file is missing, model and data do not match, or the model
+            cannot write summaries of these lengths.
     """
 
     def __init__(

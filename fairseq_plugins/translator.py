@@ -1,4 +1,4 @@
-"""Raw text in one language to raw text in another, with a trained model.
+"""Translate raw text with a trained model.
 
 Translator("runs/transformer_ftc").translate(["Guten Morgen!"])
 """
@@ -15,8 +15,8 @@ class Translator(LineTranslator, RawTextGenerator):
     """Translates lines with beam search.
 
     Args:
-        models: a checkpoint, or a folder of them; several are used together as an ensemble.
-        data: the prepared folder; None for the one the model was trained on.
+        models: a checkpoint, or a folder of them; several form an ensemble.
+        data: the prepared folder; None for the folder that the model was trained on.
         cpu: do not use a GPU.
         fp16: half precision, on a GPU only.
         beam, lenpen: as in fairseq-generate.
@@ -24,12 +24,12 @@ class Translator(LineTranslator, RawTextGenerator):
         int8: 8-bit matrix products, on a CPU only (see `generation.int8`).
 
     Attributes:
-        split: numbers (from 1) of the lines that were too long for the model, and so translated in
+        split: numbers (from 1) of the lines that were too long for the model and were translated in
             parts.
-        cut_off: numbers of the lines whose translation was stopped at the length limit.
+        cut_off: numbers of the lines whose translation stopped at the length limit.
 
     Raises:
-        ConfigurationError: a folder or file is missing, or model and data do not fit together.
+        ConfigurationError: a folder or file is missing, or model and data do not match.
     """
 
     def __init__(

@@ -1,10 +1,11 @@
-"""Measuring models and layers side by side: one subcommand a file, and what they share.
+"""Benchmarks of models and layers: one file per subcommand, and the code that they share.
 
-Subcommands: `train_step`, `layer`, `generate`, `memory`, `growth`. Each has
+Subcommands: `train_step`, `layer`, `generate`, `memory`, `growth`, `goals`. Each has
 ``add_arguments(parser)`` and ``run(args) -> Report``.
 
-Shared: `contenders` builds what is compared from the words of a command line, `modules` does so for
-single modules, `workloads` makes either runnable on random input of a given length, `timing`
-measures side by side, `operations` counts floating point operations, `peak_memory` measures in
-fresh processes, `machine` says where, `results` writes tables and JSON, `plots` draws.
+Shared: `contenders` builds models from the words of a command line, `exports` opens exported
+folders, `modules` builds single modules, `workloads` runs models and modules on random input of a
+given length, `timing` measures contenders in turn, `operations` counts floating point operations,
+`peak_memory` measures in fresh processes, `machine` describes the device and software, `results`
+writes tables and JSON, and `plots` draws.
 """

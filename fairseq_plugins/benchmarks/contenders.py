@@ -1,4 +1,4 @@
-"""What is compared: an architecture and options, as the words that fairseq-train would get."""
+"""Build the models to compare. A contender is an architecture with options of fairseq-train."""
 
 import contextlib
 import difflib
@@ -12,7 +12,7 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 
-# given to every contender; what the contender says itself comes later and wins
+# options of every contender; the contender's own options come later and win
 DEFAULTS = "--optimizer adam --adam-betas '(0.9,0.98)' --lr 1e-4 --seed 1 --num-workers 0"
 CRITERION = "label_smoothed_cross_entropy"
 HALF = {
@@ -22,7 +22,7 @@ HALF = {
 
 
 class Contender(NamedTuple):
-    """A model that is not trained yet, with all that fairseq knows about it."""
+    """An untrained model, with its fairseq configuration and task."""
 
     name: str
     cfg: Any
@@ -41,13 +41,16 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
 
     Args:
         words: an architecture and any options of fairseq-train.
-        common: options that all contenders have.
+        common: options of all contenders.
         data: the prepared folder.
-        dtype: "fp32", "bf16" or "fp16"; --bf16, --fp16 or --amp among the words win.
-        cpu: whether the model stays off the GPU.
+        dtype: "fp32", "bf16" or "fp16"; options such as --bf16 or --amp in the words win.
+        cpu: whether the model runs on the CPU even if there is a GPU.
+
+    Returns:
+        fairseq's FairseqConfig.
 
     Raises:
-        ConfigurationError: an unknown architecture or option, or one that cannot work.
+        ConfigurationError: the architecture or an option is unknown or invalid.
     """
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -95,10 +98,12 @@ def _last_value(option: str, words: List[str]) -> Optional[str]:
 
 
 def build_on_data(words: str, common: str, data: Path, dtype: str, cpu: bool) -> Contender:
-    """The model as fairseq-train would build it for a prepared folder.
+    """Build the model as fairseq-train does for a prepared folder.
+
+    Arguments are those of `configure`.
 
     Raises:
-        ConfigurationError: also where the folder is not one that fairseq-preprocess made.
+        ConfigurationError: see `configure`; or the folder has no dictionaries.
     """
     from fairseq import tasks
 
@@ -114,10 +119,12 @@ def build_on_data(words: str, common: str, data: Path, dtype: str, cpu: bool) ->
 def build_without_data(
     words: str, common: str, vocabulary: int, dtype: str, cpu: bool
 ) -> Contender:
-    """The model with a made-up dictionary of `vocabulary` types, the same on both sides.
+    """Build the model with an artificial dictionary of `vocabulary` types for both sides.
+
+    The other arguments are those of `configure`.
 
     Raises:
-        ConfigurationError: see `configure`, and a vocabulary that has room for no word.
+        ConfigurationError: see `configure`; or `vocabulary` is below 8.
     """
     from fairseq.data import Dictionary
     from fairseq.tasks.translation import TranslationTask
@@ -132,19 +139,19 @@ def build_without_data(
 
 
 def _build(words: str, cfg: Any, task: Any) -> Contender:
-    torch.manual_seed(1)  # models of one shape start equal
+    torch.manual_seed(1)  # models of the same shape start with the same parameters
     with contextlib.redirect_stdout(io.StringIO()):
         model = task.build_model(cfg.model)
     return Contender(words, cfg, task, model)
 
 
 def build_trainer(contender: Contender) -> Any:
-    """fairseq's own trainer: a step of it is what fairseq-train does with a batch."""
+    """fairseq's Trainer, whose `train_step` is one step of fairseq-train."""
     from fairseq.trainer import Trainer
 
     criterion = contender.task.build_criterion(contender.cfg.criterion)
     trainer = Trainer(contender.cfg, contender.task, contender.model, criterion)
-    trainer.save_checkpoint = lambda *args, **named: None  # a failing step would leave crash.pt
+    trainer.save_checkpoint = lambda *args, **named: None  # a failing step would write crash.pt
     trainer.lr_step_update()
     return trainer
 

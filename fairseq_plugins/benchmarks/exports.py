@@ -1,4 +1,4 @@
-"""Contenders of `generate` that are folders: `export:DIR` and `ctranslate2:DIR`."""
+"""Contenders of `generate` that are exported folders: `export:DIR` and `ctranslate2:DIR`."""
 
 import argparse
 from pathlib import Path
@@ -10,23 +10,25 @@ KINDS = ("export:", "ctranslate2:")
 
 
 def is_folder(words: str) -> bool:
-    """Whether a contender is one of these."""
+    """Whether a contender is an exported folder."""
     return words.startswith(KINDS)
 
 
 def searcher(
     words: str, task: Any, args: argparse.Namespace, batches: List[Dict[str, Any]]
 ) -> Callable[[int], Any]:
-    """What is timed: the search for a batch, by number, of sentences as long as in `generate`.
+    """Return the function to time, which runs beam search on the batch of a given number.
+
+    Output lengths are those of the other contenders of `generate`.
 
     Args:
         words: the contender.
-        task: of the baseline; its dictionaries turn numbers into words.
-        args: of `generate`.
-        batches: as fairseq makes them.
+        task: the baseline's task; its dictionaries convert indices to words.
+        args: the arguments of `generate`.
+        batches: fairseq's batches.
 
     Raises:
-        ConfigurationError: a folder that cannot be read, or a package that is missing.
+        ConfigurationError: the folder cannot be read, or a package is missing.
     """
     kind, folder = words.split(":", 1)
     pad = task.source_dictionary.pad()
@@ -47,7 +49,7 @@ def _search_export(
     export = Export(folder, args.threads)
 
     def run(number: int) -> Any:
-        words = max(1, lengths[number] - 1)  # the end symbol is not counted
+        words = max(1, lengths[number] - 1)  # without the end symbol
         limit = min(200, export.max_output) if args.free_length else words
         options = Options(beam=args.beam, min_len=1 if args.free_length else words)
         return search(export, [Source(tokens, limit) for tokens in sources[number]], options)

@@ -50,10 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> results.Report:
-    """Measure; see the module's text for what.
+    """Time beam search of all contenders; the module's docstring describes the measurement.
 
     Raises:
-        ConfigurationError: arguments, checkpoints or data that cannot work.
+        ConfigurationError: arguments, checkpoints or data are invalid.
     """
     for name, least in (
         ("beam", 1), ("batch_size", 1), ("batches", 1), ("rounds", 1), ("warmup", 0),
@@ -116,10 +116,10 @@ def run(args: argparse.Namespace) -> results.Report:
 
 
 def load(words: str, args: argparse.Namespace, device: torch.device) -> Tuple[Any, Any]:
-    """The task and the model of a contender, ready to generate.
+    """The task and the model of a contender, prepared for generation on the device.
 
     Raises:
-        ConfigurationError: the words name neither an architecture nor a checkpoint that loads.
+        ConfigurationError: the words name no architecture, and no checkpoint that can be loaded.
     """
     own = shlex.split(words)
     int8 = INT8 in own
@@ -151,7 +151,7 @@ def _from_checkpoint(path: Path, data: Path) -> Tuple[Any, Any]:
             models, _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(path)], arg_overrides={"data": str(data)}
             )
-    except Exception as error:  # of a file that is something else, or of another model
+    except Exception as error:  # torch and fairseq raise many types for unsuitable files
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigurationError(f"{path} cannot be loaded: {reason}") from error
     return task, models[0]
@@ -160,10 +160,12 @@ def _from_checkpoint(path: Path, data: Path) -> Tuple[Any, Any]:
 def load_batches(
     task: Any, model: Any, args: argparse.Namespace, device: torch.device
 ) -> List[Dict[str, Any]]:
-    """Batches of sentences of similar length, as fairseq-generate makes them, all lengths alike.
+    """Full batches of sentences of similar length, shuffled so that all lengths occur.
+
+    fairseq-generate forms batches in the same way.
 
     Raises:
-        ConfigurationError: the folder has no such subset, or too few batches.
+        ConfigurationError: the folder lacks the subset, or the subset has too few full batches.
     """
     from fairseq import utils
 
@@ -195,7 +197,7 @@ def _generation_configuration(args: argparse.Namespace, length: int = 0) -> Any:
     cfg = GenerationConfig()
     cfg.beam = args.beam
     if not args.free_length:
-        words = max(1, length - 1)  # fairseq counts without </s>
+        words = max(1, length - 1)  # fairseq's limits do not count </s>
         cfg.max_len_a, cfg.max_len_b, cfg.min_len = 0.0, words, words
     return cfg
 
@@ -207,7 +209,10 @@ def searcher(
     batches: List[Dict[str, Any]],
     plain: bool,
 ) -> Callable[[int], Any]:
-    """What is timed: the search for a batch, by number. Generators are made beforehand."""
+    """Return the function to time, which runs beam search on the batch of a given number.
+
+    The generators are built in advance, so that the time contains the search only.
+    """
     from fairseq.tasks import FairseqTask
 
     build = FairseqTask.build_generator

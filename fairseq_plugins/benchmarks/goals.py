@@ -34,9 +34,13 @@ ATTENTION = (
 
 
 class Measurement(NamedTuple):
-    """A run of the benchmark: its words, DATA for the folder, and its contenders.
+    """A run of the benchmark.
 
-    `triton` is whether the contenders use this package's kernels where they have any.
+    Args:
+        words: the subcommand and its options; DATA stands for the folder.
+        contenders: what is compared; the first is the baseline.
+        options: options of all architectures.
+        triton: whether the contenders use this package's Triton kernels.
     """
 
     words: str
@@ -45,7 +49,7 @@ class Measurement(NamedTuple):
     triton: bool = False
 
     def command(self, data: Path) -> List[str]:
-        """The words of the command line."""
+        """The words of the command line after `benchmark`."""
         words = [str(data) if word == "DATA" else word for word in self.words.split()]
         option = "--arch" if words[0] == "train-step" else "--contender"
         for contender in self.contenders:
@@ -153,10 +157,14 @@ GPU_MEASUREMENTS: Dict[str, Measurement] = {
 
 
 class Goal(NamedTuple):
-    """A figure of a measurement, against its first contender.
+    """A ratio from a measurement, and its upper limit.
 
-    `row` counts those of the table, `limit` is None where there is no goal, and `memory` tells a
-    ratio of peaks from one of times.
+    Args:
+        what, against: what is measured, and its baseline.
+        measurement: the key in `MEASUREMENTS` or `GPU_MEASUREMENTS`.
+        row: the row in the table of the measurement, from 0.
+        limit: the largest ratio that reaches the goal; None for a ratio without a goal.
+        memory: whether the ratio is of peak memory instead of time.
     """
 
     what: str
@@ -222,10 +230,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> results.Report:
-    """Measure what is missing; see the module's text.
+    """Run the missing measurements and judge all goals.
 
     Raises:
-        ConfigurationError: arguments that cannot work.
+        ConfigurationError: arguments are invalid.
     """
     if args.dtype != "fp32":
         raise ConfigurationError("--dtype: each goal has its own number type, leave it out")
@@ -268,7 +276,7 @@ def run(args: argparse.Namespace) -> results.Report:
 
 
 def draw(path: Path, rows: List[Dict[str, Any]]) -> None:
-    """Those that have a figure; peaks have no quartiles."""
+    """Draw the rows that have a ratio. Ratios of memory have no quartiles."""
     shown = [
         {**row, "time_ratio_quartiles": row["time_ratio_quartiles"] or [row["time_ratio"]] * 2}
         for row in rows
@@ -278,7 +286,7 @@ def draw(path: Path, rows: List[Dict[str, Any]]) -> None:
 
 
 def _measure(measurement: Measurement, path: Path, args: argparse.Namespace, device: str) -> bool:
-    """Run one in a process of its own; whether its files are there."""
+    """Run a measurement in a new process; return whether it wrote its files."""
     words = measurement.command(args.data)
     command = [sys.executable, "-m", "fairseq_plugins", "benchmark", *words]
     command += ["--cpu"] if device == "cpu" else []
@@ -293,7 +301,7 @@ def _measure(measurement: Measurement, path: Path, args: argparse.Namespace, dev
 
 
 def judge(goal: Goal, row: Dict[str, Any]) -> Dict[str, Any]:
-    """The row of the table for a goal, from that of its measurement."""
+    """Convert a row of a measurement to the table row of its goal."""
     ratio = row.get("peak_ratio" if goal.memory else "time_ratio")
     verdict = ""
     if ratio is None:

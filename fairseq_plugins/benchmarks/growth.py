@@ -57,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> results.Report:
-    """Measure; see the module's text for what.
+    """Measure all values; the module's docstring describes the measurement.
 
     Raises:
-        ConfigurationError: arguments that cannot work.
+        ConfigurationError: arguments are invalid.
     """
     if args.rounds < 1:
         raise ConfigurationError(f"--rounds {args.rounds}: at least 1")
@@ -114,7 +114,19 @@ def point(
     before: List[Dict[str, Any]],
     left_out: Dict[Tuple[str, str], str],
 ) -> List[Dict[str, Any]]:
-    """The rows of one value: peaks in fresh processes, then times side by side."""
+    """Measure one value: peak memory in fresh processes, then the times of all contenders in turn.
+
+    Args:
+        args: the arguments of the subcommand.
+        device: the torch device.
+        value: the length, depth or width.
+        what: "training" or "forward".
+        before: the rows of smaller values.
+        left_out: why a (contender, what) is no longer run; extended in place.
+
+    Returns:
+        one row per contender.
+    """
     rows: List[Dict[str, Any]] = []
     for words in args.contender:
         row = {"axis": args.axis, "value": value, "what": what, "contender": words, "problem": ""}
@@ -146,7 +158,7 @@ def point(
 def add_times(
     args: argparse.Namespace, device: Any, value: int, what: str, rows: List[Dict[str, Any]]
 ) -> None:
-    """Time the contenders of these rows in turn, and write what is found into them."""
+    """Time the contenders of these rows in turn; add times and operations to the rows."""
     if not rows:
         return
     setting = setting_of(args, value, what, device)
@@ -173,7 +185,11 @@ def add_times(
 def too_slow(
     args: argparse.Namespace, value: int, what: str, words: str, before: List[Dict[str, Any]]
 ) -> str:
-    """Why a step need not be tried, from the time of the one at the value before it; else ""."""
+    """Why a step is not run: its time, extrapolated from the previous value, is over the limit.
+
+    Returns:
+        the reason, or "" if the step should run.
+    """
     own = [r for r in before if r["contender"] == words and r["what"] == what]
     if not own or "first_seconds" not in own[-1]:
         return ""
@@ -193,10 +209,10 @@ def setting_of(args: argparse.Namespace, value: int, what: str, device: Any) -> 
 
 
 def sized(args: argparse.Namespace, words: str, value: int) -> str:
-    """A contender's words with those that the axis adds.
+    """A contender's words, with the options that set the depth or width to `value`.
 
     Raises:
-        ConfigurationError: fewer layers than blocks.
+        ConfigurationError: the encoder has more blocks than layers.
     """
     if args.axis == "length":
         return words
@@ -216,7 +232,7 @@ def sized(args: argparse.Namespace, words: str, value: int) -> str:
 
 
 def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace, whats: List[str]) -> None:
-    """Time on the left and memory on the right, a row of them for training and for inference."""
+    """Draw time on the left and memory on the right, one row each for training and inference."""
     with plots.figure(path, 2, len(whats)) as axes:
         for place, what in enumerate(whats):
             for side, (name, unit, scale) in enumerate(

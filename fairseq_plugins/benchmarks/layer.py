@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def numbers(text: str) -> List[int]:
-    """ "128,256" as [128, 256], or argparse's error."""
+    """Convert "128,256" to [128, 256]; raises a ValueError, which argparse reports."""
     values = [int(word) for word in text.split(",")]
     if not values or min(values) < 1:
         raise ValueError
@@ -45,7 +45,7 @@ def numbers(text: str) -> List[int]:
 
 
 def sizes_of(args: argparse.Namespace) -> Dict[str, Any]:
-    """The options of single modules among a subcommand's."""
+    """The subcommand's options that set the sizes of single modules."""
     names = ("dim", "heads", "inner", "subspaces", "expansion", "dropout")
     return {name: getattr(args, name) for name in names}
 
@@ -60,10 +60,10 @@ def check_tokens(lengths: List[int], tokens: int) -> None:
 
 
 def run(args: argparse.Namespace) -> results.Report:
-    """Measure; see the module's text for what.
+    """Time all contenders at each length; the module's docstring describes the measurement.
 
     Raises:
-        ConfigurationError: arguments that cannot work.
+        ConfigurationError: arguments are invalid.
     """
     if args.rounds < 1 or args.warmup < 0:
         raise ConfigurationError(f"--rounds {args.rounds} --warmup {args.warmup}: at least 1 and 0")

@@ -1,4 +1,4 @@
-"""Where a figure comes from: device, number type, threads, software, commit."""
+"""The conditions of a measurement: device, dtype, threads, software, commit."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What every subcommand takes."""
+    """Add the options of every subcommand."""
     parser.add_argument("--dtype", choices=list(DTYPES), default="fp32", help="default: fp32")
     parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
     parser.add_argument("--cpu", action="store_true", help="leave the GPU alone")
@@ -32,10 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_device(args: argparse.Namespace) -> torch.device:
-    """The GPU unless there is none or --cpu is given; sets the number of threads as well.
+    """The GPU, or the CPU if there is no GPU or --cpu is given. Also sets torch's thread count.
 
     Raises:
-        ConfigurationError: threads below 1, fp16 without a GPU, or a clock that would mislead.
+        ConfigurationError: fewer than 1 thread, fp16 on a CPU, or --clock processor with a GPU or
+            several threads.
     """
     if args.threads < 1:
         raise ConfigurationError(f"--threads {args.threads}: at least 1")
@@ -49,7 +50,7 @@ def choose_device(args: argparse.Namespace) -> torch.device:
 
 
 def describe(device: torch.device, threads: int) -> Dict[str, Any]:
-    """What a reader has to know to compare a figure with another one."""
+    """Device, cores, threads, software versions and commit: the data to compare two figures."""
     import fairseq
 
     on_gpu = device.type == "cuda"
@@ -76,7 +77,7 @@ def processor_name() -> str:
 
 
 def commit() -> Optional[str]:
-    """The commit of the checkout, with "+" where files differ; None without a checkout."""
+    """The commit of the checkout, with "+" if files are modified; None without a checkout."""
     if not (ROOT / ".git").exists():
         return None
     answers = []

@@ -49,10 +49,10 @@ def check_limits(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> results.Report:
-    """Measure; see the module's text for what.
+    """Measure the memory of all contenders; the module's docstring describes the measurement.
 
     Raises:
-        ConfigurationError: arguments that cannot work.
+        ConfigurationError: arguments are invalid.
     """
     layer.check_tokens(args.lengths, args.tokens)
     check_limits(args)

@@ -1,4 +1,4 @@
-"""Single modules by name: the mixers and feed-forward networks of a layer."""
+"""Single modules by name: token mixers and feed-forward networks."""
 
 import argparse
 import contextlib
@@ -24,7 +24,10 @@ from fairseq_plugins.modules.token_mixers.pooling import pool
 class FusedAttention(nn.Module):
     """Multi-head softmax attention through ``F.scaled_dot_product_attention``.
 
-    Shape: T x B x d -> T x B x d; queries, keys and values from one product.
+    One matrix product computes queries, keys and values. Shape: T x B x d -> T x B x d.
+
+    Raises:
+        ValueError: torch is older than 2.0, or the heads do not divide d.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0):
@@ -48,7 +51,7 @@ class FusedAttention(nn.Module):
 
 
 class SelfMixer(nn.Module):
-    """A token mixer that reads its own input."""
+    """A token mixer as self-attention: T x B x d -> T x B x d."""
 
     def __init__(self, mixer: nn.Module):
         super().__init__()
@@ -59,7 +62,7 @@ class SelfMixer(nn.Module):
 
 
 class Copy(nn.Module):
-    """Reads x once and writes it once: the measure of what memory can do."""
+    """Reads x once and writes it once: the lower bound that memory bandwidth sets."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.clone()
@@ -102,7 +105,7 @@ MODULES: Dict[str, Callable[[argparse.Namespace], nn.Module]] = {
     # fairseq's MultiheadAttention
     "softmax": lambda o: SelfMixer(SoftmaxAttention(_mixer_spec(o))),
     "sdpa": lambda o: FusedAttention(o.dim, o.heads, o.dropout),
-    # as the model chooses, and each of its two forms
+    # the form that the model chooses, then each of the two forms
     "fastformer": lambda o: SelfMixer(Fastformer(_mixer_spec(o))),
     "fastformer-plain": lambda o: _forced(o, False),
     "fastformer-reassociated": lambda o: _forced(o, True),
@@ -114,7 +117,7 @@ MODULES: Dict[str, Callable[[argparse.Namespace], nn.Module]] = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The sizes of a module; a contender may have its own."""
+    """Add the sizes of single modules; options of a contender override them."""
     parser.add_argument("--dim", type=int, default=512, help="d of single modules (512)")
     parser.add_argument("--heads", type=int, default=8, help="heads of mixers (8)")
     parser.add_argument("--inner", type=int, help="inner dimension of ffn (4 d)")
@@ -128,10 +131,10 @@ def is_module(words: str) -> bool:
 
 
 def module_options(words: str, defaults: Dict[str, object]) -> argparse.Namespace:
-    """The sizes for "NAME [options]".
+    """Parse the sizes from "NAME [options]".
 
     Raises:
-        ConfigurationError: an option that modules do not have, or sizes that do not fit.
+        ConfigurationError: an option is unknown, or a size is out of range.
     """
     parser = argparse.ArgumentParser(prog=words.split()[0], add_help=False)
     add_options(parser)
@@ -153,14 +156,17 @@ def module_options(words: str, defaults: Dict[str, object]) -> argparse.Namespac
 
 
 def build_module(words: str, defaults: Dict[str, object]) -> nn.Module:
-    """The module for "NAME [options]", T x B x d -> T x B x d.
+    """Build the module for "NAME [options]".
 
     Args:
-        words: a name of `MODULES` and options such as --inner 3072.
-        defaults: the options that all contenders have.
+        words: a name in `MODULES` and options such as --inner 3072.
+        defaults: the options of all contenders.
+
+    Returns:
+        a module T x B x d -> T x B x d (B x h x d for "summaries").
 
     Raises:
-        ConfigurationError: see `module_options`.
+        ConfigurationError: see `module_options`; or the sizes do not fit each other.
     """
     options = module_options(words, defaults)
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Floating point operations of the matrix products and of attention, as they are carried out."""
+"""Count the floating point operations that matrix products and attention execute."""
 
 from typing import Any, Callable, Dict, Optional
 
@@ -6,9 +6,10 @@ import torch
 
 
 def count_flops(work: Callable[[], Any]) -> Optional[int]:
-    """Operations of one run, a multiply-add being two; None before torch 2.1, which cannot count.
+    """Operations of one run of `work`; None with torch older than 2.1, which has no counter.
 
-    What a backward pass computes again is counted again. Element-wise operations are not counted.
+    A multiply-add counts as two. Recomputation in backward is counted; element-wise operations are
+    not.
     """
     try:
         from torch.utils.flop_counter import FlopCounterMode
@@ -20,7 +21,7 @@ def count_flops(work: Callable[[], Any]) -> Optional[int]:
 
 
 def _left_out_by_torch() -> Dict[Any, Callable[..., int]]:
-    """Fused attention, which torch counts on GPUs alone, and products written into their sum."""
+    """Formulas that torch lacks: fused attention on a CPU, and products with fused addition."""
     formulas: Dict[str, Callable[..., int]] = {
         "addmm_": _added_product,
         "baddbmm_": _added_products,
@@ -49,6 +50,6 @@ def _attention(query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> in
 def _attention_backward(
     gradient: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any
 ) -> int:
-    """Scores once more, and the gradients of weights, values, queries and keys."""
+    """Recomputed scores, and the gradients of weights, values, queries and keys."""
     batch, heads, length, size = query
     return 2 * batch * heads * length * key[2] * (3 * size + 2 * value[3])

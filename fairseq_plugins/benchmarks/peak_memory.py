@@ -1,11 +1,12 @@
-"""Peak memory, each figure from a fresh process that is not allowed more than a limit.
+"""Peak memory. Each figure comes from a fresh process with a memory limit.
 
-What is taken on a CPU: the growth of the resident set (getrusage's ru_maxrss, reset before) over
-one run, which counts everything, and the peak of torch's own allocations over one run, which does
-not depend on the C library. On a GPU both are torch.cuda.max_memory_allocated. "kept" is what the
-forward pass leaves for backward: the storages that torch.autograd.graph.saved_tensors_hooks sees,
-each once, without parameters; what an autograd function keeps elsewhere than in
-save_for_backward is not in it.
+On a CPU two peaks are measured over one run: the growth of the resident set (getrusage's ru_maxrss,
+reset before the run), which counts everything, and the peak of torch's allocations, which does not
+depend on the C library. On a GPU both are torch.cuda.max_memory_allocated.
+
+"kept" is the memory that forward keeps for backward: the storages that
+torch.autograd.graph.saved_tensors_hooks reports, each once, without parameters. It does not count
+tensors that an autograd function stores outside save_for_backward.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 from . import timing, workloads
 
-# the optimizers of newer releases of torch import its compiler when first used
+# the first use of an optimizer imports the compiler in newer releases of torch
 PRELOAD = ["torch._dynamo", "fairseq.trainer", "fairseq_plugins.benchmarks.workloads"]
 MIB = 2**20
 GIB = 2**30
@@ -29,15 +30,15 @@ NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "Cannot allo
 
 
 class Peak(NamedTuple):
-    """Bytes of one run; None where it was not measured, with the reason in `problem`.
+    """Memory of one run, in bytes; None for what was not measured.
 
     Args:
-        resident: growth of the process over the run (on a GPU: of torch's allocations).
-        allocated: the same of torch's allocations alone.
-        kept: what forward keeps for backward; None without a backward pass.
-        parameters: number of parameters of what was run.
-        seconds: how long the run took in that process.
-        problem: why there is no figure, "" if there is one.
+        resident: growth of the process during the run (on a GPU: of torch's allocations).
+        allocated: growth of torch's allocations during the run.
+        kept: memory that forward keeps for backward; None without a backward pass.
+        parameters: number of parameters.
+        seconds: duration of the run in that process.
+        problem: why there is no figure; "" if there is one.
     """
 
     resident: Optional[int] = None
@@ -59,17 +60,18 @@ def measure(
     """Run a contender once in a fresh process.
 
     Args:
-        words, setting: what to run.
-        limit: bytes that the process may have; more is "does not fit", not an error.
-        patience: seconds after which it is stopped.
-        clock: of `Peak.seconds`, see `timing.seconds`.
-        details: measure `allocated` and `kept` too, in two further runs.
+        words, setting: the contender and its workload.
+        limit: bytes that the process may use. Exceeding the limit is no error: `Peak.problem` says
+            "does not fit".
+        patience: seconds until the process is stopped.
+        clock: the clock of `Peak.seconds`, see `timing.seconds`.
+        details: also measure `allocated` and `kept`, in two further runs.
 
     Raises:
         ConfigurationError: the contender cannot be built.
     """
     context = multiprocessing.get_context("forkserver")
-    # imported once by a server that runs nothing itself; each process is forked from it
+    # a server process imports these modules once; each measuring process is a fork of the server
     context.set_forkserver_preload(PRELOAD)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(
@@ -96,7 +98,7 @@ def measure(
 def _child(
     pipe: Any, words: str, setting: workloads.Setting, limit: int, clock: str, details: bool
 ) -> None:
-    with open(os.devnull, "w") as nowhere:  # what goes wrong goes through the pipe
+    with open(os.devnull, "w") as nowhere:  # the pipe reports errors
         os.dup2(nowhere.fileno(), 2)
     try:
         answer = _measure_here(words, setting, limit, clock, details)
@@ -142,7 +144,7 @@ def _measure_here(
 
 
 def _give_freed_memory_back() -> None:
-    """Let the C library return each freed tensor at once, else the peak is that of its caches."""
+    """Make the C library return freed memory at once; its caches would distort the peak."""
     with contextlib.suppress(OSError, AttributeError):
         c_library = ctypes.CDLL(None)
         c_library.mallopt(-3, 64 * 1024)  # M_MMAP_THRESHOLD
@@ -154,7 +156,7 @@ def _start(on_gpu: bool) -> int:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
-    with contextlib.suppress(OSError):  # without it, earlier peaks may hide a small one
+    with contextlib.suppress(OSError):  # without the reset, an earlier peak may hide a smaller one
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
     with open("/proc/self/statm") as file:
@@ -169,7 +171,7 @@ def _peak(on_gpu: bool) -> int:
 
 
 def allocated_peak(work: Any) -> int:
-    """The most that torch's allocator for the CPU holds during a run, above what it held before."""
+    """Peak bytes of torch's CPU allocator during a run, minus the bytes held before the run."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -183,10 +185,10 @@ def allocated_peak(work: Any) -> int:
 
 
 def kept_for_backward(workload: workloads.Workload) -> int:
-    """Bytes that one forward pass saves for its backward pass, parameters left out."""
+    """Bytes that one forward pass saves for its backward pass, without parameters."""
     parameters = {_storage(p).data_ptr() for p in workload.module.parameters()}
     kept: Dict[int, int] = {}
-    held: List[torch.Tensor] = []  # an address must not be used twice
+    held: List[torch.Tensor] = []  # keeps tensors alive, so that no address is reused
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = _storage(tensor)

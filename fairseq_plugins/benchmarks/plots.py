@@ -1,4 +1,4 @@
-"""Drawings as SVG; matplotlib is asked for only when one is wanted."""
+"""Plots as SVG files. matplotlib is imported only if a plot is requested."""
 
 import contextlib
 import os
@@ -8,13 +8,13 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 
-# told apart without colour vision too (Okabe and Ito), with a marker each
+# colours that colour-blind readers can distinguish (Okabe and Ito), each with its own marker
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 class Curve(NamedTuple):
-    """A line, and why it ends where it does ("" if it does not)."""
+    """A line of a plot. `ends` says why the line ends early, and is "" for a complete line."""
 
     name: str
     across: Sequence[float]
@@ -23,10 +23,10 @@ class Curve(NamedTuple):
 
 
 def check(path: Optional[Path]) -> None:
-    """Fail before anything is measured rather than after.
+    """Check --plot before the measurement starts.
 
     Raises:
-        ConfigurationError: no matplotlib, or a name that does not end in .svg.
+        ConfigurationError: matplotlib is missing, or the name does not end in .svg.
     """
     if path is None:
         return
@@ -42,7 +42,10 @@ def check(path: Optional[Path]) -> None:
 def figure(
     path: Path, columns: int = 1, rows: int = 1, width: float = 5.2, height: float = 3.8
 ) -> Iterator[List[Any]]:
-    """Axes row by row, written whole or not at all; equal figures give equal files."""
+    """Yield the axes row by row; write the file atomically after the block.
+
+    The same figures give the same bytes. `width` and `height` are inches per panel.
+    """
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -63,7 +66,7 @@ def figure(
 
 
 def bars(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
-    """Ratios of time with their quartiles, and a mark at the ratio of operations."""
+    """Draw time ratios with their quartiles, and a mark at each ratio of operations."""
     with figure(path, width=7.5, height=1.2 + 0.42 * len(rows)) as (axis,):
         places = list(range(len(rows)))[::-1]
         middle = [row["time_ratio"] for row in rows]
@@ -86,7 +89,10 @@ def bars(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
 
 
 def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: int = 2) -> None:
-    """Growth: y is logarithmic where it spans more than a factor of ten, and else starts at 0."""
+    """Draw lines over a logarithmic x axis.
+
+    The y axis is logarithmic if values span more than a factor of ten; otherwise it starts at 0.
+    """
     for index, line in enumerate(lines):
         colour = COLOURS[index % len(COLOURS)]
         style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "ms": 4}
@@ -106,7 +112,7 @@ def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: 
     values = [value for line in lines for value in line.up]
     if values and max(values) > 10 * min(values):
         axis.set_yscale("log")
-        axis.margins(y=0.12)  # room for why a line ends
+        axis.margins(y=0.12)  # room for the text at the end of a line
     else:
         axis.set_ylim(0, 1.15 * max(values, default=1.0))
     ticks = sorted({value for line in lines for value in line.across})
@@ -119,6 +125,6 @@ def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: 
 
 
 def legend(axes: Sequence[Any]) -> None:
-    """One for all panels, above them."""
+    """Draw one legend for all panels, above them."""
     handles, names = axes[0].get_legend_handles_labels()
     axes[0].figure.legend(handles, names, loc="outside upper center", fontsize=8)

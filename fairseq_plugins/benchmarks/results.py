@@ -1,4 +1,4 @@
-"""What a subcommand found: a Markdown table, and JSON with all that belongs to it."""
+"""Results of a subcommand: a Markdown table, and JSON with arguments, machine and all figures."""
 
 import json
 import os
@@ -13,7 +13,7 @@ Column = Tuple[str, Callable[[Row], str]]
 
 
 class Report(NamedTuple):
-    """Rows of figures, how to show them, notes to read beside them, and how to draw them."""
+    """Rows of figures, the columns that format them, notes, and the function that draws a plot."""
 
     rows: List[Row]
     columns: Sequence[Column]
@@ -29,10 +29,10 @@ def markdown(report: Report) -> str:
 
 
 def check_place(option: str, path: Optional[Path]) -> None:
-    """Fail before anything is measured rather than after.
+    """Check an output path before the measurement starts.
 
     Raises:
-        ConfigurationError: no file can be written there.
+        ConfigurationError: the path is a folder, or its folder is not writable.
     """
     if path is None:
         return
@@ -43,7 +43,7 @@ def check_place(option: str, path: Optional[Path]) -> None:
 
 
 def write_json(path: Path, command: str, arguments: Row, machine: Row, report: Report) -> None:
-    """Write it whole or not at all."""
+    """Write the report with its command, arguments and machine, atomically."""
     found = {
         "command": command,
         "arguments": {name: _plain(value) for name, value in arguments.items()},
@@ -69,7 +69,7 @@ def code(name: str) -> Callable[[Row], str]:
 
 
 def number(name: str, form: str = ".3f", scale: float = 1.0) -> Callable[[Row], str]:
-    """A figure of the row, "-" where there is none."""
+    """A column that formats a figure of the row, or shows "-" if there is none."""
     return lambda row: "-" if row.get(name) is None else format(row[name] * scale, form)
 
 

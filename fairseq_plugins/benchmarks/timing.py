@@ -1,4 +1,4 @@
-"""Time side by side in one process: ratios hold where absolute times drift."""
+"""Time contenders in turn in one process, because ratios are stable while absolute times drift."""
 
 import statistics
 import time
@@ -27,14 +27,15 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(times: Sequence[float], baseline: Sequence[float]) -> List[float]:
-    """Of each measurement to the baseline's that was taken just before or after it."""
+    """The ratio of each time to the baseline's time from the same round and item."""
     return [own / base for own, base in zip(times, baseline)]
 
 
 def seconds(work: Callable[[], Any], device: torch.device, clock: str = "wall") -> float:
-    """How long it takes; on a GPU between two events of its stream, so that all of it is in.
+    """Duration of `work()` in seconds; on a GPU measured between two CUDA events.
 
-    The clock "processor" counts only while this process runs: for one thread beside other programs.
+    The clock "processor" counts only the CPU time of this process. Use it for one thread on a
+    machine that other programs use, too.
     """
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -59,22 +60,23 @@ def interleave(
     description: str,
     clock: str = "wall",
 ) -> List[List[float]]:
-    """Run all works on each item in turn, so that a drifting machine slows all of them alike.
+    """Run all works on each item in turn, so that a change of machine speed affects all equally.
 
-    Each round takes every item once and begins with another work, as each of them finds the caches
-    as the one before left them.
+    Each round uses every item once. The order of the works rotates from round to round, because
+    each work runs with the cache contents that the previous one left.
 
     Args:
-        works: what is compared, called with an item.
-        items: such as batches.
+        works: the functions to compare; each is called with an item.
+        items: for example batches.
         rounds: how often each pair of work and item is timed.
-        warmup: rounds before those, whose times are forgotten.
-        description: of the progress bar.
+        warmup: rounds before those, without timing.
+        device: the torch device.
+        description: text of the progress bar.
         clock: "wall" or "processor", see `seconds`.
 
     Returns:
-        the seconds of each work, rounds * len(items) numbers; number i of all works belongs to one
-        item and one moment.
+        for each work, rounds * len(items) times in seconds. Entry i of all works belongs to the
+        same item and round.
     """
     times: List[List[float]] = [[] for _ in works]
     total = (warmup + rounds) * len(items) * len(works)
@@ -97,10 +99,10 @@ def comparison(
     times: Sequence[Sequence[float]],
     operations: Sequence[Optional[int]],
 ) -> List[Dict[str, Any]]:
-    """One row a contender, all against the first: time, operations, and the one over the other.
+    """One row per contender: its ratios of time and operations to the first contender.
 
-    "ratio_to_flop_limit" is the ratio of times over the ratio of operations: 1 where a contender
-    saves as much time as it saves arithmetic, above 1 where it falls short of that.
+    "ratio_to_flop_limit" is the ratio of times over the ratio of operations. It is 1 if a contender
+    saves as much time as arithmetic, and above 1 if it saves less time than arithmetic.
     """
     rows = []
     for name, own, count in zip(names, times, operations):

@@ -45,10 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> results.Report:
-    """Measure; see the module's text for what.
+    """Time training steps; the module's docstring describes the measurement.
 
     Raises:
-        ConfigurationError: arguments or data that cannot work.
+        ConfigurationError: arguments or data are invalid.
     """
     for name, least in (("max_tokens", 1), ("batches", 1), ("rounds", 1), ("warmup", 0)):
         if getattr(args, name) < least:
@@ -97,17 +97,18 @@ def load_batches(
     device: torch.device,
     order: str = "length",
 ) -> List[Any]:
-    """Batches of the training set in the order of a seed, so that all lengths occur.
+    """Batches of the training set, shuffled with a fixed seed so that all lengths occur.
 
     Args:
-        contender: whose task and limits count.
-        max_tokens: of a batch, padding included.
-        count: how many.
-        device: where they go.
-        order: "length", sentences alike in length as fairseq trains, or "random".
+        contender: sets the task and the length limits.
+        max_tokens: tokens in a batch, padding included.
+        count: number of batches.
+        device: the torch device of the batches.
+        order: "length" groups sentences of similar length, as fairseq does in training; "random"
+            does not.
 
     Raises:
-        ConfigurationError: the set has fewer.
+        ConfigurationError: there is no training set, or it has fewer batches.
     """
     from fairseq import utils
 
@@ -141,14 +142,14 @@ def load_batches(
 
 
 def step_of(trainer: Any, part: str) -> Callable[[Dict[str, Any]], None]:
-    """What is timed with a batch."""
+    """The function to time, which takes a batch."""
     if part == "model":
         return lambda batch: trainer.train_step([batch])
     return loss_of(trainer) if part == "loss" else encoder_of(trainer)
 
 
 def encoder_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
-    """The encoder, forward and backward of the sum of its output."""
+    """A function that runs the encoder forward, and backward from the sum of its output."""
     encoder = trainer.model.encoder.train()
 
     def run_encoder(batch: Dict[str, Any]) -> None:
@@ -161,7 +162,11 @@ def encoder_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
 
 
 def loss_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
-    """The criterion on random features in place of what the decoder computes before projecting."""
+    """A function that runs output projection and criterion on random features, with backward.
+
+    The random features replace the decoder's features, B x T x C. The model's encoder and decoder
+    are patched in place.
+    """
     model = trainer.model.train()
     parameter = next(model.parameters())
     features: Dict[int, torch.Tensor] = {}

@@ -1,7 +1,7 @@
-"""A contender as something to run: one training step, or one inference, on random input.
+"""Workloads: one training step or one inference of a contender, on random input.
 
-Three parts can be run: a single module, the encoder of a model, or a whole model. A `Setting` holds
-plain values only, so that a fresh process can be told to build the same again.
+A workload runs a single module, the encoder of a model, or a whole model. A `Setting` holds plain
+values only, so that a fresh process can rebuild the workload.
 """
 
 from typing import Any, Dict, NamedTuple
@@ -17,19 +17,19 @@ PARTS = ("encoder", "model")
 
 
 class Setting(NamedTuple):
-    """All that a workload needs to know beside the contender's words.
+    """The parameters of a workload, apart from the contender's words.
 
     Args:
-        part: "encoder" or "model", of a contender that is an architecture.
+        part: "encoder" or "model", for a contender that is an architecture.
         what: "training" or "forward" (without gradients, in evaluation mode).
-        length, sentences: of the input; all sentences have this length, so nothing is padding.
-        target_length: of the target, for a whole model.
+        length, sentences: the input's T and B; all sentences have this length, without padding.
+        target_length: length of the targets, for a whole model.
         dtype: "fp32", "bf16" or "fp16".
         device: "cpu" or "cuda".
-        threads: of the processor.
-        options: words that every architecture gets.
+        threads: CPU threads.
+        options: options of all architectures.
         sizes: options of single modules.
-        vocabulary: types in the made-up dictionary.
+        vocabulary: types in the artificial dictionary.
     """
 
     part: str
@@ -46,7 +46,7 @@ class Setting(NamedTuple):
 
 
 class Workload:
-    """What is run. `step` is what is timed; `loss` builds its graph and stops before backward."""
+    """Base class. `step` is timed; `loss` runs forward only and returns the loss with its graph."""
 
     module: nn.Module
 
@@ -63,7 +63,7 @@ class Workload:
         raise NotImplementedError
 
     def warm_up(self) -> None:
-        """Run once on little, so that the optimizer's state and lazily loaded code are there."""
+        """Run one step on a small input, to create the optimizer's state and load lazy imports."""
         self.set_input(min(8, self.setting.length), 1, min(8, self.setting.target_length))
         self.step()
         self.set_input(self.setting.length, self.setting.sentences, self.setting.target_length)
@@ -98,16 +98,16 @@ class ModuleWorkload(Workload):
             return
         self.x.grad = None
         self.module.zero_grad(set_to_none=True)
-        # a tensor of ones would cost nothing to multiply with: any dense gradient will do
+        # a dense gradient, as in real training; ones only where the shape of the output differs
         out = self.module(self.x)
         out.backward(self.x.detach() if out.shape == self.x.shape else torch.ones_like(out))
 
 
 class EncoderWorkload(Workload):
-    """The encoder of a model; in training with fixed embeddings, a loss on its output and Adam.
+    """The encoder of a model. Training uses a loss on the encoder's output, and Adam.
 
-    Fixed embeddings, as in the Fastformer paper's measurement (section 4.3): their cost does not
-    depend on the encoder.
+    The embeddings are fixed, as in the Fastformer paper's measurement (section 4.3), because their
+    cost does not depend on the encoder.
     """
 
     def __init__(self, words: str, setting: Setting):
@@ -172,7 +172,7 @@ class ModelWorkload(Workload):
 
 
 def build_model(words: str, setting: Setting, dtype: str) -> contenders.Contender:
-    """The model, with room for the lengths of the setting unless its words say otherwise."""
+    """Build the model with enough positions for the setting; options in the words override this."""
     positions = "--max-source-positions {} --max-target-positions {} ".format(
         max(1024, setting.length), max(1024, setting.target_length)
     )
@@ -182,7 +182,10 @@ def build_model(words: str, setting: Setting, dtype: str) -> contenders.Contende
 
 
 def random_tokens(setting: Setting, sentences: int, length: int) -> Tensor:
-    """B x T real words, each sentence ending in </s>; the same for every contender."""
+    """Random int64 tokens, B x T, without padding; each sentence ends in </s>.
+
+    The seed is fixed, so that every contender gets the same tokens.
+    """
     torch.manual_seed(1)
     tokens = torch.randint(4, setting.vocabulary, (sentences, length))
     tokens[:, -1] = 2
@@ -190,10 +193,11 @@ def random_tokens(setting: Setting, sentences: int, length: int) -> Tensor:
 
 
 def build(words: str, setting: Setting) -> Workload:
-    """The workload of a contender: a module's name or an architecture, with options.
+    """Build and warm up the workload of a contender: a module or architecture, with options.
 
     Raises:
-        ConfigurationError: words that name neither, or options that cannot work.
+        ConfigurationError: the name is neither a module nor an architecture, or options are
+            invalid.
     """
     torch.set_num_threads(setting.threads)
     if modules.is_module(words):

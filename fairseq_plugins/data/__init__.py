@@ -1,1 +1,1 @@
-"""Data sets that fairseq lacks."""
+"""Datasets that fairseq lacks."""

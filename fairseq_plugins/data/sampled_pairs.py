@@ -1,4 +1,4 @@
-"""A language pair's training data, cut into subwords anew for each epoch."""
+"""Training data of a language pair with newly sampled subwords in each epoch."""
 
 import logging
 import time
@@ -16,19 +16,21 @@ logger = logging.getLogger(__name__)
 
 
 class SampledPairs(BaseWrapperDataset):
-    """`pairs` with both sides cut anew by `set_epoch`, a function of seed and epoch alone.
+    """`pairs`, where `set_epoch` samples new segmentations of both sides.
 
-    All sentences are drawn when an epoch begins, so that sizes, and with them the batches and what
-    is too long, are those of the sentences that are trained on. Words are those of the data: pieces
-    are joined, and cut again. What is no word of the subword model stays as it is.
+    The segmentations depend on seed and epoch only. All sentences are sampled at the start of an
+    epoch, so that batches and length limits use the sizes of the sampled sentences. The words are
+    those of the data: their pieces are joined and segmented again. Words that the sampler's
+    `prepare` rejects keep the pieces of the data.
 
     Args:
         pairs: fairseq's dataset, without buckets.
-        source, target: samplers of its sides (see `subword_sampling`).
-        seed: of the training.
+        source, target: the samplers of both sides (see `subword_sampling`).
+        seed: the seed of the training.
 
     Raises:
-        ConfigurationError: most words are not cut as the subword model does it.
+        ConfigurationError: a sampler rejects most words, because the data was cut with another
+            subword model.
     """
 
     def __init__(self, pairs: LanguagePairDataset, source: Any, target: Any, seed: int):
@@ -41,10 +43,10 @@ class SampledPairs(BaseWrapperDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        return False  # batches depend on lengths
+        return False  # batches depend on lengths, which change with every epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw the sentences of an epoch."""
+        """Sample the sentences of an epoch, unless it is the current one."""
         super().set_epoch(epoch)
         if epoch == self.epoch:
             return
@@ -65,7 +67,7 @@ class SampledPairs(BaseWrapperDataset):
 
 
 class _Sentences(torch.utils.data.Dataset):
-    """Sentences that stand one after the other in an array."""
+    """Sentences stored one after the other in an array; an item is int64 of length T."""
 
     def __init__(self, tokens: np.ndarray, sizes: np.ndarray):
         self.tokens, self.sizes = tokens, sizes
@@ -80,12 +82,13 @@ class _Sentences(torch.utils.data.Dataset):
 
 
 class _Words:
-    """The sentences of one side as words, of which a sampler draws pieces."""
+    """The sentences of one side as indices of words, for which a sampler draws pieces."""
 
     def __init__(self, sentences: Any, sampler: Any, dictionary: Any, name: str):
         self.name, self.sampler, self.usual = name, sampler, 0
-        self.words: List[Tuple[Any, Tuple[int, ...]]] = []  # for the sampler or None; usual pieces
-        self.sentences: List[np.ndarray] = []  # numbers of words
+        # what the sampler prepared for each word (None: not sampled), and its usual pieces
+        self.words: List[Tuple[Any, Tuple[int, ...]]] = []
+        self.sentences: List[np.ndarray] = []  # indices of `words`, int32
         numbers: Dict[Tuple[int, ...], int] = {}
         symbols = dictionary.symbols
         for index in range(len(sentences)):
@@ -115,7 +118,7 @@ class _Words:
             )
 
     def draw(self, random: Random) -> _Sentences:
-        """All sentences, freshly cut."""
+        """Sample segmentations of all sentences."""
         self.sampler.begin(random.random)
         draw, words = self.sampler.draw, self.words
         tokens: List[int] = []
@@ -127,7 +130,7 @@ class _Words:
                 word, usual = words[number]
                 tokens += usual if word is None else draw(word)
             sizes[index] = len(tokens) - before
-            if len(tokens) > 1000000:  # a list takes ten times the memory
+            if len(tokens) > 1000000:  # a list needs ten times the memory of an array
                 parts.append(np.array(tokens, dtype=np.int32))
                 tokens = []
         parts.append(np.array(tokens, dtype=np.int32))

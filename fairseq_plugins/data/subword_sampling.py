@@ -1,8 +1,8 @@
-"""Random segmentations of words into subwords, drawn from what a subword model allows.
+"""Sample segmentations of words into subwords (subword regularisation).
 
-A sampler looks at a word once, given by the pieces of its usual segmentation (`prepare`), and then
-draws segmentations of it as the dictionary's indices (`begin`, `draw`). Pieces that the dictionary
-lacks are never drawn.
+A sampler has three steps: `prepare` analyses a word once, given the pieces of its usual
+segmentation; `begin` sets the source of random numbers; `draw` samples a segmentation of the word
+as indices of the dictionary. Segmentations with pieces that the dictionary lacks are never drawn.
 """
 
 import math
@@ -18,39 +18,42 @@ Random = Callable[[], float]  # uniform in [0, 1)
 
 
 class _Segmentation:
-    """What byte-pair encoding has made of a word so far, and what it may do next."""
+    """The symbols of a word after some BPE merges, and the merges that are possible next."""
 
     __slots__ = ("symbols", "merges", "after", "pieces")
 
     def __init__(self, symbols: Tuple[str, ...], merges: List[Tuple[int, ...]]):
         self.symbols = symbols
-        self.merges = merges  # places of each pair that may be merged, the best pair first
-        self.after: Dict[Tuple[int, ...], "_Segmentation"] = {}  # by the places merged
-        self.pieces: Optional[Pieces] = (
-            None  # when first needed; empty where the dictionary lacks one
-        )
+        self.merges = merges  # positions of each mergeable pair, the best pair first
+        self.after: Dict[Tuple[int, ...], "_Segmentation"] = {}  # by the merged positions
+        # computed when first needed; empty if the dictionary lacks one of the pieces
+        self.pieces: Optional[Pieces] = None
 
 
 class BPEDropout:
     """BPE-dropout (Provilkov et al., ACL 2020), with the steps of subword-nmt.
 
-    Merges happen one pair of symbols after the other, the best first. At each step each place where
-    a merge could happen is passed over with probability `dropout`; where none is left, the word is
-    done. What is drawn is how many places are kept before the next is passed over, and
-    segmentations met before are remembered: most words cost one comparison, the others a look-up
-    for each merge.
+    BPE merges pairs of symbols, the best pair first. At each step, each possible merge is dropped
+    with probability `dropout`. The word is complete if no merge is left.
+
+    Two optimisations make this fast. The sampler draws the number of merges until the next dropped
+    one, so that most words need only one comparison. It caches segmentations, so that the other
+    words need one look-up per merge.
 
     Args:
         model: the file of merges.
-        dictionary: fairseq's.
-        dropout: 0 to 1.
+        dictionary: fairseq's dictionary.
+        dropout: the probability, at least 0 and below 1.
+
+    Raises:
+        ConfigurationError: `dropout` is out of range.
     """
 
     file_name = BytePairEncoding.file_name
     option = "--bpe-dropout"
     is_word_end = staticmethod(BytePairEncoding.is_word_end)
-    attempts = 10  # at a segmentation the dictionary has, before the usual one is taken
-    memory = 200000  # segmentations remembered
+    attempts = 10  # to draw pieces that are in the dictionary, before the usual ones are returned
+    memory = 200000  # cached segmentations
 
     def __init__(self, model: Path, dictionary: Any, dropout: float):
         self.check(dropout)
@@ -67,23 +70,23 @@ class BPEDropout:
 
     @classmethod
     def check(cls, dropout: float) -> None:
-        """Raise a ConfigurationError unless this is a probability below 1."""
+        """Raise a ConfigurationError unless `dropout` is at least 0 and below 1."""
         if not 0 <= dropout < 1:
             raise ConfigurationError(
                 f"{cls.option} {dropout} is no probability below 1: 0.1 is usual, 0 is off"
             )
 
     def begin(self, random: Random) -> None:
-        """Draw from these numbers from now on."""
+        """Use `random` for all following draws."""
         self._random = random
         self._kept = self._gap()
 
     def _gap(self) -> float:
-        """How many places are kept before the next is passed over: geometrically distributed."""
+        """Number of merges kept before the next dropped one, from the geometric distribution."""
         return math.log(1.0 - self._random()) * self._per_gap // 1
 
     def prepare(self, pieces: Sequence[str]) -> Optional[Any]:
-        """What `draw` needs to know of a word, or None where this is not how the model cuts it."""
+        """Analyse a word for `draw`; None if `pieces` is not the model's segmentation."""
         word = "".join(piece[:-2] for piece in pieces[:-1]) + pieces[-1]
         if not word:
             return None
@@ -100,10 +103,10 @@ class BPEDropout:
         return places, usual, start
 
     def draw(self, word: Any) -> Pieces:
-        """The pieces of a random segmentation."""
+        """Sample a segmentation; returns indices of the dictionary."""
         places, usual, start = word
         for _ in range(self.attempts):
-            if places <= self._kept:  # all of them
+            if places <= self._kept:  # no merge of this word is dropped
                 self._kept -= places
                 return usual
             pieces = self._pieces(self._walk(start))
@@ -137,7 +140,7 @@ class BPEDropout:
         symbols: List[str] = []
         done = 0
         for place in places:
-            if place >= done:  # of x x x only the first two
+            if place >= done:  # pairs may overlap: of x x x merge only the first two
                 symbols += now.symbols[done:place]
                 symbols.append(now.symbols[place] + now.symbols[place + 1])
                 done = place + 2
@@ -177,14 +180,18 @@ class BPEDropout:
 class UnigramSampling:
     """Subword regularisation (Kudo, ACL 2018) with a unigram model of SentencePiece.
 
-    A segmentation of a word has a probability in proportion to ``exp(alpha sum(scores of its
-    pieces))``. Pieces never reach over words, so that drawing word by word is drawing sentences
-    (Kudo's l = infinity). Sums over all segmentations are taken once a word, from its end.
+    The probability of a segmentation of a word is proportional to ``exp(alpha sum(scores of its
+    pieces))``. Pieces never cross word boundaries, so sampling each word is equivalent to sampling
+    the sentence (Kudo's l = infinity). `prepare` sums over all segmentations of a word once, from
+    its end to its start.
 
     Args:
         model: the SentencePiece model.
-        dictionary: fairseq's.
-        alpha: above 0; the lower, the more even.
+        dictionary: fairseq's dictionary.
+        alpha: at least 0; a lower value gives a more uniform distribution.
+
+    Raises:
+        ConfigurationError: `alpha` is out of range.
     """
 
     file_name = SentencePiece.file_name
@@ -196,7 +203,7 @@ class UnigramSampling:
         import sentencepiece
 
         processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(model))
-        self._scores: Dict[str, Tuple[int, float]] = {}  # of pieces: index, alpha x score
+        self._scores: Dict[str, Tuple[int, float]] = {}  # piece -> (index, alpha x score)
         for number in range(processor.get_piece_size()):
             piece = processor.id_to_piece(number)
             special = (processor.is_unknown, processor.is_control, processor.is_unused)
@@ -207,20 +214,21 @@ class UnigramSampling:
 
     @classmethod
     def check(cls, alpha: float) -> None:
-        """Raise a ConfigurationError unless this is a finite number of at least 0."""
+        """Raise a ConfigurationError unless `alpha` is finite and at least 0."""
         if not 0 <= alpha < math.inf:
             raise ConfigurationError(
                 f"{cls.option} {alpha} is below 0 or infinite: 0.1 to 0.5 is usual, 0 is off"
             )
 
     def prepare(self, pieces: Sequence[str]) -> Optional[Any]:
-        """What `draw` needs to know of a word, or None where the model lacks one of its pieces."""
+        """Analyse a word for `draw`; None if model or dictionary lack one of its pieces."""
         if any(piece not in self._scores for piece in pieces):
             return None
         word = "".join(pieces)
-        # of each position: summed weights of its pieces up to each, and their ends and indices
+        # for each position: cumulative probabilities of the next piece, and ends and indices of it
         choices: List[Tuple[List[float], List[Tuple[int, int]]]] = []
-        totals = [-math.inf] * len(word) + [0.0]  # log of all segmentations from here to the end
+        # log of the sum over all segmentations from each position to the end
+        totals = [-math.inf] * len(word) + [0.0]
         for start in range(len(word) - 1, -1, -1):
             weights, steps = [], []
             for end in range(start + 1, min(len(word), start + self._longest) + 1):
@@ -241,11 +249,11 @@ class UnigramSampling:
         return choices[::-1]
 
     def begin(self, random: Random) -> None:
-        """Draw from these numbers from now on."""
+        """Use `random` for all following draws."""
         self._random = random
 
     def draw(self, word: Any) -> Pieces:
-        """The pieces of a random segmentation."""
+        """Sample a segmentation; returns indices of the dictionary."""
         pieces, place, random = [], 0, self._random
         while place < len(word):
             sums, steps = word[place]

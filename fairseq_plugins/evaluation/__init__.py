@@ -1,1 +1,1 @@
-"""How good a trained model is: averaged checkpoints, scores, comparisons, baselines."""
+"""Evaluation of trained models: averaged checkpoints, scores, comparisons, baselines."""

@@ -1,4 +1,4 @@
-"""The mean of the parameters of several checkpoints."""
+"""Average the parameters of several checkpoints."""
 
 import os
 import re
@@ -24,7 +24,20 @@ WRITTEN_BY = {
 
 
 def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str) -> List[Path]:
-    """The checkpoints to average, the newest last; ConfigurationError if there are too few."""
+    """Choose the checkpoints to average.
+
+    Args:
+        inputs: checkpoints, or one folder with `last` or `best`.
+        last: the number of the newest checkpoints to choose.
+        best: the number of the best checkpoints to choose, by their validation score.
+        by: for `last`, "epoch" or "update": the kind of checkpoint.
+
+    Returns:
+        the checkpoints; with `last`, the newest is the last one.
+
+    Raises:
+        ConfigurationError: a path is missing, the arguments conflict, or there are too few.
+    """
     for path in inputs:
         if not path.exists():
             raise ConfigurationError(f"--inputs {path}: there is no such file or folder")
@@ -61,33 +74,41 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
 
 
 def bigger_is_better(path: Path) -> bool:
-    """Whether the training that wrote the checkpoint chose the best by a maximum."""
+    """Whether a larger validation score is better, by the options stored in the checkpoint."""
     return bool(load(path)["cfg"]["checkpoint"]["maximize_best_checkpoint_metric"])
 
 
 def load(path: Path) -> Dict[str, Any]:
-    """A checkpoint on the CPU, read as safely as `compat.checkpoints` allows."""
+    """Load a checkpoint onto the CPU, with the safety checks of `compat.checkpoints`."""
     return checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
 def save(state: Dict[str, Any], output: Path) -> None:
-    """Write a checkpoint; a process that is killed leaves no half of one."""
+    """Write a checkpoint atomically: a killed process leaves no partial file."""
     temporary = output.with_name(output.name + ".tmp")
     torch.save(state, str(temporary))
     os.replace(temporary, output)
 
 
 def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[str, Any]:
-    """The state of the last checkpoint with the mean of all parameters.
+    """Average the parameters, accumulated in float64.
 
-    Raises ConfigurationError if the models have different parameters. Whatever is no floating
-    point number (a count) is the last checkpoint's.
+    Args:
+        paths: the checkpoints.
+        say: called with each line of progress.
+
+    Returns:
+        the state of the last checkpoint with averaged parameters in their own dtypes, and without
+        the optimizer's state. Integer tensors keep the last checkpoint's values.
+
+    Raises:
+        ConfigurationError: the models have different parameters.
     """
     sums: Dict[str, torch.Tensor] = {}
     state: Dict[str, Any] = {}
     for number, path in enumerate(paths, 1):
         say(f"{number}/{len(paths)} {path}")
-        state = {}  # lets go of the one before, before the next is read
+        state = {}  # frees the previous checkpoint before the next is loaded
         state = load(path)
         if number > 1:
             check_same_parameters(path, state["model"], paths[0], sums)
@@ -98,7 +119,7 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
     replaced: Dict[Any, torch.Tensor] = {}
     for name, value in state["model"].items():
         if value.is_floating_point():
-            # a parameter that is shared has several names: once in memory, once in the file
+            # a shared parameter has several names: keep one tensor in memory and in the file
             place = (value.data_ptr(), value.shape, value.stride())
             mean = (sums[name] / len(paths)).to(value.dtype)
             state["model"][name] = replaced.setdefault(place, mean)
@@ -110,7 +131,12 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
 def check_same_parameters(
     path: Path, model: Dict[str, torch.Tensor], first: Path, sums: Dict[str, torch.Tensor]
 ) -> None:
-    """ConfigurationError that names the first parameter in which two models differ."""
+    """Raise a ConfigurationError that names the first parameter that differs between two models.
+
+    Args:
+        path, model: the checkpoint to check, and its parameters.
+        first, sums: the first checkpoint, and the sums of parameters so far.
+    """
     for name in [*sums, *model]:
         for one, other, have, lack in ((sums, model, first, path), (model, sums, path, first)):
             if name in one and name not in other:

@@ -18,10 +18,10 @@ METRICS = ("accuracy", "macro F1")
 
 
 class Labels:
-    """The texts of a split and their labels.
+    """The texts and labels of a split, with the functions that `evaluate` needs.
 
     Args:
-        data: a folder of prepare-classification.
+        data: a folder that prepare-classification wrote.
         split: test, valid or train.
 
     Raises:
@@ -43,7 +43,7 @@ class Labels:
         self.total = len(self.references)
 
     def predict(self, checkpoint: Path, log: Path, cpu: bool) -> None:
-        """Write a line ``label <TAB> probability`` for each text."""
+        """Classify all texts; write a line ``label <TAB> probability`` for each to `log`."""
         classifier = Classifier(checkpoint, self.data, cpu)
         bar = progress_bar(description=self.split, total=self.total, unit=" texts")
         with written_whole(log) as file, bar:
@@ -53,10 +53,10 @@ class Labels:
                 bar.update(len(predictions))
 
     def read(self, log: Path) -> List[Prediction]:
-        """What `predict` wrote.
+        """Read the file that `predict` wrote.
 
         Raises:
-            ConfigurationError: some are missing.
+            ConfigurationError: predictions are missing.
         """
         lines = [line.split("\t") for line in read_lines(log)]
         if len(lines) != self.total:
@@ -66,11 +66,11 @@ class Labels:
         return [Prediction(label, float(probability)) for label, probability in lines]
 
     def write(self, found: List[Prediction], folder: Path) -> None:
-        """Keep the labels as a file with one a line."""
+        """Write the labels to hypotheses.txt, one per line."""
         write_lines(folder / "hypotheses.txt", (prediction.label for prediction in found))
 
     def examples(self, found: List[Prediction], count: int) -> Iterator[str]:
-        """Some texts, each with its label and the model's."""
+        """Yield up to `count` texts, each with its reference label and the model's label."""
         texts = list(read_lines(self._sources))
         for place in range(min(count, self.total)):
             number = self.total * place // count
@@ -79,7 +79,7 @@ class Labels:
             yield f"  label     {found[number].label} ({found[number].probability:.3f})\n"
 
     def score(self, found: List[Prediction]) -> Dict[str, Dict[str, Any]]:
-        """Accuracy and macro F1 in percent, with 95 % intervals of the bootstrap."""
+        """Accuracy and macro F1 in percent, with 95 % bootstrap intervals and signatures."""
         counts = count_cells(self.references, [prediction.label for prediction in found])
         samples = resample(counts, SAMPLES)
         scores = {}
@@ -95,13 +95,13 @@ class Labels:
     def compare(
         self, ours: List[Prediction], baseline: List[Prediction], samples: int
     ) -> Dict[str, Any]:
-        """Paired bootstrap (Koehn 2004) for each score, as `Translations.compare`."""
+        """Paired bootstrap (Koehn 2004) for each score; see `Translations.compare`."""
         sides = [[prediction.label for prediction in side] for side in (ours, baseline)]
         cells = count_cells(self.references, *sides)
         drawn = resample(cells, samples)
         found = {}
         for name, measure in zip(METRICS, (accuracy, macro_f1)):
-            # the other system's axis is summed away
+            # sum over the axis of the other system
             seen = [float(measure(cells.sum(axis=axis))) for axis in (2, 1)]
             means = [measure(drawn.sum(axis=axis + 1)) for axis in (2, 1)]
             difference, apart = seen[0] - seen[1], means[0] - means[1]
@@ -119,9 +119,13 @@ class Labels:
 
 
 def count_cells(*sides: Sequence[str]) -> np.ndarray:
-    """How many texts have each combination of labels: classes x classes (x classes).
+    """Count the texts with each combination of labels.
 
-    The first side, the references, is the first axis.
+    Args:
+        sides: the references, then the labels of one or two systems.
+
+    Returns:
+        int64, classes x classes (x classes), with one axis per side in the given order.
     """
     names = sorted({label for side in sides for label in side})
     index = {name: number for number, name in enumerate(names)}
@@ -131,21 +135,26 @@ def count_cells(*sides: Sequence[str]) -> np.ndarray:
 
 
 def resample(counts: np.ndarray, samples: int) -> np.ndarray:
-    """Samples x the shape of `counts`: as many texts each, drawn with replacement."""
+    """Draw bootstrap samples, each with as many texts as `counts`, with replacement.
+
+    Returns:
+        counts of each sample: samples x the shape of `counts`.
+    """
     total = int(counts.sum())
     drawn = np.random.RandomState(SEED).multinomial(total, counts.ravel() / total, size=samples)
     return drawn.reshape(samples, *counts.shape)
 
 
 def accuracy(counts: np.ndarray) -> np.ndarray:
-    """The share of texts on the diagonal of ... x classes x classes, in percent."""
+    """Accuracy in percent: ... x classes x classes -> ..."""
     return 100 * np.trace(counts, axis1=-2, axis2=-1) / counts.sum(axis=(-2, -1))
 
 
 def macro_f1(counts: np.ndarray) -> np.ndarray:
-    """The mean over classes of ``2 TP / (2 TP + FP + FN)`` of ... x classes x classes, in percent.
+    """Macro F1 in percent: ... x classes x classes -> ...
 
-    A class that occurs neither in the references nor in the predictions does not count.
+    F1 of a class is ``2 TP / (2 TP + FP + FN)``. The mean is over the classes that occur in the
+    references or in the predictions.
     """
     right = np.diagonal(counts, axis1=-2, axis2=-1)
     either = counts.sum(axis=-1) + counts.sum(axis=-2)  # 2 TP + FP + FN

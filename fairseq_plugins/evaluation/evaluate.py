@@ -1,6 +1,6 @@
-"""A trained model on a test set: choose or average checkpoints, generate, score, compare.
+"""Evaluate a model on a test set: choose or average checkpoints, generate, score, compare.
 
-What is done is kept in RUN/evaluation, and done again only if checkpoints, data or options differ.
+Results are stored in RUN/evaluation. They are reused until checkpoints, data or options change.
 """
 
 import os
@@ -27,7 +27,7 @@ DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
 
 
 class Request(NamedTuple):
-    """What is to be evaluated, and how."""
+    """The model and test set to evaluate, and the options."""
 
     data: Path
     run: Path
@@ -35,14 +35,14 @@ class Request(NamedTuple):
     last: Optional[int] = None
     best: Optional[int] = None
     checkpoint: Optional[str] = None
-    by: Optional[str] = None  # None for epochs where training kept their checkpoints
+    by: Optional[str] = None  # None: "epoch" if there are epoch checkpoints, otherwise "update"
     settings: Sequence[Path] = ()
     words: Sequence[str] = ()  # more options for fairseq-generate
     cpu: bool = False
 
     @property
     def label(self) -> str:
-        """The choice of checkpoints as a file name."""
+        """The choice of checkpoints, for names of files."""
         if self.last is not None:
             return f"last{self.last}" + (f"-{self.by}" if self.by else "")
         if self.best is not None:
@@ -51,7 +51,7 @@ class Request(NamedTuple):
 
     @property
     def generation(self) -> List[str]:
-        """How to generate; fairseq takes the last of two values."""
+        """Options of fairseq-generate; if an option occurs twice, fairseq uses the last value."""
         return [*DEFAULTS, *recipes.settings(self.settings), *self.words]
 
     @property
@@ -61,7 +61,7 @@ class Request(NamedTuple):
 
 
 class System(NamedTuple):
-    """A model, what it wrote, and its scores."""
+    """A model, its output on the test set, and its scores."""
 
     name: str
     folder: Path
@@ -70,7 +70,7 @@ class System(NamedTuple):
     scores: Dict[str, Dict[str, Any]]
 
     def lines(self) -> List[str]:
-        """The scores for people."""
+        """The scores as lines of text for the terminal."""
         found = [f"{self.name} ({self.folder.name})"]
         for name, result in self.scores.items():
             score = f"{result['score']:.2f}"
@@ -81,7 +81,7 @@ class System(NamedTuple):
 
 
 def check(request: Request) -> None:
-    """Raise a ConfigurationError for what can be seen to be wrong before anything slow."""
+    """Raise a ConfigurationError for errors that can be detected before slow work starts."""
     if not request.data.is_dir():
         raise ConfigurationError(f"DATA {request.data}: no such folder")
     if not request.run.is_dir():
@@ -98,7 +98,11 @@ def check(request: Request) -> None:
 
 
 def choose(request: Request) -> List[Path]:
-    """The checkpoints of a training that are averaged, or the one that is not."""
+    """The checkpoints to average, or the single checkpoint to use.
+
+    Raises:
+        ConfigurationError: a checkpoint is missing, or there are too few.
+    """
     run = request.run
     if request.last is None and request.best is None:
         path = run / (request.checkpoint or "checkpoint_best.pt")
@@ -115,15 +119,16 @@ def choose(request: Request) -> List[Path]:
 
 
 def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System:
-    """Generate with a model and score what it wrote; what an earlier run did is kept.
+    """Generate with a model and score its output; reuse the output of an earlier run if valid.
 
     Args:
-        request: which model, which test set, how.
-        jobs: runs the programs.
-        say: takes a line of progress.
+        request: the model, the test set and the options.
+        jobs: runs fairseq-generate.
+        say: called with each line of progress.
 
     Raises:
-        ConfigurationError: something is missing, or another evaluation runs there.
+        ConfigurationError: an argument is invalid, a file is missing, or another evaluation runs in
+            the same folder.
         JobFailed: fairseq-generate failed.
     """
     check(request)
@@ -140,7 +145,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             )
         test, options = Labels(request.data, request.split), []
     else:
-        prepared = Processing.load(request.data)  # whose direction is the default
+        prepared = Processing.load(request.data)  # its direction is the default
         languages = [
             task["source_lang"] or prepared.source_lang,
             task["target_lang"] or prepared.target_lang,
@@ -173,7 +178,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                 _generate(checkpoint, words, test.total, log, request, jobs, lock)
             else:
                 test.predict(checkpoint, log, request.cpu)
-        text = test.read(log)  # all of it, or an error
+        text = test.read(log)  # raises an error if output is missing
         write_json(done, inputs)
         test.write(text, folder)
         scores = test.score(text)
@@ -200,7 +205,7 @@ def _generate(
     jobs: Jobs,
     lock: Any,
 ) -> None:
-    """Run fairseq-generate into a log."""
+    """Run fairseq-generate, with its output in `log`."""
     command = [sys.executable, "-m", "fairseq_cli.generate", str(request.data)]
     command += ["--user-dir", str(PLUGIN), "--path", str(checkpoint), *words]
     command += ["--gen-subset", request.split, "--no-progress-bar", *request.generation]
@@ -221,12 +226,12 @@ def _count(line: str, bar: Any) -> None:
 
 
 def _identity(paths: Sequence[Path]) -> List[List[Any]]:
-    """Changes when a file is rewritten."""
+    """Name, size and time of modification of each file, to detect changes."""
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
 def _averaged(paths: List[Path], output: Path, say: Callable[[str], None]) -> Path:
-    """The average of checkpoints as a file, made unless it is there."""
+    """Write the average of checkpoints to `output`, unless it is there and up to date."""
     inputs = output.with_suffix(".json")
     if not output.is_file() or read_json(inputs) != _identity(paths):
         if inputs.exists():

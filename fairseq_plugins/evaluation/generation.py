@@ -1,4 +1,4 @@
-"""What fairseq-generate writes, in the order of the test set."""
+"""Read the output of fairseq-generate in the order of the test set."""
 
 from pathlib import Path
 from typing import Dict, List
@@ -7,18 +7,19 @@ from fairseq_plugins.errors import ConfigurationError
 
 
 def read_output(log: Path, kind: str, total: int) -> List[str]:
-    """The texts of a kind of line, in the order of the test set.
+    """Hypotheses or references, in the order of the test set.
 
-    fairseq-generate writes ``D-<number> <TAB> score <TAB> text`` for each sentence, the longest
-    sentences first, several with --nbest, the best one first; and ``T-<number> <TAB> text``.
+    fairseq-generate writes ``D-<number> <TAB> score <TAB> text`` and ``T-<number> <TAB> text`` for
+    each sentence, the longest sentences first. With --nbest a sentence has several D lines; the
+    first one is the best, and is returned.
 
     Args:
-        log: what fairseq-generate wrote.
-        kind: "D" for hypotheses, detokenised; "T" for references.
-        total: how many sentences there are.
+        log: the output of fairseq-generate.
+        kind: "D" for detokenised hypotheses, "T" for references.
+        total: the number of sentences.
 
     Raises:
-        ConfigurationError: some are missing.
+        ConfigurationError: sentences are missing.
     """
     found: Dict[int, str] = {}
     with open(log, encoding="utf-8", newline="\n") as lines:

@@ -1,4 +1,4 @@
-"""The first sentences of each document: the baseline that a summarizer has to beat."""
+"""Extractive baselines for summarization: lead, random sentences, and the oracle."""
 
 import random
 import re
@@ -17,23 +17,26 @@ from fairseq_plugins.preparation.stories import read_ids, read_stories
 
 
 def lead(document: str, sentences: int) -> str:
-    """The first sentences of a document, found by punctuation, as a summary in one line."""
+    """The lead baseline: the first sentences of a document, in one line.
+
+    Punctuation marks the ends of sentences.
+    """
     return join_sentences(_split(document, sentences)[:sentences])
 
 
 def draw(document: str, sentences: int, generator: random.Random) -> str:
-    """As many sentences at random, in the order of the document."""
+    """The random baseline: up to `sentences` random sentences, in the document's order."""
     found = _split(document)
     chosen = generator.sample(range(len(found)), min(sentences, len(found)))
     return join_sentences(found[n] for n in sorted(chosen))
 
 
 def oracle(document: str, summary: str, sentences: int) -> str:
-    """At most as many sentences as match the reference summary best, in the document's order.
+    """The greedy oracle: up to `sentences` sentences that match the reference summary best.
 
-    Each step takes the sentence that raises ROUGE-1 + ROUGE-2 (F1, without stemming) of all taken
-    the most, until none raises it (Nallapati et al. 2017). No extractive summarizer of whole
-    sentences can be much better.
+    Each step adds the sentence that increases ROUGE-1 + ROUGE-2 (F1, without stemming) of the
+    selection most, and stops if none increases it (Nallapati et al. 2017). The result, in the
+    document's order, is an approximate upper bound for extractive summarizers.
     """
     found = _split(document)
     counts, reference = [_ngrams(s) for s in found], _ngrams(*separate_sentences(summary))
@@ -57,7 +60,7 @@ def oracle(document: str, summary: str, sentences: int) -> str:
 
 
 def _split(document: str, enough: Optional[int] = None) -> List[str]:
-    """The sentences of a document, or at least the first ones."""
+    """All sentences of a document, or at least the first `enough`."""
     found: List[str] = []
     for part in separate_sentences(document):
         found += split_sentences(part)
@@ -67,7 +70,7 @@ def _split(document: str, enough: Optional[int] = None) -> List[str]:
 
 
 def _ngrams(*sentences: str) -> List[Counter]:
-    """Words and pairs of words."""
+    """Counts of unigrams and of bigrams."""
     words: Counter = Counter()
     pairs: Counter = Counter()
     for sentence in sentences:
@@ -83,10 +86,10 @@ def _f1(found: Counter, reference: Counter) -> float:
 
 
 def read_pairs(source: Path, target: Path) -> Tuple[List[str], List[str]]:
-    """Documents and summaries of two files with one of them a line.
+    """Documents and summaries from two files with one per line.
 
     Raises:
-        ConfigurationError: a file cannot be read, or they have different numbers of lines.
+        ConfigurationError: a file cannot be read, or the numbers of lines differ.
     """
     sources, targets = _read_lines(source), _read_lines(target)
     if len(sources) != len(targets):
@@ -98,7 +101,15 @@ def read_pairs(source: Path, target: Path) -> Tuple[List[str], List[str]]:
 
 
 def read_archives(archives: Sequence[Path], ids: Optional[Path]) -> Tuple[List[str], List[str]]:
-    """Documents and summaries of CNN/DailyMail's story archives, those of `ids` or all."""
+    """Documents and summaries from CNN/DailyMail's story archives.
+
+    Args:
+        archives: the archives.
+        ids: a file of story ids to read; None for all stories.
+
+    Raises:
+        ConfigurationError: an archive or `ids` cannot be read.
+    """
     wanted = None if ids is None else set(read_ids(ids))
     sources, targets, broken = [], [], 0
     for story in read_stories(archives):

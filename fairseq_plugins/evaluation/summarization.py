@@ -21,16 +21,17 @@ from fairseq_plugins.training.batches import sizes
 
 
 class Text(NamedTuple):
-    """Summaries and their references, a line a document."""
+    """Summaries and their references, one line per document."""
 
     summaries: List[str]
     references: List[str]
 
 
 class Summaries:
-    """The documents of a split. ROUGE is with Porter's stemmer, as published figures are.
+    """The documents of a split, with the functions that `evaluate` needs.
 
-    Published ROUGE-L is the summary-level one: ROUGE-Lsum here.
+    ROUGE uses Porter's stemmer, as published figures do. The published ROUGE-L is the summary-level
+    variant, called ROUGE-Lsum here.
 
     Args:
         data: a prepared folder.
@@ -55,27 +56,27 @@ class Summaries:
         self.total = len(sizes(prefix))
 
     def read(self, log: Path) -> Text:
-        """The summaries that fairseq-generate wrote, all of them, and their references.
+        """Summaries and references from the output of fairseq-generate.
 
         Raises:
-            ConfigurationError: some are missing.
+            ConfigurationError: documents are missing.
         """
         return Text(read_output(log, "D", self.total), read_output(log, "T", self.total))
 
     def write(self, text: Text, folder: Path) -> None:
-        """Keep summaries and references as files with one a line."""
+        """Write hypotheses.txt and references.txt, one document per line."""
         write_lines(folder / "hypotheses.txt", text.summaries)
         write_lines(folder / "references.txt", text.references)
 
     def examples(self, text: Text, count: int) -> Iterator[str]:
-        """Some summaries, each below its reference."""
+        """Yield up to `count` summaries, each after its reference."""
         for place in range(min(count, self.total)):
             number = self.total * place // count
             yield f"  reference {text.references[number]}"
             yield f"  summary   {text.summaries[number]}\n"
 
     def score(self, text: Text) -> Dict[str, Dict[str, Any]]:
-        """F1, 95 % interval and signature of each ROUGE."""
+        """F1 (0 to 100), 95 % bootstrap interval and signature of each ROUGE metric."""
         result = rouge(
             text.references,
             text.summaries,
@@ -94,7 +95,11 @@ class Summaries:
         return scores
 
     def compare(self, ours: Text, baseline: Text, samples: int) -> Dict[str, Any]:
-        """Paired bootstrap (Koehn 2004) for each ROUGE, as `Translations.compare`."""
+        """Paired bootstrap (Koehn 2004) for each ROUGE metric; see `Translations.compare`.
+
+        Raises:
+            ConfigurationError: the references differ.
+        """
         if ours.references != baseline.references:
             raise ConfigurationError("the two models have different references")
         sides = [_f1(text) for text in (ours, baseline)]
@@ -126,6 +131,6 @@ class Summaries:
 
 
 def _f1(text: Text) -> np.ndarray:
-    """documents x `METRICS`, 0 to 100."""
+    """F1 of each document and metric: float, documents x `METRICS`, 0 to 100."""
     references, summaries = ([prepare(line) for line in side] for side in text[::-1])
     return 100 * score_documents(references, summaries, True, available_workers(0))[:, :, 0]

@@ -19,26 +19,27 @@ TOKENISED_BLEU = "tokenised BLEU"
 
 
 class Text(NamedTuple):
-    """One side of a test set, a line a sentence."""
+    """One side of a test set, one line per sentence."""
 
     tokens: List[str]  # for tokenised BLEU
     plain: List[str]  # for BLEU and chrF
 
 
 class Translations:
-    """The references of a split, and how subwords become text that can be compared with them.
+    """The references of a split, and the conversion of subwords to text for scoring.
 
-    Text that was tokenised before it was prepared (BPE without a tokenizer) keeps its tokens, and
-    both sides are detokenised by Moses for BLEU and chrF. Text that was left to SentencePiece is
-    tokenised by Moses for tokenised BLEU.
+    If the text was tokenised before preparation (BPE without a tokenizer), tokenised BLEU uses
+    those tokens, and BLEU and chrF use text detokenised by Moses. If only SentencePiece was used,
+    tokenised BLEU uses the tokens of Moses.
 
     Args:
         data: a prepared folder.
         split: test, valid or train.
-        target: the language that is translated to, either of the folder's.
+        target: the target language, one of the folder's two languages.
 
     Raises:
-        ConfigurationError: the folder was not prepared by this package, or lacks the split.
+        ConfigurationError: the folder was not prepared by this package, or lacks the split or the
+            language.
     """
 
     def __init__(self, data: Path, split: str, target: str):
@@ -76,7 +77,7 @@ class Translations:
         self.total = len(plain)
 
     def text(self, pieces: Sequence[str]) -> Text:
-        """Translations as tokens and as plain text, from subwords separated by spaces."""
+        """Convert translations in subwords, separated by spaces, to tokens and to plain text."""
         lines = [self._subwords.join(line) for line in pieces]
         undo = self._moses.detokenise if self._tokenised_before else self._undo
         return Text([self._tokens(line) for line in lines], [undo(line) for line in lines])
@@ -85,7 +86,7 @@ class Translations:
         return self._moses.tokenise(line) if self._untokenised else line
 
     def metrics(self) -> Dict[str, Any]:
-        """The scores by name. multi-bleu.perl does not smooth."""
+        """sacreBLEU metrics by name. Tokenised BLEU is not smoothed, as in multi-bleu.perl."""
         return {
             TOKENISED_BLEU: BLEU(tokenize="none", smooth_method="none", lowercase=True, force=True),
             "BLEU": BLEU(lowercase=self.lowercase),
@@ -93,20 +94,20 @@ class Translations:
         }
 
     def read(self, log: Path) -> Text:
-        """The translations that fairseq-generate wrote, all of them.
+        """Translations from the output of fairseq-generate.
 
         Raises:
-            ConfigurationError: some are missing.
+            ConfigurationError: sentences are missing.
         """
         return self.text(read_output(log, "D", self.total))
 
     def write(self, text: Text, folder: Path) -> None:
-        """Keep translations as files with one a line."""
+        """Write hypotheses.tokens and hypotheses.txt, one translation per line."""
         write_lines(folder / "hypotheses.tokens", text.tokens)
         write_lines(folder / "hypotheses.txt", text.plain)
 
     def examples(self, text: Text, count: int) -> Iterator[str]:
-        """Some translations, each below its source and its reference."""
+        """Yield up to `count` translations, each after its source and reference."""
         sources = list(read_lines(self._source))
         for place in range(min(count, len(sources))):
             number = len(sources) * place // count
@@ -116,7 +117,7 @@ class Translations:
 
     @staticmethod
     def side(text: Text, metric: str) -> List[str]:
-        """The form of a text that a metric reads."""
+        """The form of the text that a metric needs: tokens or plain text."""
         return text.tokens if metric == TOKENISED_BLEU else text.plain
 
     def score(self, text: Text) -> Dict[str, Dict[str, Any]]:
@@ -129,11 +130,19 @@ class Translations:
         return scores
 
     def compare(self, ours: Text, baseline: Text, samples: int) -> Dict[str, Any]:
-        """Paired bootstrap of sacreBLEU (Koehn 2004) for each score.
+        """Paired bootstrap test (Koehn 2004) for each score, with sacreBLEU.
 
-        Each sample draws as many sentences as there are, with replacement, the same for both. p is
-        the share of samples whose difference departs from the mean difference by at least the
-        difference that was seen; the interval holds 95 % of the samples' scores.
+        Each sample draws as many sentences as the test set has, with replacement, and the same
+        sentences for both systems. p is the share of samples whose difference deviates from the
+        mean difference by at least the observed difference. The interval contains 95 % of the
+        samples' scores.
+
+        Args:
+            ours, baseline: the output of the two systems.
+            samples: the number of bootstrap samples.
+
+        Returns:
+            for each metric: scores, intervals, difference, p and signature.
         """
         texts = (baseline, ours)
         logging.getLogger("sacrebleu").setLevel(logging.WARNING)
@@ -159,7 +168,7 @@ class Translations:
                     float(theirs.mean + theirs.ci),
                 ],
                 "difference": difference,
-                # two equal systems never depart, which sacreBLEU takes for the rarest of cases
+                # with equal systems no sample deviates, and sacreBLEU would report the smallest p
                 "p": float(mine.p_value) if difference != 0 else 1.0,
                 "signature": str(signatures[key]),
             }

@@ -1,4 +1,4 @@
-"""From raw text to the folder that fairseq-train reads: download, clean, tokenise, cut, binarise.
+"""Prepare raw text for fairseq-train: download, clean, tokenise, cut into subwords, binarise.
 
-This file imports nothing; each step is its own module.
+Each step is a module. This file imports none of them.
 """

@@ -1,4 +1,4 @@
-"""Reading of tar archives that may be damaged, and of their files without unpacking them."""
+"""Read files from tar archives without unpacking them; detect damaged archives."""
 
 import bz2
 import contextlib
@@ -18,10 +18,10 @@ OPENERS = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by t
 
 @contextlib.contextmanager
 def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.TarFile]:
-    """Open a tar archive of any compression for the block.
+    """Open a tar archive, which may be compressed with gzip, bzip2 or xz, for the block.
 
-    After the block the archive is read to its end, because the checksum of a compressed file is
-    there: damaged text must not go unnoticed.
+    After the block the archive is read to its end, where a compressed file has its checksum, so
+    that damaged text is detected.
 
     Args:
         path: the archive.
@@ -54,20 +54,20 @@ def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.T
 def read_members(
     path: Union[str, Path], wanted: Callable[[str], bool]
 ) -> Iterator[Tuple[str, Optional[bytes]]]:
-    """Names and contents of the files of a tar archive, read from front to back.
+    """Yield names and contents of the files of a tar archive, read sequentially.
 
-    One file is in memory at a time; one over `LONGEST_LINE` is None.
+    One file is in memory at a time. The content of a file over `LONGEST_LINE` bytes is None.
 
     Args:
         path: the archive.
-        wanted: from a name to whether the file is read.
+        wanted: takes a file's name and returns whether to read the file.
 
     Raises:
         ConfigurationError: the archive cannot be read, or is damaged.
     """
     with open_archive(path, "r|") as archive:
         for member in archive:
-            # otherwise tarfile would keep an entry for each of the 300,000 files
+            # otherwise tarfile would hold an entry in memory for each of 300,000 files
             archive.members = []  # type: ignore[attr-defined]
             if not member.isfile() or not wanted(member.name):
                 continue

@@ -1,7 +1,7 @@
-"""A prepared language pair with both directions in one training set.
+"""Combine both directions of a prepared language pair in one training set.
 
-A model is first trained on both directions and then on one, so pre-training has twice the data
-(BiT, Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
+Bidirectional pre-training trains a model first on both directions, with twice the data, and then on
+one direction (BiT, Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
 """
 
 import json
@@ -18,18 +18,22 @@ JOINED, COPIED = ("train", "valid"), ("test",)
 
 
 def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
-    """Write `destination`: the pairs of `pair`, then the same with source and target swapped.
+    """Write the sentence pairs of `pair`, then the same pairs with source and target swapped.
 
-    This holds for train and valid; test is copied. Languages, dictionaries and subword model stay
-    those of `pair`, so that training on one folder can start from a model trained on the other. No
-    token tells the model which language to write; the source language decides.
+    Only train and valid get both directions; test is copied. Languages, dictionaries and subword
+    model are those of `pair`, so that training on one folder can start from a model trained on the
+    other. There is no language token: the source language determines the target language.
+
+    Args:
+        pair: a prepared folder with a joined dictionary.
+        destination: the folder to write.
 
     Returns:
         the number of pairs in train and valid.
 
     Raises:
-        ConfigurationError: `pair` is no prepared folder, has two dictionaries or already both
-            directions, or `destination` exists and is something else.
+        ConfigurationError: `pair` is no prepared folder, has two different dictionaries or already
+            both directions; or `destination` exists and has other content.
     """
     processing = Processing.load(pair)
     settings = json.loads((pair / FILE).read_text(encoding="utf-8"))["settings"]

@@ -1,4 +1,4 @@
-"""fairseq-preprocess, run in this process."""
+"""Run fairseq-preprocess in this process."""
 
 import argparse
 import logging
@@ -19,8 +19,15 @@ def binarise(
 ) -> None:
     """Write the dictionaries and binary data of `text/{split}.{language}` into `destination`.
 
-    Dictionaries hold every token of the train split, or are those of the folder `like`. Files of an
-    unfinished run are replaced.
+    Files of an unfinished run are replaced.
+
+    Args:
+        text: the folder with the text.
+        splits, languages: names of the files.
+        destination: the folder to write.
+        joined_dictionary: whether both languages share a dictionary.
+        workers: number of processes.
+        like: a folder whose dictionaries are used; None for dictionaries of every token of train.
     """
     source, target = languages
     words: List[str] = ["--source-lang", source, "--target-lang", target]
@@ -42,13 +49,13 @@ def binarise_one_side(
     dictionary: Optional[Path] = None,
     workers: int = 1,
 ) -> None:
-    """Write `dict.txt` and the binary data `train`, `valid`, ... of one file each.
+    """Write `dict.txt` and the binary data `train`, `valid`, ..., from one text file per split.
 
     Args:
-        files: by split.
-        destination: the folder.
-        dictionary: another file, to be copied; None for every token of the train split.
-        workers: processes.
+        files: the text file of each split.
+        destination: the folder to write.
+        dictionary: a dictionary to use; None for a dictionary of every token of train.
+        workers: number of processes.
     """
     words: List[str] = ["--only-source"]
     for split, path in files.items():
@@ -73,7 +80,7 @@ def _preprocess(
     preprocess.logger.addFilter(_says_something)
     try:
         preprocess.main(options.get_preprocessing_parser().parse_args(words))
-    finally:  # close the log file, otherwise the next run in this process would write to it
+    finally:  # close the log file; otherwise the next run in this process would write to it
         for handler in set(preprocess.logger.handlers) - set(handlers):
             handler.close()
             preprocess.logger.removeHandler(handler)
@@ -85,7 +92,7 @@ def _preprocess(
 
 
 def _says_something(record: logging.LogRecord) -> bool:
-    """False for the dump of all options, most of which do not concern preprocessing."""
+    """Whether to log a record; False for fairseq's list of all options, mostly irrelevant here."""
     return not isinstance(record.msg, argparse.Namespace)
 
 

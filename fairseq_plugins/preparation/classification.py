@@ -1,9 +1,11 @@
-"""Labelled texts, from raw text to fairseq's data.
+"""Prepare labelled texts: from raw text to fairseq's data.
 
-In the prepared folder stand `text/raw/SPLIT.source` (a text a line), `.target` (its label) and
-`.id` (its name), `text/pieces/SPLIT` with what the texts are cut into, `input0/` and `label/` with
-the dictionaries and binary data that fairseq's `sentence_prediction` reads, and `left_out.txt`,
-which names every text that could not be used and says why.
+The prepared folder holds
+
+- `text/raw/SPLIT.source` (one text per line), `.target` (labels) and `.id` (names);
+- `text/pieces/SPLIT`: the texts as tokens;
+- `input0/` and `label/`: dictionaries and binary data for fairseq's `sentence_prediction`;
+- `left_out.txt`: every text that could not be used, and why.
 """
 
 import argparse
@@ -49,7 +51,7 @@ Cut = Callable[[str], List[str]]
 
 
 def cut_to_words(text: str) -> List[str]:
-    """What spaces separate; a word that fairseq has a meaning for is unknown."""
+    """Split text at white space; words equal to fairseq's special symbols become <unk>."""
     return ["<unk>" if word in SPECIAL else word for word in text.split()]
 
 
@@ -59,11 +61,11 @@ def cut_to_bytes(text: str) -> List[str]:
 
 
 def find_cut(units: str, folder: Path) -> Cut:
-    """From a text to its tokens.
+    """Return the function that converts a text to its tokens.
 
     Args:
-        units: subwords, words, bytes, or pixels, which are words already.
-        folder: that has the subword model.
+        units: "subwords", "words", "bytes", or "pixels", which are treated as words.
+        folder: the folder with the subword model.
     """
     if units == "subwords":
         model = SentencePiece(folder / SentencePiece.file_name)
@@ -74,7 +76,7 @@ def find_cut(units: str, folder: Path) -> Cut:
 
 
 def load_cut(folder: Path) -> Cut:
-    """From a raw text to its tokens, as a prepared folder has them.
+    """Return the function that converts a raw text to tokens with the settings of a folder.
 
     Raises:
         ConfigurationError: the folder was not prepared for classification, lacks its subword model,
@@ -106,14 +108,21 @@ def read_texts(
     valid_every: int,
     workers: int,
 ) -> Dict[str, Any]:
-    """Texts and labels to `RAW`; returns what `write_documents` does.
+    """Write texts and labels to `RAW`.
 
     Args:
-        folder: of the preparation.
-        files: for each split a file of lines ``label <TAB> text``, if neither of the next is given.
+        folder: the folder of the preparation.
+        files: for each split a file of lines ``label <TAB> text``; used without `imdb` and
+            `cifar10`.
         imdb, cifar10: archives, see `labelled`.
-        valid_every: how many of their training texts become one of valid.
-        workers: processes.
+        valid_every: every n-th training text of these archives goes to valid.
+        workers: number of processes.
+
+    Returns:
+        the result of `write_documents`.
+
+    Raises:
+        ConfigurationError: a file or archive cannot be used, or a split is empty.
     """
     splits, total = ["train", "valid", "test"], None
     items: Iterable[Item]
@@ -132,7 +141,7 @@ def read_texts(
 def cut_split(
     folder: Path, split: str, units: str, max_positions: Optional[int], workers: int
 ) -> Dict[str, int]:
-    """Write `PIECES` of a split; returns how long texts are and what was cut off."""
+    """Write `PIECES` of a split; returns the counts of texts, tokens and cuts."""
     cut = find_cut(units, folder)
     source = folder / RAW / f"{split}.source"
     numbers = dict.fromkeys("texts tokens longest cut_texts cut_tokens".split(), 0)
@@ -150,12 +159,15 @@ def cut_split(
 
 
 def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> None:
-    """Learn pieces, cut, binarise, report; `RAW` must stand in the folder.
+    """Learn pieces, cut texts into tokens, binarise, report; `RAW` must be in the folder.
 
     Args:
-        preparation: its settings are those of `classification_settings`.
-        found: what `read_texts` returned.
-        workers: processes.
+        preparation: with the settings of `classification_settings`.
+        found: the result of `read_texts`.
+        workers: number of processes.
+
+    Raises:
+        ConfigurationError: the labels or the size of the vocabulary do not fit.
     """
     folder, settings = preparation.folder, preparation.settings
     splits = list(found["documents"])
@@ -186,7 +198,7 @@ def _binarise(
     write_lines(folder / LABELS, (f"{label} {n}" for label, n in labels["train"].items()))
     binarise_one_side(targets, folder / "label", folder / LABELS)
     dictionary = None
-    if units == "bytes":  # all 256: text to classify may hold those that train does not
+    if units == "bytes":  # all 256, because later texts may contain bytes that train lacks
         dictionary = folder / BYTES
         write_lines(dictionary, (f"{byte:02x} 1" for byte in range(256)))
     texts = {split: folder / PIECES / split for split in targets}
@@ -239,7 +251,7 @@ def _report(
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """How texts are cut."""
+    """Add the options that set how texts become tokens."""
     units = parser.add_mutually_exclusive_group()
     units.add_argument(
         "--bytes", action="store_true", help="a token for each byte, instead of subwords"
@@ -264,7 +276,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, Any]:
-    """What these options add to the settings of a preparation."""
+    """The settings of a preparation that follow from these options.
+
+    Raises:
+        ConfigurationError: an option is out of range.
+    """
     check_workers(args.workers)
     for name, least in (("vocab_size", 1), ("sentencepiece_documents", 1), ("max_positions", 2)):
         value = getattr(args, name)
@@ -279,6 +295,6 @@ def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, A
 
 
 def show(folder: Path) -> None:
-    """Print the report of a prepared folder, and how to go on."""
+    """Print the report of a prepared folder."""
     print((folder / REPORT).read_text(encoding="utf-8"))
     print(f"{folder} is ready for training; this report is {folder / REPORT}")

@@ -1,4 +1,4 @@
-"""Which sentence pairs are fit to train on: the rules of Moses' clean-corpus-n."""
+"""Filter sentence pairs for training with the rules of Moses' clean-corpus-n."""
 
 from typing import NamedTuple, Optional
 
@@ -13,7 +13,7 @@ class Limits(NamedTuple):
     max_ratio: float = 1.5
 
     def reason_against(self, source: str, target: str) -> Optional[str]:
-        """Why the pair is left out, or None if it is kept."""
+        """The reason to leave out a tokenised pair, or None if it is kept."""
         words = source.split(), target.split()
         lengths = [len(side) for side in words]
         if min(lengths) == 0:

@@ -42,7 +42,11 @@ DOCUMENTS = {"train": 287113, "valid": 13368, "test": 11490}
 
 
 def expected_documents(option: Optional[str], own_lists: bool) -> Optional[Dict[str, int]]:
-    """The number of documents that `--expect` demands of each split; None for any number."""
+    """Parse `--expect`: the required number of documents of each split; None for any number.
+
+    Raises:
+        ConfigurationError: the value is neither three numbers nor `any`.
+    """
     if option is None:
         return None if own_lists else DOCUMENTS
     if option == "any":
@@ -63,7 +67,7 @@ def read(
     settings: Dict[str, Any],
     workers: int,
 ) -> Dict[str, Any]:
-    """Convert archives to text; what is not given is downloaded.
+    """Convert archives to text; download the archives and lists that are not given.
 
     Args:
         folder: the folder of the preparation.

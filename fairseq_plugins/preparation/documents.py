@@ -98,7 +98,7 @@ class JsonReader:
         return _document(item, " ".join(source), target, self.split)
 
     def _entry(self, line: Optional[bytes]) -> List[Any]:
-        """The values of the two fields; raises a ValueError that says why they are missing."""
+        """The values of the fields; raises a ValueError with the reason if they are missing."""
         if line is None:
             raise ValueError(TOO_LONG)
         try:
@@ -145,7 +145,7 @@ class PairReader:
 
 
 class DocumentReader:
-    """From a line of text, or of JSON with `field`, to a document whose summary is made of it."""
+    """Converts a line of text, or of JSON with `field`, to a document with an extracted summary."""
 
     def __init__(self, pretraining: Pretraining, field: Optional[str] = None):
         self.pretraining = pretraining
@@ -212,7 +212,7 @@ def json_items(split: str, path: Path) -> Iterator[Item]:
 
 
 def pair_items(split: str, prefix: Path, target: str = "target") -> Iterator[Item]:
-    """The lines of `PREFIX.source` and of `PREFIX.target`, or of what `target` says."""
+    """The pairs of lines of `PREFIX.source` and `PREFIX.target`; `target` is the second ending."""
     for number, pair in enumerate(read_input_pairs(*_sides(prefix, target)), 1):
         yield Item(split, "{}:{}".format(prefix.name, number), pair)
 
@@ -222,7 +222,7 @@ def find_files(inputs: Dict[str, Path], target: str = "target") -> Dict[str, Lis
 
     Args:
         inputs: for each split a file of JSON lines, or the prefix of two files.
-        target: the ending of the second; "source" where documents have no summaries.
+        target: the ending of the second file; "source" if documents have no summaries.
 
     Raises:
         ConfigurationError: a file is missing, or only some splits are JSON lines.
@@ -259,7 +259,10 @@ def read_files(
         fields: the fields of the document and of the summary in JSON lines.
         split: whether to split summaries into sentences by punctuation, too.
         workers: number of processes.
-        pretraining: how to make summaries of documents that have none.
+        pretraining: how to extract summaries from documents that have none; else None.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or a split has no usable document.
     """
     if next(iter(inputs.values())).is_file():
         reader: Any = JsonReader(fields, split)

@@ -25,7 +25,7 @@ DIGITS = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
 
 
 class DownloadError(ConfigurationError):
-    """The download failed, or the file is not the expected one; the message says what to do."""
+    """The download failed, or the file is not the expected one. The message says what to do."""
 
 
 class _Interrupted(Exception):
@@ -68,7 +68,7 @@ def check(path: Union[str, Path], size: Optional[int], checksum: Optional[str]) 
 
     Args:
         path: the file.
-        size: bytes, or None if any size will do.
+        size: bytes, or None for any size.
         checksum: as `parse_checksum` takes it; None for no check.
 
     Raises:
@@ -105,8 +105,8 @@ def fetch(
 
     Args:
         url: http, https or file.
-        destination: the file to write; its folder is made.
-        size: its bytes, or None if unknown; no more are read.
+        destination: the file to write; its folder is created.
+        size: the size in bytes, or None if unknown; no more bytes are read.
         checksum: as in `check`.
         attempts: how many attempts in a row may make no progress.
         pause: seconds before the second attempt, doubled after each further failure.

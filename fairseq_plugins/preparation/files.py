@@ -15,7 +15,7 @@ BLOCK = 1 << 20
 
 
 def raw_lines(file: IO[bytes]) -> Iterator[Optional[bytes]]:
-    """The lines of an open binary file without line feeds; None for one over `LONGEST_LINE`."""
+    """The lines of an open binary file without line feeds; None for a line over `LONGEST_LINE`."""
     while True:
         line = file.readline(LONGEST_LINE + 1)
         if not line:
@@ -29,7 +29,7 @@ def raw_lines(file: IO[bytes]) -> Iterator[Optional[bytes]]:
 
 
 def read_lines(path: AnyPath) -> Iterator[str]:
-    """The lines of a file whose lines fit into memory, such as one that preparation wrote.
+    """The lines of a file whose lines fit into memory, such as a file that preparation wrote.
 
     Only a line feed ends a line. Some tools split at other characters too, which would misalign the
     two sides of a corpus.
@@ -80,7 +80,10 @@ def count_lines(path: AnyPath) -> int:
 
 @contextlib.contextmanager
 def written_whole(path: AnyPath) -> Iterator[IO[str]]:
-    """A text file that gets its name if the block ends without an error, after it is on disk."""
+    """Open a text file to write; it is flushed to disk and gets its name after the block.
+
+    After an error in the block, the file keeps the temporary name with ".part" appended.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")

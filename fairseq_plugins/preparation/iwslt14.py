@@ -1,4 +1,4 @@
-"""Extracts the IWSLT'14 German-English archive as fairseq's prepare-iwslt14.sh does."""
+"""Extract the IWSLT'14 German-English archive as fairseq's prepare-iwslt14.sh does."""
 
 import re
 import tarfile
@@ -31,7 +31,11 @@ _SEGMENT_END = re.compile(r"\s*</seg>\s*")
 
 
 def pair_counts(option: str) -> Optional[Dict[str, int]]:
-    """Parse `--expect-pairs`, such as `160239,7283,6750`, to pairs by split; None for `any`."""
+    """Parse `--expect-pairs`, such as `160239,7283,6750`: pairs by split; None for `any`.
+
+    Raises:
+        ConfigurationError: the value is neither three numbers nor `any`.
+    """
     if option == "any":
         return None
     try:
@@ -82,8 +86,8 @@ def train_lines(lines: Iterator[str]) -> Iterator[str]:
 def segments(lines: Iterator[str]) -> Iterator[str]:
     """The text of the `<seg>` lines of an xml file.
 
-    They are not parsed as xml: the files have unescaped `&`, and the original data set keeps what
-    is escaped.
+    The lines are not parsed as xml, because the files have unescaped `&`, and the original script
+    keeps escaped characters as they are.
     """
     for line in lines:
         if "<seg id" in line:

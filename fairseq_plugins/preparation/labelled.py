@@ -1,4 +1,4 @@
-"""Labelled texts, from the forms they come in to lines ``label <TAB> text``."""
+"""Read labelled texts from their original formats as lines ``label <TAB> text``."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from fairseq_plugins.preparation.archives import read_members
 from fairseq_plugins.preparation.documents import TOO_LONG, Document, Item
 from fairseq_plugins.preparation.files import LONGEST_LINE, open_to_read, raw_lines
 
-SPECIAL = frozenset(["<s>", "<pad>", "</s>", "<unk>"])  # fairseq's, in every dictionary
+SPECIAL = frozenset(["<s>", "<pad>", "</s>", "<unk>"])  # in every dictionary of fairseq
 
 REVIEW = re.compile(r"(?:^|/)(train|test)/(pos|neg)/(\d+)_\d+\.txt$")
 IMAGES = re.compile(r"(?:^|/)(data_batch_\d|test_batch)\.bin$")
@@ -18,9 +18,9 @@ PIXELS = 32 * 32
 
 
 class LabelledReader:
-    """From ``label <TAB> text`` in bytes to a document with the label as its target.
+    """Converts ``label <TAB> text`` in bytes to a document with the label as its target.
 
-    White space of any kind becomes one space; nothing else is changed.
+    Each run of white space becomes one space; nothing else changes.
     """
 
     def __call__(self, item: Item) -> Document:
@@ -41,7 +41,7 @@ class LabelledReader:
 
 
 def line_items(split: str, path: Path) -> Iterator[Item]:
-    """The lines of a file."""
+    """The non-empty lines of a file of ``label <TAB> text``."""
     with open_to_read(path) as file:
         for number, line in enumerate(raw_lines(file), 1):
             if line is None or line.strip():
@@ -52,11 +52,11 @@ def imdb_items(path: Path, valid_every: int) -> Iterator[Item]:
     """The labelled reviews of the Large Movie Review Dataset (Maas et al. 2011).
 
     Args:
-        path: the archive, or the folder aclImdb, which has train/pos and so on.
-        valid_every: training reviews whose number is a multiple of it become the valid split.
+        path: the archive, or its folder aclImdb, which has train/pos and so on.
+        valid_every: training reviews whose number is a multiple of this go to valid.
 
     Raises:
-        ConfigurationError: there are no reviews.
+        ConfigurationError: the archive cannot be read, or has no reviews.
     """
     found = 0
     for name, content in _reviews(path):
@@ -85,23 +85,23 @@ def _reviews(path: Path) -> Iterator[Tuple[str, Optional[bytes]]]:
 
 
 def imdb_files(folder: Path) -> List[Path]:
-    """The reviews in a folder."""
+    """The files of the labelled reviews in the folder aclImdb, sorted."""
     files = [file for part in ("train", "test") for file in (folder / part).glob("*/*.txt")]
     return sorted(file for file in files if REVIEW.search(file.as_posix()))
 
 
 def cifar10_items(path: Path, valid_every: int) -> Iterator[Item]:
-    """The images of CIFAR-10's archive in its binary version, as 1,024 grey levels.
+    """The images of the binary version of CIFAR-10, each as 1,024 grey levels.
 
-    A record is a byte with the class and 3 x 1,024 bytes of red, green and blue, row by row. The
-    grey level is ``0.299 R + 0.587 G + 0.114 B``, rounded to a whole number from 0 to 255.
+    A record is one byte for the class, then 3 x 1,024 bytes for red, green and blue, row by row.
+    The grey level is ``0.299 R + 0.587 G + 0.114 B``, rounded to an integer from 0 to 255.
 
     Args:
         path: cifar-10-binary.tar.gz.
-        valid_every: every so many images of the training files become the valid split.
+        valid_every: every n-th image of the training files goes to valid.
 
     Raises:
-        ConfigurationError: the archive has other files, or files of another form.
+        ConfigurationError: the archive is not the binary version.
     """
     number = 0
     for name, content in read_members(path, lambda name: IMAGES.search(name) is not None):
@@ -130,11 +130,11 @@ def cifar10_items(path: Path, valid_every: int) -> Iterator[Item]:
 
 
 def count_labels(targets: Dict[str, Path]) -> Dict[str, Dict[str, int]]:
-    """How often each label occurs in the files of each split, in alphabetical order.
+    """Count each label in the files of each split; labels are in alphabetical order.
 
     Raises:
-        ConfigurationError: train has fewer than two labels, or another split has one that train
-            has not.
+        ConfigurationError: train has fewer than two labels, or another split has a label that is
+            not in train.
     """
     counts: Dict[str, Dict[str, int]] = {}
     for split, path in targets.items():

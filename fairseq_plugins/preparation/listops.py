@@ -1,8 +1,9 @@
-"""ListOps of the Long-Range Arena: nested operations on digits, and their value as the label.
+"""Generate ListOps: nested operations on digits; the label is the value of the expression.
 
     9 <TAB> [MAX 2 9 [MIN 4 7 ] 0 ]
 
-Nangia & Bowman 2018; drawn as the Long-Range Arena's generator does (Tay et al. 2020).
+The task is by Nangia & Bowman 2018. Expressions are sampled as in the generator of the Long-Range
+Arena (Tay et al. 2020).
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from fairseq_plugins.preparation.progress import progress_bar
 OPERATORS: Dict[str, Callable[[List[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
-    # the mean of the two in the middle is rounded down
+    # for an even number of values: the mean of the middle two, rounded down
     "[MED": lambda values: (
         sum(sorted(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]) // (2 - len(values) % 2)
     ),
@@ -25,19 +26,18 @@ OPERATORS: Dict[str, Callable[[List[int]], int]] = {
 }
 NAMES = tuple(OPERATORS)
 END = "]"
-TRIES = 100000  # for one expression
+TRIES = 100000  # to sample one expression that fits
 
 
 class Shape(NamedTuple):
-    """How expressions are drawn.
+    """The distribution of expressions.
 
     Attributes:
-        operator_share: probability that a node is an operation; else it is a digit. The published
-            code gives operations 0.25, in a constant that it calls VALUE_P.
-        max_args: arguments of an operation, from 2.
+        operator_share: probability that a node is an operation instead of a digit. The published
+            code uses 0.25, in a constant with the name VALUE_P.
+        max_args: the largest number of arguments of an operation; the smallest is 2.
         max_depth: nodes at this depth are digits; the root has depth 1.
-        min_length, max_length: words of an expression, brackets among them, are more than the first
-            and fewer than the second.
+        min_length, max_length: exclusive limits of the number of words, brackets included.
     """
 
     operator_share: float = 0.25
@@ -48,20 +48,20 @@ class Shape(NamedTuple):
 
 
 def draw(uniform: Callable[[], float], shape: Shape) -> Optional[Tuple[List[str], int]]:
-    """The words of an expression and its value, or None for one of another length.
+    """Sample an expression; returns its words and value, or None if its length does not fit.
 
     Args:
-        uniform: gives numbers from [0, 1).
+        uniform: returns random numbers from [0, 1).
         shape: the distribution.
     """
     words: List[str] = []
-    # one for each operation that is open: its name, the values so far, how many are to come
+    # for each open operation: its name, the values so far, and its number of arguments
     stack: List[Tuple[str, List[int], int]] = []
     while True:
         if len(words) + len(stack) >= shape.max_length:
             return None
         if len(stack) < shape.max_depth - 1 and uniform() < shape.operator_share:
-            # the number of arguments before the operator, as the published code draws them
+            # the same order as in the published code: number of arguments, then operator
             count = 2 + int(uniform() * (shape.max_args - 1))
             name = NAMES[int(uniform() * len(NAMES))]
             words.append(name)
@@ -83,10 +83,13 @@ def draw(uniform: Callable[[], float], shape: Shape) -> Optional[Tuple[List[str]
 
 
 def draw_new(uniform: Callable[[], float], shape: Shape, seen: Set[bytes]) -> Tuple[List[str], int]:
-    """The same, but of a length that fits, and not drawn before; adds it to `seen`.
+    """Sample an expression that fits and is not in `seen`, and add it to `seen`.
+
+    Returns:
+        its words and its value.
 
     Raises:
-        ConfigurationError: there is none, or none that can be found.
+        ConfigurationError: `TRIES` samples contain no such expression.
     """
     for _ in range(TRIES):
         found = draw(uniform, shape)
@@ -103,17 +106,24 @@ def draw_new(uniform: Callable[[], float], shape: Shape, seen: Set[bytes]) -> Tu
 
 
 def write(folder: Path, seed: int, sizes: Dict[str, int], shape: Shape) -> None:
-    """Write `train.tsv` and so on, each whole or not at all.
+    """Write `train.tsv` and the other splits, each atomically.
 
-    No expression occurs twice, in one split or two. The same arguments give the same bytes with
-    every Python, and the size of train changes nothing in the other splits.
+    No expression occurs twice, in the same split or in different ones. The same arguments give the
+    same bytes with every version of Python. The size of train does not affect the other splits.
+
+    Args:
+        folder: the folder to write.
+        seed: the seed of the samples.
+        sizes: the number of expressions of each split.
+        shape: the distribution.
 
     Raises:
-        ConfigurationError: there are not enough expressions of such lengths.
+        ConfigurationError: there are not enough expressions of these lengths.
     """
     seen: Set[bytes] = set()
     for split in sorted(sizes, key=lambda name: (name == "train", name)):
-        uniform = random.Random(f"{seed} {split}").random  # only random() is promised to stay
+        # Python guarantees a stable stream across versions for random() only
+        uniform = random.Random(f"{seed} {split}").random
         numbers = progress_bar(range(sizes[split]), description=split, unit=" lines")
         drawn = (draw_new(uniform, shape, seen) for _ in numbers)
         write_lines(

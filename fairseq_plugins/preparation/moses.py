@@ -1,4 +1,4 @@
-"""The tokenizer and detokenizer of Moses: sacremoses, and one rule that it lacks."""
+"""The tokenizer and detokenizer of Moses: sacremoses, with one rule of Moses that it lacks."""
 
 import re
 from typing import Any
@@ -21,7 +21,7 @@ class Moses:
     """Tokenises and detokenises one language as the Moses scripts do.
 
     Args:
-        language: a two-letter code, which decides abbreviations and apostrophes.
+        language: a two-letter code, which sets the rules for abbreviations and apostrophes.
     """
 
     def __init__(self, language: str):

@@ -1,4 +1,4 @@
-"""Pairs from documents without summaries, to pretrain a summarizer with."""
+"""Make pairs for the pre-training of summarizers from documents without summaries."""
 
 import re
 from collections import Counter
@@ -7,25 +7,25 @@ from typing import List, NamedTuple, Tuple
 from fairseq_plugins.preparation.sentences import split_sentences
 
 KINDS = ("lead", "gap")
-GAP = (
-    "\u2026"  # stands where a sentence was taken out; ordinary text, which gets a piece of its own
-)
+GAP = "\u2026"  # replaces an extracted sentence; ordinary text, for which a piece is learnt
 
 
 class Pretraining(NamedTuple):
-    """How a document becomes a pair.
+    """Converts a document to a pair of document and summary.
 
-    `lead`: the first sentences are the summary of what follows them (Zhu et al. 2019). `gap`: those
-    sentences are taken out and are the summary, in their order, that have the most in common with
-    the rest of the document, by the F1 of ROUGE-1 of each alone (PEGASUS, Zhang et al. 2020,
-    Ind-Orig); `GAP` stands in their places.
+    Args:
+        kind: "lead": the first sentences are the summary of the rest (Zhu et al. 2019). "gap": the
+            most important sentences are the summary, in the document's order, and `GAP` replaces
+            each in the document. Importance is ROUGE-1 F1 of a single sentence against the rest
+            (PEGASUS, Zhang et al. 2020, Ind-Orig).
+        sentences: the number of sentences of a summary.
     """
 
     kind: str
     sentences: int
 
     def pair(self, text: str) -> Tuple[str, List[str]]:
-        """The document in one line, and the sentences of its summary; none if it is too short."""
+        """The document in one line and the sentences of its summary; "", [] if it is too short."""
         sentences = split_sentences(text)
         if len(sentences) <= self.sentences:
             return "", []

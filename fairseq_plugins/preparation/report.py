@@ -6,7 +6,7 @@ NAME = "report.txt"
 
 
 def table(rows: Sequence[Sequence[str]]) -> List[str]:
-    """Columns wide enough for their cells; the first is aligned to the left."""
+    """Align cells in columns; the first column is aligned to the left, the others to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(

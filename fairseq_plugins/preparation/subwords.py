@@ -24,7 +24,11 @@ class BytePairEncoding:
 
     @staticmethod
     def learn(files: Sequence[Path], model: Path, size: int) -> int:
-        """Learn at most `size` merges from the text of `files`; returns the number found."""
+        """Learn at most `size` merges from the text of `files`; returns the number found.
+
+        Raises:
+            ConfigurationError: the files have no text.
+        """
         from subword_nmt import learn_bpe
 
         lines = itertools.chain.from_iterable(map(read_lines, files))
@@ -45,7 +49,7 @@ class BytePairEncoding:
         return codes.getvalue().count("\n") - 1  # the first line is the version
 
     def cut(self, line: str) -> str:
-        """Pieces separated by spaces."""
+        """Segment a line into pieces, separated by spaces."""
         return self._bpe.segment(line)
 
     @staticmethod
@@ -54,7 +58,7 @@ class BytePairEncoding:
         return not pieces[end - 1].endswith("@@")
 
     def join(self, line: str) -> str:
-        """Words from pieces."""
+        """Join pieces to words."""
         return (line + " ").replace("@@ ", "").rstrip()
 
 
@@ -71,7 +75,11 @@ class SentencePiece:
 
     @staticmethod
     def learn(files: Sequence[Path], model: Path, size: int) -> int:
-        """Learn `size` pieces from the text of `files`; returns the number of pieces."""
+        """Learn `size` pieces from the text of `files`; returns the number of pieces.
+
+        Raises:
+            ConfigurationError: `size` does not fit the text.
+        """
         import sentencepiece
 
         trained = io.BytesIO()
@@ -100,7 +108,7 @@ class SentencePiece:
         return self._processor.get_piece_size()
 
     def cut(self, line: str) -> str:
-        """Pieces separated by spaces."""
+        """Segment a line into pieces, separated by spaces."""
         return " ".join(self._processor.encode(line, out_type=str))
 
     @staticmethod
@@ -109,7 +117,7 @@ class SentencePiece:
         return end == len(pieces) or pieces[end].startswith("\u2581")
 
     def join(self, line: str) -> str:
-        """Text from pieces."""
+        """Join pieces to text."""
         return line.replace(" ", "").replace("\u2581", " ").strip()
 
 

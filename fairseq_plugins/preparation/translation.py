@@ -1,4 +1,4 @@
-"""Prepares a parallel corpus: from raw text to fairseq's data, for any language pair."""
+"""Prepare a parallel corpus of any language pair: from raw text to fairseq's data."""
 
 import argparse
 import collections
@@ -31,7 +31,7 @@ from fairseq_plugins.preparation.workers import add_workers_option, check_worker
 RAW = "text/raw"
 TOKENISED = "text/tokenised"
 SUBWORDS = "text/subwords"
-# and those that exist only during the preparation
+# subfolders that exist only during the preparation
 ALL_RAW = "work/raw"
 ALL_TOKENISED = "work/tokenised"
 
@@ -82,7 +82,7 @@ def read_text(
                 sides = [Path(f"{name}.{language}") for language in languages]
                 for number, pair in enumerate(read_input_pairs(*sides), 1):
                     if None in pair:
-                        if split != "train":  # scores compare only on complete valid and test sets
+                        if split != "train":  # scores are comparable on complete sets only
                             raise ConfigurationError(
                                 f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: "
                                 "only train may leave out such lines; shorten or remove it"
@@ -263,7 +263,7 @@ def check_pairs(pairs: Dict[str, int], expected: Dict[str, int]) -> None:
 
 
 def cut(folder: Path, split: str, language: str, kind: Any, workers: int) -> None:
-    """Tokens to subwords."""
+    """Cut the tokens of a split into subwords."""
     name = "{}.{}".format(split, language)
     tokens = folder / TOKENISED / name
     model = kind(folder / kind.file_name)
@@ -330,7 +330,7 @@ def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Refuse languages, cleaning limits and `--valid-every` that cannot work."""
+    """Raise a ConfigurationError for invalid languages, cleaning limits or `--valid-every`."""
     for option in ("source_lang", "target_lang"):
         language = getattr(args, option)
         if not re.fullmatch(r"[^\s./]+", language):

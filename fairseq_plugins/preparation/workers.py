@@ -122,7 +122,7 @@ def _remember(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    # otherwise a worker would outlive a killed parent and hold the lock of the folder
+    # otherwise a worker would outlive a killed parent and keep the folder locked
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 

@@ -1,1 +1,1 @@
-"""Tables of the papers, measured again: rows, runs and a report."""
+"""Reproduce tables of papers and of this package: rows, runs and a report."""

@@ -1,4 +1,4 @@
-"""The table and the plot of `reproduce`, made from its results.json alone."""
+"""The table and the plot of `reproduce`. Their only input is its results.json."""
 
 import os
 import statistics
@@ -20,7 +20,7 @@ def scores(row: Dict[str, Any]) -> List[float]:
 
 
 def epoch_seconds(row: Dict[str, Any]) -> Optional[float]:
-    """The median over the seeds of a row, each measured from its training log."""
+    """Seconds per epoch from the training logs: the median over the seeds of a row."""
     measured = [run["training"]["epoch_seconds"] for run in row["runs"]]
     measured = [seconds for seconds in measured if seconds is not None]
     return statistics.median(measured) if measured else None
@@ -38,7 +38,7 @@ def interleaved_ratio(results: Dict[str, Any], row: Dict[str, Any]) -> Optional[
 
 
 def ratio_function(results: Dict[str, Any]) -> Callable[[Dict[str, Any], Dict[str, Any]], Any]:
-    """Which ratio the table shows: the interleaved one if it was measured."""
+    """The function that computes the table's time ratio: the interleaved one if measured."""
     return interleaved_ratio if results["interleaved"] else logged_ratio
 
 
@@ -55,7 +55,7 @@ def cell(value: Optional[float], form: str) -> str:
 
 
 def spread(values: List[float]) -> str:
-    """Mean, and with several values their standard deviation and number."""
+    """The mean; for several values also their standard deviation and number."""
     if not values:
         return "-"
     mean = f"{statistics.mean(values):.2f}"
@@ -74,7 +74,11 @@ def distinct(values: List[Any]) -> List[Any]:
 
 
 def table(results: Dict[str, Any]) -> str:
-    """The rows beside a paper's figures, in Markdown, with what is needed to judge them."""
+    """The Markdown table, with the paper's figures if there are any, and notes on the conditions.
+
+    Args:
+        results: the content of results.json.
+    """
     ratio = ratio_function(results)
     printed = has_paper(results)
     titles = [*results["columns"]]
@@ -105,7 +109,7 @@ def has_paper(results: Dict[str, Any]) -> bool:
 
 
 def unfinished(results: Dict[str, Any]) -> List[str]:
-    """How far the runs are that are not tested yet."""
+    """Lines with the progress of the runs without a test score."""
     if not results["unfinished"]:
         return []
     lines = ["", "Not finished. Rerun to resume:", ""]
@@ -125,7 +129,7 @@ def _markdown(titles: List[str]) -> List[str]:
 
 
 def notes(results: Dict[str, Any]) -> List[str]:
-    """What the figures come from; nothing that limits them is left out."""
+    """Data, scoring, seeds, timing and machine of the figures, with every known limitation."""
     runs = [run for row in results["rows"] for run in row["runs"]]
     pairs = results["data"]["pairs"]
     found = ["Data: {} pairs, {}.".format(
@@ -211,9 +215,13 @@ def describe_machine(machine: Dict[str, Any], word: str = "Machine") -> str:
 
 
 def plot(results: Dict[str, Any], stem: Path) -> List[Path]:
-    """BLEU against training time, the paper's beside those here; writes stem.svg and stem.png.
+    """Plot BLEU against training time, with a second panel for the paper's figures.
 
-    Raises ImportError without matplotlib.
+    Returns:
+        the files written: stem.svg and stem.png.
+
+    Raises:
+        ImportError: matplotlib is missing.
     """
     import matplotlib
 
@@ -226,7 +234,7 @@ def plot(results: Dict[str, Any], stem: Path) -> List[Path]:
         panels = 2 if has_paper(results) else 1
         figure, axes = pyplot.subplots(1, panels, figsize=(1.5 + 4 * panels, 4.2), squeeze=False)
         here = axes[0, -1]
-        kinds: Dict[str, int] = {}  # rows of each first label, which has a colour
+        kinds: Dict[str, int] = {}  # last row number of each first label; a label has one colour
         for row in results["rows"]:
             kind = row["labels"][0]
             number = kinds[kind] = kinds.get(kind, -1) + 1

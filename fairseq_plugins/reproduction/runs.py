@@ -1,7 +1,7 @@
-"""How the rows of a table are trained, tested and timed.
+"""Train, test and time the rows of a table.
 
-The folder of results holds table.md, results.json, and runs/ROW-seedN with checkpoints, logs and
-result.json of each run.
+The output folder holds table.md, results.json, and one folder runs/ROW-seedN per run with its
+checkpoints, logs and result.json.
 """
 
 import difflib
@@ -31,19 +31,19 @@ from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row, Table
 from fairseq_plugins.training import batches, launch, recipes, settings
 from fairseq_plugins.training.jobs import Jobs, read_json, why, write_json
 
-# what makes the rows comparable, and what a reproduction sets or reads itself
+# options that a user may not give: the rows set them, or this module sets or reads them
 FIXED = (
     "--arch -a --encoder-layers --encoder-blocks --time-window --feature-window --time-pooling "
     "--feature-pooling --encoder-token-mixer --encoder-ffn --decoder-ffn --log-format --log-file "
     "--seed --cpu"
 ).split()
 SECONDS_BETWEEN_LINES = 20.0
-SECONDS_TO_SAVE = 30.0  # of runs that are stopped when the time is up
+SECONDS_TO_SAVE = 30.0  # that runs get to save their state when the time is up
 BATCHES = 8
 
 
 class Request(NamedTuple):
-    """What is to be reproduced, and how."""
+    """The table to reproduce, and the options of the reproduction."""
 
     table: str  # of `TABLES`
     data: Path
@@ -53,8 +53,8 @@ class Request(NamedTuple):
     settings: Sequence[Path] = ()
     words: Sequence[str] = ()  # more options for fairseq-train
     max_update: Optional[int] = None
-    max_minutes: Optional[float] = None  # of training, of each run
-    minutes: Optional[float] = None  # of this call
+    max_minutes: Optional[float] = None  # training time of each run
+    minutes: Optional[float] = None  # time limit of this call
     parallel: int = 1
     average: Optional[int] = None  # None for the table's
     generate: Sequence[str] = ()  # more options for fairseq-generate
@@ -66,7 +66,11 @@ class Request(NamedTuple):
 
 
 def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:
-    """The rows of these names, in the order of the table; commas separate names, too."""
+    """The rows with these names, in the order of the table; a name may be a comma-separated list.
+
+    Raises:
+        ConfigurationError: the table has no row of that name.
+    """
     known = {row.name: row for row in table.rows}
     wanted = [word for name in names for word in name.split(",") if word] or list(known)
     for name in wanted:
@@ -77,9 +81,10 @@ def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:
 
 
 def choose_runs(table: Table, names: Sequence[str], seeds: Sequence[int]) -> List[Tuple[Row, int]]:
-    """Rows and seeds in the order in which they are trained.
+    """Rows and seeds in training order.
 
-    That is the table's. Other seeds come seed by seed, so that a whole table stands early.
+    Without `seeds` the table sets the order, if it has one. Otherwise all rows of a seed come
+    before the next seed, so that a complete table is available early.
     """
     rows = {row.name: row for row in choose_rows(table, names)}
     if table.runs and not seeds:
@@ -88,7 +93,7 @@ def choose_runs(table: Table, names: Sequence[str], seeds: Sequence[int]) -> Lis
 
 
 def refuse_fixed(words: Iterable[str], where: str) -> None:
-    """ConfigurationError if options are among the words that the rows set."""
+    """Raise a ConfigurationError if the words contain one of the options in `FIXED`."""
     for word in words:
         option = word.split("=")[0]
         if option in FIXED:
@@ -107,29 +112,29 @@ PAUSE = re.compile(r"begin validation|Preparing to save checkpoint|end of epoch 
 
 
 class TrainingLog(NamedTuple):
-    """What a training log tells of time and progress."""
+    """Times and progress from a training log."""
 
-    step_seconds: List[float]  # of an update, one value a report
+    step_seconds: List[float]  # seconds per update, one value per report
     updates_per_epoch: Optional[int]
-    updates: int  # done in the end
-    epoch: int  # begun in the end
+    updates: int  # completed at the end of the log
+    epoch: int  # started at the end of the log
     valid: List[Dict[str, float]]  # "bleu", "nll_loss", ... of each validation
 
 
 def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
-    """Progress, and the time of an update.
+    """Parse progress and the time per update.
 
-    Times come from reports with no validation, saving or end of an epoch before them. A report has
-    the words of a batch and the words of a second, on average since the report before.
+    A report gives words per batch and words per second, averaged since the previous report. Reports
+    are ignored for timing if validation, saving or the end of an epoch came since the previous one.
 
     Args:
-        lines: of the training log; several starts may follow each other.
-        skip: updates after each start that are not timed.
+        lines: the training log, which may contain several starts.
+        skip: number of updates after each start to ignore for timing.
     """
     seconds: List[float] = []
     valid: List[Dict[str, float]] = []
     per_epoch, updates, begun, epoch = None, 0, 0, 0
-    whole = False  # whether nothing but training happened since the last report
+    whole = False  # whether only training happened since the last report
     for line in lines:
         loaded, found = LOADED.search(line), REPORT.search(line)
         if line.startswith("# "):
@@ -158,28 +163,30 @@ def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
 
 
 def count_parameters(given: Namespace) -> int:
-    """Build the model of a row, to find mistakes before anything trains.
+    """Number of parameters of a row's model. Building it finds invalid options before training.
 
     Raises:
-        ConfigurationError: a size that cannot work.
+        ConfigurationError: the model cannot be built.
     """
     try:
         cfg = convert_namespace_to_omegaconf(given)
         model = tasks.setup_task(cfg.task).build_model(cfg.model)
-    except Exception as error:  # fairseq checks with assertions, KeyErrors and more
+    except Exception as error:  # fairseq raises AssertionError, KeyError and other types
         raise ConfigurationError(f"{error}" or type(error).__name__) from None
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 class Reproduction:
-    """All rows on one prepared folder, in one folder of results.
+    """Trains, tests and times the rows of a table on one prepared folder.
+
+    The constructor checks all rows before any training starts.
 
     Args:
-        request: what is to be done.
-        say: takes a line of progress.
+        request: the table, the data and the options.
+        say: called with each line of progress.
 
     Raises:
-        ConfigurationError: whatever cannot work, before any row trains.
+        ConfigurationError: the data, a row, a seed or an option is invalid.
     """
 
     def __init__(self, request: Request, say: Callable[[str], None]):
@@ -228,7 +235,7 @@ class Reproduction:
         return {"name": folder.resolve().name, "pairs": pairs}
 
     def plan(self, row: Row, seed: int) -> launch.Plan:
-        """The training of a run."""
+        """Plan the training of one run."""
         request = self.request
         words = [*shlex.split(row.words), "--seed", str(seed)]
         for kept in ("--keep-interval-updates", "--keep-last-epochs"):
@@ -250,7 +257,7 @@ class Reproduction:
         )
 
     def ending(self) -> List[str]:
-        """When this call ends each run; another call may train the same runs longer."""
+        """Options that end each run of this call; a later call may continue the same runs."""
         words = []
         if self.request.max_update:
             words += ["--max-update", str(self.request.max_update)]
@@ -259,7 +266,10 @@ class Reproduction:
         return words
 
     def finish_all(self) -> None:
-        """Train and test all runs, or what the time allows; see `Request.minutes`."""
+        """Train and test all runs, until the time limit `Request.minutes`.
+
+        Failed runs are recorded in `failures`; the others continue.
+        """
 
         def work(number: int, row: Row, seed: int) -> None:
             if self.time_is_up.is_set():
@@ -300,7 +310,7 @@ class Reproduction:
                 timer.cancel()
 
     def finish(self, row: Row, seed: int, say: Callable[[str], None]) -> None:
-        """Train and test one run, as far as that is not done.
+        """Train and test one run; finished steps are skipped.
 
         Raises:
             ConfigurationError: training or testing failed.
@@ -347,7 +357,7 @@ class Reproduction:
         }  # fmt: skip
 
     def unfinished(self) -> List[Dict[str, Any]]:
-        """How far the runs of this call are that are not tested yet."""
+        """The progress of the runs of this call that have no test score."""
         found = []
         for run, plan in self.plans.items():
             tested = (read_json(plan.save_dir / "result.json") or {}).get("scoring")
@@ -359,7 +369,7 @@ class Reproduction:
         return found
 
     def measure_interleaved(self) -> None:
-        """Training steps of all trained rows in turn, by the benchmark."""
+        """Time the training steps of all trained rows in turn, with `benchmark train-step`."""
         trained = {run["row"]: run for run in self.runs()}
         rows = [row for row in self.table.rows if row.name in trained]
         if BASELINE not in [row.name for row in rows] or len(rows) < 2:
@@ -407,12 +417,12 @@ class Reproduction:
         write_json(path, {**wanted, **extra})
 
     def runs(self) -> List[Dict[str, Any]]:
-        """The records of all runs in the folder, those of earlier calls too."""
+        """The records of all runs in the folder, including those of earlier calls."""
         found = (read_json(path) for path in sorted(self.out.glob("runs/*/result.json")))
         return [record for record in found if record and record.get("training")]
 
     def write_results(self) -> None:
-        """results.json and the table, as far as they are known."""
+        """Write results.json and the table from all results available so far."""
         with self.writing:
             runs = self.runs()
             files = [self.rows[0].recipe, self.table.settings, *map(str, self.request.settings)]
@@ -458,5 +468,5 @@ def _quoted(words: Iterable[str]) -> str:
 
 
 def available_threads(parallel: int) -> int:
-    """Processor threads of each of so many runs side by side."""
+    """CPU threads for each of `parallel` simultaneous runs."""
     return max(1, len(os.sched_getaffinity(0)) // parallel)

@@ -1,19 +1,19 @@
-"""What `reproduce` can measure: tables of rows, each a recipe and options for it."""
+"""The tables that `reproduce` can measure. A row is a recipe with options."""
 
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
-BASELINE = "transformer"  # the row that all tables have, and that times are compared with
+BASELINE = "transformer"  # a row of every table; time ratios are relative to it
 
 
 class Paper(NamedTuple):
-    """The figures that a paper prints for a row."""
+    """The published figures of a row."""
 
     bleu: float
     epoch_seconds: int
 
 
 class Row(NamedTuple):
-    """A row of a table, and the recipe and options that make it."""
+    """A row of a table, with its recipe and options."""
 
     name: str
     labels: Sequence[str]  # its cells in the columns of the table
@@ -23,18 +23,18 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows that are trained and tested alike."""
+    """Rows with the same settings for training and testing."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
     settings: str  # a file of the package: settings of all rows
     precision: str = "auto"
-    average: int = 0  # test the mean of so many last checkpoints; 0 for the best on valid
-    runs: Sequence[Tuple[str, int]] = ()  # rows and seeds in this order, unless others are chosen
+    average: int = 0  # test the average of this many last checkpoints; 0 for the best on valid
+    runs: Sequence[Tuple[str, int]] = ()  # default (row, seed) pairs, in training order
 
 
 FC, TC, FTC = "transformer_fc", "transformer_tc", "transformer_ftc"
-# tables 1 and 2 of the TransformerFTC paper in one
+# tables 1 and 2 of the TransformerFTC paper
 FTC_PAPER = Table(
     columns=("model", "blocks x layers", "pooling"),
     rows=[
@@ -68,7 +68,7 @@ FTC_PAPER = Table(
     precision="fp32",
 )  # fmt: skip
 
-# the recipes of this package, most valuable first
+# the recipes of this package, the most important first
 TRANSLATION = Table(
     columns=("recipe",),
     rows=[

@@ -1,4 +1,4 @@
-"""Scorers that fairseq lacks. Importing this registers them."""
+"""Scorers that fairseq lacks. Importing this package registers them."""
 
 from .rouge import RougeScorer
 

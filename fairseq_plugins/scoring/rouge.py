@@ -1,7 +1,8 @@
-"""ROUGE for summaries: `fairseq-generate --scoring rouge`, and the numbers behind `--eval-rouge`.
+"""ROUGE of summaries, for `fairseq-generate --scoring rouge` and `--eval-rouge`.
 
-The `rouge-score` package compares each summary with its reference; here the texts are made ready
-for it, many are scored at once, and intervals are added. What changes a figure is in the signature.
+The `rouge-score` package scores each summary against its reference. This module prepares the texts,
+scores documents in several processes, and computes bootstrap intervals. A signature lists
+everything that changes the figures.
 """
 
 import logging
@@ -24,10 +25,10 @@ METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
 VALUES = ("fmeasure", "precision", "recall")
 DOCUMENTS_A_TASK = 32
-ENOUGH_FOR_PROCESSES = 256  # documents; below, starting processes takes longer than scoring
+ENOUGH_FOR_PROCESSES = 256  # documents; for fewer, starting processes takes longer than scoring
 
-# fairseq writes an unknown word as <unk>, in a reference as <<unk>>; rouge-score would read the
-# word "unk" in both and count a match.
+# fairseq writes an unknown word as <unk> in a hypothesis and as <<unk>> in a reference. rouge-score
+# would read the word "unk" in both and count a match.
 UNKNOWN = (("<<unk>>", " unknownwordofreference "), ("<unk>", " unknownwordofsummary "))
 
 
@@ -40,12 +41,14 @@ class Estimate(NamedTuple):
 
 
 def prepare(text: str, boundary: str = BOUNDARY, split: bool = False) -> str:
-    """The text as rouge-score wants it: one sentence a line, unknown words no match for each other.
+    """Convert a text to the form that rouge-score expects: one sentence per line.
+
+    Unknown words are replaced, so that those of a summary never match those of a reference.
 
     Args:
-        text: a summary, with `boundary` or new lines between sentences.
-        boundary: what stands between sentences.
-        split: look for further boundaries in the punctuation.
+        text: a summary, with `boundary` or newlines between sentences.
+        boundary: the token between sentences.
+        split: whether to end sentences at punctuation, too.
     """
     for symbol, word in UNKNOWN:
         text = text.replace(symbol, word)
@@ -62,18 +65,17 @@ def score_documents(
     workers: int = 1,
     show_progress: bool = False,
 ) -> np.ndarray:
-    """ROUGE of each document, over texts from `prepare`.
+    """ROUGE of each document.
 
     Args:
-        references: one a document.
-        summaries: as many.
+        references: texts from `prepare`, one per document.
+        summaries: texts from `prepare`, one per document.
         stemmer: strip suffixes with Porter's stemmer, as the papers' ROUGE-1.5.5 does with `-m`.
-        workers: processes.
-        show_progress: draw a bar.
+        workers: number of processes.
+        show_progress: show a progress bar.
 
     Returns:
-        documents x 4 x 3: `METRICS` by `VALUES`, 0 to 1. Its order is that of the documents,
-        whatever the number of processes.
+        float64, documents x 4 (`METRICS`) x 3 (`VALUES`), 0 to 1, in the order of the documents.
 
     Raises:
         ConfigurationError: the numbers of references and summaries differ.
@@ -99,7 +101,7 @@ def score_documents(
                 results.append(scores)
                 bar.update(len(scores))
         else:
-            # Forked: a child needs nothing but this module, and starting anew would import torch.
+            # fork is fast: spawned processes would import torch again
             with multiprocessing.get_context("fork").Pool(min(workers, len(tasks))) as pool:
                 for scores in pool.imap(_score_task, tasks):
                     results.append(scores)
@@ -111,7 +113,7 @@ def score_documents(
 def _scorer(stemmer: bool) -> Any:
     from rouge_score import rouge_scorer
 
-    logger = logging.getLogger("absl")  # tells at every start which tokenizer it uses
+    logger = logging.getLogger("absl")  # rouge-score logs its tokenizer at every start
     level = logger.level
     logger.setLevel(logging.WARNING)
     try:
@@ -128,18 +130,18 @@ def _score_task(task: Tuple[Sequence[str], Sequence[str], bool]) -> np.ndarray:
 
 
 def bootstrap(scores: np.ndarray, resamples: int, seed: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The 2.5 and 97.5 percentiles of the mean over documents drawn with replacement.
+    """95 % bootstrap intervals of the mean over documents.
 
     Args:
         scores: documents x values.
-        resamples: how often the documents are drawn.
-        seed: of the drawing.
+        resamples: number of bootstrap samples.
+        seed: seed of the sampling.
 
     Returns:
-        Two arrays, the lower and the upper bound of each value.
+        the 2.5 and the 97.5 percentile of each value, two arrays of length `values`.
     """
     documents = len(scores)
-    generator = np.random.RandomState(seed)  # its numbers stay the same from release to release
+    generator = np.random.RandomState(seed)  # numpy keeps its random stream across releases
     means = np.empty((resamples, scores.shape[1]))
     for i in range(resamples):
         drawn = generator.randint(documents, size=documents)
@@ -153,9 +155,9 @@ class Rouge(NamedTuple):
 
     Attributes:
         estimates: `METRICS` -> `VALUES` -> Estimate.
-        documents: how many there were.
+        documents: the number of documents.
         signature: everything that changes the figures.
-        warnings: what a reader of the figures should know.
+        warnings: problems that affect the meaning of the figures.
     """
 
     estimates: Dict[str, Dict[str, Estimate]]
@@ -168,7 +170,7 @@ class Rouge(NamedTuple):
         return self.estimates[metric]["fmeasure"].mean
 
     def table(self) -> str:
-        """All figures, a line for each metric, with the signature."""
+        """All figures as text, one line per metric, with the signature and warnings."""
         lines = [
             "ROUGE-1/2/L/Lsum F1 = " + "/".join("{:.2f}".format(self.f1(m)) for m in METRICS),
             "  {:<11}{:>7}  {:<16}{:>9}{:>8}".format(
@@ -202,10 +204,15 @@ def rouge(
     workers: int = 1,
     show_progress: bool = False,
 ) -> Rouge:
-    """ROUGE-1, 2, L and Lsum of summaries against one reference each; see `RougeConfig`.
+    """ROUGE-1, 2, L and Lsum of summaries against one reference each.
+
+    Args:
+        references, summaries: raw texts, one per document.
+        stemmer, boundary, split, resamples, seed: see `RougeConfig`.
+        workers, show_progress: see `score_documents`.
 
     Raises:
-        ConfigurationError: the numbers of texts differ, or there are none.
+        ConfigurationError: the numbers of texts differ, or there are no texts.
     """
     if not references:
         raise ConfigurationError("no document to score: ROUGE needs at least one")
@@ -252,12 +259,12 @@ def _signature(stemmer: bool, boundary: str, split: bool, resamples: int, seed: 
 
 
 def available_workers(requested: int) -> int:
-    """`requested` processes, or as many as there are processors for 0."""
+    """The number of processes: `requested`, or one per available core if `requested` is 0."""
     if requested:
         return requested
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this operating system
+    except AttributeError:  # this operating system has no affinity
         return os.cpu_count() or 1
 
 
@@ -287,7 +294,11 @@ class RougeConfig(FairseqDataclass):
 
 @register_scorer("rouge", dataclass=RougeConfig)
 class RougeScorer(BaseScorer):
-    """Collects references and summaries, and scores them together when asked."""
+    """fairseq's interface: collects references and summaries, and scores them on request.
+
+    Raises:
+        ConfigurationError: an option is out of range or empty.
+    """
 
     def __init__(self, cfg: RougeConfig) -> None:
         super().__init__(cfg)

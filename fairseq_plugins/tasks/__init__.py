@@ -1,7 +1,7 @@
-"""Tasks that fairseq lacks. Importing this registers them.
+"""Tasks that fairseq lacks. Importing this package registers them.
 
-fairseq imports this folder only for a --user-dir that it has not imported yet; scripts that load a
-checkpoint need its task as well.
+fairseq imports this folder only for a --user-dir that is not imported yet. Scripts that import the
+package and load a checkpoint need the registration, too.
 """
 
 from .classification import ClassificationTask

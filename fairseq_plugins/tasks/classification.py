@@ -1,13 +1,16 @@
-"""Text classification: fairseq's `sentence_prediction` that counts classes, lengths and cuts.
+"""Text classification: fairseq's `sentence_prediction` with checks of classes and lengths.
 
     fairseq-train DATA --user-dir fairseq_plugins --task classification \\
         --criterion sentence_prediction --arch encoder_classifier --max-positions 512 \\
         --shorten-method truncate ...
 
 DATA has `input0/` (texts) and `label/`, as fairseq's RoBERTa example and prepare-classification
-make them. Beside fairseq's task: the number of classes is that of `label/dict.txt`; batches are of
-texts of similar length; a text longer than --max-positions is an error, which fairseq leaves out of
-training, or is cut and counted (`--shorten-method truncate`).
+write them. Differences from fairseq's task:
+
+- `label/dict.txt` sets the number of classes.
+- A batch has texts of similar length.
+- A text longer than --max-positions is an error, or is cut and counted with
+  `--shorten-method truncate`. fairseq's task excludes such texts from training.
 """
 
 import logging
@@ -37,13 +40,13 @@ class ClassificationConfig(SentencePredictionConfig):
 
 @register_task("classification", dataclass=ClassificationConfig)
 class ClassificationTask(SentencePredictionTask):
-    """Texts to one of the classes in `label/dict.txt`."""
+    """Assigns each text one of the classes in `label/dict.txt`."""
 
     cfg: ClassificationConfig
 
     @classmethod
     def load_dictionary(cls, filename: str) -> Dictionary:
-        """The dictionary as it is, without the mask of language models."""
+        """Load the dictionary without adding <mask>, which fairseq's task adds."""
         return Dictionary.load(filename)
 
     @classmethod
@@ -65,11 +68,11 @@ class ClassificationTask(SentencePredictionTask):
         return super().setup_task(cfg, **kwargs)
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> Any:
-        """Load a split; see the module for what fairseq's own does not do.
+        """Load a split, with checks of its lengths and batches of similar length.
 
         Raises:
-            ConfigurationError: a file is missing, texts and labels differ in number, or texts are
-                longer than --max-positions and are not to be cut.
+            ConfigurationError: a file is missing, the numbers of texts and labels differ, or texts
+                are longer than --max-positions without --shorten-method.
         """
         prefixes = [Path(self.cfg.data) / part / split for part in ("input0", "label")]
         for prefix in prefixes:
@@ -84,7 +87,7 @@ class ClassificationTask(SentencePredictionTask):
         self._check_lengths(split, lengths + (self.cfg.init_token is not None))
         dataset = super().load_dataset(split, combine, **kwargs)
         if not self.cfg.no_shuffle:
-            # the last key sorts first: by length, and texts of the same length at random
+            # np.lexsort: the last key, length, is the primary one; ties stay in random order
             dataset.sort_order.append(np.minimum(lengths, self.cfg.max_positions))
         return dataset
 

@@ -4,11 +4,11 @@
         --eval-rouge-remove-bpe sentencepiece --eval-rouge-args '{"beam": 4}' \\
         --best-checkpoint-metric rougeLsum --maximize-best-checkpoint-metric ...
 
-keeps the checkpoint with the highest ROUGE-Lsum of the validation summaries.
+This command keeps the checkpoint with the highest ROUGE-Lsum on the validation set.
 
-Documents that are longer than the model reads (`--max-source-positions`) are an error before
-training starts, or are cut and counted (`--truncate-source`). The translation task leaves them out
-of training. Generation reads documents as training did.
+A document longer than --max-source-positions is an error before training starts, or is cut and
+counted with --truncate-source. The translation task excludes such documents from training.
+Generation cuts documents as training did.
 """
 
 import json
@@ -31,7 +31,7 @@ from fairseq_plugins.scoring.rouge import METRICS, prepare, score_documents
 
 try:
     from fairseq.logging import metrics
-except ImportError:  # where fairseq 0.12.2 keeps it
+except ImportError:  # fairseq 0.12.2
     from fairseq import metrics
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class SummarizationConfig(TranslationConfig):
-    """The options of `translation`, and those of ROUGE during validation."""
+    """The options of `translation`, and options of ROUGE during validation."""
 
     eval_rouge: bool = field(
         default=False,
@@ -89,7 +89,7 @@ class SummarizationConfig(TranslationConfig):
 
 @register_task("summarization", dataclass=SummarizationConfig)
 class SummarizationTask(TranslationTask):
-    """Documents to summaries."""
+    """Summarizes documents; logs ROUGE during validation with --eval-rouge."""
 
     cfg: SummarizationConfig
 
@@ -105,12 +105,12 @@ class SummarizationTask(TranslationTask):
         task_cfg: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Load a split, and cut its documents to what the model reads or say that they are longer.
+        """Load a split; with --truncate-source cut its documents to the model's limit.
 
         Args:
             split, epoch, combine: as in fairseq.
-            task_cfg: the task that a checkpoint was trained with, in generation. Its limit and
-                `truncate_source` count where those of this task have their defaults.
+            task_cfg: in generation, the configuration of the task that the checkpoint was trained
+                with. Its length limits and `truncate_source` replace default values of this task.
 
         Raises:
             ConfigurationError: documents or summaries are too long for the model.
@@ -123,7 +123,7 @@ class SummarizationTask(TranslationTask):
         limits = [self.max_positions()] + self._model_positions
         self.cfg.max_source_positions, self.cfg.max_target_positions = map(min, zip(*limits))
         truncate, self.cfg.truncate_source = self.cfg.truncate_source, False
-        super().load_dataset(split, epoch, combine, **kwargs)  # as it is, to be measured
+        super().load_dataset(split, epoch, combine, **kwargs)  # uncut, to count lengths
         self.cfg.truncate_source = truncate
         documents, summaries = self.datasets[split].src_sizes, self.datasets[split].tgt_sizes
         if summaries is not None:
@@ -152,7 +152,10 @@ class SummarizationTask(TranslationTask):
     def _check_lengths(
         self, split: str, lengths: np.ndarray, side: str, what: str, advice: str = ""
     ) -> None:
-        """Refuse texts that fairseq would leave out of training, and out of validation if asked."""
+        """Raise a ConfigurationError for texts that fairseq would exclude for their length.
+
+        With --skip-invalid-size-inputs-valid-test only a warning is logged, except for train.
+        """
         option = "max_{}_positions".format(side)
         limit = getattr(self.cfg, option)
         too_long = np.count_nonzero(lengths > limit)
@@ -178,7 +181,11 @@ class SummarizationTask(TranslationTask):
         )
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """As fairseq's, but a text longer than a batch may be is told with what to do."""
+        """As in fairseq.
+
+        Raises:
+            ConfigurationError: a text is longer than --max-tokens; the message says what to do.
+        """
         try:
             return super().get_batch_iterator(dataset, *args, **kwargs)
         except AssertionError as error:
@@ -207,7 +214,7 @@ class SummarizationTask(TranslationTask):
     def valid_step(self, sample: Dict[str, Any], model: Any, criterion: Any) -> Tuple:
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
         if self.cfg.eval_rouge:
-            # Sums over documents, which fairseq adds up over processes.
+            # fairseq adds up these sums over processes
             logging_output["_rouge_documents"] = sample["target"].size(0)
             for metric, total in self._rouge_sums(sample, model).items():
                 logging_output["_rouge_" + metric] = total
@@ -224,7 +231,7 @@ class SummarizationTask(TranslationTask):
                 metrics.log_scalar(metric, mean, documents, round=2)
 
     def _rouge_sums(self, sample: Dict[str, Any], model: Any) -> Dict[str, float]:
-        """F1 times 100 of each metric, summed over the documents of a batch."""
+        """F1 of each metric (0 to 100), summed over the documents of a batch."""
         generated = self.inference_step(self.rouge_generator, [model], sample, prefix_tokens=None)
         summaries = [self._text(hypotheses[0]["tokens"]) for hypotheses in generated]
         references = [

@@ -1,11 +1,12 @@
-"""Translation with subwords that are cut anew for each epoch: BPE-dropout, SentencePiece sampling.
+"""Translation with subword regularisation: BPE-dropout or SentencePiece sampling.
 
     fairseq-train DATA --user-dir fairseq_plugins --task translation_sampled --bpe-dropout 0.1 ...
     fairseq-train DATA --user-dir fairseq_plugins --task translation_sampled \\
         --sentencepiece-alpha 0.2 ...
 
-DATA is a prepared folder, which holds the subword model beside the data. Only training samples:
-validation and test are cut as ever, and `--task translation` generates with such models.
+DATA is a prepared folder, which contains the subword model. Each epoch samples new segmentations of
+the training data. Validation and test data keep their segmentation, so that `--task translation`
+can generate with the trained models.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 @dataclass
 class SampledTranslationConfig(TranslationConfig):
-    """The options of `translation`, and how to sample."""
+    """The options of `translation`, and options of sampling."""
 
     bpe_dropout: float = field(
         default=0.0,
@@ -45,14 +46,14 @@ class SampledTranslationConfig(TranslationConfig):
 
 @register_task("translation_sampled", dataclass=SampledTranslationConfig)
 class SampledTranslationTask(TranslationTask):
-    """fairseq's `translation`, with samples of subwords in training.
+    """fairseq's `translation`, with sampled segmentations of the training data.
 
     Raises:
-        ConfigurationError: an option that cannot work, or no subword model in the data folder.
+        ConfigurationError: an option is invalid, or options conflict.
     """
 
     cfg: SampledTranslationConfig
-    varies_by_epoch = True  # resuming in a later epoch need not draw the first
+    varies_by_epoch = True  # a resumed training does not need to sample the first epoch
 
     def __init__(self, cfg: SampledTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
@@ -74,7 +75,11 @@ class SampledTranslationTask(TranslationTask):
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
     ) -> None:
-        """As fairseq's; the training data becomes `SampledPairs`, unless it is generated from."""
+        """As in fairseq, but in training the train split becomes `SampledPairs`.
+
+        Raises:
+            ConfigurationError: the data folder has no matching subword model.
+        """
         super().load_dataset(split, epoch, combine, **kwargs)
         if not self.strength or split != self.cfg.train_subset or "task_cfg" in kwargs:
             return
