@@ -38,9 +38,9 @@ class BeamDecoding:
 
     - The source is projected to keys and values once per sentence; all its hypotheses read them.
     - Keys and values of the target stay in the slots where they were written. The first step writes
-      slot 0, which all hypotheses share; each later step writes n slots. `visible` masks the slots
-      of each hypothesis. Only this mask is copied when a hypothesis continues another. Attention
-      computes scores for all slots of a sentence; the mask removes those of other hypotheses.
+      slot 0, which all hypotheses share; each later step writes n slots. The mask `visible` shows
+      each hypothesis the slots of its own past. Only this mask is copied when a hypothesis
+      continues another. Attention computes scores for all slots of a sentence, and adds the mask.
     - The first step is the same for all hypotheses and is computed once per sentence.
 
     Args:
