@@ -105,6 +105,8 @@ def test_runs_come_in_the_order_of_their_value_unless_seeds_are_given():
         ("ftc", 5), ("tc", 5), ("ftc", 6), ("tc", 6),
     ]  # fmt: skip
     assert [seed for _, seed in runs.choose_runs(FTC_PAPER, [], [])] == [1] * 13
+    small = TABLES["multi30k"]
+    assert {name for name, _ in small.runs} == {row.name for row in small.rows}
 
 
 @pytest.mark.parametrize(
