@@ -40,6 +40,7 @@ def apply() -> None:
     command_line.validate_without_a_task()
     command_line.refuse_asynchronous_writing_without_iopath()
     command_line.show_errors_of_hydra()
+    command_line.silence_hydra()
     distributed.complete_distributed_launch()
     distributed.check_the_machine()
     distributed.gather_lists_without_a_gpu()

@@ -1,8 +1,11 @@
 """Repairs of command-line options."""
 
 import importlib.util
+import logging
 import os
+import re
 import sys
+import warnings
 from typing import Any, Callable, List, Optional
 
 from fairseq import options
@@ -77,3 +80,22 @@ def show_errors_of_hydra() -> None:
     Otherwise fairseq-hydra-train prints a traceback: 49 lines for a wrong option.
     """
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+
+
+def silence_hydra() -> None:
+    """Drop five warnings and a debug line about how fairseq calls hydra 1.1 and newer.
+
+    fairseq makes its configuration with hydra in every command, so that each began with fifteen
+    lines that its users can do nothing about.
+    """
+    calls = (
+        "hydra.experimental",
+        "The version_base parameter",
+        "In 'config': Usage of deprecated keyword",
+        "'config' is validated against ConfigStore",
+        "The strict flag in the compose API",
+    )
+    for call in calls:
+        warnings.filterwarnings("ignore", message=r"\s*" + re.escape(call), category=UserWarning)
+    # importing fairseq sets the root logger to DEBUG (tasks/frm_text_to_speech.py)
+    logging.getLogger("hydra.core.utils").setLevel(logging.INFO)

@@ -62,7 +62,14 @@ class Progress:
         begun, before = self.first
         if done > before and self.updates:
             left = min(left, (now - begun) / (done - before) * max(0, self.updates - done))
-        return f"  about {max(0, left):.0f} s left" if left < float("inf") else ""
+        return f"  about {_time(left)} left" if left < float("inf") else ""
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{max(0, seconds):.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 120 else f"{minutes} min"
 
 
 def _loss(report: str) -> str:

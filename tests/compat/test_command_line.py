@@ -1,12 +1,16 @@
 """Repairs of command-line options."""
 
+import logging
 import re
 import sys
+import warnings
 
 import torch
 from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins import compat
+from fairseq_plugins.compat import command_line
 from tests.conftest import USER_DIR
 
 compat.apply()
@@ -46,3 +50,14 @@ def test_a_wrong_option_is_one_line_with_hydra_too(tmp_path, toy_data, run_proce
     done = run_process([sys.executable, *words, "--config-name", "wrong"], cwd=tmp_path)
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert done.stdout.splitlines()[-1].startswith("error: --time-window -1")
+
+
+def test_the_configuration_is_made_in_silence(monkeypatch, caplog):
+    args = parsed(monkeypatch)
+    with warnings.catch_warnings(record=True) as told, caplog.at_level(logging.DEBUG):
+        warnings.resetwarnings()
+        command_line.silence_hydra()
+        convert_namespace_to_omegaconf(args)
+        warnings.warn("another warning", stacklevel=1)
+    assert [str(one.message) for one in told] == ["another warning"]
+    assert not caplog.records

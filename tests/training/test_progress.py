@@ -57,12 +57,17 @@ def test_lines_are_limited_in_time_and_hours_give_the_end(monkeypatch):
         progress.line(line.format(update))
     assert said == [
         "update 100/400  train nll 2.5",
-        "update 200/400  train nll 2.5  about 200 s left",
+        "update 200/400  train nll 2.5  about 3 min left",
     ]
     said.clear()
     progress = Progress(said.append, updates=0, hours=90 / 3600)
     progress.line(line.format(7))
-    assert said == ["update 7  train nll 2.5  about 90 s left"]
+    progress.until += 3 * 3600
+    progress.line(line.format(8))
+    assert said == [
+        "update 7  train nll 2.5  about 90 s left",
+        "update 8  train nll 2.5  about 3 h 2 min left",
+    ]
 
 
 def test_bleu_and_out_of_memory_are_reported():
