@@ -30,7 +30,7 @@ from fairseq_plugins.preparation.classification import (
     show,
 )
 from fairseq_plugins.preparation.documents import SPLITS
-from fairseq_plugins.preparation.download import digest
+from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.labelled import imdb_files
 from fairseq_plugins.preparation.steps import Preparation
 

@@ -19,7 +19,7 @@ from typing import Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import cnn_dm
-from fairseq_plugins.preparation.download import digest
+from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import (
     add_options,

@@ -10,10 +10,10 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.download import digest
 from fairseq_plugins.preparation.files import (
     LONGEST_LINE,
     count_lines,
+    digest,
     read_input_pairs,
     read_lines,
     read_pairs,
