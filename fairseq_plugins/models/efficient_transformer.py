@@ -3,7 +3,6 @@
 import functools
 import logging
 from argparse import ArgumentParser, Namespace
-from contextlib import ExitStack
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
@@ -21,7 +20,7 @@ from fairseq.models.transformer.transformer_config import (
     DEFAULT_MAX_TARGET_POSITIONS,
 )
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
@@ -50,14 +49,16 @@ from .checks import check_dictionaries
 from .config import (
     ModelPlan,
     add_options,
-    check_names,
+    completing,
     fill_defaults,
     fill_fairseq_defaults,
     fill_layers_to_keep,
+    option_names,
     plan_model,
     set_default,
     store_completed,
     to_config,
+    to_namespace,
 )
 from .word_vectors import load_word_vectors
 
@@ -98,10 +99,7 @@ class EfficientTransformerModel(TransformerModel):
         Raises:
             ConfigurationError: an option is unknown or cannot work.
         """
-        from_yaml = OmegaConf.is_config(args)
-        if from_yaml:
-            check_names(args.keys(), cls._option_names())
-        with open_dict(args) if from_yaml else ExitStack():
+        with completing(args, cls):
             fill_defaults(args)
             fill_fairseq_defaults(args)
             for name, default in (
@@ -115,9 +113,8 @@ class EfficientTransformerModel(TransformerModel):
             store_completed(plan, args)
             fill_layers_to_keep(args)
         stored, depths = args, (args.encoder_layers, args.decoder_layers)
-        if from_yaml:
-            options: Any = OmegaConf.to_container(args, resolve=True)
-            args = Namespace(**options)
+        if OmegaConf.is_config(args):
+            args = to_namespace(args)
         model = super().build_model(args, task)
         # for a pruned model, fairseq has replaced the depths by the numbers of remaining layers
         stored.encoder_layers, stored.decoder_layers = depths
@@ -134,13 +131,11 @@ class EfficientTransformerModel(TransformerModel):
             state_dict.pop("decoder.output_projection.weight", None)
 
     @classmethod
-    def _option_names(cls) -> Set[str]:
-        parser = ArgumentParser(allow_abbrev=False)
-        cls.add_args(parser)
-        names = {action.dest for action in parser._actions}
+    def option_names(cls) -> Set[str]:
+        """The names of all options that a model may be built with."""
         implied = Namespace()
         base_architecture(implied)
-        return names | set(vars(implied)) | {"_name", "arch"}
+        return option_names(cls) | set(vars(implied))
 
     @classmethod
     def build_embedding(
