@@ -1,4 +1,4 @@
-"""Measure a table: train, test and time every row.
+"""Reproduce a table: train, test and time every row.
 
     python -m fairseq_plugins reproduce translation DATA --minutes 9 --parallel 4
     python -m fairseq_plugins reproduce ftc DATA                     # all rows, on one GPU
@@ -118,7 +118,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--threads", type=at_least(1), metavar="N",
         help="processor threads of a run (default: all cores / --parallel)",
     )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="leave the GPU alone")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument(
         "--report-only", action="store_true",
         help="make table and plot again from results.json, and do nothing else",

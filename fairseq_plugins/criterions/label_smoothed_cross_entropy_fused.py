@@ -26,8 +26,8 @@ class FusedConfig(LabelSmoothedCrossEntropyCriterionConfig):
     word_dropout: float = field(
         default=0.0,
         metadata={
-            "help": "dropout of whole source and target words in training: all of an embedding, or "
-            "nothing (default: 0)"
+            "help": "probability of dropping the whole embedding of a source or target word in "
+            "training (default: 0)"
         },
     )
 

@@ -16,24 +16,26 @@ class CopyOptions(FairseqDataclass):
     copy_attention: bool = field(
         default=False,
         metadata={
-            "help": "mix the softmax over the vocabulary with the decoder's attention to the "
-            "source, so that source words can be copied. Source and target need one dictionary. "
-            "Default: off"
+            "help": "copy source words: mix the softmax over the vocabulary with the decoder's "
+            "attention to the source. Source and target must share one dictionary (default: off)"
         },
     )
     copy_layer: Optional[int] = field(
         default=None,
-        metadata={"help": "decoder layer whose attention copies, from 0 (default: the last)"},
+        metadata={
+            "help": "decoder layer whose attention is used for copying, counted from 0 "
+            "(default: the last)"
+        },
     )
     copy_heads: Optional[int] = field(
         default=None,
-        metadata={"help": "first heads of that layer whose mean copies (default: all)"},
+        metadata={"help": "average over this many of the first heads of that layer (default: all)"},
     )
     coverage: float = field(
         default=0.0,
         metadata={
-            "help": "weight of the loss against reading a source position again when copying; 1 "
-            "is usual. Default: 0, off"
+            "help": "weight of the coverage loss, which discourages copying from the same source "
+            "position again; 1 is usual (default: 0, off)"
         },
     )
 

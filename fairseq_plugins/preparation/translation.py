@@ -300,19 +300,20 @@ def add_subword_options(parser: argparse.ArgumentParser) -> None:
         "--subword",
         choices=sorted(KINDS),
         default="bpe",
-        help="byte-pair encoding by subword-nmt, or SentencePiece (%(default)s)",
+        help="byte-pair encoding by subword-nmt, or SentencePiece (default: %(default)s)",
     )
     parser.add_argument(
         "--vocab-size",
         type=int,
         default=10000,
         metavar="N",
-        help="BPE merges or SentencePiece pieces, learnt on both sides of train (%(default)s)",
+        help="BPE merges or SentencePiece pieces, learnt on both sides of train (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--joined-dictionary",
         action="store_true",
-        help="one dictionary for both sides, as --share-all-embeddings needs it",
+        help="one dictionary for both sides, which --share-all-embeddings needs",
     )
     add_workers_option(parser)
 
