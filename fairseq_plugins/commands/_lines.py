@@ -60,6 +60,14 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
     parser.add_argument(
         "--int8", action="store_true", help="8-bit matrix products: much faster on a CPU"
     )
+    parser.add_argument(
+        "--shortlist",
+        action="store_true",
+        help="choose among likely words only, with a model exported with --shortlist: faster",
+    )
+    parser.add_argument(
+        "--threads", type=positive, default=1, help="threads of an exported model (%(default)s)"
+    )
 
 
 def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
@@ -72,6 +80,9 @@ def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
     options.update(beam=args.beam, lenpen=args.lenpen, max_tokens=args.max_tokens)
     exported = [path for path in args.model if is_export(path)]
     if not exported:
+        for name in ("shortlist", "threads"):
+            if getattr(args, name) != {"shortlist": False, "threads": 1}[name]:
+                raise ConfigurationError(f"--{name} is for models that the command export wrote")
         return getattr(fairseq_plugins, kind)(
             args.model, data=args.data, cpu=args.cpu, fp16=args.fp16, int8=args.int8, **options
         )
@@ -83,6 +94,7 @@ def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
                 f"--{name} is for checkpoints: {exported[0]} holds all that it needs as it was "
                 "exported"
             )
+    options.update(threads=args.threads, shortlist=args.shortlist)
     return getattr(serving, kind)(exported[0], **options)
 
 

@@ -37,6 +37,17 @@ def main(argv: Sequence[str]) -> int:
         "--format", choices=("onnx", "ctranslate2"), default="onnx", help="(%(default)s)"
     )
     parser.add_argument(
+        "--shortlist",
+        action="store_true",
+        help="add a lexical shortlist, made from the training data, for translate --shortlist",
+    )
+    parser.add_argument(
+        "--compare",
+        choices=("valid", "test"),
+        help="compare the hypotheses of this whole split with torch's, not of 20 sentences, and "
+        "score translations",
+    )
+    parser.add_argument(
         "--licence", default="not stated", metavar="TEXT", help="of the model, for config.json"
     )
     args = parser.parse_args(argv)
@@ -48,11 +59,27 @@ def main(argv: Sequence[str]) -> int:
             export.export_to_ctranslate2(args.run, args.out, args.data, args.int8)
             print(f"wrote {args.out}", file=sys.stderr)
             return 0
-        found = export.export(args.run, args.out, args.data, args.int8, args.licence)
-    kind = "8-bit" if args.int8 else "float32"
-    print(
-        f"wrote {args.out}: of {found.sentences} sentences, the {kind} graphs write what torch "
-        f"writes for {found.equal}; scores differ by up to {found.largest_difference:.1e}",
-        file=sys.stderr,
-    )
+        found = export.export(
+            args.run,
+            args.out,
+            args.data,
+            args.int8,
+            args.licence,
+            args.shortlist,
+            args.compare,
+        )
+    print(f"wrote {args.out}", file=sys.stderr)
+    for agreement in found.agreements:
+        print(
+            f"{agreement.kind}: torch's hypothesis for {agreement.equal} of {agreement.sentences} "
+            f"sentences; scores differ by up to {agreement.largest_difference:.1e}",
+            file=sys.stderr,
+        )
+    for agreement, scores in zip(found.agreements[1:], found.scores):
+        for name, score in scores.items():
+            print(
+                f"{agreement.kind}: {name} {score['score']:.2f} against {score['baseline']:.2f} in "
+                f"float32 ({score['difference']:+.2f}, p = {score['p']:.3f})  {score['signature']}",
+                file=sys.stderr,
+            )
     return 0

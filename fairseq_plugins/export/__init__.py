@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-import numpy as np
 import torch
 from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
@@ -24,6 +23,8 @@ from fairseq_plugins.serving.search import Options, Source, search
 from fairseq_plugins.version import __version__
 
 SENTENCES = 20  # number of sentences that the comparison with torch searches for
+BATCH = 32  # of them searched for at once
+SAMPLES = 1000  # of the paired bootstrap
 LONGEST = 60  # tokens of those hypotheses at most
 TIE = 1e-5  # scores this close are a tie: either hypothesis may come first
 EXACT = 1e-4  # the largest allowed difference of scores in float32
@@ -32,9 +33,19 @@ EXACT = 1e-4  # the largest allowed difference of scores in float32
 class Agreement(NamedTuple):
     """How an export's hypotheses compare with torch's."""
 
+    kind: str  # of the graphs
     sentences: int
     equal: int
     largest_difference: float  # of the best scores
+    hypotheses: List[str]  # subwords, separated by spaces
+
+
+class Exported(NamedTuple):
+    """The comparisons of an export."""
+
+    agreements: List[Agreement]  # the float32 graphs first
+    # for each of the others: scores and paired bootstrap against float32, see `Translations`
+    scores: List[Dict[str, Any]]
 
 
 def export(
@@ -43,7 +54,9 @@ def export(
     data: Optional[Path] = None,
     int8: bool = False,
     licence: str = "not stated",
-) -> Agreement:
+    shortlist: bool = False,
+    split: Optional[str] = None,
+) -> Exported:
     """Write `out`: graphs, dictionaries, the subword model and `config.json`.
 
     Args:
@@ -52,9 +65,13 @@ def export(
         data: the prepared folder; None for the one the model was trained on.
         int8: 8-bit matrix products and files of about a quarter of the size.
         licence: of the model, for `config.json`.
+        shortlist: also write a lexical shortlist, from the training data.
+        split: compare hypotheses of all sentences of "valid" or "test"; None for 20 sentences.
 
     Returns:
-        The comparison with torch; with `int8` that of the 8-bit graphs.
+        The comparisons with torch: of the float32 graphs, with `int8` of the 8-bit graphs, and with
+        `shortlist` of the final graphs with the shortlist. With `split`, and if the model
+        translates, also BLEU and chrF.
 
     Raises:
         ConfigurationError: the model cannot be exported, a file is missing, or the float32 graphs
@@ -65,7 +82,6 @@ def export(
     checkpoint = find_checkpoint(run)
     folder, models, _, task = load_models([str(checkpoint)], data)
     model = models[0].eval()
-    _must_not_copy(model)
     part = out.with_name(out.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -73,23 +89,45 @@ def export(
         write_graphs(model, task, part)
         _copy_text_processing(folder, task, part)
         write_config(model, task, part, describe(checkpoint, int8), licence)
-        sources = some_sources(task)
-        agreement = compare(served.Export(part), model, task, sources)
-        if agreement.equal < agreement.sentences or agreement.largest_difference > EXACT:
+        sources = some_sources(task) if split is None else all_sources(task, split)
+        expected = search_with_torch(model, task, sources)
+        found = [compare(served.Export(part), expected, sources, "float32")]
+        if found[0].equal < found[0].sentences or found[0].largest_difference > EXACT:
             raise ConfigurationError(
-                f"the exported model disagrees with torch: {agreement.equal} of "
-                f"{agreement.sentences} hypotheses are equal, scores differ by up to "
-                f"{agreement.largest_difference:.1e}; please report this with the options of the "
+                f"the exported model disagrees with torch: {found[0].equal} of "
+                f"{found[0].sentences} hypotheses are equal, scores differ by up to "
+                f"{found[0].largest_difference:.1e}; please report this with the options of the "
                 "model and the versions of torch and onnxruntime"
             )
         if int8:
             quantize_graphs(part)
             write_config(model, task, part, describe(checkpoint, int8), licence)
-            agreement = compare(served.Export(part), model, task, sources)
+            found.append(compare(served.Export(part), expected, sources, "8-bit"))
+        if shortlist:
+            write_shortlist_graph(model, task, part, int8)
+            write_config(model, task, part, describe(checkpoint, int8), licence)
+            exported = served.Export(part, shortlist=True)
+            found.append(compare(exported, expected, sources, found[-1].kind + " with shortlist"))
+        scores = [] if split is None else _scores(folder, task, split, found)
         os.replace(part, out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return agreement
+    return Exported(found, scores)
+
+
+def _scores(
+    folder: Path, task: Any, split: str, found: List[Agreement]
+) -> List[Dict[str, Any]]:
+    from fairseq.tasks.translation import TranslationTask
+
+    from fairseq_plugins.evaluation.translation import Translations
+    from fairseq_plugins.tasks.summarization import SummarizationTask
+
+    if not isinstance(task, TranslationTask) or isinstance(task, SummarizationTask):
+        return []
+    test = Translations(folder, split, task.cfg.target_lang)
+    baseline, *others = (test.text(agreement.hypotheses) for agreement in found)
+    return [test.compare(ours, baseline, SAMPLES) for ours in others]
 
 
 def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool) -> None:
@@ -98,16 +136,11 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
 
     _must_be_new(out)
     _, models, _, task = load_models([str(find_checkpoint(run))], data)
-    _must_not_copy(models[0])
-    write_ctranslate2(models[0].eval(), task, out, int8)
-
-
-def _must_not_copy(model: Any) -> None:
-    if getattr(model.decoder, "copying", None) is not None:
+    if getattr(models[0].decoder, "copying", None) is not None:
         raise ConfigurationError(
-            "a model with --copy-attention cannot be exported yet: translate and summarize use it "
-            "with torch, with --int8 too"
+            "--format ctranslate2: CTranslate2 does not know --copy-attention; --format onnx does"
         )
+    write_ctranslate2(models[0].eval(), task, out, int8)
 
 
 def _must_be_new(out: Path) -> None:
@@ -133,6 +166,7 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
 
     activation = decoder.activation_name(model)
     decoder.check(model.decoder, activation)
+    encoder.check(model)
     _, max_output = limits(model, task)
     onnx.save(encoder.build(model), out / served.ENCODER)
     onnx.save(decoder.build(model.decoder, activation, max_output + 1), out / served.DECODER)
@@ -147,6 +181,24 @@ def quantize_graphs(folder: Path) -> None:
     for name in (served.ENCODER, served.DECODER):
         with tempfile.TemporaryDirectory() as scratch:
             onnx.save(quantize(onnx.load(folder / name), Path(scratch)), folder / name)
+
+
+def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> None:
+    """Add the words of the shortlist, and the decoder's graph that reads them."""
+    import onnx
+
+    from . import decoder
+    from .quantization import quantize
+    from .shortlist import write_shortlist
+
+    write_shortlist(model, task, folder, int8)
+    _, max_output = limits(model, task)
+    kind = "int8" if int8 else "float32"
+    graph = decoder.build(model.decoder, decoder.activation_name(model), max_output + 1, kind)
+    if int8:
+        with tempfile.TemporaryDirectory() as scratch:
+            graph = quantize(graph, Path(scratch))
+    onnx.save(graph, folder / served.SHORTLIST_DECODER)
 
 
 def limits(model: Any, task: Any) -> Tuple[int, int]:
@@ -236,29 +288,62 @@ def some_sources(task: Any, count: int = SENTENCES) -> List[List[int]]:
     ]
 
 
-def compare(exported: served.Export, model: Any, task: Any, sources: List[List[int]]) -> Agreement:
-    """Search for `sources` with the export, in one batch, and with torch, one by one."""
-    longest = min(LONGEST, exported.max_output)
-    options = Options(beam=5, min_len=1)
-    batch = [Source(tokens, longest) for tokens in sources]
+def all_sources(task: Any, split: str) -> List[List[int]]:
+    """All sentences of a split.
+
+    Raises:
+        ConfigurationError: the prepared folder lacks it.
+    """
     try:
-        ours = [hypotheses[0] for hypotheses in search(exported, batch, options)]
-    except RuntimeError as error:  # onnxruntime's, if tracing has fixed a length
-        reason = str(error).splitlines()[0]
-        raise ConfigurationError(
-            f"the model cannot be exported: its graphs fail on other lengths: {reason}"
-        ) from error
-    cfg = GenerationConfig(beam=5, max_len_a=0, max_len_b=longest)
-    generator = task.build_generator([model], cfg)
-    equal, differences = 0, [0.0]
-    for tokens, hypothesis in zip(sources, ours):
+        task.load_dataset(split)
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"--compare {split}: {error}") from None
+    dataset = task.dataset(split).src
+    return [dataset[index].tolist() for index in range(len(dataset))]
+
+
+def search_with_torch(
+    model: Any, task: Any, sources: List[List[int]]
+) -> List[Tuple[List[int], float]]:
+    """Tokens and score of the best hypothesis for each source, searched one by one."""
+    longest = min(LONGEST, limits(model, task)[1])
+    generator = task.build_generator(
+        [model], GenerationConfig(beam=5, max_len_a=0, max_len_b=longest)
+    )
+    found = []
+    for tokens in sources:
         net_input = {
             "src_tokens": torch.tensor([tokens]),
             "src_lengths": torch.tensor([len(tokens)]),
         }
         with torch.no_grad():
             best = generator.generate([model], {"net_input": net_input})[0][0]
-        difference = abs(float(best["score"]) - hypothesis.score)
-        equal += best["tokens"].tolist() == hypothesis.tokens or difference <= TIE
-        differences.append(difference)
-    return Agreement(len(sources), equal, float(np.max(differences)))
+        found.append((best["tokens"].tolist(), float(best["score"])))
+    return found
+
+
+def compare(
+    exported: served.Export,
+    expected: List[Tuple[List[int], float]],
+    sources: List[List[int]],
+    kind: str = "float32",
+) -> Agreement:
+    """Search for `sources` with the export, in batches, and compare with torch's hypotheses."""
+    options = Options(beam=5, min_len=1)
+    longest = min(LONGEST, exported.max_output)
+    equal, largest, written = 0, 0.0, []
+    for start in range(0, len(sources), BATCH):
+        batch = [Source(tokens, longest) for tokens in sources[start : start + BATCH]]
+        try:
+            ours = [hypotheses[0] for hypotheses in search(exported, batch, options)]
+        except RuntimeError as error:  # onnxruntime's, if tracing has fixed a length
+            reason = str(error).splitlines()[0]
+            raise ConfigurationError(
+                f"the model cannot be exported: its graphs fail on other lengths: {reason}"
+            ) from error
+        for hypothesis, (tokens, score) in zip(ours, expected[start:]):
+            difference = abs(score - hypothesis.score)
+            equal += tokens == hypothesis.tokens or difference <= TIE
+            largest = max(largest, difference)
+            written.append(exported.target.decode(hypothesis.tokens))
+    return Agreement(kind, len(sources), equal, largest, written)

@@ -7,7 +7,7 @@ its reshapes in every step.
 
 import math
 from functools import partial
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import numpy as np
 import onnx
@@ -18,7 +18,9 @@ from torch import nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.generation.decoding import can_decode_in_beams
-from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward
+from fairseq_plugins.modules.copy_attention import CopyAttention
+from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward, SwitchFeedForward
+from fairseq_plugins.serving.shortlist import GROUP as GROUP_OF_SHORTLIST
 
 from .graph import MICROSOFT, TYPES, Graph
 
@@ -31,6 +33,7 @@ ACTIVATIONS = {
     "linear": ("Identity", {}),
 }
 GROUP = 64  # the most tokens in a group, see `build`
+COPYING_WEIGHTS = "copying.weights"
 FILLER = -math.inf  # logit of tokens that fill up the last group
 
 
@@ -43,7 +46,7 @@ def activation_name(model: Any) -> str:
 def check(decoder: Any, activation: str) -> None:
     """Raise ConfigurationError for a decoder that the graph cannot express."""
     networks = [_network(layer) for layer in decoder.layers]
-    known = (MSCFFN, StandardFeedForward, TransformerDecoderLayerBase)
+    known = (MSCFFN, StandardFeedForward, SwitchFeedForward, TransformerDecoderLayerBase)
     other = [type(ffn).__name__ for ffn in networks if not isinstance(ffn, known)]
     if not can_decode_in_beams(decoder):
         reason = "its decoder has extensions of fairseq's Transformer that the graph does not know"
@@ -63,7 +66,9 @@ def _network(layer: Any) -> Any:
     return getattr(layer, "ffn", layer)
 
 
-def build(decoder: Any, activation: str, max_positions: int) -> onnx.ModelProto:
+def build(
+    decoder: Any, activation: str, max_positions: int, shortlist: Optional[str] = None
+) -> onnx.ModelProto:
     """The graph of one step for B sentences of n hypotheses, R = B n; `serving.search` runs it.
 
     Caches have one row per hypothesis and are never reordered: for each past position of a
@@ -72,6 +77,16 @@ def build(decoder: Any, activation: str, max_positions: int) -> onnx.ModelProto:
 
     The k best of the n V continuations are in the k groups of tokens with the best maxima, so only
     the members of these groups are sorted (see `generation.beam_search`).
+
+    With a shortlist the vocabulary is an input: the V words that a batch may write, where V is a
+    multiple of `serving.shortlist.GROUP`.
+
+    Args:
+        decoder: in evaluation mode; `check` must accept it.
+        activation: the value of --activation-fn.
+        max_positions: the most tokens of a hypothesis.
+        shortlist: None for the whole vocabulary, else "float32" or "int8", the type of the words'
+            vectors.
 
     Inputs:
         tokens: int64, B x n, the last token of each hypothesis.
@@ -86,6 +101,12 @@ def build(decoder: Any, activation: str, max_positions: int) -> onnx.ModelProto:
         sampling: bool, whether to return `log_probs`.
         source_keys_i, source_values_i: float, B x h x S x s, for each layer i.
         keys_i, values_i: float, R x h x capacity x s.
+        source_words, source_places: int64, B x n x S, if the model copies: the source tokens (with
+            a shortlist, their positions in it), and for each one a position that all equal tokens
+            of the sentence share.
+        words, word_vectors, word_biases, word_scales, groups: with a shortlist, the numbers of its
+            words, int64, V; their vectors, d x V; biases, V; the scales of int8 vectors, V; and the
+            number of groups, int64.
 
     Outputs:
         best_totals, best_tokens, parents: B x k, the best first.
@@ -101,15 +122,39 @@ def build(decoder: Any, activation: str, max_positions: int) -> onnx.ModelProto:
     graph.input("totals", "float", ["B", "n"])
     graph.input("ancestors", "int32", ["B", "n", "capacity"])
     graph.input("real", "int32", ["B", "S"])
-    x = _embed(graph, decoder, max_positions)
+    x = embedded = _embed(graph, decoder, max_positions)
     for index, layer in enumerate(decoder.layers):
-        x = _layer(graph, layer, index, x, activation)
+        x = _layer(graph, layer, index, x, activation, copying_heads(decoder, index))
     if decoder.layer_norm is not None:
         x = graph.layer_norm(x, "layer_norm", decoder.layer_norm)
     if decoder.project_out_dim is not None:
         x = graph.linear(x, "project_out_dim", decoder.project_out_dim.weight)
-    _search(graph, decoder.output_projection, x)
+    if shortlist is None:
+        group, groups = grouping(decoder.output_projection.weight.size(0))
+        number = graph.numbers(groups)
+        logits = _logits(graph, decoder.output_projection, x, groups * group)
+    else:
+        group, number = GROUP_OF_SHORTLIST, graph.input("groups", "int64", [1])
+        logits = _logits_of_shortlist(graph, x, decoder.output_projection, shortlist == "int8")
+    log_probs = graph.node("LogSoftmax", logits, axis=-1)
+    if getattr(decoder, "copying", None) is not None:
+        log_probs = _copy(graph, decoder.copying, x, embedded, log_probs)
+    if shortlist is None:
+        _search(graph, log_probs, group, number, "best_tokens")
+    else:
+        _search(graph, log_probs, group, number, "best_places")
+        words = graph.input("words", "int64", ["V"])
+        graph.node("Gather", words, "best_places", name="best_tokens")
     return graph.model()
+
+
+def copying_heads(decoder: Any, index: int) -> int:
+    """The number of heads of layer `index` whose attention copies; 0 if it does not copy."""
+    copying = getattr(decoder, "copying", None)
+    layers = len(decoder.layers)
+    if copying is None or index != (-1 if copying.layer is None else copying.layer) % layers:
+        return 0
+    return int(copying.heads or decoder.layers[index].encoder_attn.num_heads)
 
 
 def grouping(vocabulary: int) -> Tuple[int, int]:
@@ -173,7 +218,9 @@ def _positions(graph: Graph, module: Any, count: int) -> str:
     return graph.node("Concat", *parts, axis=1)
 
 
-def _layer(graph: Graph, layer: Any, index: int, x: str, activation: str) -> str:
+def _layer(
+    graph: Graph, layer: Any, index: int, x: str, activation: str, copying_heads: int
+) -> str:
     """fairseq's decoder layer on B x n x d."""
     name = f"layers.{index}"
 
@@ -185,7 +232,7 @@ def _layer(graph: Graph, layer: Any, index: int, x: str, activation: str) -> str
 
     for norm, compute in (
         ("self_attn_layer_norm", _read_target),
-        ("encoder_attn_layer_norm", _read_source),
+        ("encoder_attn_layer_norm", partial(_read_source, copying_heads=copying_heads)),
         ("final_layer_norm", partial(_feed_forward, activation=activation)),
     ):
         x = residual(x, norm, partial(compute, graph, layer, index))
@@ -219,7 +266,7 @@ def _read_target(graph: Graph, layer: Any, index: int, x: str) -> str:
     return graph.linear(graph.node("Reshape", name, "shape"), name + ".out", out.weight, out.bias)
 
 
-def _read_source(graph: Graph, layer: Any, index: int, x: str) -> str:
+def _read_source(graph: Graph, layer: Any, index: int, x: str, copying_heads: int) -> str:
     attention, name = layer.encoder_attn, f"layers.{index}.encoder_attn"
     heads, query, out = attention.num_heads, attention.q_proj, attention.out_proj
     x = graph.linear(x, name + ".q", query.weight, query.bias)
@@ -227,14 +274,74 @@ def _read_source(graph: Graph, layer: Any, index: int, x: str) -> str:
         graph.input(f"source_{kind}_{index}", "float", ["B", heads, "S", attention.head_dim])
         for kind in ("keys", "values")
     ]
-    x = graph.node("MultiHeadAttention", x, *memory, "", "real", domain=MICROSOFT, num_heads=heads)
+    if copying_heads:
+        x = _read_with_weights(graph, x, memory, heads, attention.head_dim, copying_heads)
+    else:
+        x = graph.node(
+            "MultiHeadAttention", x, *memory, "", "real", domain=MICROSOFT, num_heads=heads
+        )
     return graph.linear(x, name + ".out", out.weight, out.bias)
+
+
+def _read_with_weights(
+    graph: Graph, x: str, memory: List[str], heads: int, size: int, copying_heads: int
+) -> str:
+    """MultiHeadAttention in single steps, which also gives the weights that copy, B x n x S."""
+    keys, values = memory
+    scaling = graph.weight("scaling", np.array(size**-0.5, np.float32))
+    x = graph.node("Mul", graph.reshape(x, 0, 0, heads, size), scaling)
+    x = graph.node("Transpose", x, perm=[0, 2, 1, 3])
+    scores = graph.node("MatMul", x, graph.node("Transpose", keys, perm=[0, 1, 3, 2]))
+    choices = [
+        graph.weight(name, np.array(value, np.float32))
+        for name, value in (("visible", 0.0), ("hidden", FILLER))
+    ]
+    hidden = graph.node("Where", graph.node("Cast", "real", to=TYPES["bool"]), *choices)
+    hidden = graph.node("Unsqueeze", hidden, graph.numbers(1, 2))
+    weights = graph.node("Softmax", graph.node("Add", scores, hidden), axis=-1)
+    copying = weights
+    if copying_heads < heads:
+        bounds = [graph.numbers(number) for number in (0, copying_heads, 1)]
+        copying = graph.node("Slice", weights, *bounds)
+    graph.node("ReduceMean", copying, graph.numbers(1), keepdims=0, name=COPYING_WEIGHTS)
+    x = graph.node("Transpose", graph.node("MatMul", weights, values), perm=[0, 2, 1, 3])
+    return graph.reshape(x, 0, 0, heads * size)
+
+
+def _copy(graph: Graph, copying: CopyAttention, x: str, embedded: str, log_probs: str) -> str:
+    """Log-probabilities of the mixture of generating and copying, see `CopyAttention`."""
+    gate = copying.gate
+    gate = graph.linear(
+        graph.node("Concat", x, embedded, axis=-1), "copying.gate", gate.weight, gate.bias
+    )
+    shape = ["B", "n", "S"]
+    words, places = (
+        graph.input(f"source_{name}", "int64", shape) for name in ("words", "places")
+    )
+    nothing = graph.node("Mul", COPYING_WEIGHTS, graph.weight("zero", np.array(0, np.float32)))
+    mass = graph.node(
+        "ScatterElements", nothing, places, COPYING_WEIGHTS, axis=2, reduction="add"
+    )
+    mass = graph.node("GatherElements", mass, places, axis=2)
+    log_odds = graph.node("Sub", graph.node("Log", mass), gate)
+    log_generate = graph.node("Neg", graph.node("Softplus", graph.node("Neg", gate)))
+    generated = graph.node("GatherElements", log_probs, words, axis=2)
+    copied = graph.node("Softplus", graph.node("Sub", log_odds, generated))
+    mixed = graph.node("Add", graph.node("Add", generated, log_generate), copied)
+    log_probs = graph.node("Add", log_probs, log_generate)
+    return graph.node("ScatterElements", log_probs, words, mixed, axis=2)
 
 
 def _feed_forward(graph: Graph, layer: Any, index: int, x: str, activation: str) -> str:
     ffn, name = _network(layer), f"layers.{index}"
     if isinstance(ffn, MSCFFN):
         return _mscffn(graph, ffn, name + ".ffn", x)
+    if isinstance(ffn, SwitchFeedForward):
+        return _switch(graph, ffn, name + ".ffn", x, activation)
+    return _standard(graph, ffn, name, x, activation)
+
+
+def _standard(graph: Graph, ffn: Any, name: str, x: str, activation: str) -> str:
     x = graph.linear(x, name + ".fc1", ffn.fc1.weight, ffn.fc1.bias)
     operator, attributes = ACTIVATIONS[activation]
     x = graph.node(operator, x, **attributes)
@@ -262,18 +369,56 @@ def _mscffn(graph: Graph, ffn: MSCFFN, name: str, x: str) -> str:
     return graph.linear(x, name + ".out", ffn.out_proj.weight, ffn.out_proj.bias)
 
 
-def _search(graph: Graph, projection: Any, x: str) -> None:
-    """From features, B x n x d, to the best continuations."""
-    vocabulary = projection.weight.size(0)
-    group, groups = grouping(vocabulary)
-    filler = groups * group - vocabulary
-    weight = nn.functional.pad(projection.weight.detach(), (0, 0, 0, filler))
-    bias = projection.bias
-    bias = weight.new_zeros(vocabulary) if bias is None else bias.detach()
-    bias = nn.functional.pad(bias, (0, filler), value=FILLER)
-    logits = graph.linear(x, "output_projection", weight, bias)
-    log_probs = graph.node("LogSoftmax", logits, axis=-1)
+def _switch(graph: Graph, ffn: SwitchFeedForward, name: str, x: str, activation: str) -> str:
+    """All experts, and the one that the router chooses: a step has too few rows to sort them."""
+    last = graph.numbers(-1)
+    shares = graph.node("Softmax", graph.linear(x, name + ".router", ffn.router), axis=-1)
+    gate = graph.node("ReduceMax", shares, last, keepdims=1)
+    expert = graph.node("ArgMax", shares, axis=-1, keepdims=1)
+    out = ""
+    for number, network in enumerate(ffn.experts):
+        own = _standard(graph, network, f"{name}.experts.{number}", x, activation)
+        chosen = graph.node("Equal", expert, graph.numbers(number))
+        out = graph.node("Where", chosen, own, out) if out else own
+    return graph.node("Mul", out, gate)
 
+
+def _logits(graph: Graph, projection: Any, x: str, count: int) -> str:
+    """B x n x count; the last ones have no word."""
+    filler = count - projection.weight.size(0)
+    weight = nn.functional.pad(projection.weight.detach(), (0, 0, 0, filler))
+    bias = nn.functional.pad(_bias(projection), (0, filler), value=FILLER)
+    return graph.linear(x, "output_projection", weight, bias)
+
+
+def _bias(projection: Any) -> torch.Tensor:
+    if projection.bias is None:
+        return projection.weight.detach().new_zeros(projection.weight.size(0))
+    return projection.bias.detach()
+
+
+def _logits_of_shortlist(graph: Graph, x: str, projection: Any, int8: bool) -> str:
+    """B x n x V for the words in the inputs."""
+    kind = "int8" if int8 else "float"
+    vectors = graph.input("word_vectors", kind, [projection.weight.size(1), "V"])
+    bias = graph.input("word_biases", "float", ["V"])
+    if not int8:
+        return graph.node("Add", graph.node("MatMul", x, vectors), bias)
+    scales = graph.input("word_scales", "float", ["V"])
+    return graph.node(
+        "DynamicQuantizeMatMul", x, vectors, scales, "", bias, domain=MICROSOFT
+    )
+
+
+def _search(graph: Graph, log_probs: str, group: int, number: str, tokens: str) -> None:
+    """From log-probabilities, B x n x V, to the best continuations.
+
+    Args:
+        log_probs: with V a multiple of `group`.
+        group: tokens in a group.
+        number: a value, the number of groups.
+        tokens: the name of the value that gets the places of the best tokens among the V.
+    """
     graph.input("forced", "int64", ["B", "n", 1])
     graph.node("GatherElements", log_probs, "forced", axis=2, name="forced_scores")
     graph.output("forced_scores", "float", ["B", "n", 1])
@@ -287,7 +432,7 @@ def _search(graph: Graph, projection: Any, x: str) -> None:
         return names
 
     last = graph.numbers(-1)
-    grouped = graph.reshape(log_probs, 0, 0, groups, group)
+    grouped = graph.reshape(log_probs, 0, 0, -1, group)
     heads = graph.node("ReduceMax", grouped, last, keepdims=0)  # B x n x groups
     heads = graph.node("Add", heads, graph.node("Unsqueeze", "totals", last))
     chosen = best(graph.reshape(heads, 0, -1))[1]  # B x k, of n groups
@@ -295,7 +440,6 @@ def _search(graph: Graph, projection: Any, x: str) -> None:
     members = graph.node(
         "GatherND", members, graph.node("Unsqueeze", chosen, last), batch_dims=1
     )  # B x k x group
-    number = graph.numbers(groups)
     parents = graph.node("Div", chosen, number)
     past = graph.node("GatherElements", "totals", parents, axis=1)
     members = graph.node("Add", members, graph.node("Unsqueeze", past, last))
@@ -303,7 +447,7 @@ def _search(graph: Graph, projection: Any, x: str) -> None:
     which = graph.node("Div", places, graph.numbers(group))
     chosen = graph.node("GatherElements", chosen, which, axis=1)
     start = graph.node("Mul", graph.node("Mod", chosen, number), graph.numbers(group))
-    graph.node("Add", start, graph.node("Mod", places, graph.numbers(group)), name="best_tokens")
+    graph.node("Add", start, graph.node("Mod", places, graph.numbers(group)), name=tokens)
     graph.node("Div", chosen, number, name="parents")
     graph.node("Identity", totals, name="best_totals")
     graph.output("best_totals", "float", ["B", "k"])

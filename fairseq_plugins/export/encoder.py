@@ -12,8 +12,14 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.compression import pool_padding_mask, upsample
-from fairseq_plugins.modules.feed_forward import MSCFFN
-from fairseq_plugins.modules.token_mixers import Fastformer, SoftmaxAttention
+from fairseq_plugins.modules.feed_forward import MSCFFN, SwitchFeedForward
+from fairseq_plugins.modules.token_mixers import (
+    BigBird,
+    Fastformer,
+    Longformer,
+    Poolingformer,
+    SoftmaxAttention,
+)
 
 from .decoder import source_projection, stacked
 from .graph import OPSET
@@ -61,6 +67,16 @@ def build(model: Any) -> onnx.ModelProto:
                 f"the model cannot be exported: torch's exporter fails on its encoder: {reason}"
             ) from error
     return program.model_proto
+
+
+def check(model: Any) -> None:
+    """Raise ConfigurationError for an encoder that cannot be exported."""
+    for module in model.encoder.modules():
+        if isinstance(module, (BigBird, Longformer, Poolingformer)):
+            raise ConfigurationError(
+                f"the model cannot be exported: torch's exporter cannot trace "
+                f"{type(module).__name__}, whose windows depend on the length; use the checkpoint"
+            )
 
 
 def length_multiple(model: Any) -> int:
@@ -186,9 +202,20 @@ class _Layer(nn.Module):
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         layer = self.layer
+        if isinstance(getattr(layer, "ffn", None), SwitchFeedForward):
+            return _all_experts(layer.ffn, x)
         if hasattr(layer, "ffn"):
             return layer.ffn(x)
         return layer.fc2(layer.activation_fn(layer.fc1(x)))
+
+
+def _all_experts(ffn: SwitchFeedForward, x: Tensor) -> Tensor:
+    """Evaluate a Switch network without sorting the positions by expert."""
+    gate, chosen = ffn._probabilities(x).max(dim=-1, keepdim=True)
+    out = torch.zeros_like(x)
+    for number, network in enumerate(ffn.experts):
+        out = torch.where(chosen == number, network(x), out)
+    return out * gate
 
 
 class _Attention(nn.Module):

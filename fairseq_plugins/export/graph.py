@@ -13,6 +13,7 @@ MICROSOFT = "com.microsoft"  # onnxruntime's own operators
 TYPES = {
     "bool": TensorProto.BOOL,
     "float": TensorProto.FLOAT,
+    "int8": TensorProto.INT8,
     "int32": TensorProto.INT32,
     "int64": TensorProto.INT64,
 }

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import List
+from typing import List, Tuple
 
 import numpy as np
 import onnx
@@ -41,7 +41,7 @@ def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
             per_channel=True,
             # signed and symmetric, the fastest with 8-bit instructions
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=_without_matrix(model.graph),
+            nodes_to_exclude=_without_large_matrix(model.graph),
             extra_options={
                 "WeightSymmetric": True,
                 "MatMulConstBOnly": True,
@@ -56,9 +56,13 @@ def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
     return quantized
 
 
-def _without_matrix(graph: onnx.GraphProto) -> List[str]:
-    """The names of products whose second factor is not a constant matrix."""
-    matrices = {weight.name for weight in graph.initializer if len(weight.dims) == 2}
+def _without_large_matrix(graph: onnx.GraphProto) -> List[str]:
+    """The names of products whose second factor is not a large constant matrix."""
+    matrices = {
+        weight.name
+        for weight in graph.initializer
+        if len(weight.dims) == 2 and np.prod(weight.dims) >= LEAST
+    }
     return [n.name for n in graph.node if n.op_type == "MatMul" and n.input[1] not in matrices]
 
 
@@ -73,10 +77,7 @@ def _store_in_8_bits(graph: onnx.GraphProto) -> None:
     }
     nodes: List[onnx.NodeProto] = []
     for name, weight in large.items():
-        values = numpy_helper.to_array(weight)
-        scale = np.abs(values).max(axis=tuple(range(1, values.ndim)), keepdims=True) / 127
-        scale = np.maximum(scale, np.float32(1e-30))
-        numbers = np.clip(np.rint(values / scale), -127, 127).astype(np.int8)
+        numbers, scale = to_8_bits(numpy_helper.to_array(weight))
         graph.initializer.remove(weight)
         for part, array in (("int8", numbers), ("scale", scale)):
             graph.initializer.append(numpy_helper.from_array(array, f"{name}.{part}"))
@@ -94,6 +95,13 @@ def _store_in_8_bits(graph: onnx.GraphProto) -> None:
             nodes.append(node)
     del graph.node[:]
     graph.node.extend(nodes)
+
+
+def to_8_bits(values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Numbers from -127 to 127, and a scale for each first index."""
+    scale = np.abs(values).max(axis=tuple(range(1, values.ndim)), keepdims=True) / 127
+    scale = np.maximum(scale, np.float32(1e-30))
+    return np.clip(np.rint(values / scale), -127, 127).astype(np.int8), scale
 
 
 def _restored(numbers: str, scale: str, name: str) -> List[onnx.NodeProto]:

@@ -35,14 +35,22 @@ class _Served:
         model: the exported folder.
         threads: threads of a batch.
         max_tokens: subwords in a batch, padding included; a longer source is a batch by itself.
+        shortlist: whether to choose among likely words only: faster, and not exact.
         options: see `search.Options`.
     """
 
     def __init__(
-        self, model: Union[str, Path], threads: int, max_tokens: int, options: Options
+        self,
+        model: Union[str, Path],
+        threads: int,
+        max_tokens: int,
+        shortlist: bool,
+        options: Options,
     ) -> None:
         options.check()
-        self.export = Export(Path(model), threads)
+        if shortlist and options.sampling:
+            raise ConfigurationError("--shortlist is for beam search: leave out --sampling")
+        self.export = Export(Path(model), threads, shortlist)
         self.options, self.max_tokens = options, max_tokens
         if 2 * options.beam > self.export.most_candidates:
             raise ConfigurationError(
@@ -107,6 +115,7 @@ class Translator(_Served, LineTranslator):
         model: the exported folder.
         threads: threads of a batch.
         max_tokens: subwords in a batch, padding included.
+        shortlist: whether to choose among likely words only: faster, and not exact.
         options: options of the search, such as beam=5, nbest=1, lenpen=1.0, sampling=True, seed=1;
             see `search.Options`.
 
@@ -115,9 +124,14 @@ class Translator(_Served, LineTranslator):
     """
 
     def __init__(
-        self, model: Union[str, Path], threads: int = 1, max_tokens: int = 4000, **options: Any
+        self,
+        model: Union[str, Path],
+        threads: int = 1,
+        max_tokens: int = 4000,
+        shortlist: bool = False,
+        **options: Any,
     ) -> None:
-        _Served.__init__(self, model, threads, max_tokens, Options(**options))
+        _Served.__init__(self, model, threads, max_tokens, shortlist, Options(**options))
         LineTranslator.__init__(self)
 
     max_length = LineTranslator.max_length
@@ -149,6 +163,7 @@ class Summarizer(_Served, DocumentSummarizer):
         model: the exported folder.
         threads: threads of a batch.
         max_tokens: subwords in a batch, padding included.
+        shortlist: whether to choose among likely words only: faster, and not exact.
         min_length, max_length: subwords of a summary. A max_length of None is `LONGEST`, or the
             model's limit if that is lower.
         options: options of the search, see `search.Options`.
@@ -162,13 +177,14 @@ class Summarizer(_Served, DocumentSummarizer):
         model: Union[str, Path],
         threads: int = 1,
         max_tokens: int = 4000,
+        shortlist: bool = False,
         min_length: int = 1,
         max_length: Optional[int] = None,
         no_repeat_ngram: int = 3,
         **options: Any,
     ) -> None:
         wanted = Options(min_len=min_length, no_repeat_ngram=no_repeat_ngram, **options)
-        super().__init__(model, threads, max_tokens, wanted)
+        super().__init__(model, threads, max_tokens, shortlist, wanted)
         self._max_length = min(LONGEST, self.max_output) if max_length is None else max_length
         if self._max_length > self.max_output:
             raise ConfigurationError(

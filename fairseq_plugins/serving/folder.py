@@ -9,9 +9,13 @@ import numpy as np
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import digest, read_lines
 
+from .shortlist import FILE as SHORTLIST
+from .shortlist import Shortlist
+
 FORMAT = 1
 CONFIG = "config.json"
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
+SHORTLIST_DECODER = "decoder_shortlist.onnx"
 # the first entries of fairseq's dictionaries, which their files leave out
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 PADDING, END, UNKNOWN = 1, 2, 3
@@ -50,13 +54,14 @@ class Export:
     Args:
         folder: the folder that `export` wrote.
         threads: threads of a run; each of several concurrent runs uses this many.
+        shortlist: whether a batch may write only the words of its shortlist.
 
     Raises:
         ConfigurationError: a file is missing or damaged, the format is of another version, or
             onnxruntime is missing.
     """
 
-    def __init__(self, folder: Path, threads: int = 1):
+    def __init__(self, folder: Path, threads: int = 1, shortlist: bool = False):
         self.folder = Path(folder)
         self.config = self._read_config()
         self._check_files()
@@ -67,10 +72,9 @@ class Export:
                 "an exported model needs onnxruntime: pip install 'fairseq-plugins[serve]'"
             ) from None
         self._onnxruntime: Any = onnxruntime
-        self.encoder, self.decoder = (
-            self._session(ENCODER, threads),
-            self._session(DECODER, threads),
-        )
+        self.shortlist = Shortlist(self.folder / SHORTLIST) if shortlist else None
+        self.encoder = self._session(ENCODER, threads)
+        self.decoder = self._session(SHORTLIST_DECODER if shortlist else DECODER, threads)
         self.length_multiple = int(self.config["length_multiple"])
         # the most candidates that a step can return for one hypothesis
         self.most_candidates = int(self.config["most_candidates"])
@@ -84,6 +88,7 @@ class Export:
         caches = [i for i in self.decoder.get_inputs() if i.name.startswith(("keys_", "values_"))]
         self.cache_names = [cache.name for cache in caches]
         self.cache_shapes = [cache.shape for cache in caches]
+        self.copies = any(i.name == "source_words" for i in self.decoder.get_inputs())
 
     def value(self, array: np.ndarray) -> Any:
         """An array as a value of onnxruntime that shares its memory."""

@@ -8,10 +8,13 @@ import numpy as np
 from fairseq_plugins.errors import ConfigurationError
 
 from .folder import Export
+from .shortlist import Shortlist, Words
 
 CAPACITY = 32  # initial positions of a cache; it doubles when it is full
 KEPT = 0.75  # finished sentences leave the batch when fewer than this share remains
 NEVER = -np.inf
+# inputs of the graph with a row for each sentence
+OF_SENTENCES = ("totals", "real", "ancestors", "tokens", "source_words", "source_places")
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
 Candidates = Tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -144,12 +147,33 @@ class _Batch:
             "ancestors": np.zeros((count, beam, capacity), np.int32),
             "tokens": np.full((count, beam), export.eos, np.int64),
         }
+        self.words: Optional[Words] = None
+        if export.shortlist is not None:
+            self.words = self._shortlist(export.shortlist, tokens)
+            self.arrays.update(self.words.inputs)
+        if export.copies:
+            self.arrays.update(self._copied(tokens))
         self.memory = export.encode(tokens)
         self.caches = [
             np.zeros((count, beam, *shape[1:2], capacity, *shape[3:]), np.float32)
             for shape in export.cache_shapes
         ]
         self._bind()
+
+    def _shortlist(self, shortlist: Shortlist, tokens: np.ndarray) -> Words:
+        """The words that these sources may become, and those that must be possible."""
+        more = [token for source in self.sources for token in source.prefix]
+        if self.export.copies:
+            more += np.unique(tokens).tolist()
+        return shortlist.choose(tokens, more, self.export.pad)
+
+    def _copied(self, tokens: np.ndarray) -> Dict[str, np.ndarray]:
+        """The words that attention may copy, and for each the first place of equal ones."""
+        places = (tokens[:, :, None] == tokens[:, None]).argmax(axis=2)
+        words = tokens if self.words is None else self.words.places[tokens].clip(min=0)
+        found = {"source_words": words, "source_places": places}
+        beam = self.options.beam
+        return {name: array[:, None].repeat(beam, axis=1) for name, array in found.items()}
 
     def run(self) -> List[List[Hypothesis]]:
         while True:
@@ -211,7 +235,8 @@ class _Batch:
         repeated = max(Counter(row for row, _, _ in self.repeated).values(), default=0)
         # in steps of 8, because each new number allocates memory
         count = 2 * beam + beam * len(self.never) + repeated + -repeated % 8
-        count = min(count, self.export.most_candidates * beam)
+        most = self.export.most_candidates if self.words is None else self.words.groups
+        count = min(count, most * beam)
         if count != self.arrays["count"][0]:
             self.arrays["count"][0] = count
             self._bind_candidates()
@@ -251,7 +276,7 @@ class _Batch:
             elif self.step >= self.limits[row]:
                 rows.append((row, self.export.eos))
         for row, token in rows:
-            self.forced[row] = token
+            self.forced[row] = token if self.words is None else self.words.places[token]
         return rows
 
     def _take_forced(
@@ -375,8 +400,9 @@ class _Batch:
 
     def _keep(self, kept: np.ndarray) -> None:
         """Keep only these rows of the batch, those of unfinished sentences."""
-        for name in ("totals", "real", "ancestors", "tokens"):
-            self.arrays[name] = self.arrays[name][kept]
+        for name in OF_SENTENCES:
+            if name in self.arrays:
+                self.arrays[name] = self.arrays[name][kept]
         self.caches = [cache[kept] for cache in self.caches]
         self.memory = [self.export.value(value.numpy()[kept]) for value in self.memory]
         self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]

@@ -5,7 +5,13 @@ import pytest
 pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install '.[test]'")
 pytest.importorskip("onnxscript", reason="needs onnxscript: pip install '.[test]'")
 
-from tests.models.conftest import build, parse  # noqa: E402, F401
+from tests.models.conftest import (  # noqa: E402, F401
+    build,
+    build_joined,
+    joined_data,
+    parse,
+    parse_joined,
+)
 
 
 @pytest.fixture(scope="session")
@@ -14,8 +20,23 @@ def task(parse):  # noqa: F811
 
 
 @pytest.fixture(scope="session")
+def joined_task(parse_joined):  # noqa: F811
+    return parse_joined("--arch", "transformer").task
+
+
+@pytest.fixture(scope="session")
 def export_tiny(build, task):  # noqa: F811
     """export_tiny(folder, words..., arch=...) -> the model, in float32, and its `Export`."""
+    return exporter_of(build, task)
+
+
+@pytest.fixture(scope="session")
+def export_joined(build_joined, joined_task):  # noqa: F811
+    """As `export_tiny`, with one dictionary for both sides."""
+    return exporter_of(build_joined, joined_task)
+
+
+def exporter_of(build, task):  # noqa: F811
     from fairseq_plugins import export
     from fairseq_plugins.serving.folder import Export
 

@@ -67,7 +67,7 @@ def sources(task):
 @pytest.mark.parametrize("arch, words", CASES.values(), ids=CASES)
 def test_hypotheses_equal_torch(tmp_path, export_tiny, task, sources, arch, words):
     model, exported = export_tiny(tmp_path / "export", *words.split(), arch=arch)
-    found = export.compare(exported, model, task, sources)
+    found = export.compare(exported, export.search_with_torch(model, task, sources), sources)
     assert found.equal == found.sentences == len(sources)
     assert found.largest_difference < export.EXACT
 
@@ -91,7 +91,7 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
 def test_wrong_weights_are_found(tmp_path, export_tiny, task, sources):
     model, exported = export_tiny(tmp_path / "export", arch="transformer")
     model.decoder.layers[0].fc1.bias.data += 1.0
-    found = export.compare(exported, model, task, sources)
+    found = export.compare(exported, export.search_with_torch(model, task, sources), sources)
     assert found.equal < found.sentences or found.largest_difference > export.EXACT
 
 
