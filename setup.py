@@ -14,6 +14,8 @@ EXPORT = [
     for package in ("onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5")
 ]
 
+SHORTLIST = ['sil-thot>=3.5; python_version >= "3.10"']
+
 setup(
     name="fairseq-plugins",
     version=version["__version__"],
@@ -45,11 +47,11 @@ setup(
     extras_require={
         "onnx": EXPORT,
         "plot": ["matplotlib"],
-        # all that an exported model needs: with pip's --no-deps for the package itself, torch and
-        # fairseq stay away
-        "serve": ["numpy", "onnxruntime>=1.20", "sacremoses", "sentencepiece", "subword-nmt"],
+        # the word aligner of `export --shortlist`
+        "shortlist": SHORTLIST,
         "test": [
             *EXPORT,
+            *SHORTLIST,
             "matplotlib",
             "mypy",
             "pytest",

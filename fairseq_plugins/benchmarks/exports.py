@@ -1,11 +1,15 @@
 """Contenders of `generate` that are exported folders: `export:DIR` and `ctranslate2:DIR`."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.serving.folder import Export
+from fairseq_plugins.serving.search import Options, Source, search
 
+SHORTLIST = "--shortlist"
 KINDS = ("export:", "ctranslate2:")
 
 
@@ -31,23 +35,22 @@ def searcher(
         ConfigurationError: the folder cannot be read, or a package is missing.
     """
     kind, folder = words.split(":", 1)
+    folder, *options = shlex.split(folder)
+    if options not in ([], [SHORTLIST]) or (options and kind != "export"):
+        raise ConfigurationError(f"`{words}`: only export: has an option, {SHORTLIST}")
     pad = task.source_dictionary.pad()
     tokens = [batch["net_input"]["src_tokens"].tolist() for batch in batches]
     sources = [[[token for token in row if token != pad] for row in rows] for rows in tokens]
     lengths = [batch["target"].size(1) for batch in batches]
     if kind == "export":
-        return _search_export(Path(folder), args, sources, lengths)
+        export = Export(Path(folder), args.threads, bool(options))
+        return _search_export(export, args, sources, lengths)
     return _search_ctranslate2(folder, task, args, sources, lengths)
 
 
 def _search_export(
-    folder: Path, args: argparse.Namespace, sources: List[List[List[int]]], lengths: List[int]
+    export: Export, args: argparse.Namespace, sources: List[List[List[int]]], lengths: List[int]
 ) -> Callable[[int], Any]:
-    from fairseq_plugins.serving.folder import Export
-    from fairseq_plugins.serving.search import Options, Source, search
-
-    export = Export(folder, args.threads)
-
     def run(number: int) -> Any:
         words = max(1, lengths[number] - 1)  # without the end symbol
         limit = min(200, export.max_output) if args.free_length else words

@@ -1,7 +1,9 @@
 """Makes a lexical shortlist from the training data with the aligner of the package sil-thot."""
 
+import itertools
+from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 import numpy as np
 
@@ -12,9 +14,8 @@ from .quantization import to_8_bits
 
 ROUNDS = 5  # of the aligner's training
 COMMON = 100  # most frequent target tokens, which every sentence may write
-MOST = 50  # target tokens of one source token
-LEAST = 1e-3  # their probability
-
+MOST = 100  # target tokens of one source token, in each direction
+LEAST = {"forward": 1e-4, "backward": 1e-3}  # their probability
 
 def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
     """Write the file that `serving.shortlist.Shortlist` reads.
@@ -43,11 +44,14 @@ def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
 def lexicon(task: Any) -> Dict[str, np.ndarray]:
     """The arrays `common`, `starts` and `targets` of a shortlist.
 
-    A source token may become the `MOST` target tokens that Eflomal (Östling & Tiedemann 2016)
-    finds most probable, if their probability is at least `LEAST`.
+    Source token s may become target token t if p(t | s) or p(s | t) is large enough. The
+    probabilities are those of Eflomal (Östling & Tiedemann 2016).
+
+    Raises:
+        ConfigurationError: the aligner or the training data are missing.
     """
     try:
-        from thot.alignment import EflomalAlignmentModel
+        import thot.alignment  # noqa: F401
     except ImportError:
         raise ConfigurationError(
             "--shortlist needs sil-thot: pip install 'fairseq-plugins[shortlist]'"
@@ -58,28 +62,42 @@ def lexicon(task: Any) -> Dict[str, np.ndarray]:
         raise ConfigurationError(
             f"--shortlist needs the training data of the prepared folder: {error}"
         ) from None
-    pairs, aligner = task.dataset("train"), EflomalAlignmentModel()
-    counts = np.zeros(len(task.target_dictionary), np.int64)
-    for index in range(len(pairs.src)):
-        source, target = (side[index][:-1].tolist() for side in (pairs.src, pairs.tgt))
-        aligner.add_sentence_pair(*([str(token) for token in side] for side in (source, target)))
-        counts += np.bincount(target, minlength=len(counts))
+    pairs, dictionary = task.dataset("train"), task.target_dictionary
+    sources, targets = (
+        [side[index][:-1].tolist() for index in range(len(side))]
+        for side in (pairs.src, pairs.tgt)
+    )
+    found: List[Set[int]] = [set() for _ in range(len(task.source_dictionary))]
+    for token, likely in _translations(sources, targets, LEAST["forward"]):
+        found[token].update(likely)
+    for token, likely in _translations(targets, sources, LEAST["backward"]):
+        for source in likely:
+            found[source].add(token)
+    counts = Counter(itertools.chain.from_iterable(targets))
+    common = {token for token, _ in counts.most_common(COMMON)}
+    return {
+        "common": np.array(sorted(common | {dictionary.eos(), dictionary.unk()})),
+        "starts": np.cumsum([0] + [len(some) for some in found]),
+        "targets": np.array([t for some in found for t in sorted(some)], np.int64),
+    }
+
+
+def _translations(
+    sources: List[List[int]], targets: List[List[int]], least: float
+) -> Iterator[Tuple[int, List[int]]]:
+    """Each source token with its most probable target tokens."""
+    from thot.alignment import EflomalAlignmentModel
+
+    aligner = EflomalAlignmentModel()
+    for pair in zip(sources, targets):
+        aligner.add_sentence_pair(*([str(token) for token in tokens] for tokens in pair))
     aligner.start_training()
     for _ in range(ROUNDS):
         aligner.train()
     aligner.end_training()
-    special = task.target_dictionary.nspecial
-    frequent = np.argsort(-counts, kind="stable")[:COMMON]
-    found: List[List[int]] = []
-    for token in range(len(task.source_dictionary)):
-        word = aligner.get_src_word_index(str(token))
-        likely = []
-        if aligner.get_src_word(word) == str(token):  # else it is not in the training data
-            likely = sorted(aligner.get_translations(word, LEAST), key=lambda pair: -pair[1])
-        names = [aligner.get_trg_word(number) for number, _ in likely[:MOST]]
-        found.append(sorted(int(name) for name in names if name.isdigit()))
-    return {
-        "common": np.union1d(frequent, np.arange(2, special)).astype(np.int64),
-        "starts": np.cumsum([0] + [len(targets) for targets in found]),
-        "targets": np.array([t for targets in found for t in targets], np.int64),
-    }
+    for token in sorted(set(itertools.chain.from_iterable(sources))):
+        number = aligner.get_src_word_index(str(token))
+        likely = sorted(aligner.get_translations(number, least), key=lambda pair: -pair[1])
+        words = [aligner.get_trg_word(number) for number, _ in likely[:MOST]]
+        # the aligner has words of its own for unknown and unaligned ones
+        yield token, [int(word) for word in words if word.isdigit()]

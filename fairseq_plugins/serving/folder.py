@@ -69,7 +69,7 @@ class Export:
             import onnxruntime
         except ImportError:
             raise ConfigurationError(
-                "an exported model needs onnxruntime: pip install 'fairseq-plugins[serve]'"
+                "an exported model needs onnxruntime: pip install onnxruntime"
             ) from None
         self._onnxruntime: Any = onnxruntime
         self.shortlist = Shortlist(self.folder / SHORTLIST) if shortlist else None

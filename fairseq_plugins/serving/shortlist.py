@@ -52,13 +52,12 @@ class Shortlist:
         Args:
             sources: the source tokens of a batch.
             more: target tokens that must be among them.
-            padding: the token that fills up the last group; it is never written.
+            padding: the token that fills up the last group, with a probability of 0.
         """
         starts, targets = self.arrays["starts"], self.arrays["targets"]
         chosen = [targets[starts[t] : starts[t + 1]] for t in np.unique(sources).tolist()]
         chosen += [self.arrays["common"], np.fromiter(more, np.int64)]
         words = np.unique(np.concatenate(chosen))
-        words = words[words != padding]
         count, filler = len(words), -len(words) % GROUP
         words = np.concatenate([words, np.full(filler, padding)])
         places = np.full(len(self.arrays["biases"]), -1)

@@ -7,6 +7,8 @@ import pytest
 
 from fairseq_plugins import export
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
 
 GRAPHS = (ENCODER, DECODER)
@@ -51,6 +53,28 @@ CASES = {
         "--encoder-blocks 1,1 --time-window 2 --feature-window 2 --time-pooling min"
         " --encoder-token-mixer fastformer --encoder-ffn mscffn --decoder-ffn mscffn",
     ),
+    "ftc, linformer, low-dimensional": (
+        "transformer_ftc",
+        "--encoder-blocks 1,1 --time-window 2 --feature-window 2 --encoder-token-mixer linformer"
+        " --encoder-ffn low_dimensional --decoder-ffn low_dimensional",
+    ),
+    "ftc, performer, switch in the encoder, copying": (
+        "transformer_ftc",
+        "--encoder-blocks 1,1 --time-window 2 --feature-window 2 --encoder-token-mixer performer"
+        " --encoder-ffn switch --decoder-layers 2 --copy-attention --share-all-embeddings",
+    ),
+    "flowformer, switch in the decoder, copying with one head": (
+        "fastformer_encoder",
+        "--encoder-layers 1 --encoder-token-mixer flowformer --decoder-ffn switch"
+        " --decoder-layers 2 --copy-attention --copy-layer 0 --copy-heads 1 --share-all-embeddings",
+    ),
+}
+# the options of models that are refused, and what the message names
+REFUSED = {
+    "--encoder-token-mixer bigbird": "BigBird",
+    "--encoder-token-mixer longformer": "Longformer",
+    "--encoder-token-mixer poolingformer": "Poolingformer",
+    "--adaptive-softmax-cutoff 10,20": "--adaptive-softmax-cutoff",
 }
 
 
@@ -65,8 +89,12 @@ def sources(task):
 
 
 @pytest.mark.parametrize("arch, words", CASES.values(), ids=CASES)
-def test_hypotheses_equal_torch(tmp_path, export_tiny, task, sources, arch, words):
+def test_hypotheses_equal_torch(request, tmp_path, sources, arch, words):
+    joined = "--copy-attention" in words
+    export_tiny = request.getfixturevalue("export_joined" if joined else "export_tiny")
+    task = request.getfixturevalue("joined_task" if joined else "task")
     model, exported = export_tiny(tmp_path / "export", *words.split(), arch=arch)
+    assert exported.copies == joined
     found = export.compare(exported, export.search_with_torch(model, task, sources), sources)
     assert found.equal == found.sentences == len(sources)
     assert found.largest_difference < export.EXACT
@@ -79,10 +107,11 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
     words += ["--encoder-ffn", "mscffn"]
     model, exported = export_tiny(tmp_path / "export", *words)
     sizes = {name: (exported.folder / name).stat().st_size for name in GRAPHS}
-    assert export.compare(exported, model, task, sources).equal == len(sources)
+    expected = export.search_with_torch(model, task, sources)
+    assert export.compare(exported, expected, sources).equal == len(sources)
     export.quantize_graphs(exported.folder)
     export.write_config(model, task, exported.folder, {}, "not stated")
-    found = export.compare(Export(exported.folder), model, task, sources)
+    found = export.compare(Export(exported.folder), expected, sources)
     assert 1e-6 < found.largest_difference < 0.5
     for name, size in sizes.items():
         assert (exported.folder / name).stat().st_size < 0.3 * size
@@ -95,19 +124,49 @@ def test_wrong_weights_are_found(tmp_path, export_tiny, task, sources):
     assert found.equal < found.sentences or found.largest_difference > export.EXACT
 
 
-def test_failing_graphs_are_errors_of_one_line(monkeypatch, task, sources):
+def test_failing_graphs_are_errors_of_one_line(monkeypatch, sources):
     def fail(*arguments):
         raise RuntimeError("Non-zero status code returned\nmore")
 
     monkeypatch.setattr(export, "search", fail)
-    exported, model = SimpleNamespace(max_output=9), None
+    exported = SimpleNamespace(max_output=9)
     with pytest.raises(ConfigurationError, match="its graphs fail on other lengths") as error:
-        export.compare(exported, model, task, sources)
+        export.compare(exported, [], sources)
     assert "\n" not in str(error.value)
 
 
-def test_models_without_a_graph_are_errors_of_one_line(tmp_path, export_tiny):
-    words = "--adaptive-softmax-cutoff 10,20".split()
-    with pytest.raises(ConfigurationError, match="--adaptive-softmax-cutoff") as error:
-        export_tiny(tmp_path / "export", *words, arch="transformer")
+@pytest.mark.parametrize("words, told", REFUSED.items(), ids=REFUSED)
+def test_models_without_a_graph_are_errors_of_one_line(tmp_path, export_tiny, words, told):
+    with pytest.raises(ConfigurationError, match=told) as error:
+        export_tiny(tmp_path / "export", *words.split())
     assert "\n" not in str(error.value)
+
+
+def test_every_registered_part_is_exported_or_refused():
+    """A new token mixer or feed-forward network needs a case here."""
+    tried = " ".join([*(" ".join(case) for case in CASES.values()), *REFUSED]).split()
+    tried += [TOKEN_MIXERS.default, FEED_FORWARDS.default]
+    for registry in (TOKEN_MIXERS, FEED_FORWARDS):
+        assert set(registry) <= set(tried)
+
+
+def test_all_sentences_of_a_split(tmp_path, export_tiny, task):
+    model, exported = export_tiny(tmp_path / "export", arch="transformer")
+    sources = export.all_sources(task, "valid")
+    assert len(sources) == len(task.dataset("valid")) > export.BATCH
+    expected = export.search_with_torch(model, task, sources[:40])
+    found = export.compare(exported, expected, sources[:40])
+    assert found.equal == len(found.hypotheses) == 40
+    assert found.hypotheses[0].split() == [exported.target.words[t] for t in expected[0][0][:-1]]
+    with pytest.raises(ConfigurationError, match="--compare other"):
+        export.all_sources(task, "other")
+
+
+def test_eight_bits_of_a_model_that_copies(tmp_path, export_joined, joined_task, sources):
+    words = "--encoder-layers 1 --copy-attention --share-all-embeddings".split()
+    model, exported = export_joined(
+        tmp_path / "export", *words, arch="fastformer_encoder", int8=True
+    )
+    expected = export.search_with_torch(model, joined_task, sources)
+    found = export.compare(exported, expected, sources)
+    assert 1e-6 < found.largest_difference < 0.5

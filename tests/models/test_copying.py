@@ -291,15 +291,11 @@ def test_trains_to_copy_and_is_read_back(
     assert output.count("\nH-") == joined_data.sizes["test"]
 
 
-@pytest.mark.parametrize("form", ["onnx", "ctranslate2"])
-def test_export_is_refused(tmp_path, build_joined, monkeypatch, form):
+def test_ctranslate2_is_refused(tmp_path, build_joined, monkeypatch):
     model = build_joined("--copy-attention")
     monkeypatch.setattr(export, "find_checkpoint", lambda run: run)
     monkeypatch.setattr(export, "load_models", lambda paths, data: (tmp_path, [model], None, None))
     with pytest.raises(ConfigurationError) as error:
-        if form == "onnx":
-            export.export(tmp_path, tmp_path / "out")
-        else:
-            export.export_to_ctranslate2(tmp_path, tmp_path / "out", None, False)
-    assert_one_clear_line(str(error.value), ["--copy-attention", "cannot be exported"])
+        export.export_to_ctranslate2(tmp_path, tmp_path / "out", None, False)
+    assert_one_clear_line(str(error.value), ["--copy-attention", "--format onnx"])
     assert not list(tmp_path.iterdir())

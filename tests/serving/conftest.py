@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from tests.export.conftest import build, export_tiny, parse, task  # noqa: F401
+from tests.export.conftest import (  # noqa: F401
+    build,
+    build_joined,
+    export_joined,
+    export_tiny,
+    joined_data,
+    joined_task,
+    parse,
+    parse_joined,
+    task,
+)
 
 
 @pytest.fixture(scope="session")
