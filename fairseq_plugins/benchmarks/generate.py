@@ -7,11 +7,13 @@
         --contender "plain/checkpoint_best.pt --int8"
 
 A contender is an architecture with options (its weights are random), a checkpoint, `export:DIR`
-(what the command `export` wrote) or `ctranslate2:DIR`; --int8 among its words quantises a model,
---plain takes fairseq's own decoding where the plugin has a faster one. All contenders take the same
-batches in turn; the first, which is no folder, is the baseline. So that models compare which do not
-end their sentences alike, each batch is searched up to the length of its longest reference and not
-ended before, unless --free-length lets trained models end themselves.
+(what the command `export` wrote) or `ctranslate2:DIR`. Among its words, --int8 quantises a model,
+--plain takes fairseq's own decoding where the plugin has a faster one, and --shortlist uses the
+shortlist of an export. All contenders take the same batches in turn; the first, which is no folder,
+is the baseline. So that models compare which do not end their sentences alike, each batch is
+searched up to the length of its longest reference and not ended before, unless --free-length lets
+trained models end themselves. --bleu translates the whole subset as well; the plot then shows time
+against BLEU.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import shlex
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="times each is counted (3)")
     parser.add_argument("--warmup", type=int, default=1, help="times before that (1)")
     parser.add_argument("--free-length", action="store_true", help="let models end sentences")
+    parser.add_argument("--bleu", action="store_true", help="score translations of the subset, too")
     machine.add_arguments(parser)
 
 
@@ -94,6 +97,9 @@ def run(args: argparse.Namespace) -> results.Report:
         row["sentences_a_second"] = sentences / sum(row["seconds"])
         if found is not None:
             row["parameters"] = contenders.count_parameters(found[1])
+    if args.bleu:
+        for row, score in zip(rows, bleu(args, built, device)):
+            row["bleu"] = score
     ends = "models end sentences" if args.free_length else "length of the longest reference"
     return results.Report(
         rows,
@@ -105,13 +111,18 @@ def run(args: argparse.Namespace) -> results.Report:
             ("operations, ratio", results.number("flop_ratio")),
             ("time over operations", results.number("ratio_to_flop_limit")),
             ("sentences a second", results.number("sentences_a_second", ".2f")),
+            *([("tokenised BLEU", results.number("bleu", ".2f"))] if args.bleu else []),
         ],
         [
             f"{args.subset}, beam {args.beam}, {len(batches)} batches of at most {args.batch_size} "
             f"sentences x {args.rounds} rounds, {args.dtype}, {ends}; operations of 8-bit products "
             "are not counted"
         ],
-        lambda path: plots.bars(path, rows, f"Beam {args.beam}, batch {args.batch_size}: time"),
+        partial(
+            plots.time_and_bleu if args.bleu else plots.bars,
+            rows=rows,
+            title=f"Beam {args.beam}, batch {args.batch_size}: time",
+        ),
     )
 
 
@@ -167,6 +178,25 @@ def load_batches(
     Raises:
         ConfigurationError: the folder lacks the subset, or the subset has too few full batches.
     """
+    found = _all_batches(task, model, args, shuffle=True)
+    full = [batch for batch in found if batch["nsentences"] == args.batch_size]
+    if len(full) < args.batches:
+        raise ConfigurationError(
+            f"--batches {args.batches}: {args.subset} has {len(full)} of --batch-size "
+            f"{args.batch_size}"
+        )
+    return [_on(batch, device) for batch in full[: args.batches]]
+
+
+def _on(batch: Dict[str, Any], device: torch.device) -> Dict[str, Any]:
+    from fairseq import utils
+
+    return utils.move_to_cuda(batch) if device.type == "cuda" else batch
+
+
+def _all_batches(
+    task: Any, model: Any, args: argparse.Namespace, shuffle: bool
+) -> List[Dict[str, Any]]:
     from fairseq import utils
 
     try:
@@ -179,16 +209,45 @@ def load_batches(
         max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
         ignore_invalid_inputs=True,
         seed=1,
-    ).next_epoch_itr(shuffle=True)
-    found = list(iterator)
-    full = [batch for batch in found if batch["nsentences"] == args.batch_size]
-    if len(full) < args.batches:
-        raise ConfigurationError(
-            f"--batches {args.batches}: {args.subset} has {len(full)} of --batch-size "
-            f"{args.batch_size}"
-        )
-    full = full[: args.batches]
-    return [utils.move_to_cuda(batch) if device.type == "cuda" else batch for batch in full]
+    ).next_epoch_itr(shuffle=shuffle)
+    return list(iterator)
+
+
+def bleu(
+    args: argparse.Namespace, built: List[Optional[Tuple[Any, Any]]], device: torch.device
+) -> List[float]:
+    """Tokenised BLEU of each contender on the whole subset; models end their sentences.
+
+    Raises:
+        ConfigurationError: the folder was not prepared by this package.
+    """
+    from fairseq_plugins.evaluation.translation import TOKENISED_BLEU, Translations
+
+    assert built[0] is not None
+    task, model = built[0]
+    test = Translations(args.data, args.subset, task.cfg.target_lang)
+    free = argparse.Namespace(**{**vars(args), "free_length": True})
+    batches = [_on(batch, device) for batch in _all_batches(task, model, args, shuffle=False)]
+    scores = []
+    for words, found in zip(args.contender, built):
+        if found is None:
+            search = exports.searcher(words, task, free, batches)
+        else:
+            search = searcher(*found, free, batches, PLAIN in shlex.split(words))
+        lines = [""] * test.total
+        for number, batch in enumerate(batches):
+            for index, result in zip(batch["id"].tolist(), search(number)):
+                lines[index] = _subwords(result, task.target_dictionary)
+        scores.append(test.score(test.text(lines))[TOKENISED_BLEU]["score"])
+    return scores
+
+
+def _subwords(result: Any, dictionary: Any) -> str:
+    """The best hypothesis of fairseq, of an export or of CTranslate2."""
+    if hasattr(result, "hypotheses"):
+        return " ".join(result.hypotheses[0])
+    best = result[0]
+    return str(dictionary.string(best.tokens if hasattr(best, "tokens") else best["tokens"]))
 
 
 def _generation_configuration(args: argparse.Namespace, length: int = 0) -> Any:

@@ -88,6 +88,27 @@ def bars(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
         axis.legend(loc="lower right", fontsize=8)
 
 
+def time_and_bleu(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
+    """Draw each contender at its time ratio, with quartiles, and its BLEU."""
+    with figure(path, width=6.5) as (axis,):
+        for index, row in enumerate(rows):
+            middle, (low, high) = row["time_ratio"], row["time_ratio_quartiles"]
+            axis.errorbar(
+                [middle],
+                [row["bleu"]],
+                xerr=[[max(0.0, middle - low)], [max(0.0, high - middle)]],
+                color=COLOURS[index % len(COLOURS)],
+                fmt=MARKERS[index % len(MARKERS)],
+                capsize=3,
+                label=row["contender"],
+            )
+        axis.set_xscale("log")
+        axis.set_xlabel("time, ratio to the first")
+        axis.set_ylabel("tokenised BLEU")
+        axis.set_title(title)
+        axis.legend(fontsize=7)
+
+
 def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: int = 2) -> None:
     """Draw lines over a logarithmic x axis.
 

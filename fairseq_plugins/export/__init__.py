@@ -115,9 +115,7 @@ def export(
     return Exported(found, scores)
 
 
-def _scores(
-    folder: Path, task: Any, split: str, found: List[Agreement]
-) -> List[Dict[str, Any]]:
+def _scores(folder: Path, task: Any, split: str, found: List[Agreement]) -> List[Dict[str, Any]]:
     from fairseq.tasks.translation import TranslationTask
 
     from fairseq_plugins.evaluation.translation import Translations

@@ -315,13 +315,9 @@ def _copy(graph: Graph, copying: CopyAttention, x: str, embedded: str, log_probs
         graph.node("Concat", x, embedded, axis=-1), "copying.gate", gate.weight, gate.bias
     )
     shape = ["B", "n", "S"]
-    words, places = (
-        graph.input(f"source_{name}", "int64", shape) for name in ("words", "places")
-    )
+    words, places = (graph.input(f"source_{name}", "int64", shape) for name in ("words", "places"))
     nothing = graph.node("Mul", COPYING_WEIGHTS, graph.weight("zero", np.array(0, np.float32)))
-    mass = graph.node(
-        "ScatterElements", nothing, places, COPYING_WEIGHTS, axis=2, reduction="add"
-    )
+    mass = graph.node("ScatterElements", nothing, places, COPYING_WEIGHTS, axis=2, reduction="add")
     mass = graph.node("GatherElements", mass, places, axis=2)
     log_odds = graph.node("Sub", graph.node("Log", mass), gate)
     log_generate = graph.node("Neg", graph.node("Softplus", graph.node("Neg", gate)))
@@ -405,9 +401,7 @@ def _logits_of_shortlist(graph: Graph, x: str, projection: Any, int8: bool) -> s
     if not int8:
         return graph.node("Add", graph.node("MatMul", x, vectors), bias)
     scales = graph.input("word_scales", "float", ["V"])
-    return graph.node(
-        "DynamicQuantizeMatMul", x, vectors, scales, "", bias, domain=MICROSOFT
-    )
+    return graph.node("DynamicQuantizeMatMul", x, vectors, scales, "", bias, domain=MICROSOFT)
 
 
 def _search(graph: Graph, log_probs: str, group: int, number: str, tokens: str) -> None:

@@ -17,6 +17,7 @@ COMMON = 100  # most frequent target tokens, which every sentence may write
 MOST = 100  # target tokens of one source token, in each direction
 LEAST = {"forward": 1e-4, "backward": 1e-3}  # their probability
 
+
 def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
     """Write the file that `serving.shortlist.Shortlist` reads.
 
@@ -64,8 +65,7 @@ def lexicon(task: Any) -> Dict[str, np.ndarray]:
         ) from None
     pairs, dictionary = task.dataset("train"), task.target_dictionary
     sources, targets = (
-        [side[index][:-1].tolist() for index in range(len(side))]
-        for side in (pairs.src, pairs.tgt)
+        [side[index][:-1].tolist() for index in range(len(side))] for side in (pairs.src, pairs.tgt)
     )
     found: List[Set[int]] = [set() for _ in range(len(task.source_dictionary))]
     for token, likely in _translations(sources, targets, LEAST["forward"]):

@@ -23,6 +23,36 @@ def test_models_and_checkpoints_side_by_side(toy_data, tiny_checkpoint, tmp_path
     assert trained["sentences_a_second"] == pytest.approx(8 / sum(trained["seconds"]))
 
 
+@counts
+def test_bleu_of_the_whole_subset(toy_data, tmp_path, monkeypatch):
+    """Each contender's translation of a sentence gets to the place of that sentence."""
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install matplotlib")
+    found = []
+
+    class Translations:
+        total = toy_data.sizes["test"]
+
+        def __init__(self, data, split, target):
+            assert (data, split) == (toy_data.bin, "test") and target in ("src", "tgt", "en", "de")
+
+        def text(self, lines):
+            found.append(lines)
+            return lines
+
+        def score(self, lines):
+            return {"tokenised BLEU": {"score": float(len(found))}}
+
+    monkeypatch.setattr("fairseq_plugins.evaluation.translation.Translations", Translations)
+    words = ["generate", toy_data.bin, *SMALL, "--options", SIZES, "--bleu"]
+    words += ["--plot", tmp_path / "plot.svg"]
+    words += ["--contender", "transformer", "--contender", "transformer --plain"]
+    rows = measure(tmp_path, *words)["rows"]
+    assert [row["bleu"] for row in rows] == [1.0, 2.0]
+    assert found[0] == found[1] and len(found[0]) == Translations.total
+    assert len(set(found[0])) > 1
+    assert "tokenised BLEU" in (tmp_path / "plot.svg").read_text()
+
+
 @pytest.mark.parametrize("plain", [False, True])
 def test_every_hypothesis_has_the_length_of_the_longest_reference(toy_data, plain):
     args = argparse.Namespace(
