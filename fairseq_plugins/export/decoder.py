@@ -310,10 +310,8 @@ def _read_with_weights(
 
 def _copy(graph: Graph, copying: CopyAttention, x: str, embedded: str, log_probs: str) -> str:
     """Log-probabilities of the mixture of generating and copying, see `CopyAttention`."""
-    gate = copying.gate
-    gate = graph.linear(
-        graph.node("Concat", x, embedded, axis=-1), "copying.gate", gate.weight, gate.bias
-    )
+    gate = graph.node("Concat", x, embedded, axis=-1)
+    gate = graph.linear(gate, "copying.gate", copying.gate.weight, copying.gate.bias)
     shape = ["B", "n", "S"]
     words, places = (graph.input(f"source_{name}", "int64", shape) for name in ("words", "places"))
     nothing = graph.node("Mul", COPYING_WEIGHTS, graph.weight("zero", np.array(0, np.float32)))

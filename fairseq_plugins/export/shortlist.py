@@ -35,7 +35,7 @@ def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
     biases = np.zeros(len(vectors), np.float32)
     if projection.bias is not None:
         biases = projection.bias.detach().float().numpy()
-    arrays = dict(lexicon(task), biases=biases)
+    arrays: Dict[str, Any] = dict(lexicon(task), biases=biases)
     if int8:
         vectors, scales = to_8_bits(vectors)
         arrays["scales"] = scales[:, 0]

@@ -150,19 +150,24 @@ def test_every_registered_part_is_exported_or_refused():
         assert set(registry) <= set(tried)
 
 
-def test_all_sentences_of_a_split(tmp_path, export_tiny, task):
+def test_all_sentences_of_a_split(tmp_path, monkeypatch, export_tiny, task):
+    monkeypatch.setattr(export, "BATCH", 8)
     model, exported = export_tiny(tmp_path / "export", arch="transformer")
     sources = export.all_sources(task, "valid")
-    assert len(sources) == len(task.dataset("valid")) > export.BATCH
-    expected = export.search_with_torch(model, task, sources[:40])
-    found = export.compare(exported, expected, sources[:40])
-    assert found.equal == len(found.hypotheses) == 40
-    assert found.hypotheses[0].split() == [exported.target.words[t] for t in expected[0][0][:-1]]
+    assert len(sources) == len(task.dataset("valid")) > 2 * export.BATCH
+    expected = export.search_with_torch(model, task, sources)
+    found = export.compare(exported, expected, sources)
+    assert found.equal == found.sentences == len(found.hypotheses) == len(sources)
+    for written, (tokens, _) in zip(found.hypotheses, expected):
+        assert written.split() == [exported.target.words[token] for token in tokens[:-1]]
     with pytest.raises(ConfigurationError, match="--compare other"):
         export.all_sources(task, "other")
 
 
-def test_eight_bits_of_a_model_that_copies(tmp_path, export_joined, joined_task, sources):
+def test_eight_bits_of_a_model_that_copies(
+    tmp_path, monkeypatch, export_joined, joined_task, sources
+):
+    monkeypatch.setattr("fairseq_plugins.export.quantization.LEAST", 100)
     words = "--encoder-layers 1 --copy-attention --share-all-embeddings".split()
     model, exported = export_joined(
         tmp_path / "export", *words, arch="fastformer_encoder", int8=True
