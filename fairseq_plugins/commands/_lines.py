@@ -80,8 +80,8 @@ def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
     options.update(beam=args.beam, lenpen=args.lenpen, max_tokens=args.max_tokens)
     exported = [path for path in args.model if is_export(path)]
     if not exported:
-        for name in ("shortlist", "threads"):
-            if getattr(args, name) != {"shortlist": False, "threads": 1}[name]:
+        for name, default in (("shortlist", False), ("threads", 1)):
+            if getattr(args, name) != default:
                 raise ConfigurationError(f"--{name} is for models that the command export wrote")
         return getattr(fairseq_plugins, kind)(
             args.model, data=args.data, cpu=args.cpu, fp16=args.fp16, int8=args.int8, **options

@@ -4,8 +4,9 @@
 
 The folder holds the encoder and the decoder's step as ONNX graphs, the dictionaries and the subword
 model, and config.json. `translate` and `summarize` take it as --model. The hypotheses of 20
-sentences are compared with torch's first: other ones are an error. --format ctranslate2 writes a
-folder for CTranslate2, of models that are ordinary Transformers.
+sentences are compared with torch's first: other ones are an error. --compare takes a whole split,
+and scores translations. --shortlist adds what `translate --shortlist` needs. --format ctranslate2
+writes a folder for CTranslate2, of models that are ordinary Transformers.
 """
 
 import argparse

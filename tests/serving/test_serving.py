@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -66,6 +67,24 @@ def test_options_of_checkpoints_are_refused(exported, words, told):
     folder = str(exported.folder)
     with pytest.raises(ConfigurationError, match=told):
         translate.main(["--model", folder] + [word.format(folder) for word in words])
+
+
+@pytest.mark.parametrize("words", [["--shortlist"], ["--threads", "2"]])
+def test_options_of_exports_are_refused(tmp_path, words):
+    from fairseq_plugins.commands import summarize
+
+    with pytest.raises(ConfigurationError, match=f"{words[0]} is for models that the command"):
+        summarize.main(["--model", str(tmp_path), *words])
+
+
+def test_threads_share_a_translator(exported):
+    """Translations are each caller's own, and lines are counted once."""
+    lines = [["a b c", "d"], ["e"], ["a " * 200, "c"], ["", "b d"]] * 4
+    expected = [Translator(exported.folder).translate(some) for some in lines]
+    translator = Translator(exported.folder)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(translator.translate, lines)) == expected
+    assert len(translator.split) == 4 and translator._lines_seen == sum(map(len, lines))
 
 
 def test_hypotheses_with_prefixes(exported):
