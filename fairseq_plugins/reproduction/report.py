@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from fairseq_plugins.preparation.files import written_whole
 from fairseq_plugins.reproduction.intervals import Difference, Sample, half_interval, subtract
-from fairseq_plugins.reproduction.tables import BASELINE
+from fairseq_plugins.reproduction.tables import BASELINE, TABLES
 
 MARKERS = "osD^vP*X"
 CLAIMS = {"higher": 1, "not lower": 1, "lower": -1}
@@ -30,7 +30,7 @@ def upgrade(record: Dict[str, Any]) -> Dict[str, Any]:
         record = {**record, "scoring": {**scoring, "scores": {"BLEU": score}}}
     if "rows" not in record or "metrics" in record:
         return record
-    added = {"title": record["table"], "metrics": ["BLEU"], "timed": True, "cited": []}
+    added: Dict[str, Any] = {"title": record["table"], "metrics": ["BLEU"], "timed": True, "cited": []}
     rows = []
     for row in record["rows"]:
         paper = row["paper"] and {
@@ -40,8 +40,8 @@ def upgrade(record: Dict[str, Any]) -> Dict[str, Any]:
         }
         runs = [upgrade(run) for run in row["runs"]]
         rows.append({**row, "paper": paper, "runs": runs, "against": BASELINE, "claim": ""})
-    paper_data = {"train": 160239} if record["table"] == "ftc" else {}
-    return {**record, **added, "data_of_paper": paper_data, "rows": rows}
+    added["data_of_paper"] = TABLES[record["table"]].data_of_paper
+    return {**record, **added, "rows": rows}
 
 
 # --- figures of a row -----------------------------------------------------------------------------
