@@ -30,7 +30,12 @@ def upgrade(record: Dict[str, Any]) -> Dict[str, Any]:
         record = {**record, "scoring": {**scoring, "scores": {"BLEU": score}}}
     if "rows" not in record or "metrics" in record:
         return record
-    added: Dict[str, Any] = {"title": record["table"], "metrics": ["BLEU"], "timed": True, "cited": []}
+    added: Dict[str, Any] = {
+        "title": record["table"],
+        "metrics": ["BLEU"],
+        "timed": True,
+        "cited": [],
+    }
     rows = []
     for row in record["rows"]:
         paper = row["paper"] and {
