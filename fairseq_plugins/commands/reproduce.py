@@ -71,7 +71,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--rows", nargs="+", default=[], metavar="ROW",
-        help="default: all; names are in results.json",
+        help="default: all. "
+        + "; ".join(
+            f"{name}: " + " ".join(row.name for row in table.rows) for name, table in TABLES.items()
+        ),
     )  # fmt: skip
     parser.add_argument(
         "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
