@@ -76,13 +76,13 @@ def agreement(rows: List[Dict[str, Any]]) -> List[str]:
                 best = min(seconds, key=lambda words: seconds[words])
                 name = {words: title for title, words in ENCODERS.items()}.get(best, best)
                 lengths[own < seconds[best]].append(
-                    f"{value:,} ({seconds[best] / own:.2f} of its time: {name})"
+                    f"{value:,} ({name} takes {seconds[best] / own:.2f} of its time)"
                 )
         for faster, found in lengths.items():
             word = "agrees with the paper" if faster else "disagrees with the paper"
             if found:
                 notes.append(
                     f"{what}: Fastformer is {'' if faster else 'not '}the fastest ({word}) at "
-                    f"length, with the best other one: {', '.join(found)}"
+                    f"length, with the next one: {', '.join(found)}"
                 )
     return notes
