@@ -325,6 +325,9 @@ def test_rows_of_recipes_are_trained_and_timed_as_they_say(data, settings, tmp_p
     made.measure_interleaved()
     archs = [word.split("=", 1)[1].split() for word in started[0] if word.startswith("--arch=")]
     assert archs[0] == ["transformer_iwslt_de_en"]
+    (common,) = [word for word in started[0] if word.startswith("--options=")]
+    assert "--max-tokens-valid 16384" in common  # settings of the table
+    assert "--encoder-ffn-embed-dim 128" in common and "--eval" not in common
     assert archs[1][1:] == ["--criterion", "label_smoothed_cross_entropy_simcut"]
     assert archs[2][1:] == ["--encoder-ffn", "mscffn", "--decoder-ffn", "mscffn"]
     assert "the benchmark failed" in made.failures[0]["message"]
