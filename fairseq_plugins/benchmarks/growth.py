@@ -228,11 +228,12 @@ def too_slow(
     if not own or "first_seconds" not in own[-1]:
         return ""
     factor = value / own[-1]["value"]
-    quadratic = args.axis == "width" or (args.axis == "length" and args.sentences is not None)
-    expected = own[-1]["first_seconds"] * (factor**2 if quadratic else factor)
+    expected = own[-1]["first_seconds"] * (factor**2 if args.axis == "width" else factor)
     if expected <= args.longest_step:
         return ""
-    return f"not run: up to {expected:.0f} s a step from {args.axis} {value:,} on"
+    # the same number of tokens takes at most, the same number of sentences at least that long
+    bound = "up to" if args.sentences is None else "at least"
+    return f"not run: {bound} {expected:.0f} s a step from {args.axis} {value:,} on"
 
 
 def title_of(args: argparse.Namespace, words: str, form: str = "{}") -> str:

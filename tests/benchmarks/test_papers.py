@@ -146,3 +146,16 @@ def test_mistakes_are_errors_of_one_line():
     assert "--values and --contender" in refused("growth", "--values", "8")
     assert "--sentences 0: at least 1" in refused("table3", "--sentences", "0")
     assert set(benchmark.COMMANDS) >= {"figure2", "table3"}
+
+
+def test_steps_that_would_take_too_long_are_left_out():
+    """From 128 to 1,024, 32 sentences take at least 8 times as long."""
+    parser = argparse.ArgumentParser()
+    table3.add_arguments(parser)
+    args = parser.parse_args(["--longest-step", "60"])
+    words = args.contender[0]
+    row = {"contender": words, "what": "training", "value": 128, "first_seconds": 7.4}
+    assert growth.too_slow(args, 1024, "training", words, [row]) == ""
+    row["first_seconds"] = 7.6
+    found = growth.too_slow(args, 1024, "training", words, [row])
+    assert found == "not run: at least 61 s a step from length 1,024 on"
