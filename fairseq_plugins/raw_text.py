@@ -1,6 +1,5 @@
 """Generate from raw text with a trained model and the subword model of its prepared folder."""
 
-import re
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
@@ -8,6 +7,7 @@ import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.configs import GenerationConfig
 
+from fairseq_plugins.compat.data_files import SizeMismatch
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.int8 import quantize
@@ -199,8 +199,8 @@ def load_models(
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             paths, overrides, state=state if len(paths) == 1 else None
         )
-    except (RuntimeError, ConfigurationError) as error:
-        if not re.search(r"size mismatch|embed_tokens\.weight is of size", str(error)):
+    except SizeMismatch as error:
+        if not error.parameter.endswith("embed_tokens.weight"):
             raise
         raise ConfigurationError(
             f"{' '.join(paths)} was not trained with the dictionaries in {data}"

@@ -15,7 +15,7 @@ Commands: the real `cli_main` of fairseq, in this process, so that a test takes 
                     printed or logged. What the command raises comes through; the output so far is
                     the exception's `cli_output`.
                     `stdin="one line\\n"` is the standard input.
-    run_process     run_process([word, ...], env=None, timeout=240): a real process started in the
+    run_process     run_process([word, ...], env=None, timeout=1200): a real process started in the
                     checkout with one thread; a subprocess.CompletedProcess, output in `.stdout`.
     tiny_args       words that make fairseq's `transformer` tiny.
     train_args      tiny_args with optimizer, criterion and batch size:
@@ -152,7 +152,7 @@ def run_preprocess():
 
 @pytest.fixture(scope="session")
 def run_process():
-    def run(cmd, env: Optional[Dict[str, str]] = None, timeout: float = 240, **kwargs: Any):
+    def run(cmd, env: Optional[Dict[str, str]] = None, timeout: float = 1200, **kwargs: Any):
         environment = dict(os.environ, OMP_NUM_THREADS="1")
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(ROOT)] + [p for p in [os.environ.get("PYTHONPATH")] if p]

@@ -35,7 +35,7 @@ def bash(*words, cwd=ROOT, **environment):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         universal_newlines=True,
-        timeout=120,
+        timeout=1200,
     )
 
 
@@ -114,7 +114,7 @@ def test_the_package_prints_its_folder_and_nothing_else(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         universal_newlines=True,
-        timeout=120,
+        timeout=1200,
     )
     assert (result.stdout, result.stderr) == (str(ROOT / "fairseq_plugins") + "\n", "")
 

@@ -1,12 +1,12 @@
-"""The goals: measures each, and says whether it is reached.
+"""The speed goals: measures each, and says whether it is reached.
 
     python -m fairseq_plugins benchmark goals DATA --out DIR                          # on a GPU
     python -m fairseq_plugins benchmark goals DATA --out DIR --cpu --clock processor
 
 A GPU has goals of its own, in bf16. DATA is a folder of prepared IWSLT'14 text. Each measurement is
 a run of another subcommand in a process of its own, on one thread unless --threads says otherwise,
-and leaves NAME.json and NAME.md in --out. Those that are there are kept: rerun to resume, or to
-repeat what failed. On a CPU it takes about half an hour.
+and writes NAME.json and NAME.md to --out. Finished ones are kept: rerun to resume, or to repeat
+those that failed. On a CPU it takes about half an hour.
 """
 
 import argparse
@@ -224,8 +224,8 @@ GPU_GOALS = [
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", type=Path, help="folder of prepared data")
-    parser.add_argument("--out", type=Path, required=True, help="folder for what is measured")
+    parser.add_argument("data", type=Path, help="the prepared folder")
+    parser.add_argument("--out", type=Path, required=True, help="output folder")
     machine.add_arguments(parser)
 
 

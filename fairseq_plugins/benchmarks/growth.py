@@ -13,10 +13,10 @@ without padding, always --tokens of them (the number of sentences falls as lengt
 --axis depth    layers of encoder and decoder each; an encoder of several blocks gets equal blocks
 --axis width    d of encoder and decoder, inner dimension 4 d
 
-At each value first the peak memory is taken, in a fresh process each, and with it whether a step
-fits --memory-limit and --longest-step at all. Then those that do are timed in turn in one process.
-What does not is shown with the reason, here and at all larger values. With --json, rerun to
-resume: what the file has of the same measurement on the same machine and commit is kept.
+At each value, peak memory is measured first, each in a new process; this shows whether a step stays
+within --memory-limit and --longest-step. Those that do are then timed alternately in one process.
+The others are shown with the reason, here and at all larger values. With --json, rerun to resume:
+what the file has of the same measurement on the same machine and commit is kept.
 """
 
 import argparse
@@ -38,24 +38,55 @@ BOTH = "both"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--axis", choices=AXES, default="length", help="default: length")
-    parser.add_argument("--values", type=layer.numbers, help="such as 128,256,512")
     parser.add_argument(
-        "--contender", action="append", default=[], help="arch and options; repeatable"
+        "--values", type=layer.numbers, help="values on the axis, such as 128,256,512"
+    )
+    parser.add_argument(
+        "--contender",
+        action="append",
+        default=[],
+        help="an architecture and its options; repeatable",
     )
     parser.add_argument("--options", default="", help="options that all architectures get")
     parser.add_argument("--part", choices=workloads.PARTS, default="model", help="default: model")
     parser.add_argument("--what", choices=[*workloads.WHAT, BOTH], default=BOTH)
-    parser.add_argument("--length", type=int, default=128, help="where it is not the axis (128)")
-    parser.add_argument("--target-length", type=int, help="of targets (that of the source)")
-    parser.add_argument("--tokens", type=int, default=4096, help="of each batch (4096)")
-    parser.add_argument("--sentences", type=int, help="of each batch, instead of --tokens")
-    parser.add_argument("--vocabulary", type=int, default=1000, help="made-up types (1000)")
-    parser.add_argument("--rounds", type=int, default=5, help="times each is counted (5)")
     parser.add_argument(
-        "--budget", type=float, default=30.0, help="seconds a point; fewer rounds beyond (30)"
+        "--length",
+        type=int,
+        default=128,
+        help="source length, if it is not the axis (default: 128)",
     )
     parser.add_argument(
-        "--longest-step", type=float, default=60.0, help="seconds; slower ones are left out (60)"
+        "--target-length", type=int, help="target length (default: that of the source)"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=4096, help="tokens in each batch (default: 4096)"
+    )
+    parser.add_argument(
+        "--sentences",
+        type=int,
+        help="sentences in each batch, at every length, instead of --tokens",
+    )
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        default=1000,
+        help="size of the artificial vocabulary (default: 1000)",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="how often each is timed (default: 5)"
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=30.0,
+        help="seconds per point; slower points get fewer rounds (default: 30)",
+    )
+    parser.add_argument(
+        "--longest-step",
+        type=float,
+        default=60.0,
+        help="leave out steps that take more seconds (default: 60)",
     )
     memory.add_limits(parser)
     machine.add_arguments(parser)

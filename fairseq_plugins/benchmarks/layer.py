@@ -1,4 +1,4 @@
-"""One layer's parts, or whole encoders, against length at a constant number of tokens.
+"""Parts of a layer, or whole encoders, at several lengths with a constant number of tokens.
 
     python -m fairseq_plugins benchmark layer --contender sdpa --contender fastformer --lengths 512
     python -m fairseq_plugins benchmark layer --contender ffn --contender mscffn --dim 768
@@ -23,15 +23,34 @@ from .operations import count_flops
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--contender", action="append", required=True, help="module or arch and options; repeatable"
+        "--contender",
+        action="append",
+        required=True,
+        help="a module or an architecture, and its options; repeatable",
     )
-    parser.add_argument("--lengths", type=numbers, default=[1024], help="such as 512,8192 (1024)")
-    parser.add_argument("--tokens", type=int, default=8192, help="of each batch (8192)")
+    parser.add_argument(
+        "--lengths",
+        type=numbers,
+        default=[1024],
+        help="sequence lengths, such as 512,8192 (default: 1024)",
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=8192, help="tokens in each batch (default: 8192)"
+    )
     parser.add_argument("--what", choices=workloads.WHAT, default="training")
     parser.add_argument("--options", default="", help="options that all architectures get")
-    parser.add_argument("--vocabulary", type=int, default=1000, help="made-up types (1000)")
-    parser.add_argument("--rounds", type=int, default=7, help="times each is counted (7)")
-    parser.add_argument("--warmup", type=int, default=1, help="times before that (1)")
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        default=1000,
+        help="size of the artificial vocabulary (default: 1000)",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="how often each is timed (default: 7)"
+    )
+    parser.add_argument(
+        "--warmup", type=int, default=1, help="rounds before the timed ones (default: 1)"
+    )
     modules.add_options(parser)
     machine.add_arguments(parser)
 

@@ -20,15 +20,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of every subcommand."""
     parser.add_argument("--dtype", choices=list(DTYPES), default="fp32", help="default: fp32")
     parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
-    parser.add_argument("--cpu", action="store_true", help="leave the GPU alone")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument(
         "--clock",
         choices=CLOCKS,
         default="wall",
-        help="processor: time on the processor, where other programs run beside; one thread only",
+        help="processor: count processor time, for a machine that other programs use too; one "
+        "thread only",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them there (.svg)")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write all figures to this file"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="also plot them to this file (.svg)"
+    )
 
 
 def choose_device(args: argparse.Namespace) -> torch.device:

@@ -22,23 +22,47 @@ from .peak_memory import GIB, MIB
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--contender", action="append", required=True, help="module or arch and options; repeatable"
+        "--contender",
+        action="append",
+        required=True,
+        help="a module or an architecture, and its options; repeatable",
     )
     parser.add_argument("--part", choices=workloads.PARTS, default="model", help="default: model")
     parser.add_argument("--what", choices=workloads.WHAT, default="training")
-    parser.add_argument("--lengths", type=layer.numbers, default=[256], help="of sources (256)")
-    parser.add_argument("--target-length", type=int, help="of targets (that of the source)")
-    parser.add_argument("--tokens", type=int, default=4096, help="of each batch (4096)")
+    parser.add_argument(
+        "--lengths", type=layer.numbers, default=[256], help="source lengths (default: 256)"
+    )
+    parser.add_argument(
+        "--target-length", type=int, help="target length (default: that of the source)"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=4096, help="tokens in each batch (default: 4096)"
+    )
     parser.add_argument("--options", default="", help="options that all architectures get")
-    parser.add_argument("--vocabulary", type=int, default=1000, help="made-up types (1000)")
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        default=1000,
+        help="size of the artificial vocabulary (default: 1000)",
+    )
     modules.add_options(parser)
     add_limits(parser)
     machine.add_arguments(parser)
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--memory-limit", type=float, default=6.0, help="GiB of a process (6)")
-    parser.add_argument("--patience", type=float, default=600.0, help="seconds of a process (600)")
+    parser.add_argument(
+        "--memory-limit",
+        type=float,
+        default=6.0,
+        help="GiB of memory that a process may use (default: 6)",
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=600.0,
+        help="seconds that a process may take (default: 600)",
+    )
 
 
 def check_limits(args: argparse.Namespace) -> None:

@@ -118,12 +118,22 @@ MODULES: Dict[str, Callable[[argparse.Namespace], nn.Module]] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the sizes of single modules; options of a contender override them."""
-    parser.add_argument("--dim", type=int, default=512, help="d of single modules (512)")
-    parser.add_argument("--heads", type=int, default=8, help="heads of mixers (8)")
-    parser.add_argument("--inner", type=int, help="inner dimension of ffn (4 d)")
-    parser.add_argument("--subspaces", type=int, help="n of mscffn (12, or what fits)")
-    parser.add_argument("--expansion", type=int, default=6, help="m of mscffn (6)")
-    parser.add_argument("--dropout", type=float, default=0.0, help="inside a module (0)")
+    parser.add_argument(
+        "--dim", type=int, default=512, help="dimension d of single modules (default: 512)"
+    )
+    parser.add_argument("--heads", type=int, default=8, help="heads of token mixers (default: 8)")
+    parser.add_argument("--inner", type=int, help="inner dimension of ffn (default: 4 d)")
+    parser.add_argument(
+        "--subspaces",
+        type=int,
+        help="subspaces n of mscffn (default: 12, or the nearest number that fits)",
+    )
+    parser.add_argument(
+        "--expansion", type=int, default=6, help="expansion m of mscffn (default: 6)"
+    )
+    parser.add_argument(
+        "--dropout", type=float, default=0.0, help="dropout inside a module (default: 0)"
+    )
 
 
 def is_module(words: str) -> bool:

@@ -30,17 +30,30 @@ ORDERS = ("length", "random")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", type=Path, help="folder that fairseq-preprocess made")
-    parser.add_argument("--arch", action="append", required=True, help="and options; repeatable")
+    parser.add_argument("data", type=Path, help="the prepared folder")
+    parser.add_argument(
+        "--arch", action="append", required=True, help="an architecture and its options; repeatable"
+    )
     parser.add_argument("--options", "--model", default="", help="options that all models get")
     parser.add_argument("--part", choices=PARTS, default="model", help="default: model")
-    parser.add_argument("--max-tokens", type=int, default=2048, help="size of a batch (2048)")
     parser.add_argument(
-        "--order", choices=ORDERS, default="length", help="what fills a batch (default: length)"
+        "--max-tokens", type=int, default=2048, help="maximum tokens in a batch (default: 2048)"
     )
-    parser.add_argument("--batches", type=int, default=8, help="different batches (8)")
-    parser.add_argument("--rounds", type=int, default=5, help="times each batch is counted (5)")
-    parser.add_argument("--warmup", type=int, default=1, help="rounds that are not counted (1)")
+    parser.add_argument(
+        "--order",
+        choices=ORDERS,
+        default="length",
+        help="group sentences by length, as in training, or randomly (default: length)",
+    )
+    parser.add_argument(
+        "--batches", type=int, default=8, help="number of different batches (default: 8)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="how often each batch is timed (default: 5)"
+    )
+    parser.add_argument(
+        "--warmup", type=int, default=1, help="rounds before the timed ones (default: 1)"
+    )
     machine.add_arguments(parser)
 
 

@@ -19,7 +19,7 @@ SERVING = ("summarize", "translate")
 FOLDER = Path(__file__).resolve().parent
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
 
-Without a command: print the folder for fairseq's --user-dir. With one, and -h: its options.
+Without a command: print the folder for fairseq's --user-dir. COMMAND -h shows its options.
 """
 
 

@@ -33,18 +33,27 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
         "exported model",
     )  # fmt: skip
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="the prepared folder (the one it was trained on)"
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="the prepared folder (default: the one the model was trained on)",
     )
-    parser.add_argument("--beam", type=positive, default=5, help="beam size (%(default)s)")
+    parser.add_argument("--beam", type=positive, default=5, help="beam size (default: %(default)s)")
     parser.add_argument(
-        "--lenpen", type=float, default=1.0, help=f"above 1 favours long {what} (%(default)s)"
+        "--lenpen",
+        type=float,
+        default=1.0,
+        help=f"above 1 favours long {what} (default: %(default)s)",
     )
     parser.add_argument(
-        "--max-tokens", type=positive, default=4000, help="subwords in a batch (%(default)s)"
+        "--max-tokens",
+        type=positive,
+        default=4000,
+        help="subwords in a batch (default: %(default)s)",
     )
     parser.add_argument(
         "--buffer", type=positive, default=buffer, metavar=unit.upper(),
-        help=f"{unit} read and sorted by length at a time (%(default)s; 1 on a terminal)",
+        help=f"{unit} read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument("--fp16", action="store_true", help="half precision, on a GPU")

@@ -7,8 +7,8 @@
 `--last` takes the newest checkpoints of whole epochs, or with `--by update` those that
 `--save-interval-updates` wrote; `--best` takes those that `--keep-best-checkpoints` kept.
 
-One checkpoint is in memory at a time. Everything but the parameters is that of the newest one. The
-optimizer's state is left out: it does not belong to the mean.
+One checkpoint is in memory at a time. Only parameters are averaged; everything else is copied from
+the newest checkpoint. The optimizer's state is left out, because it does not fit the average.
 """
 
 import argparse
@@ -30,8 +30,12 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--output", type=Path, required=True, help="where to write the average")
     how_many = parser.add_mutually_exclusive_group()
-    how_many.add_argument("--last", type=int, metavar="K", help="the newest K of the folder")
-    how_many.add_argument("--best", type=int, metavar="K", help="the best K of the folder")
+    how_many.add_argument(
+        "--last", type=int, metavar="K", help="average the newest K checkpoints of the folder"
+    )
+    how_many.add_argument(
+        "--best", type=int, metavar="K", help="average the best K checkpoints of the folder"
+    )
     parser.add_argument(
         "--by", choices=["epoch", "update"], default="epoch",
         help="what --last counts: checkpoints of epochs (default) or of updates",

@@ -2,9 +2,9 @@
 
     python -m fairseq_plugins benchmark train-step DATA --arch transformer --arch transformer_ftc
 
-Every figure is a ratio to the first contender, measured in turn with it in one process (peaks of
-memory in a fresh process each), with median and quartiles, and with the ratio of operations beside
-it. `benchmark COMMAND -h` says more. Tables go to standard output, progress to standard error.
+Each figure is a ratio to the first contender: the median and quartiles of times that are measured
+alternately in one process, and the ratio of operations. Peak memory is measured in new processes.
+`benchmark COMMAND -h` shows the options. Tables go to standard output, progress to standard error.
 """
 
 import argparse

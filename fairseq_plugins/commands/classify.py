@@ -1,11 +1,10 @@
-"""Classify raw text: a text a line in, a label and its probability out.
+"""Classify raw text: one text per line in, a label and its probability out.
 
     python -m fairseq_plugins classify --model runs/imdb < texts.txt > labels.tsv
 
-A line of the output is a label, a tab, and the probability that the model gives it. Text is cut
-into tokens as the folder that the model was trained on says (prepare-classification stores that
-there). Lines keep their order. A text longer than the model can read is read up to there; a message
-at the end counts them.
+Each output line is a label, a tab, and the probability of the label. Text is tokenised as in the
+prepared folder that the model was trained on. Lines keep their order. The end of a text longer than
+the model's limit is ignored; a message at the end counts such texts.
 """
 
 import argparse
@@ -27,15 +26,18 @@ def main(argv: Sequence[str]) -> int:
         help="a checkpoint, or a folder with checkpoint_best.pt",
     )  # fmt: skip
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="the prepared folder (the one it was trained on)"
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="the prepared folder (default: the one the model was trained on)",
     )
     parser.add_argument(
         "--max-tokens", type=_lines.positive, default=16384, metavar="N",
-        help="tokens in a batch (%(default)s)",
+        help="tokens in a batch (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--buffer", type=_lines.positive, default=2000, metavar="LINES",
-        help="lines read and sorted by length at a time (%(default)s; 1 on a terminal)",
+        help="lines read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     args = parser.parse_args(argv)

@@ -15,8 +15,8 @@ papers report is summary-level: compare it with ROUGE-Lsum.
 
 Classification: accuracy and macro F1 in percent, with 95 % intervals of the bootstrap.
 
-Without --last, --best or --checkpoint it is checkpoint_best.pt. Results are kept in RUN/evaluation,
-and made again only if checkpoints, data or options differ. Rerun to resume.
+Without --last, --best or --checkpoint, checkpoint_best.pt is scored. Results are kept in
+RUN/evaluation and computed again only if checkpoints, data or options differ. Rerun to resume.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         "--best", type=int, metavar="K",
         help="average the best K that training kept (--keep-best-checkpoints)",
     )  # fmt: skip
-    which.add_argument("--checkpoint", metavar="NAME", help="one checkpoint of RUN")
+    which.add_argument("--checkpoint", metavar="NAME", help="score this checkpoint of RUN")
     parser.add_argument(
         "--by", choices=["epoch", "update"],
         help="what --last counts (default: epochs where training kept their checkpoints)",
@@ -65,17 +65,17 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--compare", type=Path, metavar="RUN_B",
-        help="score this one in the same way, and test whether the two differ by paired bootstrap",
+        help="score this training as well, and test the difference by paired bootstrap",
     )  # fmt: skip
     parser.add_argument(
-        "--samples", type=int, default=1000, help="of the bootstrap (default: %(default)s)"
+        "--samples", type=int, default=1000, help="samples of the bootstrap (default: %(default)s)"
     )
     parser.add_argument(
-        "--examples", type=int, default=0, metavar="N", help="print N of what the model wrote"
+        "--examples", type=int, default=0, metavar="N", help="print N outputs of the model"
     )
     parser.add_argument(
         "--at-least", type=float, metavar="SCORE",
-        help="exit with status 1 below this BLEU, ROUGE-1 or accuracy",
+        help="exit with status 1 if BLEU, ROUGE-1 or accuracy is lower",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     args = parser.parse_args(own)

@@ -1,4 +1,4 @@
-"""All that waits for a GPU: CUDA tests, goals, and the table of translation.
+"""Run everything that needs a GPU: CUDA tests, speed goals, the translation table.
 
     bash scripts/gpu_report.sh DATA --out DIR --minutes 9
 
@@ -114,16 +114,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to work")
     parser.add_argument(
         "--minutes", type=at_least(0.1, float), default=9.0, metavar="M",
-        help="end after so much time, and half a minute to save (default: 9)",
+        help="stop after this many minutes, plus half a minute to save (default: 9)",
     )  # fmt: skip
     parser.add_argument(
         "--parallel",
         type=at_least(1),
         default=4,
         metavar="N",
-        help="runs side by side (default: 4)",
+        help="trainings at the same time (default: 4)",
     )
-    parser.add_argument("--cpu", action="store_true", help="a rehearsal without a GPU")
+    parser.add_argument("--cpu", action="store_true", help="try the command without a GPU")
     args, more = parser.parse_known_args(own)
     if not (args.cpu or torch.cuda.is_available()):
         raise ConfigurationError("no GPU is seen here: --cpu rehearses without one")

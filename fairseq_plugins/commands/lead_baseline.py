@@ -1,11 +1,11 @@
-"""Score the first sentences of each document: the baseline of summarization.
+"""Score the first sentences of each document: the summarization baseline.
 
     python -m fairseq_plugins lead-baseline test.source test.target
     python -m fairseq_plugins lead-baseline --stories cnn_stories.tgz --ids test_ids.txt --stemmer
 
-Sources are one document a line; their sentences are found by punctuation. Targets are one summary a
-line with <q> between sentences. Published figures use stemming, and their ROUGE-L is our Lsum (CNN,
-three sentences: 29.1 / 11.1 / 25.9; whole CNN/DailyMail: 40.34 / 17.70 / 36.57).
+Sources have one document per line, which is split into sentences at punctuation. Targets have one
+summary per line, with <q> between sentences. Published figures use stemming, and their ROUGE-L is
+our Lsum (CNN, three sentences: 29.1 / 11.1 / 25.9; whole CNN/DailyMail: 40.34 / 17.70 / 36.57).
 """
 
 import argparse
@@ -23,18 +23,32 @@ def main(argv: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", type=Path, nargs="?", help="documents, one a line")
-    parser.add_argument("target", type=Path, nargs="?", help="summaries, one a line")
-    parser.add_argument("--stories", type=Path, nargs="+", metavar="ARCHIVE", help="story archives")
-    parser.add_argument("--ids", type=Path, help="the stories to score, one a line (default: all)")
-    parser.add_argument("--sentences", type=int, default=3, help="how many to take (default: 3)")
+    parser.add_argument("source", type=Path, nargs="?", help="a file with one document per line")
+    parser.add_argument("target", type=Path, nargs="?", help="a file with one summary per line")
+    parser.add_argument(
+        "--stories", type=Path, nargs="+", metavar="ARCHIVE", help="tar archives of .story files"
+    )
+    parser.add_argument(
+        "--ids",
+        type=Path,
+        help="a file with the ids of the stories to score, one per line (default: all)",
+    )
+    parser.add_argument(
+        "--sentences", type=int, default=3, help="number of first sentences to take (default: 3)"
+    )
     parser.add_argument(
         "--all",
         action="store_true",
-        help="also score fewer first sentences, random ones, and those that match the summary best",
+        help="also score fewer first sentences, random sentences, and those closest to the summary",
     )
-    parser.add_argument("--stemmer", action="store_true", help="Porter's, as in published figures")
-    parser.add_argument("--workers", type=int, default=0, help="processes (default: 0, all)")
+    parser.add_argument(
+        "--stemmer",
+        action="store_true",
+        help="strip suffixes with Porter's stemmer, as in published figures",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=0, help="number of processes (default: 0, one per core)"
+    )
     args = parser.parse_args(argv)
     if bool(args.stories) == bool(args.source) or bool(args.source) != bool(args.target):
         parser.error("give SOURCE and TARGET, or --stories")

@@ -1,4 +1,4 @@
-"""Write a small German-English corpus, drawn from a grammar.
+"""Write a small German-English corpus, generated from a grammar.
 
     python -m fairseq_plugins make-grammar-corpus DIR
 
@@ -20,12 +20,22 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where to write")
-    parser.add_argument("--pairs", type=int, default=10000, help="training pairs (%(default)s)")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
     parser.add_argument(
-        "--held-out", type=int, default=500, help="pairs of valid and of test, each (%(default)s)"
+        "--pairs", type=int, default=10000, help="training pairs (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=1, help="another seed, another corpus")
+    parser.add_argument(
+        "--held-out",
+        type=int,
+        default=500,
+        help="pairs in each of valid and test (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        help="random seed; another seed gives another corpus (default: 1)",
+    )
     args = parser.parse_args(argv)
     for name, value in (("--pairs", args.pairs), ("--held-out", args.held_out)):
         if value < 1:

@@ -1,4 +1,4 @@
-"""Write a ListOps corpus, as the Long-Range Arena has it.
+"""Write a ListOps corpus like that of the Long-Range Arena.
 
     python -m fairseq_plugins make-listops DIR
     python -m fairseq_plugins make-listops DIR --train 4000 --held-out 500 --min-length 20 \\
@@ -24,18 +24,22 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     shape = listops.Shape()
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where to write")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
     for option, default, text in (
         ("--train", 96000, "training expressions"),
-        ("--held-out", 2000, "expressions of valid and of test, each"),
-        ("--min-length", shape.min_length, "words of an expression are more than this"),
-        ("--max-length", shape.max_length, "and fewer than this"),
-        ("--max-depth", shape.max_depth, "operations within operations, the digits included"),
-        ("--max-args", shape.max_args, "arguments of an operation"),
-        ("--seed", 1, "another seed, another corpus"),
+        ("--held-out", 2000, "expressions in each of valid and test"),
+        ("--min-length", shape.min_length, "every expression has more words than this"),
+        ("--max-length", shape.max_length, "every expression has fewer words than this"),
+        (
+            "--max-depth",
+            shape.max_depth,
+            "maximum depth of the expression tree, including the digits",
+        ),
+        ("--max-args", shape.max_args, "maximum number of arguments of an operation"),
+        ("--seed", 1, "random seed; another seed gives another corpus"),
     ):
         parser.add_argument(
-            option, type=int, default=default, metavar="N", help=f"{text} (%(default)s)"
+            option, type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)"
         )
     args = parser.parse_args(argv)
     for option, least in (

@@ -1,4 +1,4 @@
-"""Join both directions of a prepared pair, to train on them first.
+"""Join both directions of a prepared language pair, for pre-training.
 
 A model trained on both, and then on the pair alone, starts from twice the data.
 
@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("pair", type=Path, help="folder prepared with --joined-dictionary")
-    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
+    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     args = parser.parse_args(argv)
     pairs = join_directions(args.pair, args.destination)
     counted = ", ".join(f"{number:,} pairs in {split}" for split, number in pairs.items())

@@ -6,10 +6,10 @@
         --max-positions 4000
     python -m fairseq_plugins prepare-classification DIR --cifar10 cifar-10-binary.tar.gz
 
-A line of a file is a label of one word, a tab, and a text. --imdb takes the archive or the folder
-aclImdb; --cifar10 the archive of the binary version, whose images become 1,024 words, the grey
-levels. Of their training texts, every tenth becomes the valid split. Archives are read and never
-unpacked to disk.
+Each line of a file is a label of one word, a tab, and a text. --imdb takes the archive or the
+unpacked folder aclImdb. --cifar10 takes the archive of the binary version; an image becomes 1,024
+words, its grey levels. With both, every tenth training text goes to the valid split. Archives are
+not unpacked to disk.
 
 A text that cannot be used is left out, and left_out.txt in DIR says why.
 
@@ -30,7 +30,7 @@ from fairseq_plugins.preparation.classification import (
     show,
 )
 from fairseq_plugins.preparation.documents import SPLITS
-from fairseq_plugins.preparation.download import digest
+from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.labelled import imdb_files
 from fairseq_plugins.preparation.steps import Preparation
 
@@ -41,7 +41,7 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
+    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     for split in SPLITS:
         parser.add_argument("--" + split, type=Path, metavar="FILE", help="label<TAB>text")
     parser.add_argument("--imdb", type=Path, metavar="PATH", help="aclImdb_v1.tar.gz, or aclImdb")
@@ -50,7 +50,8 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--valid-every", type=int, default=10, metavar="N",
-        help="with --imdb and --cifar10: every Nth training text is for valid (%(default)s)",
+        help="with --imdb and --cifar10: every Nth training text goes to valid (default: "
+        "%(default)s)",
     )  # fmt: skip
     add_options(parser)
     return parser.parse_args(argv)

@@ -5,10 +5,9 @@
     python -m fairseq_plugins prepare-cnn-dm DIR --stories sample.tgz \\
         --split-ids train.txt val.txt test.txt
 
-Without --stories both archives (534 MB) are downloaded; without --split-ids the lists of URLs that
-say which story is in which split. Size and SHA-256 are checked. Stories are read from the archives
-and never unpacked to disk. A story that cannot be used is left out, and left_out.txt in DIR says
-why.
+Without --stories, both archives (534 MB) are downloaded; without --split-ids, the published lists
+of URLs in each split. Size and SHA-256 are checked. Archives are not unpacked to disk. A story that
+cannot be used is left out, and left_out.txt in DIR says why.
 
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
@@ -19,7 +18,7 @@ from typing import Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import cnn_dm
-from fairseq_plugins.preparation.download import digest
+from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import (
     add_options,
@@ -35,7 +34,7 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
+    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     parser.add_argument(
         "--stories",
         type=Path,
@@ -53,18 +52,18 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument(
         "--drop-prefix",
         action="store_true",
-        help="leave out '(CNN) --' and the byline before an article",
+        help="remove '(CNN) --' and the byline before an article",
     )
     parser.add_argument(
         "--keep-missing-full-stops",
         action="store_true",
-        help="do not add the full stops that are missing after sentences",
+        help="do not add missing full stops at the end of sentences",
     )
     parser.add_argument(
         "--expect",
         metavar="TRAIN,VALID,TEST|any",
-        help="documents there must be (default: {train},{valid},{test}; with --split-ids all that "
-        "are listed and not empty)".format(**cnn_dm.DOCUMENTS),
+        help="expected numbers of documents (default: {train},{valid},{test}; with --split-ids, "
+        "all listed ones that are not empty)".format(**cnn_dm.DOCUMENTS),
     )
     add_options(parser)
     return parser.parse_args(argv)

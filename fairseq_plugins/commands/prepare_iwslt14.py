@@ -30,22 +30,28 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
+    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     parser.add_argument(
-        "--archive", type=Path, metavar="FILE", help="a copy of de-en.tgz: nothing is downloaded"
+        "--archive",
+        type=Path,
+        metavar="FILE",
+        help="read this copy of de-en.tgz; nothing is downloaded",
     )
-    parser.add_argument("--url", default=iwslt14.URL, help="where to download it (%(default)s)")
+    parser.add_argument(
+        "--url", default=iwslt14.URL, help="download address (default: %(default)s)"
+    )
     parser.add_argument(
         "--checksum",
         default=iwslt14.CHECKSUM,
         metavar="KIND:DIGITS",
-        help="what the archive must have, md5:... or sha256:..., or 'none' (%(default)s)",
+        help="checksum of the archive, md5:... or sha256:..., or 'none' to skip the check "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--expect-pairs",
         default="160239,7283,6750",
         metavar="TRAIN,VALID,TEST",
-        help="how many pairs must come out, or 'any' (%(default)s)",
+        help="expected numbers of pairs, or 'any' (default: %(default)s)",
     )
     add_subword_options(parser)
     return parser.parse_args(argv)

@@ -4,15 +4,15 @@
     python -m fairseq_plugins prepare-summarization DIR \\
         --train train.txt --valid val.txt --test test.txt --fields article_text abstract_text
 
-text/train stands for two files, text/train.source and text/train.target, aligned by line. A name of
-an existing file is JSON lines: two fields of each, article and highlights if --fields does not name
-others, are text or a list of sentences (as in PubMed and arXiv). Sentences of a summary are
-separated by new lines or <q>, or are elements of the list; --split-sentences finds more.
+text/train stands for two files, text/train.source and text/train.target, aligned by line. The name
+of an existing file means JSON lines: its two fields (article and highlights, or those of --fields)
+are text or a list of sentences (as in PubMed and arXiv). Sentences of a summary are separated by
+new lines or <q>, or are elements of the list; --split-sentences also splits at punctuation.
 
-Documents without summaries can pretrain a model. --pretrain lead takes their first sentences for
-the summary of the rest, gap those that have most in common with it; of text/train only
-text/train.source is read, and of JSON lines only the first field. --like takes the pieces and the
-dictionaries of another prepared folder, so that a model trained on one can go on with the other:
+Documents without summaries can pretrain a model. --pretrain lead uses their first sentences as the
+summary of the rest; --pretrain gap uses the sentences closest to the rest. Only text/train.source
+is read, or the first field of JSON lines. --like reuses the pieces and dictionaries of another
+prepared folder, so that a model trained on one folder can be fine-tuned on the other:
 
     python -m fairseq_plugins prepare-summarization DIR --train text/train --valid text/valid
     python -m fairseq_plugins prepare-summarization PRETRAIN --train news --valid held_out \\
@@ -31,7 +31,7 @@ from typing import Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.preparation.documents import SPLITS, find_files, read_files
-from fairseq_plugins.preparation.download import digest
+from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import (
@@ -49,7 +49,7 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
+    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     for split in SPLITS:
         parser.add_argument(
             "--" + split, type=Path, required=split != "test", metavar="PREFIX|FILE"
@@ -59,25 +59,30 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         nargs=2,
         default=["article", "highlights"],
         metavar=("DOCUMENT", "SUMMARY"),
-        help="of JSON lines (%(default)s)",
+        help="names of the two fields of JSON lines (default: %(default)s)",
     )
     parser.add_argument(
         "--split-sentences",
         action="store_true",
-        help="also end sentences of summaries at punctuation",
+        help="also split sentences of summaries at punctuation",
     )
     parser.add_argument(
-        "--pretrain", choices=KINDS, help="make summaries of documents that have none"
+        "--pretrain",
+        choices=KINDS,
+        help="build summaries for documents that have none, for pre-training",
     )
     parser.add_argument(
         "--pretrain-sentences",
         type=int,
         default=3,
         metavar="N",
-        help="of such a summary (%(default)s); documents need more",
+        help="sentences of such a summary (default: %(default)s); shorter documents are left out",
     )
     parser.add_argument(
-        "--like", type=Path, metavar="DIR", help="use the pieces and dictionaries of this folder"
+        "--like",
+        type=Path,
+        metavar="DIR",
+        help="reuse the pieces and dictionaries of this prepared folder",
     )
     add_options(parser)
     return parser.parse_args(argv)

@@ -34,20 +34,27 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("destination", type=Path, metavar="DIR", help="folder to be made")
-    parser.add_argument("--source-lang", required=True, metavar="LANG", help="such as de")
-    parser.add_argument("--target-lang", required=True, metavar="LANG", help="such as en")
+    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
+    parser.add_argument(
+        "--source-lang", required=True, metavar="LANG", help="source language, such as de"
+    )
+    parser.add_argument(
+        "--target-lang", required=True, metavar="LANG", help="target language, such as en"
+    )
     parser.add_argument(
         "--train",
         required=True,
         nargs="+",
         metavar="PREFIX",
-        help="one or several, joined in order",
+        help="training text; several are joined in order",
     )
     held_out = parser.add_mutually_exclusive_group(required=True)
     held_out.add_argument("--valid", metavar="PREFIX", help="validation text")
     held_out.add_argument(
-        "--valid-every", type=int, metavar="N", help="or take every Nth pair out of train"
+        "--valid-every",
+        type=int,
+        metavar="N",
+        help="take every Nth pair of train as validation text instead",
     )
     parser.add_argument("--test", metavar="PREFIX", help="test text, if there is any")
     parser.add_argument(
@@ -61,14 +68,15 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         type=int,
         default=limits.max_words,
         metavar="N",
-        help="leave out training pairs with a longer side (%(default)s)",
+        help="leave out training pairs with more words on a side (default: %(default)s)",
     )
     parser.add_argument(
         "--max-ratio",
         type=float,
         default=limits.max_ratio,
         metavar="R",
-        help="leave out training pairs with one side more than R times as long (%(default)s)",
+        help="leave out training pairs with one side more than R times as long (default: "
+        "%(default)s)",
     )
     add_subword_options(parser)
     return parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Measure a table or figure of a paper: train and test every row.
+"""Reproduce a table or figure of a paper: train, test and time every row.
 
     python -m fairseq_plugins reproduce fastformer-imdb DATA --reduced       # on two CPU cores
     python -m fairseq_plugins reproduce mscffn-text DATA --seeds 1 2 3 4 5   # on one GPU
@@ -125,7 +125,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--threads", type=at_least(1), metavar="N",
         help="processor threads of a run (default: all cores / --parallel)",
     )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="leave the GPU alone")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument(
         "--report-only", action="store_true",
         help="make table and plot again from results.json, and do nothing else",

@@ -1,13 +1,13 @@
-"""Summarize raw text: a document a line in, a summary a line out.
+"""Summarize raw text: one document per line in, one summary per line out.
 
     python -m fairseq_plugins summarize --model runs/fastformer_cnn_dm < documents.txt > out.txt
     python -m fairseq_plugins summarize --model runs/fastformer_cnn_dm --json < documents.txt
 
-Documents are cut into subwords as the folder that the model was trained on says (the prepare-*
-commands store that there). Order is kept, and empty lines stay empty. A document longer than the
-model can read is read up to there; a message at the end counts them. BART's summaries of
-CNN/DailyMail have --lenpen 2.0 --min-len 55 --max-len 140. --model also takes what the command
-`export` wrote; that needs neither torch nor fairseq.
+Documents are split into subwords as in the prepared folder that the model was trained on. Lines
+keep their order, and empty lines stay empty. The end of a document longer than the model's limit is
+ignored; a message at the end counts such documents. BART's settings for CNN/DailyMail are --lenpen
+2.0 --min-len 55 --max-len 140. --model also takes the output of the command `export`, which needs
+neither torch nor fairseq.
 """
 
 import argparse
@@ -37,15 +37,16 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     _lines.add_options(parser, "summaries", "documents", buffer=500)
     parser.add_argument(
         "--min-len", type=positive, default=1, metavar="N",
-        help="subwords of a summary at least (%(default)s)",
+        help="minimum length of a summary in subwords (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--max-len", type=positive, metavar="N",
-        help=f"at most ({LONGEST}, or what the model can write)",
+        help=f"maximum length in subwords (default: {LONGEST}, or the model's limit)",
     )  # fmt: skip
     parser.add_argument(
         "--no-repeat-ngram-size", type=not_negative, default=3, metavar="N",
-        help="no N subwords occur twice in a summary in the same order; 0 allows it (%(default)s)",
+        help="no sequence of N subwords occurs twice in a summary; 0 turns this off (default: "
+        "%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--json",

@@ -1,4 +1,4 @@
-"""Train a recipe: a YAML file, on whatever this machine has; rerun to resume."""
+"""Train a recipe (a YAML file) on the GPUs or the CPU of this machine; rerun to resume."""
 
 import argparse
 from pathlib import Path
@@ -19,8 +19,8 @@ def read_request(argv: Sequence[str]) -> launch.Request:
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins train",
         usage="%(prog)s RECIPE DATA [options] [-- more options for fairseq-train]",
-        description="Train a recipe on a prepared folder. Rerun to resume. What comes later wins: "
-        "the recipe, --settings, options after --.",
+        description="Train a recipe on a prepared folder. Rerun to resume. Options after -- "
+        "override --settings, which override the recipe.",
         epilog="recipes: " + ", ".join(recipes.names()),
         allow_abbrev=False,
     )
@@ -31,28 +31,31 @@ def read_request(argv: Sequence[str]) -> launch.Request:
     )
     parser.add_argument(
         "--settings", action="append", default=[], metavar="FILE",
-        help="more settings: YAML like a recipe, or options as in a shell; repeatable",
+        help="more settings: a YAML file like a recipe, or a file of command-line options; "
+        "repeatable",
     )  # fmt: skip
     parser.add_argument(
         "--processes", type=int, metavar="N",
-        help="processes on this machine (default: one for each GPU; 1 without)",
+        help="processes on this machine (default: one per GPU, or 1 without a GPU)",
     )  # fmt: skip
     parser.add_argument(
         "--tokens-per-process", type=int, metavar="N",
-        help="for little memory: at most this many tokens per batch; more batches per update",
+        help="limit of tokens per batch, to save memory; each update then adds up more batches",
     )  # fmt: skip
     parser.add_argument(
         "--nodes", type=int, default=1, metavar="N",
-        help="machines; give the same command on each, with --rendezvous",
+        help="number of machines; run the same command on each, with --rendezvous",
     )  # fmt: skip
     parser.add_argument(
-        "--rendezvous", metavar="HOST:PORT", help="one of the machines, and a free port on it"
+        "--rendezvous",
+        metavar="HOST:PORT",
+        help="the name of one of the machines, and a free port on it",
     )
     parser.add_argument(
         "--precision", choices=launch.PRECISIONS, default="auto",
-        help="default: bf16 on a GPU that has it, fp16 on another, fp32 on a CPU",
+        help="default: bf16 on a GPU that supports it, fp16 on other GPUs, fp32 on a CPU",
     )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPUs")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     args = vars(parser.parse_args(own))
     recipe = recipes.find(args.pop("recipe"))
     files = [recipes.find(name, [recipe.parent]) for name in args.pop("settings")]

@@ -1,12 +1,11 @@
-"""Translate raw text: a sentence a line in, a translation a line out.
+"""Translate raw text: one sentence per line in, one translation per line out.
 
     python -m fairseq_plugins translate --model runs/transformer_ftc < in.txt > out.txt
 
-Text is tokenised, cut into subwords and joined again as the folder that the model was trained on
-says (the prepare-* commands store that there). Lines keep their order, and empty lines stay empty.
-A line longer than the model can read is translated in parts, cut after a sentence or a word; a
-message at the end counts them. --model also takes what the command `export` wrote; that needs
-neither torch nor fairseq.
+Text is tokenised and split into subwords as in the prepared folder that the model was trained on.
+Lines keep their order, and empty lines stay empty. A line longer than the model's limit is
+translated in parts, split after a sentence or a word; a message at the end counts such lines.
+--model also takes the output of the command `export`, which needs neither torch nor fairseq.
 """
 
 import argparse

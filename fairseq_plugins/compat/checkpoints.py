@@ -18,6 +18,14 @@ class RefusedCheckpoint(ConfigurationError, pickle.UnpicklingError):
     """The file is damaged, is not a checkpoint, or holds something that fairseq never writes."""
 
 
+def unreadable(path: str, reason: str) -> RefusedCheckpoint:
+    """The error for a file that is damaged or not a checkpoint."""
+    return RefusedCheckpoint(
+        "checkpoint {} cannot be read: it is damaged or not a checkpoint of fairseq ({}). Use "
+        "another copy, or another checkpoint of the same training".format(path, reason)
+    )
+
+
 def read_checkpoints_safely() -> None:
     """Load checkpoints without running code from them (0.12.2 and ff, with any torch).
 
@@ -46,7 +54,7 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> Dict[str, Any]:
             raise ValueError("it holds no model with the state of its training")
         drop_fused_copies_of_encoder_weights(state["model"])
     except Exception as error:
-        raise RefusedCheckpoint(_why_unreadable(path, error)) from None
+        raise _refuse(path, error) from None
     try:
         for name in {"args", "cfg"} & set(state):
             state[name] = plain(state[name])
@@ -58,10 +66,10 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> Dict[str, Any]:
     return state
 
 
-def _why_unreadable(path: str, error: Exception) -> str:
+def _refuse(path: str, error: Exception) -> RefusedCheckpoint:
     refused = re.search(r"GLOBAL (\S+)", str(error))
     if isinstance(error, pickle.UnpicklingError) and refused is not None:
-        return (
+        return RefusedCheckpoint(
             "checkpoint {} is refused and nothing in it was run: it asks for '{}', which fairseq "
             "never writes, so the file may be malicious. Use a checkpoint from a source you trust; "
             "if you wrote this one and trust that type, pass it to "
@@ -73,10 +81,7 @@ def _why_unreadable(path: str, error: Exception) -> str:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0]
     if "weights_only" in reason:
         reason = "torch does not know its format"
-    return (
-        "checkpoint {} cannot be read: it is damaged or not a checkpoint of fairseq ({}). Use "
-        "another copy, or another checkpoint of the same training".format(path, reason)
-    )
+    return unreadable(path, reason)
 
 
 def name_files_that_are_no_checkpoints() -> None:
@@ -92,7 +97,7 @@ def name_files_that_are_no_checkpoints() -> None:
                     "checkpoint_best.pt".format(path, error.strerror)
                 ) from None
             except (AttributeError, IndexError, KeyError, TypeError) as error:
-                raise RefusedCheckpoint(_why_unreadable(path, error)) from error
+                raise _refuse(path, error) from error
 
         return load_checkpoint_to_cpu
 

@@ -209,6 +209,14 @@ def require_targets_for_training() -> None:
     wrap(Trainer, "get_valid_iterator", "require_targets_for_training", make_valid)
 
 
+class SizeMismatch(ConfigurationError):
+    """A checkpoint has another size of `parameter` than the model."""
+
+    def __init__(self, message: str, parameter: str):
+        super().__init__(message)
+        self.parameter = parameter
+
+
 def explain_sizes_that_do_not_fit() -> None:
     """Name the first parameter that differs if a checkpoint has another dictionary or model."""
 
@@ -223,7 +231,8 @@ def explain_sizes_that_do_not_fit() -> None:
                     raise
                 given = [*args, *kwargs.values(), getattr(args[0], "task", None)]
                 task = next((one for one in given if isinstance(one, FairseqTask)), None)
-                raise ConfigurationError(_why_it_does_not_fit(task, *found.groups())) from None
+                message = _why_it_does_not_fit(task, *found.groups())
+                raise SizeMismatch(message, found.group(1)) from None
 
         return load
 

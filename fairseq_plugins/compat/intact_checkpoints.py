@@ -18,7 +18,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 
-from fairseq_plugins.compat.checkpoints import RefusedCheckpoint
+from fairseq_plugins.compat.checkpoints import unreadable
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
 
@@ -88,10 +88,7 @@ def refuse_damaged_checkpoints() -> None:
             if os.path.isfile(path):
                 damage = find_damage(path)
                 if damage:
-                    raise RefusedCheckpoint(
-                        f"checkpoint {path} cannot be read: it is damaged ({damage}). Use another "
-                        "copy of it, or another checkpoint of the same training"
-                    )
+                    raise unreadable(path, damage)
             return original(path, *args, **kwargs)
 
         return load_checkpoint_to_cpu

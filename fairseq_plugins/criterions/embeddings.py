@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 
+from .wrappers import unwrap
+
 
 @contextmanager
 def scale_embeddings(model: Any, draw: Callable[[Tensor], Tensor], kept: int) -> Iterator[None]:
@@ -25,9 +27,7 @@ def scale_embeddings(model: Any, draw: Callable[[Tensor], Tensor], kept: int) ->
     Raises:
         ConfigurationError: the encoder or the decoder has no `embed_tokens`.
     """
-    inner = model
-    while isinstance(getattr(inner, "module", None), nn.Module):
-        inner = inner.module
+    inner = unwrap(model)[-1]
     sides = [getattr(inner, side, None) for side in ("encoder", "decoder")]
     embeddings: Set[Any] = {getattr(side, "embed_tokens", None) for side in sides}
     if None in embeddings:

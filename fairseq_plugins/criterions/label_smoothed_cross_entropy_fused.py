@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import copies_of
+from fairseq_plugins.modules.packed_decoder import take_rows
 
 from .embeddings import scale_embeddings
 from .projection import Objective, chunked_loss, find_projection, plain_loss
+from .wrappers import packed_output, positions_of
 
 
 @dataclass
@@ -24,8 +26,8 @@ class FusedConfig(LabelSmoothedCrossEntropyCriterionConfig):
     word_dropout: float = field(
         default=0.0,
         metadata={
-            "help": "dropout of whole source and target words in training: all of an embedding, or "
-            "nothing (default: 0)"
+            "help": "probability of dropping the whole embedding of a source or target word in "
+            "training (default: 0)"
         },
     )
 
@@ -113,13 +115,18 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
         with self.perturb(model, passes):
             if projection is None:
                 net_output = model(**net_input)
-                values = model.get_normalized_probs(net_output, log_probs=True)
+                values, extra = model.get_normalized_probs(net_output, log_probs=True), None
             else:
-                values, extra = model(**net_input, features_only=True)
-        target = model.get_targets(sample, None)[:, self.ignore_prefix_size :].reshape(-1)
-        values = values[:, self.ignore_prefix_size :].reshape(passes, target.numel(), -1)
-        real = target.ne(self.padding_idx).nonzero().squeeze(1)
-        values, target = values.index_select(1, real), target.index_select(0, real)
+                with packed_output(model):
+                    values, extra = model(**net_input, features_only=True)
+        targets = model.get_targets(sample, None).repeat(passes, 1)
+        counted = targets.ne(self.padding_idx)
+        counted[:, : self.ignore_prefix_size] = False
+        index = positions_of(extra, counted)  # of all rows of values
+        rows = counted.flatten()[index].nonzero().squeeze(1)
+        index = index[rows]
+        values = take_rows(values.flatten(0, -2), rows).unflatten(0, (passes, -1))
+        target = targets.flatten()[index].view(passes, -1)[0]
         if projection is None:
             sums = plain_loss(values, target, objective)
         else:
@@ -130,7 +137,7 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
                 projection.bias,
                 objective,
                 count_correct=self.report_accuracy,
-                copies=copies_of(extra, real, self.ignore_prefix_size),
+                copies=copies_of(extra, rows, index.div(targets.size(1), rounding_mode="floor")),
             )
         nsentences = sample["target"].size(0)
         sample_size = nsentences if self.sentence_avg else sample["ntokens"]
@@ -143,7 +150,7 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
         }
         if self.report_accuracy:
             logging_output["n_correct"] = sums.correct.item()
-            logging_output["total"] = real.numel()
+            logging_output["total"] = target.numel()
         if passes == 2:
             logging_output["kl"] = sums.divergence / sum(objective.divergence)
         return sums.loss, sample_size, logging_output

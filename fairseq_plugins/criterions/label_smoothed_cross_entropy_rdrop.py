@@ -17,8 +17,8 @@ class RDropConfig(FusedConfig):
     rdrop_alpha: float = field(
         default=5.0,
         metadata={
-            "help": "weight of the divergence between two dropout passes over each batch; 5 is the "
-            "paper's for translation, 0 is plain label smoothing in one pass (default: 5)"
+            "help": "weight of the divergence between two dropout passes over each batch; the "
+            "paper uses 5 for translation, and 0 is plain label smoothing in one pass (default: 5)"
         },
     )
 

@@ -20,15 +20,15 @@ class SimCutConfig(FusedConfig):
     simcut_alpha: float = field(
         default=3.0,
         metadata={
-            "help": "weight of the divergence between each batch and its copy with lost words; "
-            "3 is the paper's, 0 is plain label smoothing in one pass (default: 3)"
+            "help": "weight of the divergence between a batch and its copy with dropped words; "
+            "the paper uses 3, and 0 is plain label smoothing in one pass (default: 3)"
         },
     )
     simcut_p: float = field(
         default=0.05,
         metadata={
-            "help": "how likely each source and target word of the copy is to lose its embedding "
-            "(default: 0.05, the paper's)"
+            "help": "probability that a source or target word of the copy loses its embedding "
+            "(default: 0.05, as in the paper)"
         },
     )
 

@@ -17,6 +17,8 @@ from torch.autograd.function import once_differentiable
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import Copies
 
+from .wrappers import unwrap
+
 CHUNK = 512  # rows of logits in memory at a time
 # float16 turns numbers below 6e-8 to 0 and loses digits below 6e-5. The products that compute
 # gradients are therefore scaled by these powers of two. The weight's scale is smaller, because its
@@ -357,11 +359,7 @@ def find_projection(model: Any, passes: int = 1) -> nn.Linear:
     Raises:
         ConfigurationError: the model does not meet these conditions; the message says which.
     """
-    wrappers = []
-    inner: Any = model
-    while isinstance(getattr(inner, "module", None), nn.Module):
-        wrappers.append(inner)
-        inner = inner.module
+    *wrappers, inner = unwrap(model)
     decoder = getattr(inner, "decoder", inner)
     reason = None
     if getattr(decoder, "adaptive_softmax", None) is not None:

@@ -73,7 +73,7 @@ class BeamDecoding:
         self.own_place = memory.new_full((beam_size, beam_size), float("-inf")).fill_diagonal_(0.0)
         if self.copying is not None:
             self.words = encoder_out["src_tokens"][0]  # B x S
-            self.places = find_places(self.words, decoder.vocabulary)
+            self.places = find_places(self.words, decoder.vocabulary).unsqueeze(1)
         self.source_visible: Optional[Tensor] = None  # B x 1 x S
         if encoder_out["encoder_padding_mask"]:
             padding = encoder_out["encoder_padding_mask"][0]

@@ -7,14 +7,15 @@
 import difflib
 import logging
 from argparse import ArgumentParser, Namespace
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig, base_architecture
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 
 from fairseq_plugins.errors import ConfigurationError, check_range, nearest
 from fairseq_plugins.modules import compilation
@@ -423,6 +424,34 @@ def _plan_copying(args: Any) -> Optional[CopySpec]:
         state_dim=int(args.decoder_output_dim),
         input_dim=args.decoder_embed_dim,
     )
+
+
+@contextmanager
+def completing(args: Any, model: Any) -> Iterator[None]:
+    """Context in which `build_model` of a class completes its options in place.
+
+    Raises:
+        ConfigurationError: a YAML file has options that the model does not know.
+    """
+    if not OmegaConf.is_config(args):
+        yield
+        return
+    check_names(args.keys(), model.option_names())
+    with open_dict(args):
+        yield
+
+
+def option_names(model: Any) -> Set[str]:
+    """The names of the options that `add_args` of a model class adds."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    model.add_args(parser)
+    return {action.dest for action in parser._actions} | {"_name", "arch"}
+
+
+def to_namespace(args: Any) -> Namespace:
+    """A copy of the options, as a Namespace."""
+    options: Any = OmegaConf.to_container(args, resolve=True) if OmegaConf.is_config(args) else None
+    return Namespace(**(options or vars(args)))
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:

@@ -3,7 +3,6 @@
 import functools
 import logging
 from argparse import ArgumentParser, Namespace
-from contextlib import ExitStack
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
@@ -21,7 +20,7 @@ from fairseq.models.transformer.transformer_config import (
     DEFAULT_MAX_TARGET_POSITIONS,
 )
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
@@ -50,14 +49,16 @@ from .checks import check_dictionaries
 from .config import (
     ModelPlan,
     add_options,
-    check_names,
+    completing,
     fill_defaults,
     fill_fairseq_defaults,
     fill_layers_to_keep,
+    option_names,
     plan_model,
     set_default,
     store_completed,
     to_config,
+    to_namespace,
 )
 from .word_vectors import load_word_vectors
 
@@ -98,10 +99,7 @@ class EfficientTransformerModel(TransformerModel):
         Raises:
             ConfigurationError: an option is unknown or cannot work.
         """
-        from_yaml = OmegaConf.is_config(args)
-        if from_yaml:
-            check_names(args.keys(), cls._option_names())
-        with open_dict(args) if from_yaml else ExitStack():
+        with completing(args, cls):
             fill_defaults(args)
             fill_fairseq_defaults(args)
             for name, default in (
@@ -115,9 +113,8 @@ class EfficientTransformerModel(TransformerModel):
             store_completed(plan, args)
             fill_layers_to_keep(args)
         stored, depths = args, (args.encoder_layers, args.decoder_layers)
-        if from_yaml:
-            options: Any = OmegaConf.to_container(args, resolve=True)
-            args = Namespace(**options)
+        if OmegaConf.is_config(args):
+            args = to_namespace(args)
         model = super().build_model(args, task)
         # for a pruned model, fairseq has replaced the depths by the numbers of remaining layers
         stored.encoder_layers, stored.decoder_layers = depths
@@ -134,13 +131,11 @@ class EfficientTransformerModel(TransformerModel):
             state_dict.pop("decoder.output_projection.weight", None)
 
     @classmethod
-    def _option_names(cls) -> Set[str]:
-        parser = ArgumentParser(allow_abbrev=False)
-        cls.add_args(parser)
-        names = {action.dest for action in parser._actions}
+    def option_names(cls) -> Set[str]:
+        """The names of all options that a model may be built with."""
         implied = Namespace()
         base_architecture(implied)
-        return names | set(vars(implied)) | {"_name", "arch"}
+        return option_names(cls) | set(vars(implied))
 
     @classmethod
     def build_embedding(
@@ -334,6 +329,7 @@ class Decoder(TransformerDecoderBase):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
         self.copying = None if plan.copying is None else CopyAttention(plan.copying)
         self.packs = plan.fast_training and has_standard_layers(self)
+        self.packed_output = False  # see `extract_packed_features`
         self.compile_training = plan.compile_training
         if self.compile_training and not self.packs:
             raise ConfigurationError(
@@ -376,23 +372,22 @@ class Decoder(TransformerDecoderBase):
             one_by_one = incremental_state is not None or full_context_alignment
             packs = self.packs and self.training and not one_by_one
         if packs:
-            x, extra = self.extract_packed_features(
+            return self.extract_packed_features(
                 prev_output_tokens, encoder_out, alignment_layer, alignment_heads
             )
-        else:
-            x, extra = self.extract_features_scriptable(
-                prev_output_tokens,
-                encoder_out,
-                incremental_state,
-                full_context_alignment,
-                alignment_layer,
-                alignment_heads,
-            )
+        x, extra = self.extract_features_scriptable(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
         if self.copying is not None:
             attention, inputs = extra["attn"][0], extra["inner_states"][0]
             assert encoder_out is not None and attention is not None and inputs is not None
             words = encoder_out["src_tokens"][0]
-            places = find_places(words, self.vocabulary)
+            places = find_places(words, self.vocabulary).unsqueeze(1)
             extra.update(self.copying(x, inputs.transpose(0, 1), attention, words, places))
             if not torch.jit.is_scripting():
                 if self.training and self.copying.coverage > 0:
@@ -421,7 +416,12 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
-        """`extract_features` that computes real target positions only."""
+        """`extract_features` that computes the N real target positions only.
+
+        With `packed_output`, which a criterion sets, all results have one row for each of them:
+        N x C features, N x T' attention and log-odds. "positions" has their indices in the
+        flattened B x T tokens.
+        """
         if alignment_layer is None:
             alignment_layer = self.num_layers - 1
         memory: Optional[Memory] = None
@@ -441,9 +441,7 @@ class Decoder(TransformerDecoderBase):
             x = self.layernorm_embedding(x)
         x = self.dropout_module(x)
 
-        inner_states: List[Optional[Tensor]] = []
-        if self.copying is not None:
-            inner_states.append(packing.unpack(x).transpose(0, 1))
+        embedded = x
         attn: Optional[Tensor] = None
         for idx, layer in enumerate(self.layers):
             need_weights = idx == alignment_layer
@@ -457,7 +455,19 @@ class Decoder(TransformerDecoderBase):
             x = self.layer_norm(x)
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
-        return packing.unpack(x), {"attn": [attn], "inner_states": inner_states}
+        extra: Dict[str, List[Optional[Tensor]]] = {"attn": [attn]}
+        if self.copying is not None:
+            assert encoder_out is not None and attn is not None
+            words = encoder_out["src_tokens"][0]
+            places = find_places(words, self.vocabulary)[packing.sentence]
+            extra.update(self.copying(x, embedded, attn, words, places))
+            if self.copying.coverage > 0:
+                self.copying.keep_overlap(packing.to_grid(attn), ~packing.grid_padding)
+        if self.packed_output:
+            return x, {**extra, "positions": [packing.index]}
+        for name in {"attn", "copy_log_generate", "copy_log_odds"} & set(extra):
+            extra[name] = [None if rows is None else packing.unpack(rows) for rows in extra[name]]
+        return packing.unpack(x), {**extra, "inner_states": []}
 
 
 def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:

@@ -1,8 +1,7 @@
 """Text classification: an encoder, a sentence vector and a linear layer, without a decoder."""
 
 import re
-from argparse import SUPPRESS, ArgumentParser, Namespace
-from contextlib import ExitStack
+from argparse import SUPPRESS, ArgumentParser
 from dataclasses import dataclass, field, fields
 from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -17,7 +16,6 @@ from fairseq.models import (
 )
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules import FairseqDropout
-from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
@@ -26,13 +24,15 @@ from fairseq_plugins.modules.dropout import use_fast_dropout
 from .config import (
     ModelPlan,
     add_options,
-    check_names,
+    completing,
     fill_defaults,
     fill_fairseq_defaults,
+    option_names,
     plan_model,
     set_default,
     store_completed,
     to_config,
+    to_namespace,
 )
 from .efficient_transformer import EfficientTransformerModel, Encoder
 
@@ -94,10 +94,7 @@ class EncoderClassifierModel(FairseqEncoderModel):
         Raises:
             ConfigurationError: an option is unknown or cannot work.
         """
-        from_yaml = OmegaConf.is_config(args)
-        if from_yaml:
-            check_names(args.keys(), cls._option_names())
-        with open_dict(args) if from_yaml else ExitStack():
+        with completing(args, cls):
             fill_classifier_defaults(args)
             plan, cfg = _plan(args, task.max_positions())
             store_completed(plan, args)
@@ -113,11 +110,9 @@ class EncoderClassifierModel(FairseqEncoderModel):
         return model
 
     @classmethod
-    def _option_names(cls) -> Set[str]:
-        parser = ArgumentParser(add_help=False, allow_abbrev=False)
-        cls.add_args(parser)
-        names = {action.dest for action in parser._actions}
-        return names | {"_name", "arch", "max_positions"}
+    def option_names(cls) -> Set[str]:
+        """The names of all options that a model may be built with."""
+        return option_names(cls) | {"max_positions"}
 
     def forward(
         self,
@@ -227,19 +222,13 @@ def fill_classifier_defaults(args: Any) -> None:
             f"--sentence-pooling {args.sentence_pooling} is unknown: choose one of "
             f"{', '.join(SENTENCE_POOLINGS)}"
         )
-    completed = _namespace(args)
+    completed = to_namespace(args)
     fill_defaults(completed)
     fill_fairseq_defaults(completed)
-    known = EncoderClassifierModel._option_names()
+    known = EncoderClassifierModel.option_names()
     for name, value in vars(completed).items():
         if name in known:  # the others belong to decoders
             setattr(args, name, value)
-
-
-def _namespace(args: Any) -> Namespace:
-    """A copy of the options, as a Namespace."""
-    options: Any = OmegaConf.to_container(args, resolve=True) if OmegaConf.is_config(args) else None
-    return Namespace(**(options or vars(args)))
 
 
 def _plan(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
@@ -247,7 +236,7 @@ def _plan(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
 
     The decoder is never built. It has the encoder's sizes, so that no check fails because of it.
     """
-    full = _namespace(args)
+    full = to_namespace(args)
     for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
         setattr(full, f"decoder_{size}", getattr(full, f"encoder_{size}"))
     full.decoder_layers, full.decoder_ffn, full.decoder_token_mixer = 1, "standard", "softmax"

@@ -8,30 +8,34 @@ import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
+from .packed_decoder import take_rows
+
 
 @dataclass
 class CopyOptions(FairseqDataclass):
     copy_attention: bool = field(
         default=False,
         metadata={
-            "help": "mix the softmax over the vocabulary with the decoder's attention to the "
-            "source, so that source words can be copied. Source and target need one dictionary. "
-            "Default: off"
+            "help": "copy source words: mix the softmax over the vocabulary with the decoder's "
+            "attention to the source. Source and target must share one dictionary (default: off)"
         },
     )
     copy_layer: Optional[int] = field(
         default=None,
-        metadata={"help": "decoder layer whose attention copies, from 0 (default: the last)"},
+        metadata={
+            "help": "decoder layer whose attention is used for copying, counted from 0 "
+            "(default: the last)"
+        },
     )
     copy_heads: Optional[int] = field(
         default=None,
-        metadata={"help": "first heads of that layer whose mean copies (default: all)"},
+        metadata={"help": "average over this many of the first heads of that layer (default: all)"},
     )
     coverage: float = field(
         default=0.0,
         metadata={
-            "help": "weight of the loss against reading a source position again when copying; 1 "
-            "is usual. Default: 0, off"
+            "help": "weight of the coverage loss, which discourages copying from the same source "
+            "position again; 1 is usual (default: 0, off)"
         },
     )
 
@@ -100,21 +104,21 @@ class CopyAttention(nn.Module):
         """The entries that `mix` and `copies_of` need in a decoder's "extra".
 
         Args:
-            state: B x t x d, the decoder's output (s) for t target tokens.
-            inputs: B x t x d', the input of its first layer (x).
-            attention: B x t x T (a).
+            state: ... x d, the decoder's output (s) for target tokens in any layout.
+            inputs: ... x d', the input of its first layer (x).
+            attention: ... x T (a).
             words: B x T, the source tokens, integers.
-            places: B x T, `find_places` of `words`.
+            places: `find_places` of `words`, in a shape that expands to that of `attention`.
 
         Returns:
-            "copy_log_generate": B x t; "copy_log_odds": B x t x T; "copy_words": B x T. The first
-            two are in float32 (float64 for float64).
+            "copy_log_generate": ...; "copy_log_odds": ... x T; "copy_words": B x T. The first two
+            are in float32 (float64 for float64).
         """
         exact = torch.promote_types(attention.dtype, torch.float32)
         gate = self.gate(torch.cat([state, inputs], dim=-1)).to(exact)
         attention = attention.to(exact)
-        places = places.unsqueeze(1).expand_as(attention)
-        mass = torch.zeros_like(attention).scatter_add(2, places, attention)
+        places = places.expand_as(attention)
+        mass = torch.zeros_like(attention).scatter_add(-1, places, attention)
         nothing = mass <= 0
         log_mass = mass.masked_fill(nothing, 1.0).log().masked_fill(nothing, -float("inf"))
         log_generate: List[Optional[Tensor]] = [F.logsigmoid(gate).squeeze(-1)]
@@ -176,22 +180,20 @@ def find_places(words: Tensor, vocabulary: int) -> Tensor:
     return place.scatter_(1, words, positions).gather(1, words)
 
 
-def copies_of(extra: Any, kept: Tensor, skipped: int = 0) -> Optional[Copies]:
-    """The `Copies` of some target tokens of a batch, or None if the model does not copy.
+def copies_of(extra: Any, rows: Tensor, sentence: Tensor) -> Optional[Copies]:
+    """The `Copies` of some target tokens, or None if the model does not copy.
 
     Args:
         extra: the second result of the model's forward.
-        kept: N indices into the B (t - `skipped`) tokens of the flattened batch, int64.
-        skipped: number of tokens to leave out at the start of each sentence.
+        rows: N rows of the log-odds in `extra`, flattened to ... x T; ascending, int64.
+        sentence: N, the sentence of each of these tokens.
     """
     if not isinstance(extra, dict) or "copy_log_odds" not in extra:
         return None
-    log_generate, log_odds = (
-        extra[name][0][:, skipped:] for name in ("copy_log_generate", "copy_log_odds")
-    )
+    log_generate, log_odds = extra["copy_log_generate"][0], extra["copy_log_odds"][0]
     return Copies(
-        log_generate.flatten().index_select(0, kept),
-        log_odds.flatten(0, 1).index_select(0, kept),
+        take_rows(log_generate.flatten(), rows),
+        take_rows(log_odds.flatten(0, -2), rows),
         extra["copy_words"][0],
-        torch.div(kept, log_odds.size(1), rounding_mode="floor"),
+        sentence,
     )

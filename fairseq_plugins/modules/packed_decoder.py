@@ -40,8 +40,9 @@ class Packing:
         self.width = max(1, int(lengths.max()))  # at least 1, even if all is padding
         self.rank = (real.cumsum(dim=1) - 1).clamp_(min=0)  # B x T, column in the grid
         self.index = real.reshape(-1).nonzero().squeeze(1)  # N, rows of the flattened batch
-        rows = torch.arange(self.batch, device=real.device).unsqueeze(1) * self.width
-        self.grid_index = (self.rank + rows).reshape(-1)[self.index]  # N, rows of the flat grid
+        self.sentence = torch.div(self.index, self.length, rounding_mode="floor")  # N
+        # N, rows of the flat grid
+        self.grid_index = self.rank.reshape(-1)[self.index] + self.sentence * self.width
         self.grid_padding = torch.arange(self.width, device=real.device) >= lengths  # B x width
         self.full = shortcuts and self.index.numel() == self.batch * self.width
         self.without_padding = shortcuts and self.index.numel() == real.numel()
@@ -52,10 +53,10 @@ class Packing:
         return x if self.without_padding else _Take.apply(x, self.index)
 
     def unpack(self, rows: Tensor) -> Tensor:
-        """N x C -> B x T x C with zeros at padding."""
+        """N x ... -> B x T x ... with zeros at padding."""
         if not self.without_padding:
             rows = _Put.apply(rows, self.index, self.batch * self.length)
-        return rows.view(self.batch, self.length, -1)
+        return rows.view(self.batch, self.length, *rows.shape[1:])
 
     def to_grid(self, rows: Tensor) -> Tensor:
         """N x C -> B x width x C, with zeros after the end of each sentence."""
@@ -69,8 +70,13 @@ class Packing:
         return grid if self.full else _Take.apply(grid, self.grid_index)
 
 
+def take_rows(x: Tensor, index: Tensor) -> Tensor:
+    """The rows `index` of x, in ascending order and each once; x itself if these are all rows."""
+    return x if index.numel() == x.size(0) else _Take.apply(x, index)
+
+
 class _Take(torch.autograd.Function):
-    """Take distinct rows of a matrix. index_select's own backward would add them one by one."""
+    """Take distinct rows. index_select's own backward would add them one by one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
@@ -85,12 +91,12 @@ class _Take(torch.autograd.Function):
 
 
 class _Put(torch.autograd.Function):
-    """The inverse of `_Take`: put rows into a zero matrix of `size` rows."""
+    """The inverse of `_Take`: put rows into a zero tensor of `size` rows."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor, size: int) -> Tensor:
         ctx.save_for_backward(index)
-        return rows.new_zeros(size, rows.size(1)).index_copy_(0, index, rows)
+        return rows.new_zeros(size, *rows.shape[1:]).index_copy_(0, index, rows)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
@@ -139,7 +145,7 @@ def packed_layer(
         compile_training: compute with torch.compile.
 
     Returns:
-        N x d, and the weights or None: B x T x T' in the batch layout, zero at padding.
+        N x d, and the weights or None: N x T', zero at padding of the source.
     """
     rows = None if memory is None else memory.rows
     source = None if memory is None else memory.packing
@@ -204,7 +210,7 @@ def _attend(
     out = attention.out_proj(packing.from_grid(mixed))
     if weights is None:
         return out, None
-    # from the grid to the batch layout
-    grid = packing.unpack(packing.from_grid(weights[:, :weight_heads].mean(dim=1)))  # B x T x width
-    columns = source.rank.unsqueeze(1).expand(-1, packing.length, -1)
-    return out, grid.gather(2, columns).masked_fill(~source.real.unsqueeze(1), 0.0)
+    # from the columns of the grid to the positions of the source
+    grid = packing.from_grid(weights[:, :weight_heads].mean(dim=1))  # N x width
+    grid = grid.gather(1, source.rank[packing.sentence])
+    return out, grid.masked_fill(~source.real[packing.sentence], 0.0)

@@ -254,18 +254,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that set how texts become tokens."""
     units = parser.add_mutually_exclusive_group()
     units.add_argument(
-        "--bytes", action="store_true", help="a token for each byte, instead of subwords"
+        "--bytes", action="store_true", help="use bytes as tokens instead of subwords"
     )
     units.add_argument(
-        "--words", action="store_true", help="a token for each word, which spaces separate"
+        "--words", action="store_true", help="use words, separated by spaces, as tokens"
     )
     parser.add_argument(
         "--vocab-size", type=int, default=16000, metavar="N",
-        help="SentencePiece pieces, learnt on train (%(default)s)",
+        help="number of SentencePiece pieces, learnt from train (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--sentencepiece-documents", type=int, default=20000, metavar="N",
-        help="learn pieces on so many training texts, evenly spaced (%(default)s)",
+        help="learn pieces from this many training texts, evenly spaced (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--max-positions", type=int, metavar="N",

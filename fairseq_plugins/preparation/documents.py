@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.download import digest
 from fairseq_plugins.preparation.files import (
     LONGEST_LINE,
     count_lines,
+    digest,
     open_to_read,
     raw_lines,
     read_input_pairs,

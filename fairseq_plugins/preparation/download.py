@@ -1,7 +1,6 @@
 """Downloads that resume after an interruption and are verified before use."""
 
 import fcntl
-import hashlib
 import http.client
 import os
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.progress import progress_bar
 
 BLOCK = 1 << 18
@@ -47,22 +47,6 @@ def parse_checksum(checksum: str) -> Tuple[str, str]:
     return algorithm, digits.lower()
 
 
-def digest(path: Union[str, Path], algorithm: str = "sha256") -> str:
-    """The checksum of a file, in hexadecimal.
-
-    Raises:
-        DownloadError: the file cannot be read.
-    """
-    state = hashlib.new(algorithm)
-    try:
-        with open(path, "rb") as file:
-            for block in iter(lambda: file.read(BLOCK), b""):
-                state.update(block)
-    except OSError as error:
-        raise DownloadError(f"{path} cannot be read: {error.strerror}") from None
-    return state.hexdigest()
-
-
 def check(path: Union[str, Path], size: Optional[int], checksum: Optional[str]) -> None:
     """Compare a file with its expected size and checksum.
 
@@ -73,6 +57,7 @@ def check(path: Union[str, Path], size: Optional[int], checksum: Optional[str]) 
 
     Raises:
         DownloadError: the file is missing or differs, or the checksum's algorithm is unknown.
+        ConfigurationError: the file cannot be read.
     """
     path = Path(path)
     if not path.is_file():

@@ -1,6 +1,7 @@
 """Text files: UTF-8, lines that end with a line feed only, written atomically."""
 
 import contextlib
+import hashlib
 import os
 from pathlib import Path
 from typing import IO, Callable, Iterable, Iterator, Optional, Tuple, TypeVar, Union
@@ -12,6 +13,22 @@ T = TypeVar("T")
 
 LONGEST_LINE = 1 << 24  # bytes of a line in a user's file; longer lines are never held in memory
 BLOCK = 1 << 20
+
+
+def digest(path: AnyPath, algorithm: str = "sha256") -> str:
+    """The checksum of a file, in hexadecimal.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    state = hashlib.new(algorithm)
+    try:
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(BLOCK), b""):
+                state.update(block)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    return state.hexdigest()
 
 
 def raw_lines(file: IO[bytes]) -> Iterator[Optional[bytes]]:

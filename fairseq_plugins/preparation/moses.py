@@ -36,15 +36,3 @@ class Moses:
     def detokenise(self, line: str) -> str:
         """Plain text from tokens separated by spaces."""
         return self._detokenizer.detokenize(line.split(), return_str=True, unescape=True)
-
-
-class Whitespace:
-    """For text that is already tokenised or needs no tokens: only normalises spaces."""
-
-    def tokenise(self, line: str) -> str:
-        """The words, separated by single spaces."""
-        return " ".join(line.split())
-
-    def detokenise(self, line: str) -> str:
-        """`line` itself."""
-        return line

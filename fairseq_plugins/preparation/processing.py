@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.moses import Moses, Whitespace
 from fairseq_plugins.preparation.subwords import KINDS
 
 FILE = "preparation.json"
@@ -54,7 +53,13 @@ class Tokenisation:
 
     def __init__(self, language: str, tokenizer: str, lowercase: bool):
         self.lowercase = lowercase
-        self.tokenizer: Any = Moses(language) if tokenizer == "moses" else Whitespace()
+        self.tokenizer: Any = Whitespace()
+        if tokenizer == "moses":
+            from fairseq_plugins.preparation.moses import (
+                Moses,  # importing sacremoses takes half a second
+            )
+
+            self.tokenizer = Moses(language)
 
     def __call__(self, line: str) -> str:
         tokens = self.tokenizer.tokenise(line)
@@ -63,6 +68,18 @@ class Tokenisation:
     def undo(self, line: str) -> str:
         """Plain text from tokens."""
         return self.tokenizer.detokenise(line)
+
+
+class Whitespace:
+    """For text that is already tokenised or needs no tokens: only normalises spaces."""
+
+    def tokenise(self, line: str) -> str:
+        """The words, separated by single spaces."""
+        return " ".join(line.split())
+
+    def detokenise(self, line: str) -> str:
+        """`line` itself."""
+        return line
 
 
 class Processor:

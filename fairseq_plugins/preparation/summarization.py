@@ -249,14 +249,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=32000,
         metavar="N",
-        help="SentencePiece pieces, learnt on documents and summaries (%(default)s)",
+        help="number of SentencePiece pieces, learnt from documents and summaries (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--sentencepiece-documents",
         type=int,
         default=20000,
         metavar="N",
-        help="learn pieces on this many training documents, evenly spaced (%(default)s)",
+        help="learn pieces from this many training documents, evenly spaced (default: %(default)s)",
     )
     parser.add_argument(
         "--max-source",

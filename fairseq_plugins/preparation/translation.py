@@ -10,10 +10,10 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.download import digest
 from fairseq_plugins.preparation.files import (
     LONGEST_LINE,
     count_lines,
+    digest,
     read_input_pairs,
     read_lines,
     read_pairs,
@@ -300,19 +300,20 @@ def add_subword_options(parser: argparse.ArgumentParser) -> None:
         "--subword",
         choices=sorted(KINDS),
         default="bpe",
-        help="byte-pair encoding by subword-nmt, or SentencePiece (%(default)s)",
+        help="byte-pair encoding by subword-nmt, or SentencePiece (default: %(default)s)",
     )
     parser.add_argument(
         "--vocab-size",
         type=int,
         default=10000,
         metavar="N",
-        help="BPE merges or SentencePiece pieces, learnt on both sides of train (%(default)s)",
+        help="BPE merges or SentencePiece pieces, learnt on both sides of train (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--joined-dictionary",
         action="store_true",
-        help="one dictionary for both sides, as --share-all-embeddings needs it",
+        help="one dictionary for both sides, which --share-all-embeddings needs",
     )
     add_workers_option(parser)
 

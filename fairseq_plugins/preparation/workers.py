@@ -35,7 +35,7 @@ def add_workers_option(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=default_workers(),
         metavar="N",
-        help="processes (%(default)s)",
+        help="processes (default: %(default)s)",
     )
 
 

@@ -1,6 +1,5 @@
 """Loads the folder that `export` writes, without torch and fairseq."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, Dict, List
@@ -8,7 +7,7 @@ from typing import Any, Dict, List
 import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import read_lines
+from fairseq_plugins.preparation.files import digest, read_lines
 
 FORMAT = 1
 CONFIG = "config.json"
@@ -21,15 +20,6 @@ PADDING, END, UNKNOWN = 1, 2, 3
 def is_export(path: Path) -> bool:
     """Whether a folder was written by `export`."""
     return (Path(path) / CONFIG).is_file()
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            found.update(block)
-    return found.hexdigest()
 
 
 class Dictionary:

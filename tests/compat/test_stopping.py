@@ -1,8 +1,8 @@
 """SIGTERM: a training saves its state, and resumes to the same parameters."""
 
+import multiprocessing
 import os
 import signal
-import sys
 
 import pytest
 import torch
@@ -68,11 +68,17 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
         assert torch.equal(value, resumed["model"][parameter]), parameter
 
 
-def test_asked_twice_it_ends_at_once(tmp_path, run_process, toy_data, train_args):
-    program = "import os, signal; from fairseq.tasks.fairseq_task import FairseqTask as T\n"
-    program += "def end(*a, **k):\n for _ in 'ab': os.kill(os.getpid(), signal.SIGTERM)\n"
-    program += "T.train_step = end\nfrom fairseq_cli.train import cli_main; cli_main()"
-    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--user-dir", "fairseq_plugins"]
-    done = run_process([sys.executable, "-c", program, *words, "--num-workers", 0])
-    assert done.returncode == -signal.SIGTERM, done.stdout
+def test_asked_twice_it_ends_at_once(tmp_path, run_train, toy_data, train_args, monkeypatch):
+    """In a process of its own, which is forked: nothing has to be imported again."""
+
+    def train_step(*args, **kwargs):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(FairseqTask, "train_step", train_step)
+    words = [toy_data.bin, *train_args, "--save-dir", tmp_path]
+    training = multiprocessing.get_context("fork").Process(target=run_train, args=words)
+    training.start()
+    training.join()
+    assert training.exitcode == -signal.SIGTERM
     assert not list(tmp_path.glob("*.pt"))

@@ -25,6 +25,7 @@ from fairseq_plugins.criterions import (
 )
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import Copies, find_places
+from fairseq_plugins.modules.packed_decoder import Packing
 from tests.batches import TORCH_2
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
@@ -78,6 +79,36 @@ def test_equal_to_fairseqs(build, make_sample, arch, tied, training):  # noqa: F
         assert_equal(model, sample, **options)
     with torch.no_grad():
         assert_equal(model, sample, report_accuracy=True)
+
+
+@pytest.mark.parametrize("kind", [
+    LabelSmoothedCrossEntropyFused,
+    LabelSmoothedCrossEntropyRDrop,
+    LabelSmoothedCrossEntropySimCut,
+])  # fmt: skip
+@pytest.mark.parametrize("prefix", [0, 2])
+def test_packed_rows_reach_the_loss(build, make_sample, monkeypatch, kind, prefix):  # noqa: F811
+    """The rows of real positions alone, never the layout of the batch; then all is as before."""
+    model, sample = build("--training-path", "fast").train(), make_sample((5, 1, 7, 3))
+    options = {"ignore_prefix_size": prefix, "report_accuracy": True}
+    if kind is LabelSmoothedCrossEntropySimCut:
+        options["simcut_p"] = 0.0  # words are drawn for real positions alone, or for all
+    model.decoder.packs = False
+    expected = run(kind, model, sample, **options)
+    model.decoder.packs = True
+    monkeypatch.setattr(Packing, "unpack", None)
+    found = run(kind, model, sample, **options)
+    monkeypatch.undo()
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-6, atol=0)
+    logs = [
+        {name: float(value) for name, value in result[2].items()} for result in (found, expected)
+    ]
+    assert logs[0] == pytest.approx(logs[1], rel=1e-6, abs=1e-9)
+    assert sorted(found[3]) == sorted(expected[3])
+    for name, gradient in expected[3].items():
+        torch.testing.assert_close(found[3][name], gradient, rtol=1e-5, atol=1e-5)
+    features = model(**sample["net_input"], features_only=True)[0]
+    assert features.shape[:2] == sample["target"].shape
 
 
 def test_unreduced_losses_are_fairseqs(build, make_sample):  # noqa: F811

@@ -157,7 +157,9 @@ def test_restore_file_that_cannot_be_used_is_refused(words, killed, tmp_path):
     for option in ("--restore-file", "--finetune-from-model"):
         run = train([*words, option, damaged], tmp_path / "new")
         assert run.status == [1]
-        assert f"checkpoint {damaged} cannot be read: it is damaged" in run.output.splitlines()[-1]
+        last_line = run.output.splitlines()[-1]
+        assert f"checkpoint {damaged} cannot be read: it is damaged" in last_line
+        assert "checksum" in last_line
 
 
 def test_generation_refuses_a_damaged_model(corpus, killed, tmp_path, run_generate):

@@ -16,6 +16,7 @@ from fairseq_plugins.criterions import (
 )
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.packed_decoder import Packing
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from tests.batches import assert_close
 from tests.models.conftest import TINY
@@ -171,6 +172,15 @@ def test_two_passes_take_the_plain_form(build_joined, make_sample):
     assert_close(loss, expected[0], "loss", 1e-6)
     for name, gradient in expected[2].items():
         assert_close(gradients[name], gradient, name, 1e-5)
+
+
+def test_packed_copies_reach_the_loss(build_joined, make_sample, monkeypatch):
+    """Attention and log-odds of real positions alone, never in the layout of the batch."""
+    model = build_joined(*COPY, "--encoder-blocks", "1,1", "--training-path", "fast").train()
+    sample = sample_with_copies(make_sample)
+    expected = run(LabelSmoothedCrossEntropyCriterion, model, sample)
+    monkeypatch.setattr(Packing, "unpack", None)
+    assert_same(run(LabelSmoothedCrossEntropyFused, model, sample), expected, 1e-5)
 
 
 @pytest.mark.parametrize("path", ["plain", "fast"])

@@ -33,7 +33,7 @@ def make_inputs(steps=4, seed=1):
 
 
 def copy(module, state, inputs, attention):
-    return module(state, inputs, attention, WORDS, find_places(WORDS, VOCABULARY))
+    return module(state, inputs, attention, WORDS, find_places(WORDS, VOCABULARY).unsqueeze(1))
 
 
 @pytest.mark.parametrize("log_probs", [False, True])
@@ -94,16 +94,21 @@ def test_places(vocabulary):
         assert len(set(row)) == len(set(words))
 
 
-def test_copies_of_some_tokens():
-    module = make_module()
-    extra = copy(module, *make_inputs()[:3])
-    kept = torch.tensor([0, 2, 3, 5])  # of two sentences of 3 tokens
-    copies = copies_of(extra, kept, skipped=1)
-    assert copies.sentence.tolist() == [0, 0, 1, 1]
+@pytest.mark.parametrize("packed", [False, True])
+def test_copies_of_some_tokens(packed):
+    """Of log-odds in the layout of the batch, or of its tokens in one row each."""
+    extra = copy(make_module(), *make_inputs()[:3])
+    rows, sentence = torch.tensor([1, 3, 5, 7]), torch.tensor([0, 0, 1, 1])
+    given = dict(extra)
+    if packed:
+        for name in ("copy_log_generate", "copy_log_odds"):
+            given[name] = [extra[name][0].flatten(0, 1)]
+    copies = copies_of(given, rows, sentence)
+    assert copies.sentence is sentence and copies.words is WORDS
     for n, (b, t) in enumerate([(0, 1), (0, 3), (1, 1), (1, 3)]):
         assert copies.log_generate[n] == extra["copy_log_generate"][0][b, t]
         assert torch.equal(copies.log_odds[n], extra["copy_log_odds"][0][b, t])
-    assert copies_of(None, kept) is copies_of({"attn": [None]}, kept) is None
+    assert copies_of(None, rows, sentence) is copies_of({"attn": [None]}, rows, sentence) is None
 
 
 @pytest.mark.parametrize("real", [[[1, 1, 1, 1], [1, 1, 1, 1]], [[1, 1, 1, 0], [0, 0, 1, 1]]])
@@ -126,7 +131,7 @@ def test_coverage_is_the_equation(real):
 
 def test_scripted_equals_eager():
     module, (state, inputs, attention, logits) = make_module(), make_inputs()
-    places = find_places(WORDS, VOCABULARY)
+    places = find_places(WORDS, VOCABULARY).unsqueeze(1)
 
     class Mixture(torch.nn.Module):
         def __init__(self):

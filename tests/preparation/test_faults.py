@@ -393,7 +393,7 @@ def test_workers_end_with_a_killed_run(tmp_path):
         "from fairseq_plugins.preparation.workers import map_lines\n"
         "def slow(line):\n"
         "    os.write(1, b'%d\\n' % os.getpid())\n"  # one write: print may need two
-        "    time.sleep(600)\n"
+        "    time.sleep(1800)\n"
         "list(map_lines(slow, (str(n) for n in range(5000)), 2, 'test'))\n"
     )
     process = subprocess.Popen(
@@ -408,7 +408,7 @@ def test_workers_end_with_a_killed_run(tmp_path):
 
 
 def _alive(pid):
-    for _ in range(100):
+    for _ in range(12000):  # 20 minutes
         try:
             with open("/proc/{}/stat".format(pid)) as file:
                 if file.read().rpartition(")")[2].split()[0] == "Z":

@@ -553,7 +553,7 @@ def test_a_killed_row_resumes_and_is_tested(data, settings, tmp_path, capsys):
             break
         time.sleep(0.01)
     process.kill()  # its training goes with it
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=1200)
     assert process.returncode == -signal.SIGKILL, output
     assert not (first / "result.json").exists()
 

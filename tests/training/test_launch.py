@@ -276,7 +276,7 @@ def start(data, save_dir, *words):
 
 
 def finish(process):
-    output, _ = process.communicate(timeout=800)
+    output, _ = process.communicate(timeout=1200)
     return process.returncode, output
 
 
@@ -287,7 +287,6 @@ def losses(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_two_processes_train_as_one(toy_data, tmp_path, by_loss):
     folders = [tmp_path / "one", tmp_path / "two processes"]
     words = ["--", *TINY, "--max-tokens", 400, "--update-freq", 2, "--warmup-updates", 2]
@@ -365,7 +364,6 @@ def test_damaged_files_of_a_folder(trained, content):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_failure_says_why_and_the_folder_can_be_used_again(toy_data, tmp_path):
     words = ["--save-dir", tmp_path, "--cpu", "--", *TINY, "--max-update", 1]
     todo = plan(toy_data.bin, *words, "--encoder-attention-heads", 3)
@@ -379,14 +377,12 @@ def test_failure_says_why_and_the_folder_can_be_used_again(toy_data, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_one_training_at_a_time_and_none_outlives_its_parent(toy_data, tmp_path, by_loss):
     words = [*by_loss, "--", *TINY, "--max-update", 100000]
     process = start(toy_data.bin, tmp_path, *words)
-    deadline = time.monotonic() + 600
     log = tmp_path / "train.log"
     while not (log.exists() and "train_inner" in log.read_text()):
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.poll() is None
         time.sleep(0.05)
     with pytest.raises(ConfigurationError, match="another training is running"):
         with jobs.alone_in(tmp_path, "training", patience=0):
@@ -395,5 +391,5 @@ def test_one_training_at_a_time_and_none_outlives_its_parent(toy_data, tmp_path,
     process.wait()
     process.stdout.close()
     if sys.platform == "linux":
-        with jobs.alone_in(tmp_path, "training", patience=60):
+        with jobs.alone_in(tmp_path, "training", patience=1200):
             pass  # the training holds the lock as long as it lives

@@ -1,0 +1,44 @@
+"""The model inside the wrappers of parallel training, and what it hands to a criterion."""
+
+from contextlib import contextmanager
+from typing import Any, Iterator, List
+
+import torch
+from torch import Tensor, nn
+
+
+def unwrap(model: Any) -> List[Any]:
+    """The model as a criterion gets it, and everything that it wraps, from outside to inside."""
+    models = [model]
+    while isinstance(getattr(models[-1], "module", None), nn.Module):
+        models.append(models[-1].module)
+    return models
+
+
+@contextmanager
+def packed_output(model: Any) -> Iterator[None]:
+    """Context in which the decoder returns one row per real position, if it computes only these.
+
+    See `Decoder.extract_packed_features`. Other decoders are not changed.
+    """
+    decoder: Any = getattr(unwrap(model)[-1], "decoder", None)
+    if not hasattr(decoder, "packed_output"):
+        yield
+        return
+    decoder.packed_output = True
+    try:
+        yield
+    finally:
+        decoder.packed_output = False
+
+
+def positions_of(extra: Any, mask: Tensor) -> Tensor:
+    """Which positions of a flattened batch the rows of a model's output are, ascending.
+
+    Args:
+        extra: the second result of the model's forward.
+        mask: of the shape of the batch.
+    """
+    if isinstance(extra, dict) and "positions" in extra:
+        return extra["positions"][0]
+    return torch.arange(mask.numel(), device=mask.device)
