@@ -6,7 +6,8 @@
 Contenders are architectures with options; whole models run, or encoders with --part encoder (with
 fixed embeddings, a loss on the output, and Adam). Training is one step, forward one pass without
 gradients in evaluation mode (with given targets, for a whole model). Batches are random tokens
-without padding, always --tokens of them (the number of sentences falls as length grows).
+without padding, always --tokens of them (the number of sentences falls as length grows), or
+--sentences at every length.
 
 --axis length   of the sources; targets are as long, or --target-length
 --axis depth    layers of encoder and decoder each; an encoder of several blocks gets equal blocks
@@ -14,15 +15,18 @@ without padding, always --tokens of them (the number of sentences falls as lengt
 
 At each value, peak memory is measured first, each in a new process; this shows whether a step stays
 within --memory-limit and --longest-step. Those that do are then timed alternately in one process.
-The others are shown with the reason, here and at all larger values.
+The others are shown with the reason, here and at all larger values. With --json, rerun to resume:
+what the file has of the same measurement on the same machine and commit is kept.
 """
 
 import argparse
+import json
 import statistics
 from typing import Any, Dict, List, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.training.jobs import read_json
 
 from . import contenders, layer, machine, memory, peak_memory, plots, results, timing, workloads
 from .operations import count_flops
@@ -35,15 +39,12 @@ BOTH = "both"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--axis", choices=AXES, default="length", help="default: length")
     parser.add_argument(
-        "--values",
-        type=layer.numbers,
-        required=True,
-        help="values on the axis, such as 128,256,512",
+        "--values", type=layer.numbers, help="values on the axis, such as 128,256,512"
     )
     parser.add_argument(
         "--contender",
         action="append",
-        required=True,
+        default=[],
         help="an architecture and its options; repeatable",
     )
     parser.add_argument("--options", default="", help="options that all architectures get")
@@ -60,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tokens", type=int, default=4096, help="tokens in each batch (default: 4096)"
+    )
+    parser.add_argument(
+        "--sentences",
+        type=int,
+        help="sentences in each batch, at every length, instead of --tokens",
     )
     parser.add_argument(
         "--vocabulary",
@@ -94,35 +100,31 @@ def run(args: argparse.Namespace) -> results.Report:
     """
     if args.rounds < 1:
         raise ConfigurationError(f"--rounds {args.rounds}: at least 1")
+    if not args.values or not args.contender:
+        raise ConfigurationError("growth needs --values and --contender")
+    if args.sentences is not None and args.sentences < 1:
+        raise ConfigurationError(f"--sentences {args.sentences}: at least 1")
     args.values = sorted(set(args.values))
-    layer.check_tokens(args.values if args.axis == "length" else [args.length], args.tokens)
+    lengths = args.values if args.axis == "length" else [args.length]
+    layer.check_tokens(lengths, args.tokens if args.sentences is None else max(lengths))
     memory.check_limits(args)
     device = machine.choose_device(args)
+    where = machine.describe(device, args.threads)
     whats = list(workloads.WHAT) if args.what == BOTH else [args.what]
     rows: List[Dict[str, Any]] = []
+    kept = kept_rows(args, where)
     left_out: Dict[Tuple[str, str], str] = {}
+    batch = f"{args.tokens:,} tokens" if args.sentences is None else f"{args.sentences:,} sentences"
     notes = [
-        f"part: {args.part}, {args.tokens:,} tokens a batch, {args.dtype}; limits "
-        f"{args.memory_limit:g} GiB and {args.longest_step:g} s a step"
+        f"part: {args.part}, {batch} a batch, {args.dtype}; limits {args.memory_limit:g} GiB and "
+        f"{args.longest_step:g} s a step"
     ]
-    with progress_bar(
-        description=args.axis, total=len(args.values) * len(whats), leave=False
-    ) as bar:
-        try:
-            for value in args.values:
-                for what in whats:
-                    rows += point(args, device, value, what, rows, left_out)
-                    bar.update(1)
-        except KeyboardInterrupt:
-            if not rows:
-                raise
-            notes.append("interrupted: what is here is what was measured until then")
-    return results.Report(
+    report = results.Report(
         rows,
         [
             (args.axis, results.number("value", ",.0f")),
             ("what", results.text("what")),
-            ("contender", results.code("contender")),
+            ("contender", lambda row: title_of(args, row["contender"], "`{}`")),
             ("time, ratio", results.number("time_ratio")),
             ("quartiles", results.quartiles("time_ratio_quartiles")),
             ("operations, ratio", results.number("flop_ratio")),
@@ -134,6 +136,39 @@ def run(args: argparse.Namespace) -> results.Report:
         notes,
         lambda path: draw(path, rows, args, whats),
     )
+    with progress_bar(
+        description=args.axis, total=len(args.values) * len(whats), leave=False
+    ) as bar:
+        try:
+            for value in args.values:
+                for what in whats:
+                    found = [r for r in kept if r["value"] == value and r["what"] == what]
+                    rows += found or point(args, device, value, what, rows, left_out)
+                    left_out.update(
+                        {(r["contender"], what): r["problem"] for r in found if r["problem"]}
+                    )
+                    bar.update(1)
+                    if args.json:
+                        results.write_json(args.json, args, where, report)
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            notes.append("interrupted: what is here is what was measured until then")
+    return report
+
+
+def kept_rows(args: argparse.Namespace, where: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """The rows of an earlier run with these arguments on this machine, at any values."""
+
+    def same(arguments: Dict[str, Any]) -> Dict[str, Any]:
+        return {**json.loads(json.dumps(arguments)), "values": None}
+
+    before = read_json(args.json) if args.json else None
+    if not before or before.get("machine") != where:
+        return []
+    if same(before.get("arguments", {})) != same(results.arguments(args)):
+        return []
+    return before["rows"]
 
 
 def point(
@@ -227,14 +262,22 @@ def too_slow(
     expected = own[-1]["first_seconds"] * (factor**2 if args.axis == "width" else factor)
     if expected <= args.longest_step:
         return ""
-    return f"not run: up to {expected:.0f} s a step from {args.axis} {value:,} on"
+    # the same number of tokens takes at most, the same number of sentences at least that long
+    bound = "up to" if args.sentences is None else "at least"
+    return f"not run: {bound} {expected:.0f} s a step from {args.axis} {value:,} on"
+
+
+def title_of(args: argparse.Namespace, words: str, form: str = "{}") -> str:
+    """The name of a contender where the command has one, otherwise its words, formatted."""
+    return getattr(args, "titles", {}).get(words) or form.format(words)
 
 
 def setting_of(args: argparse.Namespace, value: int, what: str, device: Any) -> workloads.Setting:
     length = value if args.axis == "length" else args.length
     return workloads.Setting(
-        args.part, what, length, args.tokens // length, args.target_length or length, args.dtype,
-        device.type, args.threads, args.options, {}, args.vocabulary,
+        args.part, what, length, args.sentences or args.tokens // length,
+        args.target_length or length, args.dtype, device.type, args.threads, args.options, {},
+        args.vocabulary,
     )  # fmt: skip
 
 
@@ -275,7 +318,7 @@ def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace, whats:
                     reason = next((r["problem"] for r in own if r["problem"]), "")
                     lines.append(
                         plots.Curve(
-                            words,
+                            title_of(args, words),
                             [r["value"] for r in here],
                             [r[name] * scale for r in here],
                             reason.split(":")[0],

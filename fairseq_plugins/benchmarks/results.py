@@ -1,5 +1,6 @@
 """Results of a subcommand: a Markdown table, and JSON with arguments, machine and all figures."""
 
+import argparse
 import json
 import os
 from pathlib import Path
@@ -42,12 +43,18 @@ def check_place(option: str, path: Optional[Path]) -> None:
         raise ConfigurationError(f"{option} {path}: there is no such folder to write in")
 
 
-def write_json(path: Path, command: str, arguments: Row, machine: Row, report: Report) -> None:
+def arguments(args: argparse.Namespace) -> Row:
+    """The arguments of a measurement as JSON values, without where its output goes."""
+    own = ("command", "json", "plot")
+    return {name: _plain(value) for name, value in vars(args).items() if name not in own}
+
+
+def write_json(path: Path, args: argparse.Namespace, where: Row, report: Report) -> None:
     """Write the report with its command, arguments and machine, atomically."""
     found = {
-        "command": command,
-        "arguments": {name: _plain(value) for name, value in arguments.items()},
-        "machine": machine,
+        "command": args.command,
+        "arguments": arguments(args),
+        "machine": where,
         "notes": list(report.notes),
         "rows": report.rows,
     }

@@ -14,6 +14,7 @@ import warnings
 from typing import Iterator, Sequence
 
 from fairseq_plugins.benchmarks import (
+    figure2,
     generate,
     goals,
     growth,
@@ -22,6 +23,7 @@ from fairseq_plugins.benchmarks import (
     memory,
     plots,
     results,
+    table3,
     train_step,
 )
 
@@ -31,6 +33,8 @@ COMMANDS = {
     "generate": generate,
     "memory": memory,
     "growth": growth,
+    "figure2": figure2,
+    "table3": table3,
     "goals": goals,
 }
 
@@ -81,7 +85,5 @@ def main(argv: Sequence[str]) -> int:
         print(note)
     print("\n" + results.markdown(report))
     if args.json:
-        own = ("command", "json", "plot")
-        arguments = {name: value for name, value in vars(args).items() if name not in own}
-        results.write_json(args.json, args.command, arguments, where, report)
+        results.write_json(args.json, args, where, report)
     return 0

@@ -1,22 +1,25 @@
-"""Reproduce a table: train, test and time every row.
+"""Reproduce a table or figure of a paper: train and test every row.
 
+    python -m fairseq_plugins reproduce fastformer-imdb DATA --reduced       # on two CPU cores
+    python -m fairseq_plugins reproduce mscffn-text DATA --seeds 1 2 3 4 5   # on one GPU
+    python -m fairseq_plugins reproduce ftc DATA --parallel 4 -- --bf16
     python -m fairseq_plugins reproduce translation DATA --minutes 9 --parallel 4
-    python -m fairseq_plugins reproduce ftc DATA                     # all rows, on one GPU
-    python -m fairseq_plugins reproduce ftc DATA --parallel 4 --seeds 1 2 3 -- --bf16
-    python -m fairseq_plugins reproduce ftc DATA --settings reduced_cpu
-    python -m fairseq_plugins reproduce ftc --report-only --out DIR  # table and plot again
+    python -m fairseq_plugins reproduce ftc --report-only --out DIR          # table and plot again
 
-ftc: tables 1 and 2 of the TransformerFTC paper, in float32. DATA is the folder that prepare-iwslt14
-made. The paper does not say how long it trained: runs end after the recipes' 50,000 updates.
-translation: the recipes of this package, most valuable first, then further seeds, in bf16 on a GPU.
-multi30k: the same at a small size, in bf16, for data that was prepared with --joined-dictionary.
-In both a run ends after 10 epochs without a gain on valid; its last 10 checkpoints are averaged.
+TABLE is one of
 
-Settings are those of the recipes, then --settings files, then the options after --. Runs end
-earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a larger
---max-update they are trained on. --minutes ends the call: runs save their state and stop.
+{tables}
 
-The folder of --out gets table.md, beside a paper's figures, bleu_against_time.svg and .png,
+DATA is the folder that a prepare-* command made. --reduced takes a small model and few updates, for
+small data on two CPU cores. ftc: the paper does not say how long it trained: runs end after the
+recipes' 50,000 updates, in float32. translation, multi30k: a run ends after 10 epochs without a
+gain on valid; its last 10 checkpoints are averaged.
+
+Settings are those of the recipes and the table, then --settings files, then the options after --.
+Runs end earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a
+larger --max-update they are trained on. --minutes ends the call: runs save their state and stop.
+
+The folder of --out gets table.md, which compares with the paper's figures, a plot (.svg and .png),
 results.json with everything, and the runs with their logs.
 """
 
@@ -55,7 +58,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins reproduce",
         usage="%(prog)s TABLE DATA [options] [-- more options for fairseq-train]",
-        description=__doc__,
+        description=(__doc__ or "").format(
+            tables="\n".join(f"  {name:<23} {table.title}" for name, table in TABLES.items())
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -73,8 +78,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
-        help="default: 1; translation: 1 to 3 of transformer and ftc, 1 of the others",
+        help="default: 1 to 3 for accuracy, otherwise 1; translation and multi30k: 1 to 3 of "
+        "transformer and ftc, 1 of the others",
     )  # fmt: skip
+    parser.add_argument("--reduced", action="store_true", help="the table's size for two CPU cores")
     parser.add_argument(
         "--settings", action="append", default=[], metavar="FILE",
         help="settings that replace the recipes', as for train; repeatable",
@@ -95,7 +102,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--average", type=at_least(0), metavar="K",
         help="test the average of the last K checkpoints, of epochs (translation, default 10) or "
-        "every 1,000 updates (ftc); 0 (default of ftc): the best, by --best-checkpoint-metric",
+        "updates; 0 (default of the others): the best, by --best-checkpoint-metric",
     )  # fmt: skip
     parser.add_argument(
         "--generate", default="", type=shlex.split, metavar="WORDS",
@@ -103,8 +110,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--time", choices=["interleaved", "log"], default="interleaved",
-        help="the time ratio: interleaved times training steps of all rows in turn after the "
-        "runs (default); log compares the seconds per epoch of the runs",
+        help="time ratio of tables that have one: interleaved times training steps of all rows in "
+        "turn after the runs (default); log compares the seconds per epoch of the runs",
     )  # fmt: skip
     parser.add_argument(
         "--time-rounds", type=at_least(1), default=5, metavar="N",
@@ -132,13 +139,15 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def read_request(args: argparse.Namespace) -> runs.Request:
     if args.data is None:
         raise ConfigurationError("DATA is missing: name a prepared folder")
-    folder = recipes.find("transformer").parent
+    table = TABLES[args.table]
+    folder = recipes.find(table.rows[0].recipe).parent
     return runs.Request(
         table=args.table,
         data=args.data,
         out=args.out,
         rows=args.rows,
         seeds=list(dict.fromkeys(args.seeds)),
+        reduced=args.reduced,
         settings=[recipes.find(name, [folder]) for name in args.settings],
         words=args.words,
         max_update=args.max_update,
@@ -147,7 +156,7 @@ def read_request(args: argparse.Namespace) -> runs.Request:
         parallel=args.parallel,
         average=args.average,
         generate=args.generate,
-        interleaved=args.time == "interleaved",
+        interleaved=table.timed and args.time == "interleaved",
         time_rounds=args.time_rounds,
         timing_skip=args.timing_skip,
         threads=args.threads or runs.available_threads(args.parallel),
@@ -160,10 +169,11 @@ def report_only(folder: Path) -> None:
     results = read_json(folder / "results.json")
     if results is None:
         raise ConfigurationError(f"--report-only: {folder} has no results.json; name it with --out")
+    results = report.upgrade(results)
     written = [folder / "results.json", report.write_table(results, folder)]
     print("\n" + report.table(results))
     try:
-        written += report.plot(results, folder / "bleu_against_time")
+        written += report.plot(results, folder)
     except ImportError:
         print("no plot: matplotlib is missing (pip install matplotlib, then --report-only)")
     print("written: " + " ".join(map(str, written)))

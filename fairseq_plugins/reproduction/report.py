@@ -1,22 +1,71 @@
 """The table and the plot of `reproduce`. Their only input is its results.json."""
 
+import itertools
+import logging
 import os
 import statistics
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from fairseq_plugins.preparation.files import written_whole
-from fairseq_plugins.reproduction.tables import BASELINE
+from fairseq_plugins.reproduction.intervals import Difference, Sample, half_interval, subtract
+from fairseq_plugins.reproduction.tables import BASELINE, TABLES
 
-PAPER_PAIRS = 160239
 MARKERS = "osD^vP*X"
+CLAIMS = {"higher": 1, "not lower": 1, "lower": -1}
+VALIDATION: Dict[str, Callable[..., float]] = {"bleu": max, "accuracy": max, "nll_loss": min}
+AGREEMENT_NOTE = (
+    "Agreement is open if the 95 % interval of the difference here includes 0, or with one seed "
+    "(Welch's t over the seeds; one comparison in 20 is clear by chance). Published deviations "
+    "give the paper's differences an interval too; without them their sign counts."
+)
+AGREEMENT = {1: "agrees", 0: "open", -1: "disagrees"}
+
+
+def upgrade(record: Dict[str, Any]) -> Dict[str, Any]:
+    """The record of a run, or all results, in today's form; before, all tables were of BLEU."""
+    scoring = record.get("scoring")
+    if scoring and "bleu" in scoring:
+        score = {"score": scoring["bleu"], "signature": scoring["signature"]}
+        record = {**record, "scoring": {**scoring, "scores": {"BLEU": score}}}
+    if "rows" not in record or "metrics" in record:
+        return record
+    added: Dict[str, Any] = {
+        "title": record["table"],
+        "metrics": ["BLEU"],
+        "timed": True,
+        "cited": [],
+    }
+    rows = []
+    for row in record["rows"]:
+        paper = row["paper"] and {
+            "scores": [row["paper"]["bleu"]],
+            "deviations": [],
+            "epoch_seconds": row["paper"]["epoch_seconds"],
+        }
+        runs = [upgrade(run) for run in row["runs"]]
+        rows.append({**row, "paper": paper, "runs": runs, "against": BASELINE, "claim": ""})
+    added["data_of_paper"] = TABLES[record["table"]].data_of_paper
+    return {**record, **added, "rows": rows}
 
 
 # --- figures of a row -----------------------------------------------------------------------------
 
 
-def scores(row: Dict[str, Any]) -> List[float]:
-    return [run["scoring"]["bleu"] for run in row["runs"] if run.get("scoring")]
+def scores(row: Dict[str, Any], metric: str) -> List[float]:
+    """The score of each tested run of a row."""
+    found = (run["scoring"]["scores"] for run in row["runs"] if run.get("scoring"))
+    return [each[metric]["score"] for each in found if metric in each]
+
+
+def paper_sample(results: Dict[str, Any], row: Dict[str, Any], place: int) -> Optional[Sample]:
+    """The published figure of a row; without a published deviation it counts as one run."""
+    if not row["paper"]:
+        return None
+    deviations, count = row["paper"]["deviations"], results.get("seeds_of_paper", 0)
+    if deviations and count > 1:
+        return Sample(row["paper"]["scores"][place], deviations[place], count)
+    return Sample(row["paper"]["scores"][place], 0.0, 1)
 
 
 def epoch_seconds(row: Dict[str, Any]) -> Optional[float]:
@@ -54,12 +103,29 @@ def cell(value: Optional[float], form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
-def spread(values: List[float]) -> str:
-    """The mean; for several values also their standard deviation and number."""
+def spread(row: Dict[str, Any], metric: str) -> str:
+    """The mean, deviation and number of the seeds, and the interval of the test texts."""
+    values = scores(row, metric)
     if not values:
         return "-"
-    mean = f"{statistics.mean(values):.2f}"
-    return f"{mean} ± {statistics.stdev(values):.2f} ({len(values)})" if len(values) > 1 else mean
+    shown = f"{statistics.mean(values):.2f}"
+    if len(values) > 1:
+        shown += f" ± {statistics.stdev(values):.2f} ({len(values)})"
+    tested = [run["scoring"]["scores"][metric] for run in row["runs"] if run.get("scoring")]
+    ends = [score["interval"] for score in tested if "interval" in score]
+    if ends:
+        shown += " [{:.2f}, {:.2f}]".format(*map(statistics.mean, zip(*ends)))
+    return shown
+
+
+def published(results: Dict[str, Any], row: Dict[str, Any], place: int) -> str:
+    """A published figure, with its deviation if there is one; or what the paper says in words."""
+    paper = row["paper"]
+    if not paper:
+        return f"{row['claim']} than {row['against']}" if row["claim"] else "-"
+    digits = 1 if results["timed"] else 2
+    shown = f"{paper['scores'][place]:.{digits}f}"
+    return shown + (f" ± {paper['deviations'][place]:.2f}" if paper["deviations"] else "")
 
 
 def extent(values: List[int]) -> str:
@@ -74,38 +140,110 @@ def distinct(values: List[Any]) -> List[Any]:
 
 
 def table(results: Dict[str, Any]) -> str:
-    """The Markdown table, with the paper's figures if there are any, and notes on the conditions.
+    """The Markdown table, beside the paper's figures if there are any, and what can be concluded.
 
     Args:
         results: the content of results.json.
     """
-    ratio = ratio_function(results)
     printed = has_paper(results)
     titles = [*results["columns"]]
-    for title in ("BLEU", "s/epoch", "time ratio"):
+    timing = ["s/epoch", "time ratio"] if results["timed"] else []
+    for title in [*results["metrics"], *timing]:
         titles += [f"{title}, paper", f"{title}, here"] if printed else [title]
-    lines = [*_markdown([*titles, "parameters", "updates"])]
+    lines = [f"{results['title']}{', reduced' if results.get('reduced') else ''}", ""]
+    lines += _markdown([*titles, "parameters", "updates"])
+    missing = len(titles) + 2 - len(results["columns"]) - 2 * len(results["metrics"])
+    for row in results["cited"]:
+        given = [value for score in row["scores"] for value in (f"{score:.1f}", "cited")]
+        lines.append(_line([*row["labels"], *given, *["-"] * missing]))
     for row in results["rows"]:
+        here = [spread(row, metric) for metric in results["metrics"]]
+        theirs = [published(results, row, place) for place in range(len(here))]
+        if timing:
+            ratio = ratio_function(results)
+            here += [cell(epoch_seconds(row), "{:.4g}"), cell(ratio(results, row), "{:.3f}")]
+            if printed:
+                theirs += [f"{row['paper']['epoch_seconds']}", f"{paper_ratio(results, row):.3f}"]
+        figures = [each for pair in zip(theirs, here) for each in pair] if printed else here
         parameters = distinct([run["training"]["parameters"] for run in row["runs"]])
-        figures = [
-            spread(scores(row)),
-            cell(epoch_seconds(row), "{:.4g}"),
-            cell(ratio(results, row), "{:.3f}"),
-        ]
-        if printed:
-            paper = row["paper"]
-            theirs = [f"{paper['bleu']:.1f}", f"{paper['epoch_seconds']}"]
-            theirs.append(f"{paper_ratio(results, row):.3f}")
-            figures = [value for pair in zip(theirs, figures) for value in pair]
         figures.append(cell(parameters[0] / 1e6 if parameters else None, "{:.2f} M"))
         figures.append(extent([run["training"]["updates"] for run in row["runs"]]))
-        lines.append("| " + " | ".join([*row["labels"], *figures]) + " |")
+        lines.append(_line([*row["labels"], *figures]))
+    lines += agreement(results) if printed else []
     lines += ["", *(f"- {note}" for note in notes(results)), *unfinished(results)]
     return "\n".join(lines) + "\n"
 
 
 def has_paper(results: Dict[str, Any]) -> bool:
-    return all(row["paper"] for row in results["rows"])
+    return all(row["paper"] or row["claim"] or row["against"] == row["name"]
+               for row in results["rows"])  # fmt: skip
+
+
+# --- agreement with the paper ---------------------------------------------------------------------
+
+
+def agreement(results: Dict[str, Any]) -> List[str]:
+    """What agrees with the paper: each row against the row that the paper compares it with."""
+    metric = results["metrics"][0]
+    rows = {row["name"]: row for row in results["rows"]}
+    lines = ["", f"Differences in {metric} [95 %], and whether they agree with the paper:", ""]
+    lines += _markdown(["row", "against", "paper", "here", ""])
+    for row in results["rows"]:
+        if row["against"] in rows and row["against"] != row["name"]:
+            base = rows[row["against"]]
+            here = _difference(scores(row, metric), scores(base, metric))
+            theirs, claimed = _claimed(results, row, base)
+            verdict = "not run"
+            if here:
+                verdict = AGREEMENT[here.sign * claimed]
+                verdict = "clear here alone" if here.sign and not claimed else verdict
+            lines.append(_line([row["name"], base["name"], theirs, _signed(here), verdict]))
+    return [*lines, "", *pairs_in_order(results)]
+
+
+def pairs_in_order(results: Dict[str, Any]) -> List[str]:
+    """How many pairs of rows have a clear order here, and the same one as in the paper."""
+    metric, rows = results["metrics"][0], results["rows"]
+    counts = {1: 0, 0: 0, -1: 0}
+    for row, other in itertools.combinations([row for row in rows if row["paper"]], 2):
+        here = _difference(scores(row, metric), scores(other, metric))
+        if here:
+            gap = row["paper"]["scores"][0] - other["paper"]["scores"][0]
+            counts[here.sign * ((gap > 0) - (gap < 0))] += 1
+    total = sum(counts.values())
+    if not total:
+        return []
+    return [
+        f"Pairs of rows: {total}. Their order is clear here and as in the paper for {counts[1]}, "
+        f"clear and the other way round for {counts[-1]}, and open for {counts[0]}."
+    ]
+
+
+def _difference(ours: List[float], theirs: List[float]) -> Optional[Difference]:
+    return subtract(Sample.of(ours), Sample.of(theirs)) if ours and theirs else None
+
+
+def _claimed(results: Dict[str, Any], row: Dict[str, Any], base: Dict[str, Any]) -> Any:
+    """The paper's difference as text, and its sign: 0 if its own interval includes 0."""
+    here, there = (paper_sample(results, each, 0) for each in (row, base))
+    if not here or not there:
+        return row["claim"] or "-", CLAIMS.get(row["claim"], 0)
+    found = subtract(here, there)
+    if found.half is not None:
+        return _signed(found), found.sign
+    return _signed(found), (found.value > 0) - (found.value < 0)
+
+
+def _signed(found: Optional[Difference]) -> str:
+    if not found:
+        return "-"
+    if found.half is None:
+        return f"{found.value:+.2f}"
+    low, high = found.value - found.half, found.value + found.half
+    return f"{found.value:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+# --- notes ----------------------------------------------------------------------------------------
 
 
 def unfinished(results: Dict[str, Any]) -> List[str]:
@@ -113,45 +251,64 @@ def unfinished(results: Dict[str, Any]) -> List[str]:
     if not results["unfinished"]:
         return []
     lines = ["", "Not finished. Rerun to resume:", ""]
-    lines += _markdown(["run", "epoch", "updates", "valid BLEU", "best", "valid nll", "best"])
+    seen = {name for run in results["unfinished"] for found in run["valid"] for name in found}
+    shown = [(name, best) for name, best in VALIDATION.items() if name in seen]
+    titles = [title for name, _ in shown for title in (f"valid {name}", "best")]
+    lines += _markdown(["run", "epoch", "updates", *titles])
     for run in results["unfinished"]:
         cells = [run["run"], str(run["epoch"]), f"{run['updates']:,}"]
-        for name, best in (("bleu", max), ("nll_loss", min)):
+        for name, best in shown:
             values = [found[name] for found in run["valid"] if name in found]
             for value in [values[-1], best(values)] if values else [None, None]:
                 cells.append(cell(value, "{:.2f}"))
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(_line(cells))
     return lines
 
 
+def _line(cells: List[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
 def _markdown(titles: List[str]) -> List[str]:
-    return ["| " + " | ".join(titles) + " |", "| --- " * len(titles) + "|"]
+    return [_line(titles), "| --- " * len(titles) + "|"]
 
 
 def notes(results: Dict[str, Any]) -> List[str]:
     """Data, scoring, seeds, timing and machine of the figures, with every known limitation."""
     runs = [run for row in results["rows"] for run in row["runs"]]
-    pairs = results["data"]["pairs"]
-    found = ["Data: {} pairs, {}.".format(
-        " / ".join(f"{count:,} {split}" for split, count in pairs.items()), results["data"]["name"]
-    )]  # fmt: skip
-    if has_paper(results) and pairs["train"] != PAPER_PAIRS:
+    data = results["data"]
+    here = {**data["pairs"], **({"classes": data["classes"]} if "classes" in data else {})}
+    found = [f"Data: {_counts(here)}, {data['name']}."]
+    paper = results.get("data_of_paper", {})
+    if any(here.get(name) != count for name, count in paper.items()):
         found.append(
-            f"The paper trained on {PAPER_PAIRS:,} pairs: compare BLEU between the rows here, not "
-            "with the paper's column."
+            f"The paper's data: {_counts(paper)}. Compare the rows here with each other, not with "
+            "the paper's column."
         )
+    found += results.get("remarks", [])
+    if results["cited"]:
+        found.append("cited: figures of other work that the paper quotes; they are not run.")
     failed = [f"Failed: {failure['run']}: {failure['message']}" for failure in results["failures"]]
     if not runs:
         return [*found, "No run is finished.", *failed]
     scored = [run["scoring"] for run in runs if run.get("scoring")]
-    for signature in distinct([score["signature"] for score in scored]):
-        found.append(f"BLEU: of lower-case tokens, not smoothed, `{signature}`.")
+    kind = " of lower-case tokens, not smoothed" if results["metrics"] == ["BLEU"] else ""
+    for metric in results["metrics"]:
+        each = [score["scores"][metric] for score in scored if metric in score["scores"]]
+        for signature in distinct([score["signature"] for score in each]):
+            found.append(f"{metric}{kind}: `{signature}`.")
+    if any("interval" in each for score in scored for each in score["scores"].values()):
+        found.append(
+            "[...] in the table: 95 % bootstrap interval of the test texts, its ends averaged over "
+            "the seeds; it does not cover the choice of the seed."
+        )
     checkpoints = distinct([score["checkpoint"] for score in scored])
     if checkpoints:
-        found.append(f"Test set translated once, beam 5, by: {'; '.join(checkpoints)}.")
+        found.append(f"The test set is read once, by: {'; '.join(checkpoints)}.")
     changed = distinct([" ".join(score.get("generate", [])) for score in scored])
     for words in filter(None, changed):
-        found.append(f"Translation was changed by `--generate`: `{words}`.")
+        found.append(f"Generation was changed by `--generate`: `{words}`.")
+    found += not_run(results)
     seeds = {
         row["name"]: tuple(sorted(run["seed"] for run in row["runs"]))
         for row in results["rows"] if row["runs"]
@@ -159,17 +316,37 @@ def notes(results: Dict[str, Any]) -> List[str]:
     if len(set(seeds.values())) == 1:
         found.append(f"Seeds: {', '.join(map(str, next(iter(seeds.values()))))}.")
     else:
-        each = (f"{name} {', '.join(map(str, own))}" for name, own in seeds.items())
-        found.append(f"Seeds differ: {'; '.join(each)}.")
+        of_rows = (f"{name} {', '.join(map(str, own))}" for name, own in seeds.items())
+        found.append(f"Seeds differ: {'; '.join(of_rows)}.")
     if max(map(len, seeds.values())) > 1:
-        found.append("BLEU: mean ± standard deviation (seeds).")
+        found.append("Scores: mean ± standard deviation (seeds).")
+    if has_paper(results):
+        found.append(AGREEMENT_NOTE)
     if len({run["training"]["updates"] for run in runs}) > 1:
         found.append("The rows were not trained for the same number of updates.")
-    found += time_notes(results, runs)
+    if results["timed"]:
+        found += time_notes(results, runs)
     for machine in distinct([run["training"]["machine"] for run in runs]):
         found.append(describe_machine(machine))
     found.append(f"Settings: `{results['settings']}`.")
     return [*found, *failed]
+
+
+def not_run(results: Dict[str, Any]) -> List[str]:
+    """A note that names the rows and planned runs without a score."""
+    done = {row["name"]: {run["seed"] for run in row["runs"] if run.get("scoring")}
+            for row in results["rows"]}  # fmt: skip
+    missing = [f"{name}, all seeds" for name, seeds in done.items() if not seeds]
+    missing += [
+        f"{name}, seed {seed}"
+        for name, seed in results.get("planned", [])
+        if done[name] and seed not in done[name]
+    ]
+    return [f"Not run: {'; '.join(missing)}."] if missing else []
+
+
+def _counts(counts: Dict[str, int]) -> str:
+    return " / ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
 def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]:
@@ -214,66 +391,116 @@ def describe_machine(machine: Dict[str, Any], word: str = "Machine") -> str:
 # --- plot -----------------------------------------------------------------------------------------
 
 
-def plot(results: Dict[str, Any], stem: Path) -> List[Path]:
-    """Plot BLEU against training time, with a second panel for the paper's figures.
+def plot(results: Dict[str, Any], folder: Path) -> List[Path]:
+    """Plot the scores: against training time if the table has times, otherwise as bars.
 
     Returns:
-        the files written: stem.svg and stem.png.
+        the files written: bleu_against_time.svg and .png, or such as accuracy.svg and .png.
 
     Raises:
         ImportError: matplotlib is missing.
     """
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it logs each font it looks at
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    ratio = ratio_function(results)
-    relative = any(ratio(results, row) for row in results["rows"])
+    name = "bleu_against_time" if results["timed"] else results["metrics"][0].replace(" ", "_")
     with pyplot.rc_context({"svg.hashsalt": results["table"], "font.size": 9}):
-        panels = 2 if has_paper(results) else 1
-        figure, axes = pyplot.subplots(1, panels, figsize=(1.5 + 4 * panels, 4.2), squeeze=False)
-        here = axes[0, -1]
-        kinds: Dict[str, int] = {}  # last row number of each first label; a label has one colour
-        for row in results["rows"]:
-            kind = row["labels"][0]
-            number = kinds[kind] = kinds.get(kind, -1) + 1
-            style: Dict[str, Any] = {
-                "color": f"C{list(kinds).index(kind)}",
-                "marker": MARKERS[number % len(MARKERS)],
-                "linestyle": "none",
-                "label": row["name"],
-            }
-            values = scores(row)
-            time = ratio(results, row) if relative else epoch_seconds(row)
-            if values and time:
-                deviation = statistics.stdev(values) if len(values) > 1 else 0
-                here.errorbar(time, statistics.mean(values), yerr=deviation or None, **style)
-            else:
-                here.plot([], [], **style)
-            if panels == 2:
-                axes[0, 0].plot(paper_ratio(results, row), row["paper"]["bleu"], **style)
-        relative_label = "time of an epoch, ratio to the Transformer"
-        if panels == 2:
-            axes[0, 0].set_title("paper")
-            axes[0, 0].set_xlabel(relative_label)
-        here.set_title(f"here, {results['data']['pairs']['train']:,} pairs")
-        here.set_xlabel(relative_label if relative else "seconds per epoch")
-        for each in axes[0]:
-            each.set_ylabel("test BLEU")
-            each.grid(alpha=0.3)
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="center right", frameon=False, fontsize=8)
-        figure.tight_layout(rect=(0, 0, 1 - 1.9 / (1.5 + 4 * panels), 1))
+        figure = (_draw_times if results["timed"] else _draw_bars)(pyplot, results)
         written = []
         for kind, metadata in (("svg", {"Date": None}), ("png", {})):
-            path = stem.with_name(f"{stem.name}.{kind}")
+            path = folder / f"{name}.{kind}"
             part = path.with_name(path.name + ".part")
             figure.savefig(str(part), format=kind, dpi=150, metadata=metadata)
             os.replace(part, path)
             written.append(path)
         pyplot.close(figure)
     return written
+
+
+def _draw_bars(pyplot: Any, results: Dict[str, Any]) -> Any:
+    """Bars of the first metric: here with intervals over seeds and each seed, and in the paper."""
+    metric, rows = results["metrics"][0], results["rows"][::-1]
+    panels = [("here", [scores(row, metric) for row in rows])]
+    if all(row["paper"] for row in rows):
+        panels.insert(0, ("paper", [row["paper"]["scores"][:1] for row in rows]))
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(2 + 3.6 * len(panels), 1 + 0.36 * len(rows)), sharey=True,
+        squeeze=False,
+    )  # fmt: skip
+    for axis, (title, values) in zip(axes[0], panels):
+        ends: List[float] = []
+        for place, (row, own) in enumerate(zip(rows, values)):
+            if not own:
+                axis.text(0.02, place, "not run", va="center", transform=axis.get_yaxis_transform())
+                continue
+            sample = Sample.of(own)
+            half = half_interval(sample)
+            if title == "paper":
+                deviations = row["paper"]["deviations"]
+                half = deviations[0] if deviations else None
+            axis.barh(place, sample.mean, height=0.62, color="#9ecae1")
+            axis.errorbar(sample.mean, place, xerr=half, color="black", capsize=3, linestyle="none")
+            if title == "here":
+                axis.plot(own, [place] * len(own), "o", ms=3, color="#d55e00")
+            ends += [sample.mean - (half or 0), sample.mean + (half or 0), *own]
+        if ends:
+            room = 0.08 * (max(ends) - min(ends)) or 1.0
+            axis.set_xlim(min(ends) - 3 * room, max(ends) + room)
+        axis.set_title(title)
+        axis.set_xlabel(f"test {metric} (the axis does not begin at 0)")
+        axis.grid(axis="x", alpha=0.3)
+    axes[0, 0].set_yticks(range(len(rows)))
+    axes[0, 0].set_yticklabels([" ".join(row["labels"]) for row in rows])
+    lines = "black: 95 % interval over seeds; orange: each seed"
+    if len(panels) == 2:
+        lines = f"here, {lines}; paper, black: its standard deviation, if published"
+    figure.text(0.5, 0.005, lines, ha="center", fontsize=7)
+    figure.tight_layout(rect=(0, 0.03, 1, 1))
+    return figure
+
+
+def _draw_times(pyplot: Any, results: Dict[str, Any]) -> Any:
+    """BLEU against training time, with a second panel for the paper's figures."""
+    ratio = ratio_function(results)
+    relative = any(ratio(results, row) for row in results["rows"])
+    panels = 2 if has_paper(results) else 1
+    figure, axes = pyplot.subplots(1, panels, figsize=(1.5 + 4 * panels, 4.2), squeeze=False)
+    here = axes[0, -1]
+    kinds: Dict[str, int] = {}  # last row number of each first label; a label has one colour
+    for row in results["rows"]:
+        kind = row["labels"][0]
+        number = kinds[kind] = kinds.get(kind, -1) + 1
+        style: Dict[str, Any] = {
+            "color": f"C{list(kinds).index(kind)}",
+            "marker": MARKERS[number % len(MARKERS)],
+            "linestyle": "none",
+            "label": row["name"],
+        }
+        values = scores(row, results["metrics"][0])
+        time = ratio(results, row) if relative else epoch_seconds(row)
+        if values and time:
+            deviation = statistics.stdev(values) if len(values) > 1 else 0
+            here.errorbar(time, statistics.mean(values), yerr=deviation or None, **style)
+        else:
+            here.plot([], [], **style)
+        if panels == 2:
+            axes[0, 0].plot(paper_ratio(results, row), row["paper"]["scores"][0], **style)
+    relative_label = "time of an epoch, ratio to the Transformer"
+    if panels == 2:
+        axes[0, 0].set_title("paper")
+        axes[0, 0].set_xlabel(relative_label)
+    here.set_title(f"here, {results['data']['pairs']['train']:,} pairs")
+    here.set_xlabel(relative_label if relative else "seconds per epoch")
+    for each in axes[0]:
+        each.set_ylabel("test BLEU")
+        each.grid(alpha=0.3)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="center right", frameon=False, fontsize=8)
+    figure.tight_layout(rect=(0, 0, 1 - 1.9 / (1.5 + 4 * panels), 1))
+    return figure
 
 
 def write_table(results: Dict[str, Any], folder: Path) -> Path:

@@ -24,18 +24,18 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_plugins.benchmarks import machine
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import evaluate
-from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
+from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.reproduction import report
 from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row, Table
 from fairseq_plugins.training import batches, launch, recipes, settings
 from fairseq_plugins.training.jobs import Jobs, read_json, why, write_json
 
-# options that a user may not give: the rows set them, or this module sets or reads them
+# options that a user may not give, besides those of a table's rows: they decide what the rows are,
+# or this module sets or reads them
 FIXED = (
-    "--arch -a --encoder-layers --encoder-blocks --time-window --feature-window --time-pooling "
-    "--feature-pooling --encoder-token-mixer --encoder-ffn --decoder-ffn --log-format --log-file "
-    "--seed --cpu"
+    "--arch -a --encoder-blocks --time-window --feature-window --time-pooling --feature-pooling "
+    "--encoder-token-mixer --encoder-ffn --decoder-ffn --log-format --log-file --seed --cpu"
 ).split()
 SECONDS_BETWEEN_LINES = 20.0
 SECONDS_TO_SAVE = 30.0  # that runs get to save their state when the time is up
@@ -50,6 +50,7 @@ class Request(NamedTuple):
     out: Path
     rows: Sequence[str] = ()  # names; none for all
     seeds: Sequence[int] = ()  # none for those of the table
+    reduced: bool = False  # the table's size for two CPU cores
     settings: Sequence[Path] = ()
     words: Sequence[str] = ()  # more options for fairseq-train
     max_update: Optional[int] = None
@@ -89,14 +90,16 @@ def choose_runs(table: Table, names: Sequence[str], seeds: Sequence[int]) -> Lis
     rows = {row.name: row for row in choose_rows(table, names)}
     if table.runs and not seeds:
         return [(rows[name], seed) for name, seed in table.runs if name in rows]
-    return [(row, seed) for seed in seeds or (1,) for row in rows.values()]
+    return [(row, seed) for seed in seeds or table.seeds for row in rows.values()]
 
 
-def refuse_fixed(words: Iterable[str], where: str) -> None:
-    """Raise a ConfigurationError if the words contain one of the options in `FIXED`."""
+def refuse_fixed(table: Table, words: Iterable[str], where: str) -> None:
+    """Raise a ConfigurationError if the words contain an option that the rows or runs fix."""
+    rows = (word for row in table.rows for word in shlex.split(row.words) if word[:2] == "--")
+    fixed = {*FIXED, *table.fixed, *rows}
     for word in words:
         option = word.split("=")[0]
-        if option in FIXED:
+        if option in fixed:
             instead = {"--seed": "use --seeds", "--cpu": "put --cpu before --"}
             raise ConfigurationError(f"{option} in {where}: " + instead.get(option, "rows set it"))
 
@@ -176,6 +179,28 @@ def count_parameters(given: Namespace) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def describe_data(folder: Path) -> Dict[str, Any]:
+    """The name of a prepared folder, the sizes of its splits, and its number of classes, if any.
+
+    Raises:
+        ConfigurationError: a split is missing, or the folder was not prepared by this package.
+    """
+    described: Dict[str, Any] = {"name": folder.resolve().name, "pairs": {}}
+    labels = folder / "label" / "dict.txt"
+    if labels.is_file():
+        described["classes"] = len(labels.read_text(encoding="utf-8").splitlines())
+        prefixes = {split: labels.with_name(split) for split in SPLITS}
+    else:
+        prepared = Processing.load(folder)
+        pair = f"{prepared.source_lang}-{prepared.target_lang}"
+        prefixes = {split: folder / f"{split}.{pair}.{prepared.target_lang}" for split in SPLITS}
+    for split, prefix in prefixes.items():
+        if not Path(f"{prefix}.idx").is_file():
+            raise ConfigurationError(f"{prefix}.idx is missing: prepare train, valid and test")
+        described["pairs"][split] = len(batches.sizes(prefix))
+    return described
+
+
 class Reproduction:
     """Trains, tests and times the rows of a table on one prepared folder.
 
@@ -192,12 +217,19 @@ class Reproduction:
     def __init__(self, request: Request, say: Callable[[str], None]):
         self.request, self.say = request, say
         self.table, self.out = TABLES[request.table], request.out.resolve()
+        if request.reduced:
+            self.table = self.table.reduce()
+        # files of the package: the names of some exist for several tasks
+        beside = [recipes.find(self.table.rows[0].recipe).parent]
+        self.files = [recipes.find(name, beside) for name in self.table.settings]
+        self.files += request.settings
+        self.generation = [recipes.find(self.table.generation)] if self.table.generation else []
         self.todo = choose_runs(self.table, request.rows, request.seeds)
         self.rows = list(dict.fromkeys(row for row, _ in self.todo))
         self.average = self.table.average if request.average is None else request.average
-        refuse_fixed(request.words, "the options after --")
+        refuse_fixed(self.table, request.words, "the options after --")
         for path in request.settings:
-            refuse_fixed(recipes.settings([path]), f"--settings {path}")
+            refuse_fixed(self.table, recipes.settings([path]), f"--settings {path}")
         self.jobs, self.writing = Jobs(), threading.Lock()
         self.failures: List[Dict[str, str]] = []
         self.time_is_up = threading.Event()
@@ -207,7 +239,7 @@ class Reproduction:
             torch.device("cpu" if self.cpu else "cuda"), request.threads
         )
         launch.check_data(request.data)
-        self.data = self._describe_data()
+        self.data = describe_data(request.data)
         self.plans: Dict[str, launch.Plan] = {}
         self.parameters: Dict[str, int] = {}
         for number, row in enumerate(self.rows, 1):
@@ -222,18 +254,6 @@ class Reproduction:
                 words = row.words or "no options"
                 raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
 
-    def _describe_data(self) -> Dict[str, Any]:
-        folder = self.request.data
-        prepared = Processing.load(folder)
-        pair = f"{prepared.source_lang}-{prepared.target_lang}"
-        pairs = {}
-        for split in ("train", "valid", "test"):
-            prefix = folder / f"{split}.{pair}.{prepared.target_lang}"
-            if not Path(f"{prefix}.idx").is_file():
-                raise ConfigurationError(f"{prefix}.idx is missing: prepare train, valid and test")
-            pairs[split] = len(batches.sizes(prefix))
-        return {"name": folder.resolve().name, "pairs": pairs}
-
     def plan(self, row: Row, seed: int) -> launch.Plan:
         """Plan the training of one run."""
         request = self.request
@@ -247,7 +267,7 @@ class Reproduction:
                 recipe=recipes.find(row.recipe),
                 data=request.data.resolve(),
                 save_dir=self.out / "runs" / _run(row, seed),
-                settings=[recipes.find(self.table.settings), *request.settings],
+                settings=self.files,
                 words=[*words, *request.words],
                 processes=1,
                 precision="auto" if half else self.table.precision,
@@ -327,18 +347,17 @@ class Reproduction:
             checkpoints = f"the average of the last {self.average} checkpoints"
         request = evaluate.Request(
             self.request.data.resolve(), plan.save_dir, last=self.average or None,
-            words=self.request.generate, cpu=self.cpu,
+            settings=self.generation, words=self.request.generate, cpu=self.cpu,
         )  # fmt: skip
         system = evaluate.evaluate(request, self.jobs, say)
-        score = system.scores[TOKENISED_BLEU]
         record["scoring"] = {
-            "bleu": score["score"],
-            "signature": score["signature"],
+            "scores": {title: system.scores[score] for score, title in self.table.metrics},
             "checkpoint": checkpoints,
             "generate": list(self.request.generate),
         }
         write_json(path, record)
-        say(f"{TOKENISED_BLEU} {score['score']:.2f} {score['signature']}")
+        for title, score in record["scoring"]["scores"].items():
+            say(f"{title} {score['score']:.2f} {score['signature']}")
 
     def describe_training(self, row: Row, plan: launch.Plan) -> Dict[str, Any]:
         log = _read_log(plan.save_dir, self.request.timing_skip)
@@ -378,10 +397,11 @@ class Reproduction:
         plans = [self.plan(row, 1) for row in rows]
         given = [plan.given for plan in plans]
         options = recipes.read(recipes.find(BASELINE))
-        common = recipes.words(
-            {n: v for n, v in options.items() if n != "arch" and not n.startswith("eval_")}
-        )
-        common += [*recipes.settings(self.request.settings), *self.request.words]
+        common = _for_timing(options)
+        for path in self.files:
+            yaml = path.suffix in (".yaml", ".yml")
+            common += _for_timing(recipes.read(path)) if yaml else recipes.settings([path])
+        common += self.request.words
         epochs = [trained[row.name]["training"]["updates_per_epoch"] for row in rows]
         count = min([BATCHES, *filter(None, epochs)])
         words = [sys.executable, "-m", "fairseq_plugins", "benchmark", "train-step"]
@@ -419,24 +439,25 @@ class Reproduction:
     def runs(self) -> List[Dict[str, Any]]:
         """The records of all runs in the folder, including those of earlier calls."""
         found = (read_json(path) for path in sorted(self.out.glob("runs/*/result.json")))
-        return [record for record in found if record and record.get("training")]
+        return [report.upgrade(record) for record in found if record and record.get("training")]
 
     def write_results(self) -> None:
         """Write results.json and the table from all results available so far."""
         with self.writing:
             runs = self.runs()
-            files = [self.rows[0].recipe, self.table.settings, *map(str, self.request.settings)]
-            shown = [*files, *self.ending(), *self.request.words]
+            shown = [*map(str, self.request.settings), *self.ending(), *self.request.words]
             results: Dict[str, Any] = {
+                **self.table._asdict(),
                 "table": self.request.table,
-                "columns": list(self.table.columns),
+                "reduced": self.request.reduced,
+                "settings": _quoted([self.rows[0].recipe, *self.table.settings, *shown]),
+                "metrics": [metric.title for metric in self.table.metrics],
                 "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                 "data": self.data,
-                "settings": _quoted(shown),
+                "planned": [[row.name, seed] for row, seed in self.todo],
                 "rows": [
                     {
-                        "name": row.name,
-                        "labels": list(row.labels),
+                        **row._asdict(),
                         "paper": row.paper and row.paper._asdict(),
                         "runs": sorted(
                             (run for run in runs if run["row"] == row.name),
@@ -445,6 +466,7 @@ class Reproduction:
                     }
                     for row in self.table.rows
                 ],
+                "cited": [row._asdict() for row in self.table.cited],
                 "interleaved": read_json(self.out / "interleaved.json")
                 if self.request.interleaved else None,
                 "unfinished": self.unfinished(),
@@ -452,6 +474,13 @@ class Reproduction:
             }  # fmt: skip
             write_json(self.out / "results.json", results)
             report.write_table(results, self.out)
+
+
+def _for_timing(options: Dict[str, Any]) -> List[str]:
+    """Options as words, without the architecture and what only validation reads."""
+    return recipes.words(
+        {n: v for n, v in options.items() if n != "arch" and not n.startswith("eval_")}
+    )
 
 
 def _run(row: Row, seed: int) -> str:

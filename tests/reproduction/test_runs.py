@@ -18,9 +18,11 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import evaluate
 from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
 from fairseq_plugins.reproduction import report, runs
-from fairseq_plugins.reproduction.tables import FTC_PAPER, TABLES
+from fairseq_plugins.reproduction.tables import TABLES
 from fairseq_plugins.training import jobs
 from tests.conftest import SIZES
+
+FTC_PAPER = TABLES["ftc"]
 
 TINY = """
 model:
@@ -214,6 +216,7 @@ def repeat(data, settings, tmp_path, monkeypatch):
     def score(request, running, say):
         done.append(f"test {request.run.name} {request.label}")
         scores = {TOKENISED_BLEU: {"score": 20.0 + len(done), "signature": "tok:none"}}
+        assert list(request.settings) == [] and list(request.words) == []
         return evaluate.System("", request.run, None, None, scores)
 
     class Timer:
@@ -322,6 +325,9 @@ def test_rows_of_recipes_are_trained_and_timed_as_they_say(data, settings, tmp_p
     made.measure_interleaved()
     archs = [word.split("=", 1)[1].split() for word in started[0] if word.startswith("--arch=")]
     assert archs[0] == ["transformer_iwslt_de_en"]
+    (common,) = [word for word in started[0] if word.startswith("--options=")]
+    assert "--max-tokens-valid 16384" in common  # settings of the table
+    assert "--encoder-ffn-embed-dim 128" in common and "--eval" not in common
     assert archs[1][1:] == ["--criterion", "label_smoothed_cross_entropy_simcut"]
     assert archs[2][1:] == ["--encoder-ffn", "mscffn", "--decoder-ffn", "mscffn"]
     assert "the benchmark failed" in made.failures[0]["message"]
@@ -331,7 +337,7 @@ def test_a_table_without_a_papers_figures(results):
     made, _ = results
     for row in made["rows"]:
         row["paper"] = None
-    made["data"]["pairs"]["train"] = 48880
+    made.update(data_of_paper={}, cited=[])
     table = report.table(made)
     assert "paper" not in table.lower()
     assert cells(table, "Transformer", "1x6", "-") == [
@@ -379,18 +385,20 @@ def results():
     machine = {"device": "a GPU", "kind": "cuda", "cores": 8, "threads": 4, "commit": "1234567"}
     machine.update(python="3.11.7", torch="2.13.0", fairseq="0.12.2")
     made = {
+        **FTC_PAPER._asdict(),
         "table": "ftc",
-        "columns": FTC_PAPER.columns,
+        "metrics": ["BLEU"],
         "data": {"name": "some data", "pairs": {"train": 160239, "valid": 7, "test": 6}},
         "settings": "--lr 5e-4",
         "interleaved": None,
         "failures": [],
         "unfinished": [],
+        "planned": [["transformer", 1], ["transformer", 2], ["ftc-2x3", 3]],
+        "cited": [row._asdict() for row in FTC_PAPER.cited],
         "rows": [],
     }
     for row in FTC_PAPER.rows:
-        paper = row.paper._asdict()
-        made["rows"].append({"name": row.name, "labels": row.labels, "paper": paper, "runs": []})
+        made["rows"].append({**row._asdict(), "paper": row.paper._asdict(), "runs": []})
 
     def add(name, seed, bleu, seconds, **training):
         row = next(row for row in made["rows"] if row["name"] == name)
@@ -398,7 +406,8 @@ def results():
             "parameters": 39469056, "updates": 50000, "epoch_seconds": seconds, "timing_skip": 100,
             "parallel": 1, "machine": machine, **training,
         }  # fmt: skip
-        scoring = {"bleu": bleu, "signature": "nrefs:1|tok:none", "checkpoint": "the best one"}
+        scores = {"BLEU": {"score": bleu, "signature": "nrefs:1|tok:none"}}
+        scoring = {"scores": scores, "checkpoint": "the best one"}
         row["runs"].append({"seed": seed, "training": done, "scoring": scoring})
 
     add("transformer", 1, 34.5, 80.0)
@@ -433,6 +442,8 @@ def test_the_table_stands_beside_the_papers_figures(results):
         "1234567",
         "Seeds: 1, 2.",
         "`--lr 5e-4`",
+        "ftc-2x4, all seeds; ",
+        "; ftc-2x3, seed 3.",
     ):
         assert note in table
     assert "not with the paper's column" not in table and "shared the machine" not in table
@@ -452,7 +463,7 @@ def test_the_table_says_what_limits_its_figures(results):
         "not to be trusted here",
         "Up to 1 to 3 runs shared the machine",
         "Seeds differ",
-        "Translation was changed by `--generate`: `--beam 1`.",
+        "Generation was changed by `--generate`: `--beam 1`.",
     ):
         assert note in table
 
@@ -469,17 +480,50 @@ def test_interleaved_times_replace_those_of_the_log(results):
     assert "ftc-2x3 0.750 - 0.770" in table and "not interleaved" not in table
 
 
-def test_the_plot_shows_each_row_that_has_a_score(results, tmp_path):
+def test_rows_of_other_work_are_printed_as_cited(results):
+    table = report.table(results[0])
+    assert cells(table, "BiLSTM (Gehring et al. 2016)", "-", "-")[:2] == ["29.8", "cited"]
+    with pytest.raises(ConfigurationError, match="is no row"):
+        runs.choose_rows(FTC_PAPER, ["BiLSTM"])
+
+
+def test_results_of_older_releases_can_be_read(results):
+    """Before, scores were a single "bleu", and published figures had other names."""
+    made, _ = results
+    old = json.loads(json.dumps(made))
+    for name in FTC_PAPER._fields + ("planned",):
+        if name not in ("columns", "rows", "settings"):
+            old.pop(name)
+    for row in old["rows"]:
+        for name in ("recipe", "words", "against", "claim", "reduced"):
+            row.pop(name)
+        paper = row["paper"]
+        row["paper"] = {"bleu": paper["scores"][0], "epoch_seconds": paper["epoch_seconds"]}
+        for run in row["runs"]:
+            scoring = run["scoring"]
+            scoring.update(scoring.pop("scores")["BLEU"])
+            scoring["bleu"] = scoring.pop("score")
+    table = report.table(report.upgrade(old))
+    for row in FTC_PAPER.rows:
+        assert cells(table, *row.labels) == cells(report.table(made), *row.labels)
+    assert report.upgrade(made) is made
+
+
+@pytest.mark.parametrize("bars", [False, True])
+def test_the_plot_shows_each_row_that_has_a_score(results, tmp_path, bars):
     pytest.importorskip("matplotlib")
-    first = report.plot(results[0], tmp_path / "plot")
-    assert [path.name for path in first] == ["plot.svg", "plot.png"]
+    made = results[0]
+    made["timed"] = not bars
+    stem = "BLEU" if bars else "bleu_against_time"
+    first = report.plot(made, tmp_path)
+    assert [path.name for path in first] == [f"{stem}.svg", f"{stem}.png"]
     assert first[1].read_bytes().startswith(b"\x89PNG")
     before = first[0].read_text()
     assert "<svg" in before and not list(tmp_path.glob("*.part"))
-    without = copy.deepcopy(results[0])
+    without = copy.deepcopy(made)
     without["rows"][8]["runs"] = []
-    report.plot(without, tmp_path / "plot")
-    assert len((tmp_path / "plot.svg").read_text()) < len(before)
+    report.plot(without, tmp_path)
+    assert first[0].read_text() != before
 
 
 # --- the real thing -------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""Differences of means over a few seeds, with intervals."""
+
+import math
+import statistics
+from typing import NamedTuple, Optional, Sequence
+
+import numpy as np
+
+
+class Sample(NamedTuple):
+    """The mean over `seeds` runs and their standard deviation (0 and unknown for one run)."""
+
+    mean: float
+    deviation: float
+    seeds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Sample":
+        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        return cls(statistics.mean(values), deviation, len(values))
+
+
+class Difference(NamedTuple):
+    """A difference of two means; half of its 95 % interval, or None if that is unknown."""
+
+    value: float
+    half: Optional[float]
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 if the interval excludes 0, otherwise 0."""
+        clear = self.half is not None and abs(self.value) > self.half
+        return int(math.copysign(1, self.value)) if clear else 0
+
+
+def student(freedom: float) -> float:
+    """The 97.5 % quantile of Student's t distribution, by integration of its density."""
+    x = np.linspace(0, 20, 200001)
+    log = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
+    scale = math.exp(log) / math.sqrt(freedom * math.pi)
+    density = scale * (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
+    area = np.concatenate([[0], np.cumsum(density[1:] + density[:-1]) * (x[1] - x[0]) / 2])
+    return float(np.interp(0.475, area, x))
+
+
+def half_interval(sample: Sample) -> Optional[float]:
+    """Half of the 95 % interval of a mean over seeds; None for one seed."""
+    if sample.seeds < 2:
+        return None
+    return student(sample.seeds - 1) * sample.deviation / math.sqrt(sample.seeds)
+
+
+def subtract(ours: Sample, theirs: Sample) -> Difference:
+    """The difference of two means, with Welch's interval: deviations of the two may differ."""
+    value = ours.mean - theirs.mean
+    if min(ours.seeds, theirs.seeds) < 2:
+        return Difference(value, None)
+    errors = [sample.deviation**2 / sample.seeds for sample in (ours, theirs)]
+    if not sum(errors):
+        return Difference(value, 0.0)
+    freedom = sum(errors) ** 2 / sum(
+        error**2 / (sample.seeds - 1) for error, sample in zip(errors, (ours, theirs))
+    )
+    return Difference(value, student(freedom) * math.sqrt(sum(errors)))

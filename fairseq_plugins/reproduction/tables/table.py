@@ -1,0 +1,120 @@
+"""What a table is: rows that differ in a few options, and the figures that a paper printed."""
+
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
+
+BASELINE = "transformer"  # the row that others are compared with, unless they name another
+
+
+class Metric(NamedTuple):
+    """A score of `evaluate`, and its title in the table."""
+
+    score: str
+    title: str
+
+
+BLEU = (Metric(TOKENISED_BLEU, "BLEU"),)
+ACCURACY = (Metric("accuracy", "accuracy"),)
+ACCURACY_AND_F1 = (*ACCURACY, Metric("macro F1", "macro F1"))
+# published ROUGE-L is the summary-level one
+ROUGE = tuple(Metric(*names) for names in (
+    ("ROUGE-1", "ROUGE-1"), ("ROUGE-2", "ROUGE-2"), ("ROUGE-Lsum", "ROUGE-L")
+))  # fmt: skip
+
+
+class Paper(NamedTuple):
+    """The published figures of a row, one per metric of its table.
+
+    `deviations` are the published standard deviations over the runs of a row, if there are any.
+    """
+
+    scores: Sequence[float]
+    deviations: Sequence[float] = ()
+    epoch_seconds: Optional[int] = None
+
+
+class Row(NamedTuple):
+    """A row of a table, with its recipe and options.
+
+    Args:
+        name: for `--rows`.
+        labels: its cells in the columns of the table.
+        recipe: of the package.
+        words: options for fairseq-train.
+        paper: published figures, if there are any.
+        against: the row that the paper compares it with.
+        claim: "higher", "lower" or "not lower" than that row, where a paper has no figures.
+        reduced: replaces `words` with `--reduced`, if given.
+    """
+
+    name: str
+    labels: Sequence[str]
+    recipe: str
+    words: str = ""
+    paper: Optional[Paper] = None
+    against: str = BASELINE
+    claim: str = ""
+    reduced: Optional[str] = None
+
+
+class Cited(NamedTuple):
+    """A row that a paper quotes from other work. It is printed, and not run."""
+
+    labels: Sequence[str]
+    scores: Sequence[float]
+
+
+class Table(NamedTuple):
+    """Rows with the same settings for training and testing.
+
+    Args:
+        title: the paper and its table.
+        columns: titles of the rows' labels.
+        rows: what is run.
+        metrics: what is measured; the first one is compared and plotted.
+        settings: files of the package with settings for all rows.
+        reduced: more of them, for `--reduced`: a size for two CPU cores.
+        generation: a file of the package with options for fairseq-generate.
+        reduced_generation: the same, for `--reduced`.
+        precision: of training.
+        average: test the average of this many last checkpoints; 0 for the best on valid.
+        seeds: default seeds of each row.
+        runs: default (row, seed) pairs in training order, instead of `seeds`.
+        seeds_of_paper: runs behind each published figure; 0 if unknown.
+        data_of_paper: size of the paper's data, to be compared with `results["data"]`.
+        cited: rows that the paper quotes.
+        timed: whether time is part of the table.
+        fixed: options that the user may not give, besides those of the rows.
+        remarks: what else a reader must know.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    metrics: Sequence[Metric] = BLEU
+    settings: Sequence[str] = ()
+    reduced: Sequence[str] = ("reduced_cpu",)
+    generation: str = ""
+    reduced_generation: str = ""
+    precision: str = "auto"
+    average: int = 0
+    seeds: Sequence[int] = (1,)
+    runs: Sequence[Tuple[str, int]] = ()
+    seeds_of_paper: int = 0
+    data_of_paper: Mapping[str, Any] = {}
+    cited: Sequence[Cited] = ()
+    timed: bool = False
+    fixed: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+
+    def reduce(self) -> "Table":
+        """The table for `--reduced`."""
+        return self._replace(
+            rows=[
+                row if row.reduced is None else row._replace(words=row.reduced) for row in self.rows
+            ],
+            settings=[*self.settings, *self.reduced],
+            generation=self.reduced_generation,
+            remarks=[*self.remarks, "Reduced setting: all rows alike, far below the paper's size."],
+        )
