@@ -322,6 +322,13 @@ def notes(results: Dict[str, Any]) -> List[str]:
         found.append("Scores: mean ± standard deviation (seeds).")
     if has_paper(results):
         found.append(AGREEMENT_NOTE)
+    for row in results["rows"]:
+        counts = [run["training"].get("first_updates", 0) for run in row["runs"]]
+        if any(counts):
+            found.append(
+                f"{row['name']} was trained before on other data ({row['begins']}), for "
+                f"{extent(counts)} updates; these are not in the column."
+            )
     if len({run["training"]["updates"] for run in runs}) > 1:
         found.append("The rows were not trained for the same number of updates.")
     if results["timed"]:

@@ -1,7 +1,8 @@
 """Train, test and time the rows of a table.
 
 The output folder holds table.md, results.json, and one folder runs/ROW-seedN per run with its
-checkpoints, logs and result.json.
+checkpoints, logs and result.json. A run that begins with other data has that training in its
+folder "first".
 """
 
 import difflib
@@ -27,6 +28,7 @@ from fairseq_plugins.evaluation import evaluate
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.reproduction import report
+from fairseq_plugins.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row, Table
 from fairseq_plugins.training import batches, launch, recipes, settings
 from fairseq_plugins.training.jobs import Jobs, read_json, why, write_json
@@ -37,6 +39,7 @@ FIXED = (
     "--arch -a --encoder-blocks --time-window --feature-window --time-pooling --feature-pooling "
     "--encoder-token-mixer --encoder-ffn --decoder-ffn --log-format --log-file --seed --cpu"
 ).split()
+FIRST = "first"  # folder of a run that holds its training on other data
 SECONDS_BETWEEN_LINES = 20.0
 SECONDS_TO_SAVE = 30.0  # that runs get to save their state when the time is up
 BATCHES = 8
@@ -240,24 +243,35 @@ class Reproduction:
         )
         launch.check_data(request.data)
         self.data = describe_data(request.data)
-        self.plans: Dict[str, launch.Plan] = {}
+        self.plans: Dict[str, List[launch.Plan]] = {}  # two for a row that begins with other data
         self.parameters: Dict[str, int] = {}
         for number, row in enumerate(self.rows, 1):
             say(f"checking row {number}/{len(self.rows)}: {row.name}")
             try:
                 for seed in (seed for other, seed in self.todo if other == row):
-                    plan = self.plan(row, seed)
-                    settings.check_same(plan.save_dir, plan.settings)
-                    self.plans[_run(row, seed)] = plan
-                self.parameters[row.name] = count_parameters(plan.given)
+                    plans = [self.plan(row, seed)]
+                    if row.begins:
+                        FIRST_DATA[row.begins](request.data.resolve(), self.first_data(row))
+                        plans.insert(0, self.plan(row, seed, first=True))
+                    for plan in plans:
+                        settings.check_same(plan.save_dir, plan.settings)
+                    self.plans[_run(row, seed)] = plans
+                self.parameters[row.name] = count_parameters(plans[-1].given)
             except ConfigurationError as error:
                 words = row.words or "no options"
                 raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
 
-    def plan(self, row: Row, seed: int) -> launch.Plan:
-        """Plan the training of one run."""
+    def first_data(self, row: Row) -> Path:
+        """The folder of the data on which a row begins."""
+        return self.out / "data" / row.begins
+
+    def plan(self, row: Row, seed: int, first: bool = False) -> launch.Plan:
+        """Plan the training of one run, or its beginning on the row's first data."""
         request = self.request
+        save_dir = self.out / "runs" / _run(row, seed)
         words = [*shlex.split(row.words), "--seed", str(seed)]
+        if row.begins and not first:
+            words += ["--finetune-from-model", str(save_dir / FIRST / "checkpoint_best.pt")]
         for kept in ("--keep-interval-updates", "--keep-last-epochs"):
             words += [kept, str(self.average or 1)]
         words += self.ending()
@@ -265,8 +279,8 @@ class Reproduction:
         return launch.plan(
             launch.Request(
                 recipe=recipes.find(row.recipe),
-                data=request.data.resolve(),
-                save_dir=self.out / "runs" / _run(row, seed),
+                data=self.first_data(row) if first else request.data.resolve(),
+                save_dir=save_dir / FIRST if first else save_dir,
                 settings=self.files,
                 words=[*words, *request.words],
                 processes=1,
@@ -335,9 +349,11 @@ class Reproduction:
         Raises:
             ConfigurationError: training or testing failed.
         """
-        plan = self.plans[_run(row, seed)]
+        *before, plan = self.plans[_run(row, seed)]
         path = plan.save_dir / "result.json"
         record = read_json(path) or {}
+        for first in before:
+            launch.train(first, self.jobs, say, SECONDS_BETWEEN_LINES)
         trained = launch.train(plan, self.jobs, say, SECONDS_BETWEEN_LINES)
         if trained or "training" not in record:
             record = {"row": row.name, "seed": seed, "training": self.describe_training(row, plan)}
@@ -362,8 +378,10 @@ class Reproduction:
     def describe_training(self, row: Row, plan: launch.Plan) -> Dict[str, Any]:
         log = _read_log(plan.save_dir, self.request.timing_skip)
         step = statistics.median(log.step_seconds) if log.step_seconds else None
+        first = _read_log(plan.save_dir / FIRST).updates if row.begins else 0
         return {
             "command": plan.command,
+            "first_updates": first,
             "parameters": self.parameters[row.name],
             "updates": log.updates,
             "updates_per_epoch": log.updates_per_epoch,
@@ -378,12 +396,14 @@ class Reproduction:
     def unfinished(self) -> List[Dict[str, Any]]:
         """The progress of the runs of this call that have no test score."""
         found = []
-        for run, plan in self.plans.items():
-            tested = (read_json(plan.save_dir / "result.json") or {}).get("scoring")
-            if not tested and (plan.save_dir / "train.log").is_file():
-                log = _read_log(plan.save_dir)
+        for run, plans in self.plans.items():
+            tested = (read_json(plans[-1].save_dir / "result.json") or {}).get("scoring")
+            begun = [plan for plan in plans if (plan.save_dir / "train.log").is_file()]
+            if begun and not tested:
+                name = f"{run}, other data" if begun[-1] != plans[-1] else run
+                log = _read_log(begun[-1].save_dir)
                 found.append(
-                    {"run": run, "epoch": log.epoch, "updates": log.updates, "valid": log.valid}
+                    {"run": name, "epoch": log.epoch, "updates": log.updates, "valid": log.valid}
                 )
         return found
 

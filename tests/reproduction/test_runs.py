@@ -299,6 +299,47 @@ def test_when_the_time_is_up_the_table_says_how_far_each_run_is(repeat, tmp_path
     assert "Not finished" not in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
 
 
+def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
+    trained = []
+    reach = {"first": 10, "ftc_both-seed1": 0}
+
+    def run(self, command, log, on_line, lock=None, threads=None):
+        words = dict(zip(command, command[1:]))
+        folder = Path(words["--save-dir"])
+        trained.append((command[3], folder, words.get("--finetune-from-model")))
+        log.write_text("# now\n# words\n" + log_line(1, reach[folder.name]))
+        return 0 if reach[folder.name] else 1
+
+    scores = {TOKENISED_BLEU: {"score": 20.0, "signature": "tok:none"}}
+    system = evaluate.System("", tmp_path, None, None, scores)
+    monkeypatch.setattr(jobs.Jobs, "run", run)
+    monkeypatch.setattr(evaluate, "evaluate", lambda *args: system)
+    both, folder = tmp_path / "data" / "both-directions", tmp_path / "runs" / "ftc_both-seed1"
+    stages = [
+        (str(both), folder / "first", None),
+        (str(data), folder, str(folder / "first" / "checkpoint_best.pt")),
+    ]
+
+    def repeat(train=True):
+        trained.clear()
+        made = make(data, tmp_path, "--rows", "ftc_both", table="multi30k")
+        if train:
+            made.finish_all()
+        made.write_results()
+        return (tmp_path / "table.md").read_text(encoding="utf-8")
+
+    assert "| ftc_both-seed1 | 1 | 0 |" in repeat() and trained == stages
+    assert json.loads((both / "preparation.json").read_text())["settings"]["bidirectional"]
+    (folder / "train.log").unlink()
+    assert "| ftc_both-seed1, other data | 1 | 10 |" in repeat(train=False)
+    reach["ftc_both-seed1"] = 20
+    (folder / "first" / "checkpoint_last.pt").touch()
+    table = repeat()
+    assert trained == stages[1:]  # the first training is finished
+    assert "ftc_both was trained before on other data (both-directions), for 10 updates" in table
+    assert re.search(r"^\| FTC, both directions first .* 20 \|$", table, re.MULTILINE)
+
+
 def test_rows_of_recipes_are_trained_and_timed_as_they_say(data, settings, tmp_path, monkeypatch):
     words = ["--settings", settings, "--rows", "transformer,ftc_simcut,ftc_mscffn"]
     made = make(data, tmp_path, *words, table="translation")

@@ -46,6 +46,8 @@ class Row(NamedTuple):
         against: the row that the paper compares it with.
         claim: "higher", "lower" or "not lower" than that row, where a paper has no figures.
         reduced: replaces `words` with `--reduced`, if given.
+        begins: name of the `FIRST_DATA` on which the model is trained first, with the same options.
+            Training on the table's data then starts from the parameters alone.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Row(NamedTuple):
     against: str = BASELINE
     claim: str = ""
     reduced: Optional[str] = None
+    begins: str = ""
 
 
 class Cited(NamedTuple):
