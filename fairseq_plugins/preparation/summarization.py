@@ -4,7 +4,7 @@ The prepared folder holds the binary data and
 
 - `text/raw/SPLIT.source` and `.target`: one document or summary per line, with `<q>` between the
   sentences of a summary (see `sentences`); `.id`: their names;
-- `text/pieces/`: the same in SentencePiece pieces;
+- `text/pieces/`: the same in SentencePiece pieces, lower-cased on request;
 - `left_out.txt`: every document that could not be used, and why.
 """
 
@@ -39,7 +39,9 @@ SAMPLE = "work/sentencepiece.txt"
 LONGEST_SAMPLE_LINE = 1000  # characters; SentencePiece skips lines of more than 4,192 bytes
 
 
-def sample_sentences(folder: Path, documents: int, summaries: bool = True) -> int:
+def sample_sentences(
+    folder: Path, documents: int, summaries: bool = True, lowercase: bool = False
+) -> int:
     """Write `SAMPLE`: sentences of evenly spaced training documents, and of their summaries."""
     total = count_lines(folder / RAW / "train.source")
     stride = max(1, -(-total // documents))
@@ -50,7 +52,7 @@ def sample_sentences(folder: Path, documents: int, summaries: bool = True) -> in
             if number % stride == 0:
                 of_summary = separate_sentences(target) if summaries else []
                 for sentence in split_sentences(source) + of_summary:
-                    yield from _short_lines(sentence)
+                    yield from _short_lines(sentence.lower() if lowercase else sentence)
 
     return write_lines(folder / SAMPLE, lines())
 
@@ -72,21 +74,30 @@ class PieceCutter:
     including the end symbol that fairseq adds.
     """
 
-    def __init__(self, model: Path, max_source: Optional[int]):
+    def __init__(self, model: Path, max_source: Optional[int], lowercase: bool = False):
         self._model = SentencePiece(model)
         self._max_source = max_source
+        self._lowercase = lowercase
+
+    def _cut(self, text: str) -> str:
+        return self._model.cut(text.lower() if self._lowercase else text)
 
     def __call__(self, pair: Tuple[str, str]) -> Tuple[str, str, int]:
         """Pieces of the source, pieces of the target, and how many source pieces were cut off."""
-        source = self._model.cut(pair[0]).split(" ")
+        source = self._cut(pair[0]).split(" ")
         kept = source if self._max_source is None else source[: self._max_source - 1]
-        sentences = map(self._model.cut, separate_sentences(pair[1]))
+        sentences = map(self._cut, separate_sentences(pair[1]))
         target = " {} ".format(BOUNDARY).join(sentence for sentence in sentences if sentence)
         return " ".join(kept), target, len(source) - len(kept)
 
 
 def cut(
-    folder: Path, split: str, model: Path, max_source: Optional[int], workers: int
+    folder: Path,
+    split: str,
+    model: Path,
+    max_source: Optional[int],
+    workers: int,
+    lowercase: bool = False,
 ) -> Dict[str, int]:
     """Write `PIECES` of a split; returns the counts of documents, pieces and cuts."""
     raw = [folder / RAW / "{}.{}".format(split, side) for side in ("source", "target")]
@@ -97,7 +108,7 @@ def cut(
     )
     with contextlib.ExitStack() as stack:
         out = [stack.enter_context(written_whole(folder / PIECES / path.name)) for path in raw]
-        cutter = PieceCutter(model, max_source)
+        cutter = PieceCutter(model, max_source, lowercase)
         total = count_lines(raw[0])
         results = map_lines(cutter, read_pairs(*raw), workers, "pieces of " + split, total)
         for source, target, cut_off in results:
@@ -152,18 +163,16 @@ def prepare(
     splits = list(found["documents"])
     model = folder / SentencePiece.file_name
     if like is None:
-        documents = settings["sentencepiece_documents"]
-        preparation.step("sample sentences of train", sample_sentences, folder, documents)
+        sample = (settings["sentencepiece_documents"], True, settings["lowercase"])
+        preparation.step("sample sentences of train", sample_sentences, folder, *sample)
         learnt = preparation.step(
             "learn pieces", SentencePiece.learn, [folder / SAMPLE], model, settings["vocab_size"]
         )
     else:
         learnt = preparation.step("copy pieces", _copy_pieces, vocabulary_files(like)[0], model)
+    how = (model, settings["max_source"], workers, settings["lowercase"])
     numbers = {
-        split: preparation.step(
-            "cut " + split, cut, folder, split, model, settings["max_source"], workers
-        )
-        for split in splits
+        split: preparation.step("cut " + split, cut, folder, split, *how) for split in splits
     }
     preparation.step(
         "binarise",
@@ -271,6 +280,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="one dictionary per side; the default is one for both",
     )
+    parser.add_argument(
+        "--lowercase",
+        action="store_true",
+        help="lower-case everything, so that a model can copy words that the summary capitalises",
+    )
     add_workers_option(parser)
 
 
@@ -288,7 +302,7 @@ def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
         "source_lang": "source",
         "target_lang": "target",
         "tokenizer": "none",
-        "lowercase": False,
+        "lowercase": args.lowercase,
         "subword": "sentencepiece",
         "boundary": BOUNDARY,
         "vocab_size": args.vocab_size,
