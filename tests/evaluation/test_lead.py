@@ -1,9 +1,14 @@
 """Sentences of a document as its summary: the first, random ones, the best."""
 
 import random
+import sys
+
+import pytest
 
 from fairseq_plugins.commands import lead_baseline
-from fairseq_plugins.evaluation.lead import draw, lead, oracle
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.lead import TextRank, draw, lead, oracle
+from fairseq_plugins.scoring.rouge import score_documents
 
 DOCUMENT = "Rain fell. Snow lay on the hills. Nobody came. The wind rose in the north."
 
@@ -31,7 +36,36 @@ def test_the_oracle_takes_what_matches_and_no_more():
     assert oracle(DOCUMENT, "Something else.", 2) == oracle("", summary, 2) == ""
 
 
+@pytest.mark.parametrize("stemmer", [False, True])
+def test_no_sentence_is_better_than_the_oracle(stemmer):
+    document = "The hill falls. A falling hill and the rain. The rain fell on one hill. It falls."
+    for summary in ("One hill fell", "Falling rain on hills.", "It rains and falls"):
+        best = oracle(document, summary, 1, stemmer)
+        others = [sentence.strip() + "." for sentence in document.split(".") if sentence]
+        scores = score_documents([summary] * 5, [best, *others], stemmer)[:, 0, 0]
+        assert scores[0] == scores[1:].max() > 0
+
+
+def test_textrank_takes_the_sentence_that_most_others_share_words_with():
+    pytest.importorskip("sumy")
+    document = "Rain fell. Wind moved snow over hills. Snow covered hills. Wind moved snow."
+    rank = TextRank()
+    assert rank(document, 1) == "Wind moved snow over hills."
+    assert rank("Nobody came. " + document, 1) == "Wind moved snow over hills."
+    assert rank(document, 9).count("<q>") == 3 and rank("", 2) == ""
+
+
+def test_textrank_without_sumy_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sumy.models", None)
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("Rain fell.\n")
+    with pytest.raises(ConfigurationError, match=r"--all needs sumy: pip install") as error:
+        lead_baseline.main([str(tmp_path / "source"), str(tmp_path / "target"), "--all"])
+    assert "\n" not in str(error.value)
+
+
 def test_the_command_has_a_row_for_each(tmp_path, capsys):
+    pytest.importorskip("sumy")
     (tmp_path / "source").write_text((DOCUMENT + "\n") * 2)
     (tmp_path / "target").write_text("The wind rose in the north.\n" * 2)
     words = [str(tmp_path / side) for side in ("source", "target")]
@@ -41,6 +75,6 @@ def test_the_command_has_a_row_for_each(tmp_path, capsys):
         lines = capsys.readouterr().out.splitlines()
         found.append({line.split()[0]: line for line in lines if " documents: " in line})
     assert list(found[0]) == ["Lead-2"]
-    assert list(found[1]) == ["Lead-1", "Lead-2", "Random-2", "Oracle-2"]
+    assert list(found[1]) == ["Lead-1", "Lead-2", "Random-2", "TextRank-2", "Oracle-2"]
     assert found[1]["Lead-2"] == found[0]["Lead-2"]
     assert "F1 = 100.00/" in found[1]["Oracle-2"] and "F1 = 100.00/" not in found[1]["Lead-2"]
