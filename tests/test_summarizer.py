@@ -1,5 +1,6 @@
 """The command summarize with a tiny model on what prepare-summarization made."""
 
+import html
 import io
 import json
 import random
@@ -12,6 +13,7 @@ import pytest
 from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.commands import summarize as summarize_command
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.page import mark_copied
 from fairseq_plugins.serving.text import _sentences
 from fairseq_plugins.summarizer import Summarizer
 
@@ -148,7 +150,9 @@ def test_mistakes_are_told(summarize, model, tmp_path):
             summarize("", option, value)
 
 
-def test_json_tells_what_was_copied(folder, run_train, train_args, summarize):
+@pytest.fixture(scope="module")
+def copying(folder, run_train, train_args):
+    """A folder with a checkpoint that copies."""
     words = " ".join(map(str, train_args)).replace(
         "--arch transformer ", "--arch fastformer_encoder "
     )
@@ -157,7 +161,11 @@ def test_json_tells_what_was_copied(folder, run_train, train_args, summarize):
         *("--copy-attention", "--task", "summarization", "--max-source-positions", 30),
         *("--max-target-positions", 60, "--truncate-source", "--no-epoch-checkpoints"),
     )
-    out, _ = summarize("Rain fell. Fog fell.\n\n", "--model", folder / "copying", "--json")
+    return folder / "copying"
+
+
+def test_json_tells_what_was_copied(copying, summarize):
+    out, _ = summarize("Rain fell. Fog fell.\n\n", "--model", copying, "--json")
     found, empty = map(json.loads, out.splitlines())
     pieces = [piece for piece, _ in found["copied"]]
     assert (
@@ -166,3 +174,33 @@ def test_json_tells_what_was_copied(folder, run_train, train_args, summarize):
     )
     assert all(at is None or 0 <= at <= found["pieces"] for _, at in found["copied"])
     assert "copied" not in empty
+
+
+def test_the_page_shows_each_document_beside_its_reference(copying, summarize, model, tmp_path):
+    documents, references = ["Rain <fell>. Fog fell.", "Sun & snow."], tmp_path / "references"
+    references.write_text("Rain first. <q> Fog last.\nSun, snow.\nNot read.\n")
+    for one in (copying, model):
+        page, _ = summarize("\n".join(documents), "--model", one, "--page", references)
+        summaries = summarize("\n".join(documents), "--model", one)[0].splitlines()
+        found = [part.strip().split("\n\n") for part in page.split("## ")[1:]]
+        assert [part[0] for part in found] == ["1", "2"]
+        assert "pieces).** Rain &lt;fell&gt;. Fog fell." in found[0][1]
+        assert found[0][2:4] == [
+            "**Reference.** Rain first. Fog last.",
+            "**Lead-1.** Rain &lt;fell&gt;.",
+        ]
+        assert found[1][2:4] == ["**Reference.** Sun, snow.", "**Lead-1.** Sun &amp; snow."]
+        for part, summary in zip(found, summaries):
+            shown = part[4][len("**Summary.** ") :].replace("<b>", "").replace("</b>", "")
+            assert html.unescape(shown).split() == summary.split()
+    with pytest.raises(ConfigurationError, match="has fewer lines than there are documents"):
+        summarize("Rain.\n" * 4, "--page", references)
+    with pytest.raises(ConfigurationError, match="nowhere"):
+        summarize("Rain.\n", "--page", tmp_path / "nowhere")
+
+
+def test_copied_pieces_are_bold():
+    pieces = [("\u2581the", None), ("\u2581b", 3), ("an", 4), ("k", None), ("<q>", None)]
+    pieces += [("\u2581<", 0), ("\u2581", 1), ("x", 2)]
+    assert mark_copied(pieces) == "the <b>ban</b>k <b>&lt; x</b>"
+    assert mark_copied([("\u2581", 1), ("a", None)]) == "a" and mark_copied([]) == ""

@@ -2,6 +2,8 @@
 
     python -m fairseq_plugins summarize --model runs/fastformer_cnn_dm < documents.txt > out.txt
     python -m fairseq_plugins summarize --model runs/fastformer_cnn_dm --json < documents.txt
+    head -5 test.source | python -m fairseq_plugins summarize --model runs/fastformer_cnn_dm \\
+        --page test.target > page.md
 
 Documents are split into subwords as in the prepared folder that the model was trained on. Lines
 keep their order, and empty lines stay empty. The end of a document longer than the model's limit is
@@ -13,10 +15,14 @@ neither torch nor fairseq.
 import argparse
 import json
 import sys
-from typing import Any, Dict, List, Sequence
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Sequence
 
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.commands._lines import first_ten, positive
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.page import section
+from fairseq_plugins.preparation.files import read_lines
 from fairseq_plugins.serving.text import LONGEST, Summary
 
 
@@ -48,7 +54,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="no sequence of N subwords occurs twice in a summary; 0 turns this off (default: "
         "%(default)s)",
     )  # fmt: skip
-    parser.add_argument(
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
         "--json",
         action="store_true",
         help="write one JSON object a document: the summary as a list of sentences, pieces (the "
@@ -57,6 +64,11 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "summary's subwords, each with the number from 0 of the document's subword that it "
         "copies, or null",
     )
+    form.add_argument(
+        "--page", type=Path, metavar="REFERENCES",
+        help="write Markdown to read: each document with its reference, which stands in the same "
+        "line of this file, its first sentence, and the summary with copied subwords in bold",
+    )  # fmt: skip
     return parser.parse_args(argv)
 
 
@@ -83,9 +95,27 @@ def as_object(summary: Summary) -> Dict[str, Any]:
     return {name: value for name, value in summary._asdict().items() if value is not None}
 
 
+def page_writer(path: Path) -> Callable[[str, Summary], str]:
+    """What writes the next part of a page; the n-th call takes the n-th reference of a file.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is shorter than the documents.
+    """
+    references = enumerate(read_lines(path), 1)
+
+    def write(document: str, summary: Summary) -> str:
+        number, reference = next(references, (0, ""))
+        if not number:
+            raise ConfigurationError(f"--page {path} has fewer lines than there are documents")
+        return section(number, document, reference, summary) + "\n"
+
+    return write
+
+
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     notes = Notes()
+    write_page = None if args.page is None else page_writer(args.page)
     with _lines.own_output() as out:
         summarizer = _lines.load(
             "Summarizer",
@@ -95,17 +125,18 @@ def main(argv: Sequence[str]) -> int:
             no_repeat_ngram=args.no_repeat_ngram_size,
         )
 
-        summarizer.tell_copied = args.json
+        summarizer.tell_copied = args.json or write_page is not None
 
         def summarize(documents: List[str]) -> List[str]:
             lines = []
-            for summary in summarizer.summarize(documents):
+            for document, summary in zip(documents, summarizer.summarize(documents)):
                 notes.add(summary)
-                lines.append(
-                    json.dumps(as_object(summary), ensure_ascii=False)
-                    if args.json
-                    else " ".join(summary.summary)
-                )
+                if write_page is not None:
+                    lines.append(write_page(document, summary))
+                elif args.json:
+                    lines.append(json.dumps(as_object(summary), ensure_ascii=False))
+                else:
+                    lines.append(" ".join(summary.summary))
             return lines
 
         whole = _lines.convert(summarize, out, args.buffer, "summarized", "documents")

@@ -7,8 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
-from rouge_score.tokenizers import DefaultTokenizer
-
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.sentences import (
     join_sentences,
@@ -46,6 +44,8 @@ def oracle(document: str, summary: str, sentences: int, stemmer: bool = False) -
         sentences: how many to take at most.
         stemmer: as in the ROUGE that scores the result.
     """
+    from rouge_score.tokenizers import DefaultTokenizer  # summarize --page does not need it
+
     tokenizer = DefaultTokenizer(stemmer)
     found = _split(document)
     counts = [Counter(tokenizer.tokenize(sentence)) for sentence in found]

@@ -1,0 +1,52 @@
+"""A page in Markdown: summaries with their documents, their references and first sentences."""
+
+import html
+from itertools import groupby
+from typing import List, Optional, Sequence, Tuple
+
+from fairseq_plugins.evaluation.lead import lead
+from fairseq_plugins.preparation.sentences import BOUNDARY, separate_sentences
+from fairseq_plugins.serving.text import Summary
+
+
+def section(number: int, document: str, reference: str, summary: Summary) -> str:
+    """The part of the page about one document.
+
+    Args:
+        number: of the document, from 1.
+        document: in one line.
+        reference: its summary, in one line.
+        summary: the model's.
+
+    Returns:
+        lines without an end: a heading, then the document, the reference, the first sentence and
+        the summary, with copied pieces in bold.
+    """
+    ours = _plain(summary.summary) if summary.copied is None else mark_copied(summary.copied)
+    read = "" if summary.read == summary.pieces else f", read to piece {summary.read:,}"
+    rows = {
+        f"Document ({summary.pieces:,} pieces{read})": _plain([document]),
+        "Reference": _plain(separate_sentences(reference)),
+        "Lead-1": _plain([lead(document, 1)]),
+        "Summary": ours,
+    }
+    return "\n\n".join([f"## {number}", *(f"**{name}.** {text}" for name, text in rows.items())])
+
+
+def mark_copied(pieces: Sequence[Tuple[str, Optional[int]]]) -> str:
+    """The text of SentencePiece pieces, with those that are copied between <b> and </b>.
+
+    Args:
+        pieces: each with the position that it copies, or None.
+    """
+    text = ""
+    for copied, run in groupby(pieces, key=lambda pair: pair[1] is not None):
+        words = "".join(" " if piece == BOUNDARY else piece for piece, _ in run)
+        words = html.escape(words.replace("\u2581", " "), quote=False)
+        bare = words.lstrip()
+        text += words[: len(words) - len(bare)] + (f"<b>{bare}</b>" if copied and bare else bare)
+    return " ".join(text.split())
+
+
+def _plain(sentences: List[str]) -> str:
+    return html.escape(" ".join(sentences), quote=False)
