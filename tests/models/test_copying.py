@@ -9,6 +9,7 @@ from fairseq import checkpoint_utils
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 
 from fairseq_plugins import export
+from fairseq_plugins.benchmarks import peak_memory, workloads
 from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
@@ -299,3 +300,22 @@ def test_ctranslate2_is_refused(tmp_path, build_joined, monkeypatch):
         export.export_to_ctranslate2(tmp_path, tmp_path / "out", None, False)
     assert_one_clear_line(str(error.value), ["--copy-attention", "--format onnx"])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_memory_of_training_is_linear_in_the_documents_length(compression):
+    """The peak of a whole training step on one document, and what forward keeps for backward."""
+    options = " ".join(TINY).replace("source-positions 64", "source-positions 5000")
+    words = f"fastformer_encoder --copy-attention --coverage 1 {COMPRESSIONS[compression]}"
+    words += " --share-all-embeddings --criterion label_smoothed_cross_entropy_fused"
+    peaks, kept = [], []
+    for length in (512, 1024, 2048):
+        setting = workloads.Setting(
+            *("model", "training", length, 1, 16, "fp32", "cpu", torch.get_num_threads()),
+            *(options, {}, 100),
+        )
+        workload = workloads.build(words, setting)
+        peaks.append(peak_memory.allocated_peak(workload.step))
+        kept.append(peak_memory.kept_for_backward(workload))
+    for one, two, three in (peaks, kept):
+        assert 0 < three - two < 2.1 * (two - one)
