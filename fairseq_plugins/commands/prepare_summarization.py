@@ -20,6 +20,9 @@ prepared folder, so that a model trained on one folder can be fine-tuned on the 
 
 Then train on PRETRAIN, and on DIR with --finetune-from-model PRETRAINED/checkpoint_best.pt.
 
+--lowercase lets a model copy words that the summaries write in capitals, as headlines do; without
+it, such words have other pieces than in the document.
+
 A document that cannot be used is left out, and left_out.txt in DIR says why.
 
 Rerun to resume. Until all is done, DIR is named DIR.part.
@@ -33,6 +36,7 @@ from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.preparation.documents import SPLITS, find_files, read_files
 from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
+from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import (
     add_options,
@@ -107,6 +111,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if settings["joined_dictionary"] and len(set(settings["like"])) == 3:
             raise ConfigurationError(
                 f"--like {args.like} has a dictionary for each side: add --separate-dictionaries"
+            )
+        if args.lowercase != Processing.load(args.like).lowercase:
+            raise ConfigurationError(
+                f"--like {args.like} was prepared with{'out' if args.lowercase else ''} "
+                f"--lowercase: {'leave it out' if args.lowercase else 'add it'} here, too"
             )
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:

@@ -117,9 +117,11 @@ def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, t
 @pytest.mark.parametrize("words, message", [
     (["--pretrain", "lead", "--pretrain-sentences", "0"], "--pretrain-sentences 0 must be from 1"),
     (["--pretrain", "lead", "--like", "nowhere"], "--like nowhere has no sentencepiece.model"),
+    (["--pretrain", "lead", "--lowercase", "--like", "{}/data"],
+     "was prepared without --lowercase: leave it out here, too"),
 ])  # fmt: skip
 def test_mistakes_are_told_in_one_line(folders, tmp_path, words, message):
     inputs = ["--train", folders / "alone_train", "--valid", folders / "alone_valid"]
     with pytest.raises(ConfigurationError, match=message) as error:
-        run(tmp_path / "data", *inputs, *words, *SMALL)
+        run(tmp_path / "data", *inputs, *(word.format(folders) for word in words), *SMALL)
     assert "\n" not in str(error.value)

@@ -11,6 +11,7 @@ from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.commands import prepare_cnn_dm, prepare_summarization
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.processing import Processor
 from fairseq_plugins.preparation.sentences import join_sentences, separate_sentences
 
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "cnn_dm_sample"
@@ -213,6 +214,25 @@ def test_empty_lines_are_named_and_sentences_found(tmp_path):
         "valid\tvalid:2\tno document",
         "valid\tvalid:3\tno summary",
     ]
+
+
+def test_lower_case_is_for_the_model_alone(tmp_path):
+    """Raw text keeps its case; the same words in capitals have the same pieces."""
+    write_pairs(tmp_path, SIZES)
+    for split in SIZES:
+        path = tmp_path / (split + ".target")
+        path.write_text(path.read_text().upper().replace("<Q>", "<q>"))
+    run(tmp_path, "--lowercase")
+    for side in ("source", "target"):
+        raw = (tmp_path / "data/text/raw" / f"train.{side}").read_text().splitlines()
+        assert raw == (tmp_path / f"train.{side}").read_text().splitlines()
+        text = dictionary_text(tmp_path / "data", "train", side)
+        assert [separate_sentences(line) for line in text] == [
+            separate_sentences(line.lower()) for line in raw
+        ]
+    processor = Processor(tmp_path / "data", "source", "target")
+    pieces = (tmp_path / "data/text/pieces/train.source").read_text(encoding="utf-8").splitlines()
+    assert processor.encode(article(0)) == processor.encode(article(0).upper()) == pieces[0]
 
 
 def test_bad_input_is_one_clear_error(tmp_path):
