@@ -7,7 +7,7 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_plugins.modules.copy_attention import CopyAttention, find_places
+from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_places
 from fairseq_plugins.modules.decoder_layer import has_standard_layers, run_decoder_layer
 
 # search steps that fit into the first cache of keys and values; a full cache doubles
@@ -74,6 +74,8 @@ class BeamDecoding:
         if self.copying is not None:
             self.words = encoder_out["src_tokens"][0]  # B x S
             self.places = find_places(self.words, decoder.vocabulary).unsqueeze(1)
+            before = find_before(self.words, decoder.padding_idx, decoder.end)
+            self.before = before.unsqueeze(1)
         self.source_visible: Optional[Tensor] = None  # B x 1 x S
         if encoder_out["encoder_padding_mask"]:
             padding = encoder_out["encoder_padding_mask"][0]
@@ -97,6 +99,7 @@ class BeamDecoding:
             if self.copying is not None:
                 self.words = self.words.index_select(0, kept)
                 self.places = self.places.index_select(0, kept)
+                self.before = self.before.index_select(0, kept)
             if self.source_visible is not None:
                 self.source_visible = self.source_visible.index_select(0, kept)
         visible = self.visible.flatten(0, 1).index_select(0, order.flatten())
@@ -152,7 +155,9 @@ class BeamDecoding:
             extra["attn"] = [attention]
             if copying is not None:
                 inputs = inputs.view(self.sentences, width, -1)
-                extra.update(copying(x, inputs, attention, self.words, self.places))
+                previous = tokens[:, -1].view(self.sentences, width)
+                source = (self.words, self.places, self.before)
+                extra.update(copying(x, inputs, attention, *source, previous))
         return decoder.output_layer(x), extra
 
     def rows(self, x: Tensor) -> Tensor:

@@ -394,7 +394,7 @@ _NOT_COPYING = (
 
 def _plan_copying(args: Any) -> Optional[CopySpec]:
     if not args.copy_attention:
-        for name in ("copy_layer", "copy_heads", "coverage"):
+        for name in ("copy_layer", "copy_heads", "copy_next", "coverage"):
             if getattr(args, name) != getattr(CopyOptions, name):
                 raise ConfigurationError(
                     f"{flag(name)} {getattr(args, name)} does nothing without --copy-attention: "
@@ -423,6 +423,7 @@ def _plan_copying(args: Any) -> Optional[CopySpec]:
         coverage=args.coverage,
         state_dim=int(args.decoder_output_dim),
         input_dim=args.decoder_embed_dim,
+        next=args.copy_next,
     )
 
 

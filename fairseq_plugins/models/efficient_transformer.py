@@ -32,7 +32,7 @@ from fairseq_plugins.modules.compression import (
     restore_alignment,
     upsample,
 )
-from fairseq_plugins.modules.copy_attention import CopyAttention, find_places
+from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_places
 from fairseq_plugins.modules.decoder_layer import DecoderLayer, has_standard_layers
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.encoder_layer import EncoderLayer
@@ -326,6 +326,7 @@ class Decoder(TransformerDecoderBase):
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
         self.plan = plan  # fairseq's constructor calls build_decoder_layer
         self.vocabulary = len(dictionary)
+        self.end = dictionary.eos()
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
         self.copying = None if plan.copying is None else CopyAttention(plan.copying)
         self.packs = plan.fast_training and has_standard_layers(self)
@@ -388,11 +389,14 @@ class Decoder(TransformerDecoderBase):
             assert encoder_out is not None and attention is not None and inputs is not None
             words = encoder_out["src_tokens"][0]
             places = find_places(words, self.vocabulary).unsqueeze(1)
-            extra.update(self.copying(x, inputs.transpose(0, 1), attention, words, places))
+            before = find_before(words, self.padding_idx, self.end).unsqueeze(1)
+            previous = prev_output_tokens[:, -x.size(1) :]
+            inputs = inputs.transpose(0, 1)
+            extra.update(self.copying(x, inputs, attention, words, places, before, previous))
             if not torch.jit.is_scripting():
                 if self.training and self.copying.coverage > 0:
                     real = prev_output_tokens.ne(self.padding_idx)
-                    self.copying.keep_overlap(attention, real)
+                    self.copying.keep_overlap(extra["attn"][0], real)
         return x, extra
 
     def get_normalized_probs(
@@ -460,9 +464,14 @@ class Decoder(TransformerDecoderBase):
             assert encoder_out is not None and attn is not None
             words = encoder_out["src_tokens"][0]
             places = find_places(words, self.vocabulary)[packing.sentence]
-            extra.update(self.copying(x, embedded, attn, words, places))
+            before: Optional[Tensor] = None
+            if self.copying.next is not None:
+                before = find_before(words, self.padding_idx, self.end)[packing.sentence]
+            previous = prev_output_tokens.reshape(-1)[packing.index]
+            extra.update(self.copying(x, embedded, attn, words, places, before, previous))
             if self.copying.coverage > 0:
-                self.copying.keep_overlap(packing.to_grid(attn), ~packing.grid_padding)
+                read = extra["attn"][0]
+                self.copying.keep_overlap(packing.to_grid(read), ~packing.grid_padding)
         if self.packed_output:
             return x, {**extra, "positions": [packing.index]}
         for name in {"attn", "copy_log_generate", "copy_log_odds"} & set(extra):

@@ -31,6 +31,13 @@ class CopyOptions(FairseqDataclass):
         default=None,
         metadata={"help": "average over this many of the first heads of that layer (default: all)"},
     )
+    copy_next: bool = field(
+        default=False,
+        metadata={
+            "help": "when copying, also go on with the source word that follows the word last "
+            "written: phrases are copied after far fewer updates. Default: off"
+        },
+    )
     coverage: float = field(
         default=0.0,
         metadata={
@@ -48,6 +55,7 @@ class CopySpec(NamedTuple):
     coverage: float
     state_dim: int
     input_dim: int
+    next: bool = False  # whether to go on after the word last written
 
 
 class Copies(NamedTuple):
@@ -74,6 +82,16 @@ class CopyAttention(nn.Module):
     dropout. a covers all T source positions, also if the encoder pools, and is zero at padding. g
     is initially 1/2.
 
+    With `spec.next`, copying can go on after the word last written. n is a over the positions that
+    follow a word equal to y_{t-1}, where the first follows the end symbol, with which y begins::
+
+        m    = sigmoid(w' . [s; x] + b'), or 0 if there is no such position
+        n_i  = [src_{i-1} = y_{t-1}] (a_i + 1e-4) / sum_j [src_{j-1} = y_{t-1}] (a_j + 1e-4)
+
+    and (1 - m) a + m n replaces a. Attention alone must learn positions for this, and an encoder
+    that only adds summaries of the whole source, as Fastformer's, does not tell a position what
+    stands before it. m is initially 1/2.
+
     P is represented by the logits V s and, per source position, the log-odds of copying::
 
         log P(v) = log g + log p_v + log(1 + exp(o_v - log p_v)),    p = softmax(V s)
@@ -96,10 +114,22 @@ class CopyAttention(nn.Module):
         self.gate = nn.Linear(spec.state_dim + spec.input_dim, 1)
         nn.init.zeros_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)
+        self.next: Optional[nn.Linear] = None
+        if spec.next:
+            self.next = nn.Linear(spec.state_dim + spec.input_dim, 1)
+            nn.init.zeros_(self.next.weight)
+            nn.init.zeros_(self.next.bias)
         self.overlap = None
 
     def forward(
-        self, state: Tensor, inputs: Tensor, attention: Tensor, words: Tensor, places: Tensor
+        self,
+        state: Tensor,
+        inputs: Tensor,
+        attention: Tensor,
+        words: Tensor,
+        places: Tensor,
+        before: Optional[Tensor] = None,
+        previous: Optional[Tensor] = None,
     ) -> Dict[str, List[Optional[Tensor]]]:
         """The entries that `mix` and `copies_of` need in a decoder's "extra".
 
@@ -109,14 +139,25 @@ class CopyAttention(nn.Module):
             attention: ... x T (a).
             words: B x T, the source tokens, integers.
             places: `find_places` of `words`, in a shape that expands to that of `attention`.
+            before, previous: for `spec.next` only: `find_before` of `words`, in such a shape too,
+                and ..., the decoder's input tokens.
 
         Returns:
-            "copy_log_generate": ...; "copy_log_odds": ... x T; "copy_words": B x T. The first two
-            are in float32 (float64 for float64).
+            "attn": ... x T, the attention that copies; "copy_log_generate": ...; "copy_log_odds":
+            ... x T; "copy_words": B x T. Attention and logarithms are in float32 (float64 for
+            float64).
         """
         exact = torch.promote_types(attention.dtype, torch.float32)
-        gate = self.gate(torch.cat([state, inputs], dim=-1)).to(exact)
+        both = torch.cat([state, inputs], dim=-1)
+        gate = self.gate(both).to(exact)
         attention = attention.to(exact)
+        if self.next is not None:
+            assert before is not None and previous is not None, "--copy-next needs both"
+            follows = before.eq(previous.unsqueeze(-1))
+            following = (attention + 1e-4) * follows
+            total = following.sum(dim=-1, keepdim=True)
+            share = self.next(both).to(exact).sigmoid() * (total > 0)
+            attention = (1 - share) * attention + share / total.clamp(min=1e-4) * following
         places = places.expand_as(attention)
         mass = torch.zeros_like(attention).scatter_add(-1, places, attention)
         nothing = mass <= 0
@@ -124,7 +165,9 @@ class CopyAttention(nn.Module):
         log_generate: List[Optional[Tensor]] = [F.logsigmoid(gate).squeeze(-1)]
         log_odds: List[Optional[Tensor]] = [log_mass - gate]
         source: List[Optional[Tensor]] = [words]
+        copying: List[Optional[Tensor]] = [attention]
         return {
+            "attn": copying,
             "copy_log_generate": log_generate,
             "copy_log_odds": log_odds,
             "copy_words": source,
@@ -163,6 +206,20 @@ class CopyAttention(nn.Module):
 
     def extra_repr(self) -> str:
         return f"layer={self.layer}, heads={self.heads}, coverage={self.coverage}"
+
+
+def find_before(words: Tensor, pad: int, end: int) -> Tensor:
+    """The word before each position, for `CopyAttention` that goes on.
+
+    Args:
+        words: B x T, int64, padded on either side.
+        pad, end: the symbols.
+
+    Returns:
+        B x T, int64: `end` at the first word of a sentence, and -1, which is no word, at padding.
+    """
+    before = F.pad(words[:, :-1], (1, 0), value=end)
+    return before.masked_fill(before.eq(pad), end).masked_fill(words.eq(pad), -1)
 
 
 def find_places(words: Tensor, vocabulary: int) -> Tensor:

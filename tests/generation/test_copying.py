@@ -35,6 +35,7 @@ def test_options(build_generator, model, make_sample, options, side):
     "words",
     [
         "--copy-layer 0 --copy-heads 1 --decoder-normalize-before",
+        "--copy-next",
         "--encoder-token-mixer fastformer --decoder-ffn mscffn --share-all-embeddings",
     ],
 )

@@ -88,7 +88,7 @@ def test_every_mixer(build_joined, make_sample, mixer, compression):
 @pytest.mark.parametrize("ffn", sorted(FEED_FORWARDS))
 @pytest.mark.parametrize("words", [
     "--decoder-normalize-before --share-all-embeddings --copy-layer 0",
-    "--copy-heads 1 --layernorm-embedding --decoder-learned-pos",
+    "--copy-heads 1 --layernorm-embedding --decoder-learned-pos --copy-next",
 ])  # fmt: skip
 def test_every_network_and_options(build_joined, make_sample, ffn, words):
     networks = ["--encoder-ffn", ffn, "--decoder-ffn", ffn]
@@ -131,9 +131,10 @@ def test_the_equation_end_to_end(build_joined, make_sample):
             assert_close(found[b, t], expected, f"{b}, {t}")
 
 
+@pytest.mark.parametrize("words", [[], ["--copy-next"]], ids=str)
 @pytest.mark.parametrize("packs", [False, True])
-def test_neither_padding_nor_neighbours_matter(build_joined, make_sample, packs):
-    model = build_joined(*COPY, "--encoder-blocks", "1,1").train(packs)
+def test_neither_padding_nor_neighbours_matter(build_joined, make_sample, packs, words):
+    model = build_joined(*COPY, "--encoder-blocks", "1,1", *words).train(packs)
     sample = sample_with_copies(make_sample)["net_input"]
     together = model.get_normalized_probs(model(**sample), log_probs=True)
     for b, length in enumerate(LENGTHS):
@@ -306,7 +307,9 @@ def test_ctranslate2_is_refused(tmp_path, build_joined, monkeypatch):
 def test_memory_of_training_is_linear_in_the_documents_length(compression):
     """The peak of a whole training step on one document, and what forward keeps for backward."""
     options = " ".join(TINY).replace("source-positions 64", "source-positions 5000")
-    words = f"fastformer_encoder --copy-attention --coverage 1 {COMPRESSIONS[compression]}"
+    words = (
+        f"fastformer_encoder --copy-attention --copy-next --coverage 1 {COMPRESSIONS[compression]}"
+    )
     words += " --share-all-embeddings --criterion label_smoothed_cross_entropy_fused"
     peaks, kept = [], []
     for length in (512, 1024, 2048):

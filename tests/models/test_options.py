@@ -179,7 +179,7 @@ def test_every_option_of_the_plugin_is_tried_here():
     # number of a first forward, and has a test of its own below
     others = {"decoder-token-mixer", "torch-compile", "performer-redraw", "switch-balance"}
     # these need one dictionary: test_copying.py
-    others |= {"copy-attention", "copy-layer", "copy-heads", "coverage"}
+    others |= {"copy-attention", "copy-layer", "copy-heads", "copy-next", "coverage"}
     assert options - {option for _, option, _ in OPTIONS} <= others
 
 

@@ -7,17 +7,19 @@ from fairseq_plugins.modules.copy_attention import (
     CopyAttention,
     CopySpec,
     copies_of,
+    find_before,
     find_places,
 )
 from tests.batches import assert_close, assert_same_function, leaves_of, randomize
-from tests.reference.copy_attention import copy_probabilities, coverage_loss
+from tests.reference.copy_attention import copy_probabilities, coverage_loss, go_on
 
 VOCABULARY, STATE, INPUT = 11, 5, 3
 WORDS = torch.tensor([[4, 7, 4, 4, 9, 2], [1, 1, 5, 5, 6, 2]])  # the second is padded
+PREVIOUS = torch.tensor([[2, 4, 7, 10], [2, 5, 1, 6]])  # 10 is in no source
 
 
-def make_module(layer=None, heads=None, coverage=0.0):
-    return randomize(CopyAttention(CopySpec(layer, heads, coverage, STATE, INPUT)))
+def make_module(coverage=0.0, goes_on=False):
+    return randomize(CopyAttention(CopySpec(None, None, coverage, STATE, INPUT, goes_on)))
 
 
 def make_inputs(steps=4, seed=1):
@@ -32,23 +34,34 @@ def make_inputs(steps=4, seed=1):
     return [x.requires_grad_() for x in (state, inputs, attention.detach(), logits)]
 
 
+def of_source():
+    return find_places(WORDS, VOCABULARY).unsqueeze(1), find_before(WORDS, 1, 2).unsqueeze(1)
+
+
 def copy(module, state, inputs, attention):
-    return module(state, inputs, attention, WORDS, find_places(WORDS, VOCABULARY).unsqueeze(1))
+    return module(state, inputs, attention, WORDS, *of_source(), PREVIOUS)
 
 
+def logit(linear, *inputs):
+    return linear.bias[0] + sum(w * x for w, x in zip(linear.weight[0], torch.cat(inputs)))
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize("log_probs", [False, True])
-def test_probabilities_are_the_equation(log_probs):
-    module = make_module()
+def test_probabilities_are_the_equation(log_probs, goes_on):
+    module = make_module(goes_on=goes_on)
     state, inputs, attention, logits = leaves = make_inputs()
 
     def expected():
         rows = []
         for b, source in enumerate(WORDS.tolist()):
             for t in range(state.size(1)):
-                gate = module.gate.bias[0]
-                for weight, x in zip(module.gate.weight[0], [*state[b, t], *inputs[b, t]]):
-                    gate = gate + weight * x
-                rows.append(copy_probabilities(logits[b, t], attention[b, t], source, gate))
+                read = attention[b, t]
+                if goes_on:
+                    share = logit(module.next, state[b, t], inputs[b, t])
+                    read = go_on(read, source, int(PREVIOUS[b, t]), share)
+                gate = logit(module.gate, state[b, t], inputs[b, t])
+                rows.append(copy_probabilities(logits[b, t], read, source, gate))
         found = torch.stack(rows)
         return [found.log() if log_probs else found]
 
@@ -84,6 +97,23 @@ def test_nothing_underflows():
     assert torch.isfinite(found).all() and found.min() < -200
     for gradient in torch.autograd.grad(found.sum(), (state, inputs, attention, logits)):
         assert torch.isfinite(gradient).all() and gradient.any()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_word_before(side):
+    words, before = [5, 6, 2], [2, 5, 6]
+    padded = [1, 1, *words] if side == "left" else [*words, 1, 1]
+    expected = [-1, -1, *before] if side == "left" else [*before, -1, -1]
+    assert find_before(torch.tensor([padded]), 1, 2).tolist() == [expected]
+
+
+def test_going_on_ends_at_padding():
+    """The weights stay a distribution over real positions, or all zero at target padding."""
+    state, inputs, attention, _ = make_inputs()
+    attention = attention * PREVIOUS.ne(1).unsqueeze(2)
+    read = copy(make_module(goes_on=True), state, inputs, attention)["attn"][0]
+    assert not read[WORDS.eq(1).unsqueeze(1).expand_as(read)].any()
+    assert_close(read.sum(dim=2), PREVIOUS.ne(1).double())
 
 
 @pytest.mark.parametrize("vocabulary", [10, 50])
@@ -129,21 +159,21 @@ def test_coverage_is_the_equation(real):
     assert found > 0.1
 
 
-def test_scripted_equals_eager():
-    module, (state, inputs, attention, logits) = make_module(), make_inputs()
-    places = find_places(WORDS, VOCABULARY).unsqueeze(1)
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_scripted_equals_eager(goes_on):
+    module, (state, inputs, attention, logits) = make_module(goes_on=goes_on), make_inputs()
 
     class Mixture(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.copying = module
 
-        def forward(self, state, inputs, attention, logits, words, places):
-            extra = self.copying(state, inputs, attention, words, places)
+        def forward(self, state, inputs, attention, logits, words, places, before, previous):
+            extra = self.copying(state, inputs, attention, words, places, before, previous)
             return self.copying.mix(logits, extra, True)
 
     mixture = Mixture()
-    arguments = (state, inputs, attention, logits, WORDS, places)
+    arguments = (state, inputs, attention, logits, WORDS, *of_source(), PREVIOUS)
     assert torch.equal(torch.jit.script(mixture)(*arguments), mixture(*arguments))
 
 

@@ -20,6 +20,29 @@ def copy_probabilities(
     return torch.stack(rows)
 
 
+def go_on(attention: Tensor, source: List[int], previous: int, gate: Tensor) -> Tensor:
+    """Of one target token: the weights that also follow the word last written.
+
+    Args:
+        attention: `T` weights; source: `T` words, 1 at padding; previous: the word last written.
+        gate: the logit of the share of the positions that follow it.
+    """
+    follows, last = [], 2  # the end symbol stands before the first word
+    for word in source:
+        follows.append(word != 1 and last == previous)
+        last = last if word == 1 else word
+    if not any(follows):
+        return attention
+    share = 1 / (1 + torch.exp(-gate))
+    total = sum(a + 1e-4 for a, yes in zip(attention, follows) if yes)
+    return torch.stack(
+        [
+            (1 - share) * a + (share * (a + 1e-4) / total if yes else 0.0)
+            for a, yes in zip(attention, follows)
+        ]
+    )
+
+
 def coverage_loss(attention: Tensor) -> Tensor:
     """Of one sentence: `sum_t sum_i min(a_ti, c_ti)` of `t x T` weights."""
     loss = attention.new_zeros(())
