@@ -156,8 +156,8 @@ class BeamDecoding:
             if copying is not None:
                 inputs = inputs.view(self.sentences, width, -1)
                 previous = tokens[:, -1].view(self.sentences, width)
-                source = (self.words, self.places, self.before)
-                extra.update(copying(x, inputs, attention, *source, previous))
+                of_source = (self.words, self.places, self.before)
+                extra.update(copying(x, inputs, attention, *of_source, previous))
         return decoder.output_layer(x), extra
 
     def rows(self, x: Tensor) -> Tensor:

@@ -471,6 +471,7 @@ class Decoder(TransformerDecoderBase):
             extra.update(self.copying(x, embedded, attn, words, places, before, previous))
             if self.copying.coverage > 0:
                 read = extra["attn"][0]
+                assert read is not None
                 self.copying.keep_overlap(packing.to_grid(read), ~packing.grid_padding)
         if self.packed_output:
             return x, {**extra, "positions": [packing.index]}
