@@ -83,9 +83,7 @@ class TextRank:
             from sumy.summarizers.text_rank import TextRankSummarizer
             from sumy.utils import get_stop_words
         except ImportError:
-            raise ConfigurationError(
-                "--all needs sumy: pip install 'fairseq-plugins[textrank]'"
-            ) from None
+            raise ConfigurationError("--all needs sumy for TextRank: pip install sumy") from None
         self._dom = dom
         self._rank: Any = TextRankSummarizer(Stemmer("english"))
         self._rank.stop_words = get_stop_words("english")

@@ -158,7 +158,7 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ConfigurationError(
-            f"export needs {error.name}: pip install 'fairseq-plugins[onnx]'"
+            f"export needs {error.name}: pip install '.[onnx]' in the checkout"
         ) from None
     from . import decoder, encoder
 

@@ -34,6 +34,7 @@ ACTIVATIONS = {
 }
 GROUP = 64  # the most tokens in a group, see `build`
 COPYING_WEIGHTS = "copying.weights"
+OF_SOURCE = ["B", "n", "S"]
 FILLER = -math.inf  # logit of tokens that fill up the last group
 
 
@@ -104,6 +105,7 @@ def build(
         source_words, source_places: int64, B x n x S, if the model copies: the source tokens (with
             a shortlist, their positions in it), and for each one a position that all equal tokens
             of the sentence share.
+        source_before: int64, B x n x S, if copying goes on (--copy-next): `find_before`.
         words, word_vectors, word_biases, word_scales, groups: with a shortlist, the numbers of its
             words, int64, V; their vectors, d x V; biases, V; the scales of int8 vectors, V; and the
             number of groups, int64.
@@ -310,12 +312,16 @@ def _read_with_weights(
 
 def _copy(graph: Graph, copying: CopyAttention, x: str, embedded: str, log_probs: str) -> str:
     """Log-probabilities of the mixture of generating and copying, see `CopyAttention`."""
-    gate = graph.node("Concat", x, embedded, axis=-1)
-    gate = graph.linear(gate, "copying.gate", copying.gate.weight, copying.gate.bias)
-    shape = ["B", "n", "S"]
-    words, places = (graph.input(f"source_{name}", "int64", shape) for name in ("words", "places"))
-    nothing = graph.node("Mul", COPYING_WEIGHTS, graph.weight("zero", np.array(0, np.float32)))
-    mass = graph.node("ScatterElements", nothing, places, COPYING_WEIGHTS, axis=2, reduction="add")
+    both = graph.node("Concat", x, embedded, axis=-1)
+    gate = graph.linear(both, "copying.gate", copying.gate.weight, copying.gate.bias)
+    words, places = (
+        graph.input(f"source_{name}", "int64", OF_SOURCE) for name in ("words", "places")
+    )
+    attention = COPYING_WEIGHTS
+    if copying.next is not None:
+        attention = _go_on(graph, copying.next, both, attention)
+    nothing = graph.node("Mul", attention, _number(graph, "zero", 0))
+    mass = graph.node("ScatterElements", nothing, places, attention, axis=2, reduction="add")
     mass = graph.node("GatherElements", mass, places, axis=2)
     log_odds = graph.node("Sub", graph.node("Log", mass), gate)
     log_generate = graph.node("Neg", graph.node("Softplus", graph.node("Neg", gate)))
@@ -324,6 +330,27 @@ def _copy(graph: Graph, copying: CopyAttention, x: str, embedded: str, log_probs
     mixed = graph.node("Add", graph.node("Add", generated, log_generate), copied)
     log_probs = graph.node("Add", log_probs, log_generate)
     return graph.node("ScatterElements", log_probs, words, mixed, axis=2)
+
+
+def _go_on(graph: Graph, gate: nn.Linear, both: str, attention: str) -> str:
+    """The attention that can go on copying after the word last written, see `CopyAttention`."""
+    least = _number(graph, "least attention", 1e-4)
+    before = graph.input("source_before", "int64", OF_SOURCE)
+    follows = graph.node("Equal", before, graph.node("Unsqueeze", "tokens", graph.numbers(-1)))
+    follows = graph.node("Cast", follows, to=TYPES["float"])
+    following = graph.node("Mul", graph.node("Add", attention, least), follows)
+    total = graph.node("ReduceSum", following, graph.numbers(-1), keepdims=1)
+    some = graph.node("ReduceMax", follows, graph.numbers(-1), keepdims=1)
+    share = graph.linear(both, "copying.next", gate.weight, gate.bias)
+    share = graph.node("Mul", graph.node("Sigmoid", share), some)
+    following = graph.node("Div", following, graph.node("Max", total, least))
+    rest = graph.node("Sub", _number(graph, "one", 1), share)
+    parts = graph.node("Mul", rest, attention), graph.node("Mul", share, following)
+    return graph.node("Add", *parts)
+
+
+def _number(graph: Graph, name: str, value: float) -> str:
+    return graph.weight(name, np.array(value, np.float32))
 
 
 def _feed_forward(graph: Graph, layer: Any, index: int, x: str, activation: str) -> str:

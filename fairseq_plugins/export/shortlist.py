@@ -54,9 +54,7 @@ def lexicon(task: Any) -> Dict[str, np.ndarray]:
     try:
         import thot.alignment  # noqa: F401
     except ImportError:
-        raise ConfigurationError(
-            "--shortlist needs sil-thot: pip install 'fairseq-plugins[shortlist]'"
-        ) from None
+        raise ConfigurationError("--shortlist needs sil-thot: pip install sil-thot") from None
     try:
         task.load_dataset("train")
     except FileNotFoundError as error:

@@ -85,10 +85,12 @@ class Export:
         self.target = Dictionary(self.folder / f"dict.{self.target_lang}.txt")
         self.pad, self.eos = PADDING, END
         self.memory_names = [output.name for output in self.encoder.get_outputs()]
-        caches = [i for i in self.decoder.get_inputs() if i.name.startswith(("keys_", "values_"))]
+        inputs = self.decoder.get_inputs()
+        caches = [i for i in inputs if i.name.startswith(("keys_", "values_"))]
         self.cache_names = [cache.name for cache in caches]
         self.cache_shapes = [cache.shape for cache in caches]
-        self.copies = any(i.name == "source_words" for i in self.decoder.get_inputs())
+        names = {each.name for each in inputs}
+        self.copies, self.goes_on_copying = "source_words" in names, "source_before" in names
 
     def value(self, array: np.ndarray) -> Any:
         """An array as a value of onnxruntime that shares its memory."""

@@ -14,7 +14,8 @@ CAPACITY = 32  # initial positions of a cache; it doubles when it is full
 KEPT = 0.75  # finished sentences leave the batch when fewer than this share remains
 NEVER = -np.inf
 # inputs of the graph with a row for each sentence
-OF_SENTENCES = ("totals", "real", "ancestors", "tokens", "source_words", "source_places")
+OF_COPIES = ("source_words", "source_places", "source_before")
+OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
 Candidates = Tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -168,10 +169,14 @@ class _Batch:
         return shortlist.choose(tokens, more, self.export.pad)
 
     def _copied(self, tokens: np.ndarray) -> Dict[str, np.ndarray]:
-        """The words that attention may copy, and for each the first place of equal ones."""
+        """The words that attention may copy, the first place of equal ones, the words before."""
         places = (tokens[:, :, None] == tokens[:, None]).argmax(axis=2)
         words = tokens if self.words is None else self.words.places[tokens].clip(min=0)
         found = {"source_words": words, "source_places": places}
+        if self.export.goes_on_copying:
+            before = np.roll(tokens, 1, axis=1)
+            before[:, 0] = self.export.eos
+            found["source_before"] = np.where(tokens == self.export.pad, -1, before)
         beam = self.options.beam
         return {name: array[:, None].repeat(beam, axis=1) for name, array in found.items()}
 

@@ -59,7 +59,9 @@ def test_textrank_without_sumy_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sumy.models", None)
     for side in ("source", "target"):
         (tmp_path / side).write_text("Rain fell.\n")
-    with pytest.raises(ConfigurationError, match=r"--all needs sumy: pip install") as error:
+    with pytest.raises(
+        ConfigurationError, match=r"--all needs sumy for TextRank: pip install"
+    ) as error:
         lead_baseline.main([str(tmp_path / "source"), str(tmp_path / "target"), "--all"])
     assert "\n" not in str(error.value)
 

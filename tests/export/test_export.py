@@ -61,7 +61,8 @@ CASES = {
     "ftc, performer, switch in the encoder, copying": (
         "transformer_ftc",
         "--encoder-blocks 1,1 --time-window 2 --feature-window 2 --encoder-token-mixer performer"
-        " --encoder-ffn switch --decoder-layers 2 --copy-attention --share-all-embeddings",
+        " --encoder-ffn switch --decoder-layers 2 --copy-attention --copy-next"
+        " --share-all-embeddings",
     ),
     "flowformer, switch in the decoder, copying with one head": (
         "fastformer_encoder",

@@ -76,7 +76,7 @@ def test_of_all_words_it_changes_nothing(
     tmp_path, monkeypatch, export_tiny, export_joined, task, joined_task, copying
 ):
     words = "--encoder-layers 1 --decoder-layers 2".split()
-    words += "--copy-attention --share-all-embeddings".split() if copying else []
+    words += "--copy-attention --copy-next --share-all-embeddings".split() if copying else []
     make, task = (export_joined, joined_task) if copying else (export_tiny, task)
     model, whole = make(tmp_path / "export", *words, arch="fastformer_encoder")
     listed = with_shortlist(model, task, whole.folder, every_word(task), monkeypatch)
