@@ -4,10 +4,11 @@ One process that adds up the gradients of two batches (--update-freq 2) sees the
 processes share, so every loss and every parameter must be equal, up to the order of additions.
 """
 
+import multiprocessing
+import os
 import re
 import sys
 from argparse import Namespace
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -66,6 +67,30 @@ def parameters(folder):
     return {name: v for name, v in state["model"].items() if not name.endswith("_float_tensor")}
 
 
+def train_together(words, tmp_path, environments, run_train):
+    """fairseq-train in processes with these variables; the output of each.
+
+    They are forked from this process, which has imported fairseq already.
+    """
+
+    def train(rank, environment):
+        os.environ.update({name: str(value) for name, value in environment.items()})
+        (tmp_path / f"output.{rank}").write_text(run_train(*words).output)
+
+    fork = multiprocessing.get_context("fork")
+    port = {"MASTER_ADDR": "localhost", "MASTER_PORT": find_free_port()}
+    processes = [
+        fork.Process(target=train, args=(rank, {**environment, **port}))
+        for rank, environment in enumerate(environments)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+    return [(tmp_path / f"output.{rank}").read_text() for rank in range(len(processes))]
+
+
 def losses(output, kind):
     """The losses logged for every update ("train_inner") or every validation ("valid")."""
     return [float(x) for x in re.findall(kind + r" \| .*?\bloss[= ]([\d.]+)", output)]
@@ -84,13 +109,18 @@ def assert_same_training(outputs, folder, one_process):
 
 
 @pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
-def test_torchrun_equals_one_process_also_after_resuming(words, one_process, tmp_path, run_process):
-    outputs = []
-    for updates in (2, 4):
-        command = TORCHRUN + ["fairseq_cli.train", *words, "--save-dir", tmp_path]
-        done = run_process(command + ["--max-update", updates])
-        assert done.returncode == 0, done.stdout
-        outputs.append(done.stdout)
+def test_torchrun_equals_one_process_also_after_resuming(
+    words, one_process, tmp_path, run_process, run_train
+):
+    words = [*words, "--save-dir", tmp_path, "--max-update"]
+    torchrun = [
+        {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+        for rank in range(2)
+    ]
+    outputs = train_together([*words, 2], tmp_path, torchrun, run_train)[:1]
+    done = run_process(TORCHRUN + ["fairseq_cli.train", *words, 4])
+    assert done.returncode == 0, done.stdout
+    outputs.append(done.stdout)
     assert "(epoch 1 @ 2 updates)" in outputs[1]
     valid = losses("".join(outputs), "valid")
     assert len(valid) == 3  # the first run validates once more, before it stops
@@ -108,19 +138,15 @@ def test_world_size_alone_starts_the_processes(words, one_process, tmp_path, run
 
 
 @pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
-def test_srun_equals_one_process(words, one_process, tmp_path, run_process):
-    def task(rank):
-        slurm = {"SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_STEP_NUM_TASKS": 2}
-        meeting_point = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port}
-        env = {name: str(value) for name, value in {**slurm, **meeting_point}.items()}
-        return run_process(TRAIN + [*words, "--save-dir", tmp_path, "--max-update", 4], env=env)
-
-    free_port = find_free_port()
-    with ThreadPoolExecutor(2) as pool:
-        tasks = list(pool.map(task, range(2)))
-    assert [done.returncode for done in tasks] == [0, 0], tasks[0].stdout + tasks[1].stdout
-    assert losses(tasks[1].stdout, "train_inner") == []  # rank 1 is silent
-    assert_same_training([tasks[0].stdout], tmp_path, one_process)
+def test_srun_equals_one_process(words, one_process, tmp_path, run_train):
+    words = [*words, "--save-dir", tmp_path, "--max-update", 4]
+    slurm = [
+        {"SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_STEP_NUM_TASKS": 2}
+        for rank in range(2)
+    ]
+    first, second = train_together(words, tmp_path, slurm, run_train)
+    assert losses(second, "train_inner") == []  # rank 1 is silent
+    assert_same_training([first], tmp_path, one_process)
 
 
 def find_free_port():

@@ -89,8 +89,18 @@ def test_goals_are_judged_and_what_is_there_is_kept(small, tmp_path, capsys):
     assert "[1/2]" not in capsys.readouterr().err
 
 
-def test_a_measurement_that_fails_is_named_and_repeated(small, tmp_path, capsys):
+def test_a_measurement_that_fails_is_named_and_repeated(small, tmp_path, capsys, monkeypatch):
     small["time"] = goals.Measurement("layer --lengths 8", ["no such module"])
+    run = subprocess.run
+
+    def run_without_memory(command, **options):
+        if "memory" not in command:
+            return run(command, **options)
+        path = Path(command[command.index("--json") + 1])
+        path.write_text(json.dumps({"machine": {"commit": "1"}, "rows": [{}, {}]}))
+        return subprocess.CompletedProcess(command, 0, "")
+
+    monkeypatch.setattr(goals.subprocess, "run", run_without_memory)
     words = ["goals", tmp_path, "--cpu", "--out", tmp_path / "goals"]
     first, _, third = measure(tmp_path, *words)["rows"]
     assert first["verdict"] == "not measured: it failed; rerun to repeat it"

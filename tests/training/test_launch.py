@@ -287,13 +287,21 @@ def losses(folder):
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(toy_data, tmp_path, by_loss):
+def test_two_processes_train_as_one(toy_data, tmp_path, by_loss, run_train):
+    class Here(jobs.Jobs):
+        """Runs fairseq-train in this process, which has imported fairseq already."""
+
+        def run(self, words, log, on_line, lock=None, threads=None):
+            assert words[1:3] == ["-m", "fairseq_cli.train"]
+            log.write_text(run_train(*words[3:]).output)
+            return 0
+
     folders = [tmp_path / "one", tmp_path / "two processes"]
     words = ["--", *TINY, "--max-tokens", 400, "--update-freq", 2, "--warmup-updates", 2]
     words += ["--max-update", 3]
-    for folder, processes in zip(folders, (1, 2)):
+    for folder, processes, running in zip(folders, (1, 2), (Here(), jobs.Jobs())):
         options = ["--save-dir", folder, "--cpu", "--processes", processes, *by_loss]
-        launch.train(plan(toy_data.bin, *options, *words), jobs.Jobs(), lambda line: None)
+        launch.train(plan(toy_data.bin, *options, *words), running, lambda line: None)
     expected = losses(folders[0])
     assert expected.keys() == {1, 2, 3}
     assert losses(folders[1]) == pytest.approx(expected, abs=0.0011)
