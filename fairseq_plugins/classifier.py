@@ -35,7 +35,7 @@ class Classifier:
         cut: numbers (from 1) of the texts given to `classify` that were longer and were cut.
 
     Raises:
-        ConfigurationError: a folder or file is missing, the model is no classifier, or model and
+        ConfigurationError: a folder or file is missing, the model is not a classifier, or model and
             data do not match.
     """
 

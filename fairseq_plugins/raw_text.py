@@ -206,7 +206,7 @@ def load_models(
             f"{' '.join(paths)} was not trained with the dictionaries in {data}"
         ) from None
     if classifier and not len(getattr(models[0], "classification_heads", ())):
-        raise ConfigurationError(f"--model {paths[0]} is no classifier: it writes text")
+        raise ConfigurationError(f"--model {paths[0]} is not a classifier: it writes text")
     if not classifier and not hasattr(models[0], "decoder"):
         raise ConfigurationError(
             f"--model {paths[0]} writes no text: it is a classifier, for the command classify"

@@ -140,7 +140,7 @@ def test_a_recipe_reads_the_folder(data, tmp_path):
 def test_what_does_not_fit_is_told_in_one_line(trained, tiny_checkpoint, toy_data, tmp_path):
     with pytest.raises(ConfigurationError, match="writes no text: it is a classifier"):
         Translator(trained, cpu=True)
-    with pytest.raises(ConfigurationError, match="is no classifier: it writes text"):
+    with pytest.raises(ConfigurationError, match="is not a classifier: it writes text"):
         Classifier(tiny_checkpoint, toy_data.bin, cpu=True)
     other, _ = prepare(tmp_path, "--bytes")
     with pytest.raises(ConfigurationError, match="was not trained with the dictionaries in"):

@@ -90,7 +90,7 @@ def test_bf16_trains_resumes_and_generates(train, tmp_path, generate):
 
 
 def test_bf16_and_fp16_exclude_each_other(train, tmp_path):
-    with pytest.raises(ConfigurationError, match="--bf16 and --fp16 exclude each other"):
+    with pytest.raises(ConfigurationError, match="--bf16 and --fp16 cannot be combined"):
         train(tmp_path, "--bf16", "--fp16")
 
 

@@ -71,7 +71,7 @@ def _search_ctranslate2(
         import ctranslate2
     except ImportError:
         raise ConfigurationError(
-            f"`ctranslate2:{folder}` needs ctranslate2: pip install it"
+            f"`ctranslate2:{folder}` needs ctranslate2: pip install ctranslate2"
         ) from None
     try:
         translator = ctranslate2.Translator(folder, intra_threads=args.threads, inter_threads=1)

@@ -296,7 +296,9 @@ def sized(args: argparse.Namespace, words: str, value: int) -> str:
     model = contenders.configure(words, args.options, "none", "fp32", True).model
     blocks = str(getattr(model, "encoder_blocks", None) or value).count(",") + 1
     if value < blocks:
-        raise ConfigurationError(f"--values {value}: `{words}` has {blocks} blocks, one layer each")
+        raise ConfigurationError(
+            f"--values {value}: `{words}` has {blocks} blocks, so give at least {blocks}"
+        )
     if blocks == 1:
         return f"{words} --encoder-layers {value} --decoder-layers {value}"
     each = [value // blocks + (1 if index < value % blocks else 0) for index in range(blocks)]

@@ -1,4 +1,4 @@
-"""Run everything that needs a GPU: CUDA tests, speed goals, the translation table.
+"""Run all that needs a GPU: CUDA tests, speed goals, the translation table.
 
     bash scripts/gpu_report.sh DATA --out DIR --minutes 9
 
@@ -126,7 +126,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--cpu", action="store_true", help="try the command without a GPU")
     args, more = parser.parse_known_args(own)
     if not (args.cpu or torch.cuda.is_available()):
-        raise ConfigurationError("no GPU is seen here: --cpu rehearses without one")
+        raise ConfigurationError("torch sees no GPU: use --cpu to try the command without one")
     if not args.data.is_dir():
         raise ConfigurationError(
             f"DATA {args.data}: no such folder; the prepare-* commands make one"

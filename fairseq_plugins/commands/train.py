@@ -1,4 +1,4 @@
-"""Train a recipe (a YAML file) on the GPUs or the CPU of this machine; rerun to resume."""
+"""Train a recipe (a YAML file) on this machine's GPUs or CPU; rerun to resume."""
 
 import argparse
 from pathlib import Path

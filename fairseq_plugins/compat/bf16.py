@@ -22,7 +22,7 @@ def keep_bf16_off_the_tpu() -> None:
     def make(original: Callable) -> Callable:
         def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kw: Any) -> Any:
             if given("--bf16", input_args) and given("--fp16", input_args):
-                raise ConfigurationError("--bf16 and --fp16 exclude each other: give one of them")
+                raise ConfigurationError("--bf16 and --fp16 cannot be combined: give one of them")
             parsed = original(parser, input_args, *args, **kw)
             options_read = parsed[0] if isinstance(parsed, tuple) else parsed
             if getattr(options_read, "bf16", False) and not given("--tpu", input_args):

@@ -80,7 +80,7 @@ def plain(value: Any, name: str = "") -> Any:
     if isinstance(value, (DictConfig, ListConfig)):
         value = OmegaConf.to_container(value, enum_to_str=True)
     if isinstance(value, Node):
-        raise ConfigurationError("its option {} is no plain value".format(name))
+        raise ConfigurationError("its option {} is not a plain value".format(name))
     if isinstance(value, Namespace):
         return Namespace(**plain(vars(value)))
     if isinstance(value, dict):

@@ -32,7 +32,7 @@ def scale_embeddings(model: Any, draw: Callable[[Tensor], Tensor], kept: int) ->
     embeddings: Set[Any] = {getattr(side, "embed_tokens", None) for side in sides}
     if None in embeddings:
         raise ConfigurationError(
-            f"{type(inner).__name__} cannot lose words, as SimCut and --word-dropout ask for: its "
+            f"{type(inner).__name__} does not support SimCut and --word-dropout: its "
             "encoder or decoder has no embed_tokens; use --criterion "
             "label_smoothed_cross_entropy_rdrop, or leave --word-dropout out"
         )

@@ -60,7 +60,8 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
         if not 0 <= word_dropout < 1:
             raise ConfigurationError(
-                f"--word-dropout {word_dropout} is no probability below 1: 0.1 is usual, 0 is off"
+                f"--word-dropout {word_dropout} must be at least 0 and below 1: 0.1 is usual, 0 is "
+                "off"
             )
         self.word_dropout = word_dropout
         self.end_of_sentence = task.target_dictionary.eos()

@@ -72,7 +72,7 @@ class LabelSmoothedCrossEntropySimCut(TwoPassCriterion):
             )
         if not 0 <= simcut_p < 1:
             raise ConfigurationError(
-                f"--simcut-p {simcut_p} is no probability below 1: the paper uses 0.05"
+                f"--simcut-p {simcut_p} must be at least 0 and below 1: the paper uses 0.05"
             )
         self.alpha, self.probability = simcut_alpha, simcut_p
 

@@ -73,7 +73,7 @@ class BPEDropout:
         """Raise a ConfigurationError unless `dropout` is at least 0 and below 1."""
         if not 0 <= dropout < 1:
             raise ConfigurationError(
-                f"{cls.option} {dropout} is no probability below 1: 0.1 is usual, 0 is off"
+                f"{cls.option} {dropout} must be at least 0 and below 1: 0.1 is usual, 0 is off"
             )
 
     def begin(self, random: Random) -> None:

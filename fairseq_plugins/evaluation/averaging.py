@@ -140,7 +140,7 @@ def check_same_parameters(
     for name in [*sums, *model]:
         for one, other, have, lack in ((sums, model, first, path), (model, sums, path, first)):
             if name in one and name not in other:
-                raise ConfigurationError(f"{have} has the parameter {name} and {lack} has not")
+                raise ConfigurationError(f"{have} has the parameter {name} and {lack} does not")
         if sums[name].shape != model[name].shape:
             raise ConfigurationError(
                 f"the parameter {name} is {tuple(sums[name].shape)} in {first} and "

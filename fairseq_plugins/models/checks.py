@@ -78,8 +78,8 @@ def check_fairseq_options(args: Any) -> None:
             )
     if args.quant_noise_scalar and not torch.cuda.is_available():
         raise ConfigurationError(
-            f"--quant-noise-scalar {args.quant_noise_scalar} needs a GPU, where alone fairseq "
-            "computes it: leave it out"
+            f"--quant-noise-scalar {args.quant_noise_scalar} needs a GPU, because fairseq "
+            "computes it only there: leave it out"
         )
     if args.base_layers and not (dist.is_available() and dist.is_initialized()):
         raise ConfigurationError(

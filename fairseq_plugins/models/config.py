@@ -102,19 +102,18 @@ class EfficientTransformerOptions(CopyOptions):
     training_path: ChoiceEnum(list(TRAINING_PATHS)) = field(  # type: ignore[valid-type]
         default="auto",
         metadata={
-            "help": "how training computes the same model: plain, as fairseq does, or fast, where "
-            "the decoder computes real target positions alone, and on a CPU dropout has a cheaper "
-            "random stream and attention dropout memory linear in length. Default: auto, fast "
-            "where any choice differs from the Transformer's and no option of fairseq's stands "
-            "against it, else plain"
+            "help": "how training computes the same model. plain: as fairseq does. "
+            "fast: the decoder skips padding; on a CPU, dropout is faster and attention dropout "
+            "needs memory linear in length. Default: auto, which is plain for fairseq's own "
+            "Transformer and for options that fast does not support, and else fast"
         },
     )
     torch_compile: bool = field(
         default=False,
         metadata={
-            "help": "let torch compile each layer in training (on --training-path fast): fewer and "
-            "larger kernels, for GPUs that wait for those of small batches to be launched. The "
-            "first batches take minutes. On a CPU it is slower than what it replaces. Default: off"
+            "help": "compile each layer with torch.compile in training (on --training-path fast): "
+            "fewer and larger kernels, for GPUs where launching small kernels is the bottleneck. "
+            "The first batches take minutes. Slower on a CPU. Default: off"
         },
     )
 
@@ -466,7 +465,7 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             advice = f"did you mean {close[0]}?" if close else "see --help for the options"
-            raise ConfigurationError(f"model.{name} is no option of this model: {advice}")
+            raise ConfigurationError(f"model.{name} is not an option of this model: {advice}")
 
 
 def _check_decoder_mixer(args: Any) -> None:
@@ -558,8 +557,8 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
         if args.torch_compile:
             name, advice = "--torch-compile", "leave --torch-compile out"
         raise ConfigurationError(
-            f"{name} does not compute what {', '.join(map(flag, obstacles))} asks for: "
-            f"{advice}, or leave the other out"
+            f"{name} does not support {', '.join(map(flag, obstacles))}: {advice}, or leave the "
+            "other out"
         )
     like_transformer = (
         len(blocks) == 1
@@ -607,7 +606,7 @@ def _check_routing(
     if decoder_ffn.part.routes_positions and not fast_training:
         raise ConfigurationError(
             f"--decoder-ffn {decoder_ffn.name} cannot train on --training-path plain, where it "
-            "would route padding: use --training-path fast, which tells what stands against it"
+            "would route padding: use --training-path fast, whose error message names the obstacle"
         )
 
 

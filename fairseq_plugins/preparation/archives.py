@@ -47,7 +47,7 @@ def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.T
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
         reason = " ".join(str(error).split())
         raise ConfigurationError(
-            f"{path} is damaged or no tar archive ({reason}): copy or download it again"
+            f"{path} is damaged or not a tar archive ({reason}): copy or download it again"
         ) from None
 
 

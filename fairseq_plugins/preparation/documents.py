@@ -237,7 +237,8 @@ def find_files(inputs: Dict[str, Path], target: str = "target") -> Dict[str, Lis
             if not file.is_file():
                 names = " and ".join(name.name for name in files)
                 raise ConfigurationError(
-                    f"{file} does not exist: --{split} {path} is no file, so it stands for {names}"
+                    f"{file} does not exist: --{split} {path} is not a file, so it stands for "
+                    f"{names}"
                 )
         found[split] = [digest(file) for file in files]
     return found

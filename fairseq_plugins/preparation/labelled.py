@@ -108,7 +108,7 @@ def cifar10_items(path: Path, valid_every: int) -> Iterator[Item]:
         size = 1 + 3 * PIXELS
         if content is None or len(content) % size or max(content[::size], default=0) > 9:
             raise ConfigurationError(
-                f"--cifar10 {path}: {name} is no file of CIFAR-10's binary version"
+                f"--cifar10 {path}: {name} is not a file of CIFAR-10's binary version"
             )
         for start in range(0, len(content), size):
             split = "test" if "test_batch" in name else "train"
@@ -153,7 +153,7 @@ def count_labels(targets: Dict[str, Path]) -> Dict[str, Dict[str, int]]:
         strange = [label for label in labels if label not in known]
         if strange:
             raise ConfigurationError(
-                f"{split} has {len(strange)} label(s) that train has not, such as {strange[0]}: a "
-                "classifier knows those of train alone"
+                f"{split} has {len(strange)} label(s) that train does not have, such as "
+                f"{strange[0]}: a classifier knows only the labels of train"
             )
     return counts

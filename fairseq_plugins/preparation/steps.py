@@ -121,7 +121,7 @@ class Preparation:
         stored = _read(self.destination / FILE)
         if not stored:
             raise ConfigurationError(
-                f"{self.destination} exists and was not made by this command (it has no sound "
+                f"{self.destination} exists and was not made by this command (it has no valid "
                 f"{FILE}): choose another folder"
             )
         self.results = stored["results"]

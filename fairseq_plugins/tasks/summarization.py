@@ -263,7 +263,7 @@ class SummarizationTask(TranslationTask):
             parsed = None
         if not isinstance(parsed, dict):
             raise ConfigurationError(
-                "--{} '{}' is no JSON object: write it as '{{\"name\": value}}'".format(
+                "--{} '{}' is not a JSON object: write it as '{{\"name\": value}}'".format(
                     option.replace("_", "-"), value
                 )
             )

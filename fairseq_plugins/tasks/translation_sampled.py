@@ -30,8 +30,8 @@ class SampledTranslationConfig(TranslationConfig):
     bpe_dropout: float = field(
         default=0.0,
         metadata={
-            "help": "probability with which training passes over each merge, anew in each epoch; "
-            "0.1 is the paper's, 0 is off (default: 0)"
+            "help": "probability of skipping each merge of BPE in training, drawn again in each "
+            "epoch; the paper uses 0.1 (default: 0, off)"
         },
     )
     sentencepiece_alpha: float = field(

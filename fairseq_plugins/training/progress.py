@@ -52,7 +52,7 @@ class Progress:
             self.say(recovered.group())
         elif "OOM: Ran out of memory" in text:
             self.say(
-                "a batch did not fit into the GPU's memory, and fairseq leaves it out: stop this "
+                "a batch did not fit into the GPU's memory, and fairseq skipped it: stop this "
                 "and give --tokens-per-process"
             )
 

@@ -93,7 +93,7 @@ def test_another_device_does_not_get_into_the_same_report(report, monkeypatch):
 
 def test_without_a_gpu_it_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_report.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigurationError, match="no GPU is seen here: --cpu rehearses"):
+    with pytest.raises(ConfigurationError, match="torch sees no GPU: use --cpu"):
         gpu_report.main([str(tmp_path), "--out", str(tmp_path / "out")])
     with pytest.raises(ConfigurationError, match="no such folder"):
         gpu_report.main([str(tmp_path / "no"), "--cpu", "--out", str(tmp_path / "out")])

@@ -27,7 +27,7 @@ def test_bf16_means_a_tpu_only_with_tpu(monkeypatch):
 
 
 def test_bf16_and_fp16_exclude_each_other(monkeypatch):
-    with pytest.raises(ConfigurationError, match="--bf16 and --fp16 exclude each other"):
+    with pytest.raises(ConfigurationError, match="--bf16 and --fp16 cannot be combined"):
         parsed(monkeypatch, "--bf16", "--fp16")
 
 

@@ -154,7 +154,7 @@ def test_look_ups_in_pickled_configurations_are_refused():
     config = OmegaConf.create({"task": {"data": "${oc.env:HOME}"}})
     with pytest.raises(ConfigurationError, match="its option data is '..oc.env:HOME.'"):
         plain(config)
-    with pytest.raises(ConfigurationError, match="no plain value"):
+    with pytest.raises(ConfigurationError, match="not a plain value"):
         plain({"data": config.task._get_node("data")})
     with pytest.raises(ConfigurationError, match="look up"):
         plain(Namespace(w2v_args=[{"x": DictConfig("${oc.env:HOME}")}]))

@@ -431,7 +431,7 @@ def test_hooks_go_when_the_model_fails(build, make_sample):  # noqa: F811
     "options, message",
     [
         ({"simcut_alpha": -1.0}, "--simcut-alpha -1.0.* 0 for plain"),
-        ({"word_dropout": 1.0}, "--word-dropout 1.0 is no probability"),
+        ({"word_dropout": 1.0}, "--word-dropout 1.0 must be at least 0"),
         ({"simcut_p": 1.0}, "--simcut-p 1.0.* 0.05"),
         ({"simcut_p": -0.1}, "--simcut-p -0.1.* 0.05"),
     ],
@@ -442,7 +442,7 @@ def test_options_that_cannot_work_are_refused(options, message):
 
 
 def test_models_without_embeddings_are_refused(make_sample):  # noqa: F811
-    with pytest.raises(ConfigurationError, match="Linear cannot lose words.*rdrop"):
+    with pytest.raises(ConfigurationError, match="Linear does not support SimCut.*rdrop"):
         make(LabelSmoothedCrossEntropySimCut)(torch.nn.Linear(2, 2).train(), make_sample((2,)))
 
 

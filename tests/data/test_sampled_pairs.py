@@ -191,7 +191,7 @@ def test_validation_is_not_sampled_and_has_bleu(words, folder, tmp_path, run_tra
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["--bpe-dropout", 1.5], "--bpe-dropout 1.5 is no probability"),
+        (["--bpe-dropout", 1.5], "--bpe-dropout 1.5 must be at least 0"),
         (["--bpe-dropout", 0.1, "--sentencepiece-alpha", 0.1], "are two ways to sample"),
         (["--bpe-dropout", 0.1], "needs .*bpe.codes, which is not there"),
         (["--sentencepiece-alpha", 0.1], "needs .*sentencepiece.model, which is not there"),

@@ -211,8 +211,8 @@ def test_unigram_words_the_model_lacks_are_not_for_the_sampler(unigram):
 @pytest.mark.parametrize(
     "kind, value, message",
     [
-        (BPEDropout, 1.0, "--bpe-dropout 1.0 is no probability below 1"),
-        (BPEDropout, -0.1, "--bpe-dropout -0.1 is no probability"),
+        (BPEDropout, 1.0, "--bpe-dropout 1.0 must be at least 0 and below 1"),
+        (BPEDropout, -0.1, "--bpe-dropout -0.1 must be at least 0"),
         (UnigramSampling, -1.0, "--sentencepiece-alpha -1.0 is below 0"),
         (UnigramSampling, float("nan"), "--sentencepiece-alpha nan"),
     ],

@@ -173,7 +173,7 @@ def test_presets_build_the_same_from_yaml(arch):
         options[word[2:].replace("-", "_")] = float(value) if "." in value else int(value)
     options.dropout = 0.0
     OmegaConf.set_struct(options, True)
-    with pytest.raises(ConfigurationError, match="model.decoder_layers is no option"):
+    with pytest.raises(ConfigurationError, match="model.decoder_layers is not an option"):
         EncoderClassifierModel.build_model(OmegaConf.create({"decoder_layers": 2}), task())
     OmegaConf.set_struct(options, False)
     ARCH_CONFIG_REGISTRY[arch](options)

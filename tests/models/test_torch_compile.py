@@ -135,7 +135,7 @@ def test_a_machine_that_cannot_compile_is_an_error(build, make_sample, compile_w
     [
         ("--training-path plain", "--torch-compile compiles the layers of --training-path fast"),
         ("--checkpoint-activations", "which --checkpoint-activations does too"),
-        ("--quant-noise-scalar 0.1", "--torch-compile does not compute what --quant-noise-scalar"),
+        ("--quant-noise-scalar 0.1", "--torch-compile does not support --quant-noise-scalar"),
     ],
 )
 def test_options_that_cannot_be_compiled_are_refused(build, words, message, monkeypatch):

@@ -200,7 +200,7 @@ def test_auto_is_fast_where_the_model_is_no_transformer(build, words, expected):
 
 
 def test_fast_with_unsupported_options_is_refused(build):
-    with pytest.raises(ConfigurationError, match="fast does not compute what --cross-self-att"):
+    with pytest.raises(ConfigurationError, match="fast does not support --cross-self-att"):
         build(*BASE, "--cross-self-attention")
 
 

@@ -111,7 +111,7 @@ def test_lines_that_cannot_be_used_are_named(tmp_path):
     "train, valid, message",
     [
         ("a\tx\na\ty\n", "a\tx\n", "all texts of train have the label a"),
-        ("a\tx\nb\ty\n", "c\tx\n", "valid has 1 label.s. that train has not, such as c"),
+        ("a\tx\nb\ty\n", "c\tx\n", "valid has 1 label.s. that train does not have, such as c"),
         ("a\tx\nb\ty\n", "c x\n", "no document of valid can be used"),
     ],
 )
@@ -223,7 +223,7 @@ def test_images_are_grey_levels_and_their_class(tmp_path):
         load_cut(tmp_path / "data")
 
     write_tar(path, {"cifar-10-batches-bin/data_batch_1.bin": records[:2].tobytes()[:-1]})
-    with pytest.raises(ConfigurationError, match="no file of CIFAR-10's binary version"):
+    with pytest.raises(ConfigurationError, match="not a file of CIFAR-10's binary version"):
         run(tmp_path / "other", "--cifar10", path, "--workers", 1)
 
 

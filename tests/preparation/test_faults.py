@@ -194,7 +194,7 @@ def test_the_checksum_at_the_end_of_an_archive_is_read(archive, tmp_path):
     content[-8] ^= 1  # of the CRC
     (tmp_path / "archive").write_bytes(content)
     message = refused(extracted, tmp_path / "archive", tmp_path / "data")
-    assert "is damaged or no tar archive (CRC check failed" in message
+    assert "is damaged or not a tar archive (CRC check failed" in message
 
 
 def test_an_archive_that_is_missing_is_named(archive, tmp_path):
@@ -359,7 +359,7 @@ def test_a_damaged_list_of_finished_steps_starts_over(tmp_path, corpus, monkeypa
     assert translation(tmp_path / "data", corpus) == 0
     (tmp_path / "data/preparation.json").write_text(content)
     message = refused(translation, tmp_path / "data", corpus)
-    assert "was not made by this command (it has no sound preparation.json)" in message
+    assert "was not made by this command (it has no valid preparation.json)" in message
 
 
 # --- processes ------------------------------------------------------------------------------------

@@ -249,7 +249,7 @@ def test_an_archive_that_lacks_a_file_is_named(tmp_path, run, make_archive, arch
         run(tmp_path / "data", archive=incomplete.path)
     half = tmp_path / "half.tgz"
     half.write_bytes(archive.path.read_bytes()[:-100])
-    with pytest.raises(ConfigurationError, match="half.tgz is damaged or no tar archive"):
+    with pytest.raises(ConfigurationError, match="half.tgz is damaged or not a tar archive"):
         run(tmp_path / "data", archive=half)
 
 
