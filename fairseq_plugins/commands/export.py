@@ -1,4 +1,4 @@
-"""Write a trained model as a folder that translates without torch and fairseq.
+"""Export a trained model to a folder that runs without torch and fairseq.
 
     python -m fairseq_plugins export runs/transformer_ftc --out exported --int8
 
@@ -26,7 +26,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("run", type=Path, help="a checkpoint, or a folder of them")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="the prepared folder (the one it was trained on)"
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="the prepared folder (default: the one the model was trained on)",
     )
     parser.add_argument(
         "--int8", action="store_true", help="8-bit matrices: faster, a quarter of the size"
