@@ -180,8 +180,8 @@ def test_help_is_shown_from_anywhere_and_does_nothing(checkout, name):
         (["--python"], "--python needs a value"),
         (["--python", "/nowhere/python"], "Python /nowhere/python: there is no such command"),
         (["--device", "tpu"], "--device tpu: choose auto, cpu or gpu"),
-        (["--extras", "all"], "--extras all: choose from onnx,plot,serve,test"),
-        (["--extras", "plot,all"], "--extras all: choose from onnx,plot,serve,test"),
+        (["--extras", "all"], "--extras all: choose from onnx,plot,shortlist,textrank,test"),
+        (["--extras", "plot,all"], "--extras all: choose from onnx,plot,shortlist,textrank,test"),
         (["--offline", "/nowhere"], "--offline /nowhere: there is no such folder"),
         (["--offline", "."], "--offline .: it holds no wheels"),
         (["--print-python"], "nothing is set up yet"),
@@ -279,7 +279,7 @@ def test_extras_are_remembered_and_joined(lists, merged):
         (["a", "b"], "one folder only, not a and b"),
         (["a", "--python", "3.7"], "--python 3.7: choose 3.8, 3.9, 3.10, 3.11 or 3.12"),
         (["a", "--python", "3.9"], "fairseq has no ready build for Python 3.9"),
-        (["a", "--extras", "all"], "--extras all: choose from onnx,plot,serve,test"),
+        (["a", "--extras", "all"], "--extras all: choose from onnx,plot,shortlist,textrank,test"),
     ],
 )
 def test_the_collector_refuses_in_one_line(checkout, words, message):

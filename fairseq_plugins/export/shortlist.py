@@ -87,8 +87,8 @@ def _translations(
     from thot.alignment import EflomalAlignmentModel
 
     aligner = EflomalAlignmentModel()
-    for pair in zip(sources, targets):
-        aligner.add_sentence_pair(*([str(token) for token in tokens] for tokens in pair))
+    for source, target in zip(sources, targets):
+        aligner.add_sentence_pair([*map(str, source)], [*map(str, target)])
     aligner.start_training()
     for _ in range(ROUNDS):
         aligner.train()

@@ -605,7 +605,7 @@ def test_a_killed_row_resumes_and_is_tested(data, settings, tmp_path, capsys):
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     (run,) = results["rows"][8]["runs"]
     assert run["training"]["updates"] == 24 and run["training"]["epoch_seconds"] > 0
-    assert "tok:none|smooth:none" in run["scoring"]["signature"]
+    assert "tok:none|smooth:none" in run["scoring"]["scores"]["BLEU"]["signature"]
     assert not results["failures"] and not list(out.glob("**/*.part"))
 
     # table and plot come from results.json alone
