@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
+from fairseq_plugins.compat import stopping
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.processing import FILE as PREPARATION
 from fairseq_plugins.preparation.processing import dictionaries
@@ -233,7 +234,7 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
 
     Raises:
         ConfigurationError: the folder is in use, or holds another training.
-        JobFailed: fairseq-train failed.
+        JobFailed: fairseq-train failed, or was asked to stop.
     """
     save_dir, sharing = todo.save_dir, settings.SHARING
     save_dir.mkdir(parents=True, exist_ok=True)
@@ -260,7 +261,10 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
             seconds,
         )
         started = time.monotonic()
-        if jobs.run(todo.command, log, progress.line, lock, todo.threads) != 0:
+        status = jobs.run(todo.command, log, progress.line, lock, todo.threads)
+        if status == stopping.STATUS:
+            raise JobFailed(f"{todo.name}: stopped by SIGTERM, its state is saved: rerun to resume")
+        if status != 0:
             raise JobFailed(f"{todo.name}: training failed: {why(log)}; its log is {log}")
         settings.mark_finished(save_dir, todo.end)
         say(f"trained in {time.monotonic() - started:.0f} s; the log is {log}")

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -369,6 +370,14 @@ def test_damaged_files_of_a_folder(trained, content):
     (trained.save_dir / "settings.json").write_text(content)
     with pytest.raises(ConfigurationError, match="settings.json is damaged, .* restore it, or"):
         trained("--max-update", "4")
+
+
+def test_a_training_that_was_asked_to_stop_says_how_to_go_on(toy_data, tmp_path, monkeypatch):
+    todo = plan(toy_data.bin, "--save-dir", tmp_path, "--cpu", "--", *TINY)
+    monkeypatch.setattr(jobs.Jobs, "run", lambda *arguments: 128 + signal.SIGTERM)
+    with pytest.raises(jobs.JobFailed, match="stopped by SIGTERM.*rerun to resume$"):
+        launch.train(todo, jobs.Jobs(), lambda line: None)
+    assert not (tmp_path / "finished").exists()
 
 
 @pytest.mark.slow
