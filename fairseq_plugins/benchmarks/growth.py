@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="an architecture and its options; repeatable",
     )
-    parser.add_argument("--options", default="", help="options that all architectures get")
+    workloads.add_arguments(parser)
     parser.add_argument("--part", choices=workloads.PARTS, default="model", help="default: model")
     parser.add_argument("--what", choices=[*workloads.WHAT, BOTH], default=BOTH)
     parser.add_argument(
@@ -66,12 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sentences",
         type=int,
         help="sentences in each batch, at every length, instead of --tokens",
-    )
-    parser.add_argument(
-        "--vocabulary",
-        type=int,
-        default=1000,
-        help="size of the artificial vocabulary (default: 1000)",
     )
     parser.add_argument(
         "--rounds", type=int, default=5, help="how often each is timed (default: 5)"

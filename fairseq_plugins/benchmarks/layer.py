@@ -38,13 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokens", type=int, default=8192, help="tokens in each batch (default: 8192)"
     )
     parser.add_argument("--what", choices=workloads.WHAT, default="training")
-    parser.add_argument("--options", default="", help="options that all architectures get")
-    parser.add_argument(
-        "--vocabulary",
-        type=int,
-        default=1000,
-        help="size of the artificial vocabulary (default: 1000)",
-    )
+    workloads.add_arguments(parser)
     parser.add_argument(
         "--rounds", type=int, default=7, help="how often each is timed (default: 7)"
     )

@@ -38,13 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokens", type=int, default=4096, help="tokens in each batch (default: 4096)"
     )
-    parser.add_argument("--options", default="", help="options that all architectures get")
-    parser.add_argument(
-        "--vocabulary",
-        type=int,
-        default=1000,
-        help="size of the artificial vocabulary (default: 1000)",
-    )
+    workloads.add_arguments(parser)
     modules.add_options(parser)
     add_limits(parser)
     machine.add_arguments(parser)

@@ -4,6 +4,7 @@ A workload runs a single module, the encoder of a model, or a whole model. A `Se
 values only, so that a fresh process can rebuild the workload.
 """
 
+import argparse
 from typing import Any, Dict, NamedTuple
 
 import torch
@@ -43,6 +44,17 @@ class Setting(NamedTuple):
     options: str
     sizes: Dict[str, Any]
     vocabulary: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of every benchmark with random input."""
+    parser.add_argument("--options", default="", help="options that all architectures get")
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        default=1000,
+        help="size of the artificial vocabulary (default: 1000)",
+    )
 
 
 class Workload:
