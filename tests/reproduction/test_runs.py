@@ -572,39 +572,45 @@ def test_the_plot_shows_each_row_that_has_a_score(results, tmp_path, bars):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+def newest_update(run: Path) -> int:
+    """The update of the newest checkpoint that carries one in its name, or 0."""
+    names = [path.stem for path in run.glob("checkpoint_*_*.pt")]
+    return max([int(name.rsplit("_", 1)[1]) for name in names], default=0)
+
+
 def test_a_killed_row_resumes_and_is_tested(data, settings, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["ftc", data, "--out", out, "--cpu", "--settings", settings, "--timing-skip", "6"]
-    words += ["--rows", "ftc-2x3", "--max-update", "24", "--threads", "1"]
-    words += ["--generate", "--max-len-b 12", "--time-rounds", "1", "--", "--log-interval", "2"]
-    words += ["--save-interval-updates", "6", "--encoder-embed-dim", "16"]
+    words += ["--rows", "ftc-2x3", "--threads", "1"]
+    words += ["--generate", "--max-len-b 12", "--time-rounds", "1"]
+    own = ["--", "--log-interval", "2", "--save-interval-updates", "6", "--encoder-embed-dim", "16"]
     words = list(map(str, words))
+    endless = ["--max-update", "1000000"]  # however late the kill comes, the training is not over
     process = subprocess.Popen(
-        [sys.executable, "-m", "fairseq_plugins", "reproduce", *words],
+        [sys.executable, "-m", "fairseq_plugins", "reproduce", *words, *endless, *own],
         env=dict(os.environ, OMP_NUM_THREADS="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
     )
     first = out / "runs" / "ftc-2x3-seed1"
-    until = time.monotonic() + 800
-    # of 12: by then checkpoint_last.pt is of 6 at least, as it is written after its own interval's
-    while not list(first.glob("checkpoint_*_1[28].pt")):
-        if process.poll() is not None or time.monotonic() > until:
-            break
+    while newest_update(first) < 12:  # checkpoint_last.pt is written after it: it has 6 or more
+        assert process.poll() is None
         time.sleep(0.01)
     process.kill()  # its training goes with it
     output, _ = process.communicate(timeout=1200)
     assert process.returncode == -signal.SIGKILL, output
     assert not (first / "result.json").exists()
 
-    assert reproduce.main(words) == 0
+    with jobs.alone_in(first, "training", patience=1200):  # the training is gone
+        updates = newest_update(first) + 12
+    assert reproduce.main([*words, "--max-update", str(updates), *own]) == 0
     output = capsys.readouterr().out
     assert int(re.search(r"ftc-2x3 seed 1: resumed from update (\d+)", output).group(1)) >= 6
 
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     (run,) = results["rows"][8]["runs"]
-    assert run["training"]["updates"] == 24 and run["training"]["epoch_seconds"] > 0
+    assert run["training"]["updates"] == updates and run["training"]["epoch_seconds"] > 0
     assert "tok:none|smooth:none" in run["scoring"]["scores"]["BLEU"]["signature"]
     assert not results["failures"] and not list(out.glob("**/*.part"))
 
