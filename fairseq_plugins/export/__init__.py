@@ -171,14 +171,17 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
 
 
 def quantize_graphs(folder: Path) -> None:
-    """Replace the graphs of a folder by 8-bit ones."""
+    """Replace the graphs of a folder by 8-bit ones, with one copy of the embeddings."""
     import onnx
 
     from .quantization import quantize
+    from .shared_table import share_table
 
-    for name in (served.ENCODER, served.DECODER):
+    graphs = served.ENCODER, served.DECODER
+    for name in graphs:
         with tempfile.TemporaryDirectory() as scratch:
             onnx.save(quantize(onnx.load(folder / name), Path(scratch)), folder / name)
+    share_table(folder, graphs)
 
 
 def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> None:
@@ -187,6 +190,7 @@ def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> No
 
     from . import decoder
     from .quantization import quantize
+    from .shared_table import share_table
     from .shortlist import write_shortlist
 
     write_shortlist(model, task, folder, int8)
@@ -197,6 +201,8 @@ def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> No
         with tempfile.TemporaryDirectory() as scratch:
             graph = quantize(graph, Path(scratch))
     onnx.save(graph, folder / served.SHORTLIST_DECODER)
+    if int8:
+        share_table(folder, [served.SHORTLIST_DECODER])
 
 
 def limits(model: Any, task: Any) -> Tuple[int, int]:

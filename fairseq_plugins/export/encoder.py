@@ -66,7 +66,10 @@ def build(model: Any) -> onnx.ModelProto:
             raise ConfigurationError(
                 f"the model cannot be exported: torch's exporter fails on its encoder: {reason}"
             ) from error
-    return program.model_proto
+    traced: onnx.ModelProto = program.model_proto
+    for node in traced.graph.node:  # they name files of this machine
+        del node.metadata_props[:]
+    return traced
 
 
 def check(model: Any) -> None:

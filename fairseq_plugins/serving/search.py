@@ -182,7 +182,7 @@ class _Batch:
 
     def run(self) -> List[List[Hypothesis]]:
         while True:
-            if self.step <= self.options.min_len or self.options.no_repeat_ngram:
+            if self.step in (0, self.options.min_len) or self.options.no_repeat_ngram:
                 self._choose_count()
             forced = self._force()
             self.export.decoder.run_with_iobinding(self.binding)
@@ -237,7 +237,9 @@ class _Batch:
         if self.step < options.min_len:
             self.never.append(self.export.eos)
         self.repeated = self._repeated() if options.no_repeat_ngram else []
-        repeated = max(Counter(row for row, _, _ in self.repeated).values(), default=0)
+        repeated = 0
+        if self.repeated:
+            repeated = max(Counter(row for row, _, _ in self.repeated).values())
         # in steps of 8, because each new number allocates memory
         count = 2 * beam + beam * len(self.never) + repeated + -repeated % 8
         most = self.export.most_candidates if self.words is None else self.words.groups
@@ -353,7 +355,7 @@ class _Batch:
             tokens.append(int(self.token_log[place]))
             path.append(float(self.total_log[place]))
             parent = self.parent_log[place]
-        scores = np.diff(path[::-1], prepend=0.0).tolist()
+        scores = [after - before for after, before in zip(path, [*path[1:], 0.0])][::-1]
         score = float(total) / (self.step + 1) ** self.options.lenpen
         return Hypothesis(tokens[::-1], score, scores)
 

@@ -1,16 +1,20 @@
 """Exported models write what torch writes."""
 
 import random
+import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from fairseq_plugins import export
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.export import shared_table
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
 
+onnx = pytest.importorskip("onnx", reason="needs onnx: pip install '.[test]'")
 GRAPHS = (ENCODER, DECODER)
 
 # each costs some seconds of torch's exporter: a case tries several things at once
@@ -116,6 +120,61 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
     assert 1e-6 < found.largest_difference < 0.5
     for name, size in sizes.items():
         assert (exported.folder / name).stat().st_size < 0.3 * size
+
+
+@pytest.mark.parametrize(
+    "words, lookups",
+    [
+        ("--share-all-embeddings", 3),
+        ("--share-decoder-input-output-embed", 2),
+        ("", 0),
+    ],
+)
+def test_shared_embeddings_are_stored_once(
+    tmp_path, monkeypatch, export_joined, joined_task, sources, words, lookups
+):
+    """The file holds the output layer; sharing changes a score by no more than rounding does."""
+    monkeypatch.setattr("fairseq_plugins.export.quantization.LEAST", 100)
+    words = [*words.split(), "--encoder-layers", "1", "--decoder-layers", "1"]
+    apart, shared = tmp_path / "apart", tmp_path / "shared"
+    model, _ = export_joined(apart, *words, arch="transformer")
+    shutil.copytree(apart, shared)
+    export.quantize_graphs(shared)
+    monkeypatch.setattr(shared_table, "share_table", lambda folder, graphs: None)
+    export.quantize_graphs(apart)
+
+    def external(name):
+        graph = onnx.load(shared / name, load_external_data=False).graph
+        return [w for w in graph.initializer if w.data_location == onnx.TensorProto.EXTERNAL]
+
+    assert sum(len(external(name)) for name in GRAPHS) == lookups
+    table = shared / shared_table.FILE
+    assert table.exists() == bool(lookups)
+    if lookups:
+        dimension = model.decoder.embed_dim
+        rows = np.frombuffer(table.read_bytes(), np.int8).reshape(-1, dimension)
+        weight = model.decoder.output_projection.weight.detach().numpy()
+        scale = np.abs(weight).max(axis=1, keepdims=True) / 127
+        assert np.abs(rows[: len(weight)] * scale - weight).max() <= 0.51 * scale.max()
+        before, after = (
+            sum((folder / name).stat().st_size for name in GRAPHS) for folder in (apart, shared)
+        )
+        assert before - after > 0.8 * lookups * table.stat().st_size
+
+    expected = export.search_with_torch(model, joined_task, sources)
+    found = []
+    for folder in (apart, shared):
+        export.write_config(model, joined_task, folder, {}, "not stated")
+        found.append(export.compare(Export(folder), expected, sources))
+    assert found[0].hypotheses == found[1].hypotheses
+    assert abs(found[0].largest_difference - found[1].largest_difference) < 1e-3
+
+
+def test_graphs_name_no_files_of_the_machine(tmp_path, export_tiny):
+    _, exported = export_tiny(tmp_path / "export", arch="transformer")
+    for name in GRAPHS:
+        content = (exported.folder / name).read_bytes()
+        assert b".py" not in content and b"site-packages" not in content
 
 
 def test_wrong_weights_are_found(tmp_path, export_tiny, task, sources):

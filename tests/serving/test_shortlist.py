@@ -9,9 +9,10 @@ import torch
 
 from fairseq_plugins import export
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.export import shared_table
 from fairseq_plugins.export import shortlist as lexical
 from fairseq_plugins.serving import Translator
-from fairseq_plugins.serving.folder import Export
+from fairseq_plugins.serving.folder import SHORTLIST_DECODER, Export
 from fairseq_plugins.serving.search import Options, Source, search
 from fairseq_plugins.serving.shortlist import FILE, GROUP, Shortlist
 
@@ -93,10 +94,18 @@ def test_of_all_words_it_changes_nothing(
 
 
 @pytest.mark.parametrize("int8", [False, True])
-def test_only_its_words_are_written(tmp_path, monkeypatch, export_tiny, task, int8):
-    model, whole = export_tiny(tmp_path / "export", arch="transformer", int8=int8)
+def test_only_its_words_are_written(
+    tmp_path, monkeypatch, export_tiny, export_joined, task, joined_task, int8
+):
+    words, make = [], export_tiny
+    if int8:  # all graphs read one copy of the embeddings
+        monkeypatch.setattr("fairseq_plugins.export.quantization.LEAST", 100)
+        make, task, words = export_joined, joined_task, ["--share-all-embeddings"]
+    model, whole = make(tmp_path / "export", *words, arch="transformer", int8=int8)
     lexicon = dict(every_word(task), common=np.array([*ALWAYS, 5, 6, 7, 8, 9]))
     listed = with_shortlist(model, task, whole.folder, lexicon, monkeypatch, int8)
+    content = (whole.folder / SHORTLIST_DECODER).read_bytes()
+    assert (shared_table.FILE.encode() in content) == int8
     sources = [Source([7, 11, 5, 2], 12), Source([9, 2], 12, prefix=(17,))]
     found = search(listed, sources, Options(nbest=5))
     assert {token for h in found[0] for token in h.tokens} <= {17, *lexicon["common"].tolist()}
