@@ -8,7 +8,7 @@ here = Path(__file__).resolve().parent
 version: dict = {}
 exec((here / "fairseq_plugins" / "version.py").read_text(encoding="utf-8"), version)
 
-# the exporter needs torch 2.8, which is for Python 3.9 and newer
+# torch's exporter needs torch 2.8, and current versions of these packages Python 3.10
 EXPORT = [
     f'{package}; python_version >= "3.10"'
     for package in ("onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5")

@@ -132,11 +132,11 @@ class RawTextGenerator:
     def _generate_batch(
         self, tokens: List[torch.Tensor], batch: List[int]
     ) -> List[Tuple[int, Output]]:
-        some = [tokens[index] for index in batch]
-        dataset = self.task.build_dataset_for_inference(some, [len(line) for line in some])
+        sources = [tokens[index] for index in batch]
+        dataset = self.task.build_dataset_for_inference(sources, [len(line) for line in sources])
         sample = dataset.collater([dataset[i] for i in range(len(batch))])
         sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
-        self.generator.max_len_b = self.max_length(len(some[0]))
+        self.generator.max_len_b = self.max_length(len(sources[0]))
         limit = min(self.generator.max_len_b, self.generator.max_len - 1)
         try:
             found = self.task.inference_step(self.generator, self.models, sample)

@@ -18,7 +18,7 @@ from fairseq_plugins.modules.feed_forward import (
     StandardFeedForward,
 )
 from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, SoftmaxAttention
-from fairseq_plugins.modules.token_mixers.pooling import pool
+from fairseq_plugins.modules.token_mixers.summaries import summarize
 
 
 class FusedAttention(nn.Module):
@@ -69,7 +69,7 @@ class Copy(nn.Module):
 
 
 class Summaries(nn.Module):
-    """One of Fastformer's pooled summaries: T x B x d -> B x h x d."""
+    """One of Fastformer's summaries: T x B x d -> B x h x d."""
 
     def __init__(self, embed_dim: int, num_heads: int):
         super().__init__()
@@ -78,7 +78,7 @@ class Summaries(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         keep = x.new_ones(*x.shape[:2], self.directions.size(0), dtype=torch.float32)
-        return pool(x, self.directions, None, self.scaling, keep)[0]
+        return summarize(x, self.directions, None, self.scaling, keep)[0]
 
 
 def _mixer_spec(options: argparse.Namespace) -> MixerSpec:

@@ -11,18 +11,11 @@ from typing import Any, BinaryIO, Callable, Iterator, List, Optional, TextIO
 import fairseq_plugins
 from fairseq_plugins import serving
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
+from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import decode_lines
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.serving import is_export
-
-
-def positive(text: str) -> int:
-    """A whole number above 0, or argparse's error."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: int) -> None:
@@ -38,7 +31,9 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
         metavar="DIR",
         help="the prepared folder (default: the one the model was trained on)",
     )
-    parser.add_argument("--beam", type=positive, default=5, help="beam size (default: %(default)s)")
+    parser.add_argument(
+        "--beam", type=at_least(1), default=5, help="beam size (default: %(default)s)"
+    )
     parser.add_argument(
         "--lenpen",
         type=float,
@@ -47,12 +42,12 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
     )
     parser.add_argument(
         "--max-tokens",
-        type=positive,
+        type=at_least(1),
         default=4000,
         help="subwords in a batch (default: %(default)s)",
     )
     parser.add_argument(
-        "--buffer", type=positive, default=buffer, metavar=unit.upper(),
+        "--buffer", type=at_least(1), default=buffer, metavar=unit.upper(),
         help=f"{unit} read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
@@ -66,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
         help="choose among likely words only, with a model exported with --shortlist: faster",
     )
     parser.add_argument(
-        "--threads", type=positive, default=1, help="threads of an exported model (%(default)s)"
+        "--threads", type=at_least(1), default=1, help="threads of an exported model (%(default)s)"
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import List, Sequence
 
 from fairseq_plugins.commands import _lines
+from fairseq_plugins.commands._numbers import at_least
 
 
 def main(argv: Sequence[str]) -> int:
@@ -32,11 +33,11 @@ def main(argv: Sequence[str]) -> int:
         help="the prepared folder (default: the one the model was trained on)",
     )
     parser.add_argument(
-        "--max-tokens", type=_lines.positive, default=16384, metavar="N",
+        "--max-tokens", type=at_least(1), default=16384, metavar="N",
         help="tokens in a batch (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--buffer", type=_lines.positive, default=2000, metavar="LINES",
+        "--buffer", type=at_least(1), default=2000, metavar="LINES",
         help="lines read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")

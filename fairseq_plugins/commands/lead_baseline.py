@@ -66,8 +66,8 @@ def main(argv: Sequence[str]) -> int:
         sources, targets = read_pairs(args.source, args.target)
     rows = {f"Lead-{args.sentences}": [lead(source, args.sentences) for source in sources]}
     if text_rank is not None:
-        some = range(1, args.sentences)
-        fewer = {f"Lead-{n}": [lead(source, n) for source in sources] for n in some}
+        counts = range(1, args.sentences)
+        fewer = {f"Lead-{n}": [lead(source, n) for source in sources] for n in counts}
         generator, count = random.Random(1), args.sentences
         rows = {
             **fewer,

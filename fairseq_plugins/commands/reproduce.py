@@ -26,30 +26,16 @@ results.json with everything, and the runs with their logs.
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Sequence
 
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
+from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.reproduction import report, runs
 from fairseq_plugins.reproduction.tables import TABLES
 from fairseq_plugins.training import recipes
 from fairseq_plugins.training.jobs import alone_in, read_json
-
-
-def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:
-    """An argparse type: a number of that kind, not below `least`."""
-
-    def convert(text: str) -> Any:
-        try:
-            number = kind(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
-        if not number >= least:
-            raise argparse.ArgumentTypeError(f"{text}: give at least {least}")
-        return number
-
-    return convert
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -101,8 +87,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--average", type=at_least(0), metavar="K",
-        help="test the average of the last K checkpoints, of epochs (translation, default 10) or "
-        "updates; 0 (default of the others): the best, by --best-checkpoint-metric",
+        help="test the average of the last K checkpoints, of epochs or updates; 0: the best, by "
+        "--best-checkpoint-metric (default: 10 for translation, 0 for the other tables)",
     )  # fmt: skip
     parser.add_argument(
         "--generate", default="", type=shlex.split, metavar="WORDS",

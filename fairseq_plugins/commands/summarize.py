@@ -19,19 +19,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
 from fairseq_plugins.commands import _lines
-from fairseq_plugins.commands._lines import first_ten, positive
+from fairseq_plugins.commands._lines import first_ten
+from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.page import section
 from fairseq_plugins.preparation.files import read_lines
 from fairseq_plugins.serving.text import LONGEST, Summary
-
-
-def not_negative(text: str) -> int:
-    """A whole number from 0 on, or argparse's error."""
-    number = int(text)
-    if number < 0:
-        raise ValueError
-    return number
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -42,15 +35,15 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     _lines.add_options(parser, "summaries", "documents", buffer=500)
     parser.add_argument(
-        "--min-len", type=positive, default=1, metavar="N",
+        "--min-len", type=at_least(1), default=1, metavar="N",
         help="minimum length of a summary in subwords (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--max-len", type=positive, metavar="N",
+        "--max-len", type=at_least(1), metavar="N",
         help=f"maximum length in subwords (default: {LONGEST}, or the model's limit)",
     )  # fmt: skip
     parser.add_argument(
-        "--no-repeat-ngram-size", type=not_negative, default=3, metavar="N",
+        "--no-repeat-ngram-size", type=at_least(0), default=3, metavar="N",
         help="no sequence of N subwords occurs twice in a summary; 0 turns this off (default: "
         "%(default)s)",
     )  # fmt: skip
@@ -153,7 +146,7 @@ def main(argv: Sequence[str]) -> int:
     if notes.stopped:
         limit = summarizer.max_length(summarizer.max_source)
         print(
-            f"{len(notes.stopped):,} summar(ies) reached {limit} subwords (--max-len) and may be "
+            f"{len(notes.stopped):,} summaries reached {limit} subwords (--max-len) and may be "
             f"cut off: number {first_ten(notes.stopped)}",
             file=sys.stderr,
         )

@@ -64,8 +64,8 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
     }
     if count > len(found):
         raise ConfigurationError(
-            f"{option} {count}: {folders[0]} has {len(found)} checkpoints of this kind "
-            f"({PATTERNS[kind]}), which come from {WRITTEN_BY[kind]}"
+            f"{option} {count}: {folders[0]} has {len(found)} checkpoints of this kind, which come "
+            f"from {WRITTEN_BY[kind]}"
         )
     ordered = sorted(found, key=lambda path: found[path])
     if kind == "best" and count < len(found) and not bigger_is_better(ordered[0]):

@@ -18,7 +18,14 @@ from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.training import recipes
-from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, read_json, why, write_json
+from fairseq_plugins.training.jobs import (
+    JobFailed,
+    Jobs,
+    alone_in,
+    failure_in,
+    read_json,
+    write_json,
+)
 
 PLUGIN = Path(__file__).resolve().parent.parent
 OWN_OPTIONS = ("--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process")
@@ -217,7 +224,7 @@ def _generate(
     with progress_bar(description=request.split, total=total, unit=" sentences") as bar:
         status = jobs.run(command, part, lambda line: _count(line, bar), lock)
     if status != 0:
-        raise JobFailed(f"fairseq-generate failed: {why(part)}; its log is {part}")
+        raise JobFailed(f"fairseq-generate failed: {failure_in(part)}; its log is {part}")
     os.replace(part, log)
 
 

@@ -75,8 +75,8 @@ def lexicon(task: Any) -> Dict[str, np.ndarray]:
     common = {token for token, _ in counts.most_common(COMMON)}
     return {
         "common": np.array(sorted(common | {dictionary.eos(), dictionary.unk()})),
-        "starts": np.cumsum([0] + [len(some) for some in found]),
-        "targets": np.array([t for some in found for t in sorted(some)], np.int64),
+        "starts": np.cumsum([0] + [len(targets) for targets in found]),
+        "targets": np.array([t for targets in found for t in sorted(targets)], np.int64),
     }
 
 

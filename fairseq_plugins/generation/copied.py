@@ -41,6 +41,6 @@ def find_copied(
     start = source.eq(pad).long().cumprod(dim=1).sum(dim=1)  # left padding is not counted
     position = attention.masked_fill(~same, -1.0).argmax(dim=2) - start.unsqueeze(1)
     return [
-        [p if c else None for p, c in zip(positions[: len(tokens)], some)]
-        for positions, some, tokens in zip(position.tolist(), copied.tolist(), hypotheses)
+        [p if c else None for p, c in zip(positions[: len(tokens)], flags)]
+        for positions, flags, tokens in zip(position.tolist(), copied.tolist(), hypotheses)
     ]

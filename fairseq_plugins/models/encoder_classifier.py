@@ -19,7 +19,10 @@ from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.dropout import use_fast_dropout
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 
 from .config import (
     ModelPlan,
@@ -40,8 +43,8 @@ MODEL_NAME = "encoder_classifier"
 SENTENCE_POOLINGS = ("attention", "mean")
 # options to leave out: those of decoders, and lengths, which the task sets (--max-positions)
 _NOT_OF_AN_ENCODER = re.compile(
-    r"(decoder|max|share|adaptive|tie|base|cross|merge)_|no_(cross|decoder)_"
-    r"|char_inputs$|encoder_layers_to_keep$|help$"
+    r"(decoder|max|share|adaptive|tie|base|cross|merge|copy)_|no_(cross|decoder)_"
+    r"|char_inputs$|coverage$|encoder_layers_to_keep$|help$"
 )
 
 
@@ -97,6 +100,7 @@ class EncoderClassifierModel(FairseqEncoderModel):
         with completing(args, cls):
             fill_classifier_defaults(args)
             plan, cfg = _plan(args, task.max_positions())
+            kernels.check_processes_agree()
             store_completed(plan, args)
         embedding = EfficientTransformerModel.build_embedding(
             cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path
@@ -239,9 +243,11 @@ def _plan(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
     full = to_namespace(args)
     for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
         setattr(full, f"decoder_{size}", getattr(full, f"encoder_{size}"))
-    full.decoder_layers, full.decoder_ffn, full.decoder_token_mixer = 1, "standard", "softmax"
+    full.decoder_layers = 1
+    full.decoder_ffn, full.decoder_token_mixer = FEED_FORWARDS.default, TOKEN_MIXERS.default
     full.max_source_positions = full.max_target_positions = max_positions
     full.checkpoint_activations |= full.offload_activations
+    fill_defaults(full)
     fill_fairseq_defaults(full)
     return plan_model(full), to_config(full)
 

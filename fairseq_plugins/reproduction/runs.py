@@ -31,7 +31,7 @@ from fairseq_plugins.reproduction import report
 from fairseq_plugins.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row, Table
 from fairseq_plugins.training import batches, launch, recipes, settings
-from fairseq_plugins.training.jobs import Jobs, read_json, why, write_json
+from fairseq_plugins.training.jobs import Jobs, failure_in, read_json, write_json
 
 # options that a user may not give, besides those of a table's rows: they decide what the rows are,
 # or this module sets or reads them
@@ -446,7 +446,7 @@ class Reproduction:
         self.say(f"time ratio: training steps of {len(rows)} rows in turn")
         figures = self.out / "benchmark.json"
         if self.jobs.run([*words, "--json", str(figures)], log, lambda line: None) != 0:
-            message = f"the benchmark failed: {why(log)}; its log is {log}"
+            message = f"the benchmark failed: {failure_in(log)}; its log is {log}"
             self.failures.append({"run": "time ratio", "message": message})
             self.say(f"time ratio: FAILED: {message}")
             return

@@ -102,18 +102,18 @@ class DocumentSummarizer:
         The model reads the first `max_source` subwords of a document.
         """
         pieces = [self.processor.encode(document).split() for document in documents]
-        kept = [some[: self.max_source] for some in pieces]
-        outputs = iter(self.generate([some for some in kept if some]))
+        kept = [part[: self.max_source] for part in pieces]
+        outputs = iter(self.generate([part for part in kept if part]))
         summaries = []
-        for whole, some in zip(pieces, kept):
-            if not some:
+        for whole, part in zip(pieces, kept):
+            if not part:
                 summaries.append(Summary([], 0, 0, True))
                 continue
             output = next(outputs)
             sentences = map(self.processor.decode, _sentences(output.pieces))
             copied = list(zip(output.pieces.split(), output.copied)) if output.copied else None
             summaries.append(
-                Summary([s for s in sentences if s], len(whole), len(some), output.complete, copied)
+                Summary([s for s in sentences if s], len(whole), len(part), output.complete, copied)
             )
         return summaries
 

@@ -162,7 +162,7 @@ def _end(processes: Sequence["subprocess.Popen[str]"], patience: float = 5.0) ->
         process.wait()
 
 
-def why(log: Path) -> str:
+def failure_in(log: Path) -> str:
     """The line that says why the last run in a log failed, or its last three lines."""
     lines: List[str] = []
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():

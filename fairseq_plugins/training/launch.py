@@ -22,7 +22,7 @@ from fairseq_plugins.preparation.processing import FILE as PREPARATION
 from fairseq_plugins.preparation.processing import dictionaries
 from fairseq_plugins.training import batches, recipes, settings
 from fairseq_plugins.training.batches import Batch
-from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, read_json, why
+from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in, read_json
 from fairseq_plugins.training.progress import Progress
 
 PLUGIN = Path(__file__).resolve().parent.parent
@@ -265,7 +265,7 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         if status == stopping.STATUS:
             raise JobFailed(f"{todo.name}: stopped by SIGTERM, its state is saved: rerun to resume")
         if status != 0:
-            raise JobFailed(f"{todo.name}: training failed: {why(log)}; its log is {log}")
+            raise JobFailed(f"{todo.name}: training failed: {failure_in(log)}; its log is {log}")
         settings.mark_finished(save_dir, todo.end)
         say(f"trained in {time.monotonic() - started:.0f} s; the log is {log}")
     return True

@@ -147,7 +147,10 @@ def test_options_that_cannot_work_are_refused_in_one_line(words, message):
     assert "\n" not in str(error.value) and "decoder" not in str(error.value)
 
 
-@pytest.mark.parametrize("option", ["--decoder-layers", "--max-source-positions", "--base-layers"])
+@pytest.mark.parametrize(
+    "option",
+    ["--decoder-layers", "--max-source-positions", "--base-layers", "--copy-layer", "--coverage"],
+)
 def test_options_of_decoders_are_unknown(option, capsys):
     with pytest.raises(SystemExit):
         parse(option, "2")

@@ -7,17 +7,17 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.kernels import cross, pooling
+from fairseq_plugins.modules.kernels import products, summaries
 
 GPUS = (80, 90)  # A100, H100
 OPTIONS = ("num_warps", "num_stages")
 FLOAT32 = {
-    "cross": ("grad_expand", "grad_expand_bias", "grad_contract"),
-    "pooling": (
+    "products": ("grad_expand", "grad_expand_bias", "grad_contract"),
+    "summaries": (
         "keep out out_sum out_max out_total maximum softmax_total mean grad_directions".split()
     ),
 }
-MASKS = {"cross": ("keep",), "pooling": ("mask",)}
+MASKS = {"products": ("keep",), "summaries": ("mask",)}
 NUMBERS = (
     "tokens tokens_of_part dim size width subspaces bsz length heads stride_t stride_b "
     "direction_stride".split()
@@ -56,14 +56,14 @@ def main() -> None:
         for size in (64, kernels.MAX_SUBSPACE):
             for name in ("_forward", "_backward_inner", "_backward_weights"):
                 shared = shared_memory(
-                    "cross", getattr(cross, name), cross._blocks(size, mask), gpu
+                    "products", getattr(products, name), products._blocks(size, mask), gpu
                 )
-                print(f"sm_{gpu} cross{name} {size}", shared)
-        for dim in (512, kernels.MAX_POOLED):
+                print(f"sm_{gpu} products{name} {size}", shared)
+        for dim in (512, kernels.MAX_SUMMARY):
             for name in ("_forward", "_backward"):
-                blocks = pooling._blocks(dim, 16, mask)
-                shared = shared_memory("pooling", getattr(pooling, name), blocks, gpu)
-                print(f"sm_{gpu} pooling{name} {dim}", shared)
+                blocks = summaries._blocks(dim, 16, mask)
+                shared = shared_memory("summaries", getattr(summaries, name), blocks, gpu)
+                print(f"sm_{gpu} summaries{name} {dim}", shared)
 
 
 if __name__ == "__main__":

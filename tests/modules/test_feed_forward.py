@@ -10,7 +10,7 @@ from fairseq_plugins.modules.feed_forward import (
     FeedForwardSpec,
     MSCFFNOptions,
     StandardFeedForward,
-    chunked_cross,
+    chunked_products,
     mscffn,
 )
 from tests.batches import (
@@ -40,7 +40,7 @@ BOTH_FORMS = pytest.mark.parametrize("chunked", [False, True])
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Chunks of a few tokens, and a shorter last one, at the sizes of these tests."""
-    monkeypatch.setattr(chunked_cross, "CHUNK_NUMBERS", 45)
+    monkeypatch.setattr(chunked_products, "CHUNK_NUMBERS", 45)
 
 
 def make_mscffn(dim, subspaces=None, expansion=6, dropout=0.0):
@@ -190,14 +190,14 @@ def test_mscffn_under_autocast(chunked):
 def test_mscffn_is_chunked_where_many_tokens_meet_a_cpu(monkeypatch):
     ffn = make_mscffn(12, 4, 3)
     calls = []
-    for name in ("_cross", "_cross_by"):
+    for name in ("_products", "_products_by"):
         original = getattr(ffn, name)
         monkeypatch.setattr(
             ffn, name, lambda *args, n=name, f=original: calls.append(n) or f(*args)
         )
     for tokens in (mscffn.CHUNK_FROM - 1, mscffn.CHUNK_FROM):
         ffn(torch.randn(tokens, 1, 12))
-    assert calls == ["_cross", "_cross_by"]
+    assert calls == ["_products", "_products_by"]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

@@ -1,18 +1,20 @@
 """The Triton kernels against plain torch: on a GPU, or in Triton's interpreter on the CPU."""
 
 import importlib
+import multiprocessing
 import os
 import sys
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFNOptions, mscffn
-from fairseq_plugins.modules.feed_forward.chunked_cross import ChunkedCross
-from fairseq_plugins.modules.token_mixers import pooling
-from fairseq_plugins.modules.token_mixers.pooling import Pool
+from fairseq_plugins.modules.feed_forward.chunked_products import ChunkedProducts
+from fairseq_plugins.modules.token_mixers import summaries
+from fairseq_plugins.modules.token_mixers.summaries import Summaries
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -48,7 +50,7 @@ EVERY_DTYPE = pytest.mark.parametrize(
 @pytest.fixture(scope="module")
 def kernel_modules():
     """Where there is no GPU interpreted, as tests/conftest.py asks Triton to do."""
-    names = ("cross", "pooling")
+    names = ("products", "summaries")
     return {name: importlib.import_module(kernels.__name__ + "." + name) for name in names}
 
 
@@ -79,7 +81,7 @@ def normal(*shape, dtype=torch.float32, seed=0):
     "tokens, size, subspaces, width, dropout",
     [(1, 4, 2, 8, 0.0), (70, 12, 4, 36, 0.0), (131, 20, 2, 40, 0.3)],
 )
-def test_cross_kernel(kernel_modules, tokens, size, subspaces, width, dropout, dtype, tolerance):
+def test_products_kernel(kernel_modules, tokens, size, subspaces, width, dropout, dtype, tolerance):
     pairs = subspaces // 2
     shapes = [
         (tokens, subspaces * size),
@@ -94,8 +96,8 @@ def test_cross_kernel(kernel_modules, tokens, size, subspaces, width, dropout, d
     leaves[2] += 3 * leaves[2].sign()
     keep = normal(pairs, tokens, width) > -0.5 if dropout else None
     compare(
-        kernel_modules["cross"].KernelCross.apply,
-        ChunkedCross.apply,
+        kernel_modules["products"].KernelProducts.apply,
+        ChunkedProducts.apply,
         leaves,
         (keep, 1 / (1 - dropout)),
         tolerance,
@@ -108,10 +110,10 @@ def test_cross_kernel(kernel_modules, tokens, size, subspaces, width, dropout, d
     "length, bsz, dim, heads, shared, dropout",
     [(1, 2, 8, 2, True, False), (70, 3, 24, 3, True, False), (41, 2, 40, 5, False, True)],
 )
-def test_pooling_kernel(
+def test_summaries_kernel(
     kernel_modules, length, bsz, dim, heads, shared, dropout, dtype, tolerance, monkeypatch
 ):
-    module = kernel_modules["pooling"]
+    module = kernel_modules["summaries"]
     monkeypatch.setattr(module, "PART", 32)
     x = normal(bsz, length, dim, dtype=dtype).transpose(0, 1)  # not contiguous
     directions = normal(*((heads, dim) if shared else (bsz, heads, dim)), dtype=dtype, seed=1)
@@ -123,7 +125,7 @@ def test_pooling_kernel(
     padding[-1] = True  # a sentence of padding alone
     for mask in (None, padding):
         given = (mask, 0.3, keep)
-        compare(module.KernelPool.apply, Pool.apply, [x, directions], given, tolerance)
+        compare(module.KernelSummaries.apply, Summaries.apply, [x, directions], given, tolerance)
 
 
 class OnGpu(torch.Tensor):
@@ -144,6 +146,38 @@ def test_kernels_are_off_by_default(monkeypatch):
     monkeypatch.setenv(kernels.VARIABLE, "yes")
     with pytest.raises(ConfigurationError, match="FAIRSEQ_PLUGINS_TRITON=yes: set it to 1 .* or 0"):
         kernels.usable(half)
+
+
+def agree(rank, folder, values):
+    """One of two processes: what it is told about the choices of both."""
+    os.environ[kernels.VARIABLE] = values[rank]
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    try:
+        kernels.check_processes_agree()
+        told = ""
+    except ConfigurationError as error:
+        told = str(error)
+    (folder / str(rank)).write_text(told)
+    dist.barrier()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
+@pytest.mark.parametrize("values", ["11", "00", "10"])
+def test_processes_that_choose_differently_are_refused(tmp_path, values):
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=agree, args=(rank, tmp_path, values)) for rank in (0, 1)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    told = {(tmp_path / str(rank)).read_text() for rank in (0, 1)}
+    if values != "10":
+        assert told == {""}
+    else:
+        (message,) = told
+        assert message.startswith(
+            f"{kernels.VARIABLE}=1 is not set in every process (not in rank 1)"
+        )
 
 
 @pytest.mark.parametrize("version, reason", [(None, "not installed"), ((3, 3), "3.4 or newer")])
@@ -168,7 +202,7 @@ def build_mscffn(dropout):
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_mscffn_uses_the_kernel_when_switched_on(kernel_modules, monkeypatch, dropout, asked):
     monkeypatch.setattr(kernels, "usable", lambda x: asked)
-    kernel = kernel_modules["cross"].KernelCross.apply
+    kernel = kernel_modules["products"].KernelProducts.apply
     taken = []
     monkeypatch.setattr(mscffn, "_kernel", lambda *given: taken.append(1) or kernel(*given))
     ffn, x = build_mscffn(dropout), normal(9, 2, 24, dtype=torch.float16).cpu()
@@ -184,19 +218,19 @@ def test_mscffn_uses_the_kernel_when_switched_on(kernel_modules, monkeypatch, dr
 @needs_triton
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("shared", [True, False])
-def test_pooling_uses_the_kernel_when_switched_on(kernel_modules, monkeypatch, shared, asked):
+def test_summaries_uses_the_kernel_when_switched_on(kernel_modules, monkeypatch, shared, asked):
     monkeypatch.setattr(kernels, "usable", lambda x: asked)
-    kernel = kernel_modules["pooling"].KernelPool.apply
+    kernel = kernel_modules["summaries"].KernelSummaries.apply
     taken = []
-    monkeypatch.setattr(pooling, "_kernel", lambda *given: taken.append(1) or kernel(*given))
+    monkeypatch.setattr(summaries, "_kernel", lambda *given: taken.append(1) or kernel(*given))
     x = normal(7, 3, 8, dtype=torch.float16).cpu()
     directions = normal(*((2, 8) if shared else (3, 2, 8)), dtype=torch.float16, seed=1).cpu()
     padding = torch.zeros(3, 7, dtype=torch.bool)
     padding[1, 5:] = True
     given = (x, directions, padding, 0.3, torch.ones(7, 3, 2))
-    found = pooling.pool(*given)
+    found = summaries.summarize(*given)
     assert len(taken) == asked
-    for ours, theirs in zip(found, Pool.apply(*given)):
+    for ours, theirs in zip(found, Summaries.apply(*given)):
         torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-2)
 
 

@@ -72,7 +72,7 @@ def test_an_interrupt_ends_the_program(tmp_path):
 )
 def test_why_a_program_failed(tmp_path, lines, expected):
     (tmp_path / "log").write_text("\n".join(lines))
-    assert jobs.why(tmp_path / "log") == expected
+    assert jobs.failure_in(tmp_path / "log") == expected
 
 
 def test_one_at_a_time_in_a_folder(tmp_path):

@@ -16,7 +16,7 @@ from fairseq_plugins.errors import ConfigurationError, nearest
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.compilation import is_captured
 
-from .chunked_cross import ChunkedCross
+from .chunked_products import ChunkedProducts
 from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
 
 SUBSPACES = 12  # the paper's n, where the dimensions allow it
@@ -63,10 +63,10 @@ class MSCFFN(FeedForward):
     the rest of the model uses. Residual, outer dropout and LayerNorm belong to the layer.
 
     Equations 7 to 9 have two exact forms. The plain one is a batched product over all subspaces.
-    The chunked one (`chunked_cross.py`) never holds L and C of all tokens. It is used on a CPU from
-    512 tokens on, where it is faster; set `chunked` to True or False to force a form. TorchScript
-    and torch.compile use the plain form. In half precision on a GPU, FAIRSEQ_PLUGINS_TRITON=1
-    replaces both by a Triton kernel (`modules/kernels/`).
+    The chunked one (`chunked_products.py`) never holds L and C of all tokens. It is used on a CPU
+    from 512 tokens on, where it is faster; set `chunked` to True or False to force a form.
+    TorchScript and torch.compile use the plain form. In half precision on a GPU,
+    FAIRSEQ_PLUGINS_TRITON=1 replaces both by a Triton kernel (`modules/kernels/`).
 
     fairseq's quantisation noise acts on W_f3 and W_CL, not on the subspace matrices. Those are
     m / (n + m) of the weights: a third at n = 12 and 3/7 at n = 8.
@@ -156,26 +156,26 @@ class MSCFFN(FeedForward):
     def forward(self, x: Tensor) -> Tensor:
         inner = self.in_proj(x).reshape(-1, self.embed_dim)
         if torch.jit.is_scripting():
-            narrow = self._cross(inner)
+            narrow = self._products(inner)
         else:
-            narrow = self._cross_fast(inner)
+            narrow = self._products_fast(inner)
         return self.out_proj(narrow).view(x.size())
 
-    def _cross(self, inner: Tensor) -> Tensor:
+    def _products(self, inner: Tensor) -> Tensor:
         """Equations 7 to 9 in the plain form: tokens x d -> tokens x d/2."""
         crossed = _widen(inner, self.expand_weight, self.expand_bias)
         return _narrow(self.dropout_module(crossed), self.contract_weight, self.contract_bias)
 
-    def _cross_fast(self, inner: Tensor) -> Tensor:
+    def _products_fast(self, inner: Tensor) -> Tensor:
         """Equations 7 to 9 in the fastest form for this input."""
         if self._is_chunked(inner):
-            return self._cross_by(ChunkedCross.apply, inner)
+            return self._products_by(ChunkedProducts.apply, inner)
         if self._has_kernel(inner):
-            return self._cross_by(_kernel, inner)
-        return self._cross(inner)
+            return self._products_by(_kernel, inner)
+        return self._products(inner)
 
-    def _cross_by(self, function: Callable[..., Tensor], inner: Tensor) -> Tensor:
-        """Equations 7 to 9 by `ChunkedCross` or the kernel, which take dropout as a mask.
+    def _products_by(self, function: Callable[..., Tensor], inner: Tensor) -> Tensor:
+        """Equations 7 to 9 by `ChunkedProducts` or the kernel, which take dropout as a mask.
 
         On a CPU the mask has the random numbers of torch's own dropout.
         """
@@ -226,6 +226,6 @@ def _narrow(crossed: Tensor, contract_weight: Tensor, contract_bias: Tensor) -> 
 
 
 def _kernel(*arguments: Any) -> Tensor:
-    from fairseq_plugins.modules.kernels.cross import KernelCross
+    from fairseq_plugins.modules.kernels.products import KernelProducts
 
-    return KernelCross.apply(*arguments)
+    return KernelProducts.apply(*arguments)

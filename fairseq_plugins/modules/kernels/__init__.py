@@ -1,17 +1,19 @@
 """Triton kernels for MSCFFN and Fastformer on GPUs. Not measured on a GPU yet.
 
 They are off by default. Set ``FAIRSEQ_PLUGINS_TRITON=1`` in every process of a training to use
-them for the tensors that `usable` accepts. Results differ from plain torch by rounding. Triton is
-imported at the first such tensor, never before.
+them for the tensors that `usable` accepts. Models refuse processes that differ when they are built.
+Results differ from plain torch by rounding. Triton is imported at the first such tensor, never
+before.
 """
 
 import functools
 import importlib
 import importlib.util
 import os
-from typing import Tuple
+from typing import Any, List, Tuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from fairseq_plugins.errors import ConfigurationError
@@ -19,7 +21,7 @@ from fairseq_plugins.errors import ConfigurationError
 VARIABLE = "FAIRSEQ_PLUGINS_TRITON"
 # The largest sizes that fit into registers:
 MAX_SUBSPACE = 128  # d/n of MSCFFN
-MAX_POOLED = 1024  # d of Fastformer
+MAX_SUMMARY = 1024  # d of Fastformer
 DTYPES = (torch.bfloat16, torch.float16)  # tensor cores have no exact float32 products
 TRITON = (3, 4)  # the first version that compiles all kernels: 3.3 fails for an H100
 
@@ -49,6 +51,23 @@ def asked() -> bool:
             f"{VARIABLE}={value}: set it to 1 (Triton kernels) or 0 (plain torch, the default)"
         )
     return value == "1"
+
+
+def check_processes_agree() -> None:
+    """Raise a ConfigurationError if only some processes of a training switch kernels on.
+
+    All processes must call this together.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    found: List[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, asked())
+    if len(set(found)) > 1:
+        missing = ", ".join(str(rank) for rank, on in enumerate(found) if not on)
+        raise ConfigurationError(
+            f"{VARIABLE}=1 is not set in every process (not in rank {missing}): set it everywhere "
+            "or nowhere"
+        )
 
 
 @functools.lru_cache(maxsize=None)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 
-from .pooling import pool
+from .summaries import summarize
 from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
 
 INTERACTIONS = ("product", "add", "concat")
@@ -249,10 +249,10 @@ class Fastformer(TokenMixer):
 
         # a bias shifts all scores of a head equally, so it cancels in the softmax
         to_alpha = torch.bmm(self.query_score.unsqueeze(1), w_q_heads).squeeze(1)  # h x d
-        x_mean, alpha_sum = self._pool(x, to_alpha, padding_mask)
+        x_mean, alpha_sum = self._summarize(x, to_alpha, padding_mask)
         query = _per_head(x_mean, w_q_heads) + alpha_sum * b_q.view(heads, size)  # B x h x s
         to_beta = torch.bmm((query * self.key_score).transpose(0, 1), w_k_heads).transpose(0, 1)
-        memory_mean, beta_sum = self._pool(memory, to_beta, memory_padding_mask)
+        memory_mean, beta_sum = self._summarize(memory, to_beta, memory_padding_mask)
         key = query * (_per_head(memory_mean, w_k_heads) + beta_sum * b_k)  # B x h x s
 
         fold = self.fold
@@ -268,7 +268,7 @@ class Fastformer(TokenMixer):
         v = q if self.v_proj is None else self.v_proj(x)
         return self.out_proj(key.reshape(-1, dim) * v) + q
 
-    def _pool(
+    def _summarize(
         self, x: Tensor, directions: Tensor, padding_mask: Optional[Tensor]
     ) -> Tuple[Tensor, Tensor]:
         x = x.type_as(directions)  # under autocast the products' dtype; otherwise no change
@@ -278,7 +278,7 @@ class Fastformer(TokenMixer):
             device=x.device,
         )
         keep = self.dropout_module(ones)
-        return pool(x, directions, padding_mask, self.scaling, keep)
+        return summarize(x, directions, padding_mask, self.scaling, keep)
 
     def _weights(self, scores: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
         """Dropout of the softmax over time of scores, T x B x h; finite also if all is padding."""

@@ -10,7 +10,7 @@ from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.compilation import is_captured
 
 
-def pool(
+def summarize(
     x: Tensor,
     directions: Tensor,
     padding_mask: Optional[Tensor],
@@ -19,7 +19,7 @@ def pool(
 ) -> Tuple[Tensor, Tensor]:
     """``sum_t w_t x_t`` and ``sum_t w_t`` with ``w = keep * softmax_t(scaling * directions x_t)``.
 
-    Outside TorchScript and torch.compile the gradient is written by hand in `Pool`: one product
+    Outside TorchScript and torch.compile `Summaries` has the gradient, written by hand: one product
     instead of four passes over x. Results are the same to the bit. In half precision on a GPU,
     FAIRSEQ_PLUGINS_TRITON=1 replaces both directions by Triton kernels (`modules/kernels/`).
 
@@ -35,12 +35,12 @@ def pool(
         B x h x d and B x h x 1 in x's dtype; weights are normalised in float32 at least.
     """
     if torch.jit.is_scripting():
-        return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
+        return _summarize_plain(x, _weights(x, directions, padding_mask, scaling), keep)
     else:
-        return _pool_fast(x, directions, padding_mask, scaling, keep)
+        return _summarize_fast(x, directions, padding_mask, scaling, keep)
 
 
-def _pool_fast(
+def _summarize_fast(
     x: Tensor,
     directions: Tensor,
     padding_mask: Optional[Tensor],
@@ -48,16 +48,16 @@ def _pool_fast(
     keep: Tensor,
 ) -> Tuple[Tensor, Tensor]:
     if is_captured():
-        return _summarise(x, _weights(x, directions, padding_mask, scaling), keep)
-    if x.size(2) <= kernels.MAX_POOLED and x.numel() > 0 and kernels.usable(x):
+        return _summarize_plain(x, _weights(x, directions, padding_mask, scaling), keep)
+    if x.size(2) <= kernels.MAX_SUMMARY and x.numel() > 0 and kernels.usable(x):
         return _kernel(x, directions, padding_mask, scaling, keep)
-    return Pool.apply(x, directions, padding_mask, scaling, keep)
+    return Summaries.apply(x, directions, padding_mask, scaling, keep)
 
 
 def _kernel(*arguments: Any) -> Tuple[Tensor, Tensor]:
-    from fairseq_plugins.modules.kernels.pooling import KernelPool
+    from fairseq_plugins.modules.kernels.summaries import KernelSummaries
 
-    return KernelPool.apply(*arguments)
+    return KernelSummaries.apply(*arguments)
 
 
 def _batched(directions: Tensor, bsz: int) -> Tensor:
@@ -67,7 +67,7 @@ def _batched(directions: Tensor, bsz: int) -> Tensor:
 def _weights(
     x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float
 ) -> Tensor:
-    """The softmax of `pool`: B x h x T, in float32 at least."""
+    """The softmax of `summarize`: B x h x T, in float32 at least."""
     scores = torch.bmm(_batched(directions, x.size(1)), x.permute(1, 2, 0))
     scores = (scores if scores.dtype == torch.float64 else scores.float()) * scaling
     if padding_mask is not None:
@@ -76,13 +76,13 @@ def _weights(
     return torch.softmax(scores, dim=-1)
 
 
-def _summarise(x: Tensor, weights: Tensor, keep: Tensor) -> Tuple[Tensor, Tensor]:
+def _summarize_plain(x: Tensor, weights: Tensor, keep: Tensor) -> Tuple[Tensor, Tensor]:
     weights = (weights * keep.permute(1, 2, 0)).type_as(x)
     return torch.bmm(weights, x.transpose(0, 1)), weights.sum(dim=-1, keepdim=True)
 
 
-class Pool(torch.autograd.Function):
-    """`pool`, differentiable once; a second time raises `once_differentiable`'s RuntimeError."""
+class Summaries(torch.autograd.Function):
+    """`summarize`, differentiable once: a second time is `once_differentiable`'s RuntimeError."""
 
     @staticmethod
     def forward(
@@ -96,7 +96,7 @@ class Pool(torch.autograd.Function):
         weights = _weights(x, directions, padding_mask, scaling)
         ctx.save_for_backward(x, directions, padding_mask, weights, keep)
         ctx.scaling = scaling
-        return _summarise(x, weights, keep)
+        return _summarize_plain(x, weights, keep)
 
     @staticmethod
     @once_differentiable

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 CHUNK_NUMBERS = 393216
 
 
-class ChunkedCross(torch.autograd.Function):
+class ChunkedProducts(torch.autograd.Function):
     """Equations 7 to 9 of MSCFFN: tokens x d -> tokens x d/2, with exact gradients.
 
     The plain form writes L (m d wide), its relu and C (m d/2 wide each) to memory and saves them

@@ -164,8 +164,8 @@ def _backward_weights(
     tl.store(grad_expand_bias + at + width, bias_2, mask=cols < width)
 
 
-class KernelCross(torch.autograd.Function):
-    """`feed_forward.chunked_cross.ChunkedCross` on a GPU: same arguments, but no float64."""
+class KernelProducts(torch.autograd.Function):
+    """`feed_forward.chunked_products.ChunkedProducts` on a GPU: same arguments, but no float64."""
 
     @staticmethod
     def forward(

@@ -132,8 +132,8 @@ def _backward(
     tl.store(grad_directions + at[:, None] * dim + feature[None, :], total, mask=real_summary)
 
 
-class KernelPool(torch.autograd.Function):
-    """`token_mixers.pooling.pool` on a GPU: same arguments and result, but no float64."""
+class KernelSummaries(torch.autograd.Function):
+    """`token_mixers.summaries.summarize` on a GPU: same arguments and result, but no float64."""
 
     @staticmethod
     def forward(

@@ -1,0 +1,20 @@
+"""Numbers as values of command-line options."""
+
+import argparse
+from typing import Any, Callable
+
+
+def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:
+    """An argparse type: a number of that kind, not below `least`."""
+
+    def convert(text: str) -> Any:
+        try:
+            number = kind(text)
+        except ValueError:
+            whole = "whole " if kind is int else ""
+            raise argparse.ArgumentTypeError(f"{text!r} is no {whole}number") from None
+        if not number >= least:
+            raise argparse.ArgumentTypeError(f"{text}: give at least {least}")
+        return number
+
+    return convert
