@@ -11,7 +11,7 @@ exec((here / "fairseq_plugins" / "version.py").read_text(encoding="utf-8"), vers
 # torch's exporter needs torch 2.8, and current versions of these packages Python 3.10
 EXPORT = [
     f'{package}; python_version >= "3.10"'
-    for package in ("onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5")
+    for package in ("onnx>=1.17", "onnxruntime>=1.21", "onnxscript>=0.5")
 ]
 
 SHORTLIST = ['sil-thot>=3.5; python_version >= "3.10"']  # the aligner of `export --shortlist`

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib.util
 import itertools
 import os
 import sys
@@ -78,6 +79,11 @@ def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
         for name, default in (("shortlist", False), ("threads", 1)):
             if getattr(args, name) != default:
                 raise ConfigurationError(f"--{name} is for models that the command export wrote")
+        if importlib.util.find_spec("fairseq") is None:
+            raise ConfigurationError(
+                f"--model {args.model[0]}: this is no folder that `export` wrote, and a checkpoint "
+                "needs torch and fairseq, which are not installed"
+            )
         return getattr(fairseq_plugins, kind)(
             args.model, data=args.data, cpu=args.cpu, fp16=args.fp16, int8=args.int8, **options
         )

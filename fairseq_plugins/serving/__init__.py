@@ -69,6 +69,9 @@ class _Served:
         """The best hypothesis for each list of subwords."""
         found = []
         for pieces, hypotheses in zip(sources, self.search(sources)):
+            if not hypotheses:  # the options allow none
+                found.append(Output("", False))
+                continue
             best = hypotheses[0]
             complete = len(best.tokens) <= self._limit(len(pieces) + 1)
             found.append(Output(self.export.target.decode(best.tokens), complete))
@@ -81,12 +84,21 @@ class _Served:
 
         Args:
             prefixes: for each source, the subwords that its hypotheses must begin with.
+
+        Raises:
+            ConfigurationError: a prefix is longer than a hypothesis may be.
         """
         export, wanted = self.export, []
         for number, pieces in enumerate(sources):
             tokens = export.source.encode(pieces)
             prefix = export.target.encode(prefixes[number])[:-1] if prefixes else []
-            wanted.append(Source(tokens, self._limit(len(tokens)), prefix, number))
+            limit = self._limit(len(tokens))
+            if len(prefix) > limit:
+                raise ConfigurationError(
+                    f"prefix {number + 1} has {len(prefix):,} subwords, but the limit is "
+                    f"{limit:,}: give a shorter one"
+                )
+            wanted.append(Source(tokens, limit, prefix, number))
         found: List[List[Hypothesis]] = [[] for _ in sources]
         for batch in self._batches(wanted):
             for source, hypotheses in zip(batch, search(export, batch, self.options)):
@@ -139,21 +151,40 @@ class Translator(_Served, LineTranslator):
     def hypotheses(
         self, lines: Sequence[str], prefixes: Optional[Sequence[str]] = None
     ) -> List[List[Scored]]:
-        """`nbest` translations per line with scores, the best first; long lines are cut off.
+        """`nbest` translations per line with scores, the best first; "" for a line without words.
 
         Args:
             lines: raw text.
             prefixes: for each line, raw text that its translations must begin with.
+
+        Raises:
+            ConfigurationError: a line or a prefix is too long, or there are not as many prefixes as
+                lines.
         """
-        sources = [self.processor.encode(line).split()[: self.max_source] for line in lines]
-        begin = None
-        if prefixes is not None:
-            begin = [self.processor.encode_target(prefix).split() for prefix in prefixes]
-        decode = self.export.target.decode
-        return [
-            [Scored(self.processor.decode(decode(h.tokens)), h.score) for h in found]
-            for found in self.search(sources, begin)
-        ]
+        if prefixes is None:
+            prefixes = [""] * len(lines)
+        elif len(prefixes) != len(lines):
+            raise ConfigurationError(
+                f"prefixes: there are {len(prefixes):,} for {len(lines):,} lines: give one for "
+                'each line, "" for none'
+            )
+        sources = [self.processor.encode(line).split() for line in lines]
+        for number, pieces in enumerate(sources, 1):
+            if len(pieces) > self.max_source:
+                raise ConfigurationError(
+                    f"line {number} has {len(pieces):,} subwords, but the model reads at most "
+                    f"{self.max_source:,}: split it, or use translate(), which does"
+                )
+        begin = [self.processor.encode_target(prefix).split() for prefix in prefixes]
+        real = [number for number, pieces in enumerate(sources) if pieces]
+        found = self.search([sources[n] for n in real], [begin[n] for n in real])
+        scored = [[Scored("", 0.0)] for _ in lines]
+        for number, hypotheses in zip(real, found):
+            scored[number] = [
+                Scored(self.processor.decode(self.export.target.decode(h.tokens)), h.score)
+                for h in hypotheses
+            ]
+        return scored
 
 
 class Summarizer(_Served, DocumentSummarizer):
@@ -191,7 +222,9 @@ class Summarizer(_Served, DocumentSummarizer):
                 f"--max-len {max_length}: the model writes at most {self.max_output:,} subwords"
             )
         if min_length > self._max_length:
-            raise ConfigurationError(f"--min-len {min_length} is above --max-len {max_length}")
+            raise ConfigurationError(
+                f"--min-len {min_length} is above --max-len {self._max_length}"
+            )
 
     def max_length(self, source_length: int) -> int:
         return self._max_length

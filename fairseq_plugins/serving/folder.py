@@ -14,11 +14,21 @@ from .shortlist import Shortlist
 
 FORMAT = 1
 CONFIG = "config.json"
+KEYS = {
+    "files": dict,
+    "length_multiple": int,
+    "max_output": int,
+    "max_source": int,
+    "most_candidates": int,
+    "source_lang": str,
+    "target_lang": str,
+}
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 SHORTLIST_DECODER = "decoder_shortlist.onnx"
 # the first entries of fairseq's dictionaries, which their files leave out
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 PADDING, END, UNKNOWN = 1, 2, 3
+ONNXRUNTIME = (1, 21)  # the first release whose attention with a cache of beams is right
 
 
 def is_export(path: Path) -> bool:
@@ -33,7 +43,11 @@ class Dictionary:
         self.words: List[str] = list(SPECIAL)
         self.numbers = {word: number for number, word in enumerate(self.words)}
         for line in filter(None, read_lines(path)):
-            word, last = line.rsplit(" ", 1)
+            word, _, last = line.rpartition(" ")
+            if not word:
+                raise ConfigurationError(
+                    f"{path}: {line!r} is no token and its count: export the model again"
+                )
             if last == "#fairseq:overwrite":
                 word = word.rsplit(" ", 1)[0]
             self.numbers[word] = len(self.words)
@@ -48,12 +62,27 @@ class Dictionary:
         return " ".join(self.words[number] for number in numbers if number != END)
 
 
+def _import_onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ConfigurationError(
+            "an exported model needs onnxruntime: pip install onnxruntime"
+        ) from None
+    release = onnxruntime.__version__
+    if tuple(int(part) for part in release.split(".")[:2]) < ONNXRUNTIME:
+        raise ConfigurationError(
+            "onnxruntime {} decodes wrongly: install {}.{} or newer".format(release, *ONNXRUNTIME)
+        )
+    return onnxruntime
+
+
 class Export:
     """An exported model.
 
     Args:
         folder: the folder that `export` wrote.
-        threads: threads of a run; each of several concurrent runs uses this many.
+        threads: threads that compute; concurrent runs share them.
         shortlist: whether a batch may write only the words of its shortlist.
 
     Raises:
@@ -65,27 +94,29 @@ class Export:
         self.folder = Path(folder)
         self.config = self._read_config()
         self._check_files()
-        try:
-            import onnxruntime
-        except ImportError:
-            raise ConfigurationError(
-                "an exported model needs onnxruntime: pip install onnxruntime"
-            ) from None
-        self._onnxruntime: Any = onnxruntime
+        self._onnxruntime = _import_onnxruntime()
         self.shortlist = Shortlist(self.folder / SHORTLIST) if shortlist else None
         self.encoder = self._session(ENCODER, threads)
         self.decoder = self._session(SHORTLIST_DECODER if shortlist else DECODER, threads)
-        self.length_multiple = int(self.config["length_multiple"])
+        self.length_multiple: int = self.config["length_multiple"]
         # the most candidates that a step can return for one hypothesis
-        self.most_candidates = int(self.config["most_candidates"])
-        self.max_source = int(self.config["max_source"])
-        self.max_output = int(self.config["max_output"])
-        self.source_lang, self.target_lang = self.config["source_lang"], self.config["target_lang"]
+        self.most_candidates: int = self.config["most_candidates"]
+        self.max_source: int = self.config["max_source"]
+        self.max_output: int = self.config["max_output"]
+        self.source_lang: str = self.config["source_lang"]
+        self.target_lang: str = self.config["target_lang"]
         self.source = Dictionary(self.folder / f"dict.{self.source_lang}.txt")
         self.target = Dictionary(self.folder / f"dict.{self.target_lang}.txt")
         self.pad, self.eos = PADDING, END
         self.memory_names = [output.name for output in self.encoder.get_outputs()]
         inputs = self.decoder.get_inputs()
+        if not self.memory_names or not {"ancestors", *self.memory_names} <= {
+            i.name for i in inputs
+        }:
+            raise ConfigurationError(
+                f"--model {self.folder}: its encoder and decoder do not go together: export the "
+                "model again"
+            )
         caches = [i for i in inputs if i.name.startswith(("keys_", "values_"))]
         self.cache_names = [cache.name for cache in caches]
         self.cache_shapes = [cache.shape for cache in caches]
@@ -107,14 +138,25 @@ class Export:
 
     def _read_config(self) -> Dict[str, Any]:
         path = self.folder / CONFIG
+        if (self.folder / "model.bin").exists():
+            raise ConfigurationError(
+                f"--model {self.folder}: this folder is for CTranslate2; export the model without "
+                "--format ctranslate2"
+            )
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
             found = config["format"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            wrong = [key for key, kind in KEYS.items() if not isinstance(config.get(key), kind)]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(
                 f"--model {self.folder}: {CONFIG} cannot be read ({error}): give a folder that "
                 "`python -m fairseq_plugins export` wrote"
             ) from None
+        if found == FORMAT and wrong:
+            raise ConfigurationError(
+                f"--model {self.folder}: {CONFIG} has no valid {', '.join(wrong)}: export the "
+                "model again"
+            )
         if found != FORMAT:
             raise ConfigurationError(
                 f"--model {self.folder}: format {found}, but this release reads {FORMAT}: export "

@@ -32,7 +32,7 @@ class Options(NamedTuple):
         sampling: draw `beam` hypotheses instead of searching for the best.
         sampling_topk: draw among this many best tokens; 0 for all.
         temperature: divisor of the logits when sampling.
-        seed: seed of sampling; a sentence's draws do not depend on the other sentences.
+        seed: seed of sampling; a sentence's draws depend on it and on the sentence's number alone.
     """
 
     beam: int = 5
@@ -48,7 +48,8 @@ class Options(NamedTuple):
     def check(self) -> None:
         """Raise ConfigurationError for values that cannot work."""
         for name, least in (
-            ("beam", 1), ("nbest", 1), ("min_len", 0), ("no_repeat_ngram", 0), ("sampling_topk", 0)
+            ("beam", 1), ("nbest", 1), ("min_len", 0), ("no_repeat_ngram", 0), ("sampling_topk", 0),
+            ("seed", 0),
         ):  # fmt: skip
             if getattr(self, name) < least:
                 raise ConfigurationError(
@@ -58,7 +59,7 @@ class Options(NamedTuple):
                 )
         if self.nbest > self.beam:
             raise ConfigurationError("--nbest {} is above --beam {}".format(self.nbest, self.beam))
-        if self.temperature <= 0:
+        if not 0 < self.temperature < np.inf:
             raise ConfigurationError("--temperature {}: above 0".format(self.temperature))
 
 
@@ -326,7 +327,7 @@ class _Batch:
         for row in np.flatnonzero(self.alive):
             scores = log_probs[row]
             allowed = scores
-            if options.sampling_topk:
+            if 0 < options.sampling_topk < scores.shape[1]:
                 least = np.partition(scores, -options.sampling_topk, axis=1)
                 least = least[:, -options.sampling_topk, None]
                 allowed = np.where(scores >= least, scores, NEVER)

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fairseq_plugins import serving
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving import Summarizer, Translator
+from fairseq_plugins.serving import Scored, Summarizer, Translator
 from fairseq_plugins.serving.folder import Dictionary, Export
 
 WITHOUT_TORCH = """
@@ -89,9 +90,51 @@ def test_threads_share_a_translator(exported):
 
 def test_hypotheses_with_prefixes(exported):
     translator = Translator(exported.folder, beam=4, nbest=3)
-    (found,) = translator.hypotheses(["a b"])
-    assert len(found) == 3
+    found, none = translator.hypotheses(["a b", " "])
+    assert len(found) == 3 and none == [Scored("", 0.0)]
     assert [scored.score for scored in found] == sorted((s.score for s in found), reverse=True)
+    # the two pieces of this prefix are no words of this model
+    empty, begun = translator.hypotheses(["", "a b"], ["", "xy"])
+    assert empty == none and len(begun) == 3
+    assert all(scored.text.startswith("<unk> <unk> ") for scored in begun)
+
+
+def test_prefixes_and_lines_that_cannot_be_used(exported):
+    translator = Translator(exported.folder)
+    for lines, prefixes, told in (
+        (["a", "b"], ["a"], "prefixes: there are 1 for 2 lines"),
+        (["a"], ["a " * 500], "prefix 1 has 500 subwords, but the limit is"),
+        (["a", "a " * 500], None, "line 2 has 500 subwords, but the model reads at most"),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            translator.hypotheses(lines, prefixes)
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"seed": -1}, "--seed -1: at least 0"),
+        ({"temperature": float("nan")}, "--temperature nan"),
+        ({"beam": 0}, "--beam 0: at least 1"),
+        ({"nbest": 6}, "--nbest 6 is above --beam 5"),
+    ],
+)
+def test_options_that_cannot_work(exported, options, told):
+    with pytest.raises(ConfigurationError, match=told):
+        Translator(exported.folder, **options)
+
+
+def test_sampling_among_more_words_than_there_are(exported):
+    options = {"sampling": True, "seed": 3}
+    found = Translator(exported.folder, sampling_topk=10**6, **options).translate(["a b"])
+    assert found == Translator(exported.folder, **options).translate(["a b"])
+
+
+def test_a_search_that_finds_nothing_is_an_incomplete_output(exported, monkeypatch):
+    summarizer = Summarizer(exported.folder)
+    monkeypatch.setattr(serving, "search", lambda export, batch, options: [[] for _ in batch])
+    (summary,) = summarizer.summarize(["a b"])
+    assert summary.summary == [] and not summary.complete
 
 
 def test_summaries_keep_their_lengths(exported):
@@ -102,6 +145,8 @@ def test_summaries_keep_their_lengths(exported):
     assert all(4 <= len(output.pieces.split()) <= 6 for output in outputs)
     with pytest.raises(ConfigurationError, match="--max-len 1000"):
         Summarizer(exported.folder, max_length=1000)
+    with pytest.raises(ConfigurationError, match=r"--min-len 300 is above --max-len \d+"):
+        Summarizer(exported.folder, min_length=300)
 
 
 def test_a_beam_for_which_the_vocabulary_is_too_small(exported):
@@ -118,6 +163,23 @@ def test_dictionary_is_fairseqs(exported, task):
     assert exported.source.encode(pieces) == expected.tolist()
 
 
+def test_releases_that_decode_wrongly_are_refused(exported, monkeypatch):
+    monkeypatch.setattr("onnxruntime.__version__", "1.20.1")
+    with pytest.raises(
+        ConfigurationError, match="onnxruntime 1.20.1 decodes wrongly: install 1.21"
+    ):
+        Export(exported.folder)
+
+
+def test_a_wrong_folder_without_torch_is_told_in_one_line(tmp_path, monkeypatch):
+    from fairseq_plugins.commands import translate
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match="is no folder that `export` wrote") as error:
+        translate.main(["--model", str(tmp_path)])
+    assert "\n" not in str(error.value)
+
+
 def damage_graph(folder):
     path = folder / "decoder.onnx"
     path.write_bytes(path.read_bytes()[:-100])
@@ -126,6 +188,17 @@ def damage_graph(folder):
 def damage_without_digest(folder):
     damage_graph(folder)
     change_config(folder, files={})
+
+
+def two_encoders(folder):
+    change_config(folder, files={})
+    shutil.copy(folder / "encoder.onnx", folder / "decoder.onnx")
+
+
+def damage_dictionary(folder):
+    change_config(folder, files={})
+    for path in folder.glob("dict.*.txt"):
+        path.write_text("word\n")
 
 
 def change_config(folder, **values):
@@ -142,6 +215,11 @@ def change_config(folder, **values):
         (lambda folder: (folder / "encoder.onnx").unlink(), "encoder.onnx is missing"),
         (damage_graph, "decoder.onnx is damaged"),
         (damage_without_digest, "decoder.onnx cannot be loaded"),
+        (lambda folder: change_config(folder, files=[]), "config.json has no valid files"),
+        (lambda folder: change_config(folder, max_source=None), "has no valid max_source"),
+        (lambda folder: (folder / "model.bin").touch(), "this folder is for CTranslate2"),
+        (two_encoders, "do not go together"),
+        (damage_dictionary, "'word' is no token and its count"),
     ],
 )
 def test_bad_folders_are_told_in_one_line(tmp_path, exported, damage, told):
