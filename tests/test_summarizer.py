@@ -127,7 +127,7 @@ def test_what_is_not_read_is_counted(summarize, model):
 def test_a_summary_that_does_not_end_is_told(summarize):
     out, err = summarize("Rain fell.\n\nFog fell.\n", "--max-len", 2, "--json")
     assert [json.loads(line)["complete"] for line in out.splitlines()] == [False, True, False]
-    assert "2 summaries reached 2 subwords" in err and "number 1, 3" in err
+    assert "the summary of 2 document(s) reached 2 subwords" in err and "number 1, 3" in err
 
 
 def test_sentences_are_what_stands_between_boundaries():

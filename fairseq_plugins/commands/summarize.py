@@ -146,8 +146,8 @@ def main(argv: Sequence[str]) -> int:
     if notes.stopped:
         limit = summarizer.max_length(summarizer.max_source)
         print(
-            f"{len(notes.stopped):,} summaries reached {limit} subwords (--max-len) and may be "
-            f"cut off: number {first_ten(notes.stopped)}",
+            f"the summary of {len(notes.stopped):,} document(s) reached {limit} subwords "
+            f"(--max-len) and may be cut off: number {first_ten(notes.stopped)}",
             file=sys.stderr,
         )
     return 0

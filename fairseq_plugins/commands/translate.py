@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
         )
     if translator.cut_off:
         print(
-            f"{len(translator.cut_off):,} translations reached the length limit and may be cut "
+            f"{len(translator.cut_off):,} translation(s) reached the length limit and may be cut "
             f"off: number {first_ten(translator.cut_off)}",
             file=sys.stderr,
         )
