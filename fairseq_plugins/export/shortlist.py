@@ -14,7 +14,7 @@ from .quantization import to_8_bits
 
 ROUNDS = 5  # of the aligner's training
 COMMON = 100  # most frequent target tokens, which every sentence may write
-MOST = 100  # target tokens of one source token, in each direction
+MOST = 100  # translations of a token in each direction; a source has both kinds
 LEAST = {"forward": 1e-4, "backward": 1e-3}  # their probability
 
 
