@@ -134,10 +134,6 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
 
     _must_be_new(out)
     _, models, _, task = load_models([str(find_checkpoint(run))], data)
-    if getattr(models[0].decoder, "copying", None) is not None:
-        raise ConfigurationError(
-            "--format ctranslate2: CTranslate2 does not know --copy-attention; --format onnx does"
-        )
     write_ctranslate2(models[0].eval(), task, out, int8)
 
 
@@ -160,8 +156,9 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
         raise ConfigurationError(
             f"export needs {error.name}: pip install '.[onnx]' in the checkout"
         ) from None
-    from . import decoder, encoder
+    from . import architecture, decoder, encoder
 
+    architecture.check(model)
     activation = decoder.activation_name(model)
     decoder.check(model.decoder, activation)
     encoder.check(model)

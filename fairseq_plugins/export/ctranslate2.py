@@ -10,6 +10,8 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.feed_forward import StandardFeedForward
 from fairseq_plugins.modules.token_mixers import SoftmaxAttention
 
+from . import architecture
+
 
 def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
     """Write a folder that `ctranslate2.Translator` reads. Encoder and decoder may differ in depth.
@@ -26,31 +28,20 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
     Raises:
         ConfigurationError: CTranslate2 is missing, or does not support a part of the model.
     """
+    _check(model)
     try:
         from ctranslate2.converters import fairseq as converter
         from ctranslate2.converters.converter import Converter
     except ImportError:
         raise ConfigurationError("--format ctranslate2 needs ctranslate2: pip install it") from None
-    encoder, decoder, cfg = model.encoder, model.decoder, model.cfg
-    layers = [_fairseq_layer(layer) for layer in encoder.layers]
-    if decoder.adaptive_softmax is not None or any(
-        hasattr(layer, "ffn") for layer in decoder.layers
-    ):
-        raise _unknown("its decoder")
-    heads = {attention.num_heads for layer in layers for attention in [layer.self_attn]}
-    heads |= {layer.self_attn.num_heads for layer in decoder.layers}
-    if len(heads) > 1:
-        raise _unknown("encoder and decoder with different numbers of heads")
-    activation = str(getattr(cfg, "activation_fn", "relu"))
+    encoder, decoder = model.encoder, model.decoder
+    activation = str(getattr(model.cfg, "activation_fn", "relu"))
     if activation not in converter._SUPPORTED_ACTIVATIONS:
         raise _unknown(f"--activation-fn {activation}")
-    if encoder.embed_positions is None or decoder.embed_positions is None:
-        raise _unknown("--no-token-positional-embeddings")
-    if layers[0].normalize_before != decoder.layers[0].normalize_before:
-        raise _unknown("LayerNorms before the layers on one side only")
+    layers = [_fairseq_layer(layer) for layer in encoder.layers]
     spec = converter.transformer_spec.TransformerSpec.from_config(
         (len(layers), len(decoder.layers)),
-        heads.pop(),
+        decoder.layers[0].self_attn.num_heads,
         pre_norm=layers[0].normalize_before,
         activation=converter._SUPPORTED_ACTIVATIONS[activation],
         layernorm_embedding=encoder.layernorm_embedding is not None,
@@ -83,6 +74,29 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
     Loaded().convert(str(out), quantization="int8" if int8 else None)
+
+
+def _check(model: Any) -> None:
+    """Raise ConfigurationError for a model that CTranslate2 does not support."""
+    architecture.check(model)
+    encoder, decoder = model.encoder, model.decoder
+    if getattr(decoder, "copying", None) is not None:
+        raise _unknown("--copy-attention")
+    layers = [_fairseq_layer(layer) for layer in encoder.layers]
+    if not layers:
+        raise _unknown("--encoder-layers 0")
+    if any(hasattr(layer, "ffn") for layer in decoder.layers):
+        raise _unknown("its decoder")
+    if decoder.project_out_dim is not None:
+        raise _unknown("--decoder-output-dim")
+    if len({layer.self_attn.num_heads for layer in [*layers, *decoder.layers]}) > 1:
+        raise _unknown("encoder and decoder with different numbers of heads")
+    if encoder.embed_positions is None or decoder.embed_positions is None:
+        raise _unknown("--no-token-positional-embeddings")
+    if layers[0].normalize_before != decoder.layers[0].normalize_before:
+        raise _unknown("LayerNorms before the layers on one side only")
+    if layers[0].normalize_before and decoder.layer_norm is None:
+        raise _unknown("--no-decoder-final-norm")
 
 
 def _fairseq_layer(layer: Any) -> Any:

@@ -17,7 +17,6 @@ from onnx import helper
 from torch import nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.generation.decoding import can_decode_in_beams
 from fairseq_plugins.modules.copy_attention import CopyAttention
 from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward, SwitchFeedForward
 from fairseq_plugins.serving.shortlist import GROUP as GROUP_OF_SHORTLIST
@@ -45,15 +44,14 @@ def activation_name(model: Any) -> str:
 
 
 def check(decoder: Any, activation: str) -> None:
-    """Raise ConfigurationError for a decoder that the graph cannot express."""
+    """Raise ConfigurationError for a decoder that the graph cannot express.
+
+    `architecture.check` must accept the model.
+    """
     networks = [_network(layer) for layer in decoder.layers]
     known = (MSCFFN, StandardFeedForward, SwitchFeedForward, TransformerDecoderLayerBase)
     other = [type(ffn).__name__ for ffn in networks if not isinstance(ffn, known)]
-    if not can_decode_in_beams(decoder):
-        reason = "its decoder has extensions of fairseq's Transformer that the graph does not know"
-    elif decoder.adaptive_softmax is not None:
-        reason = "it has --adaptive-softmax-cutoff"
-    elif activation not in ACTIVATIONS:
+    if activation not in ACTIVATIONS:
         reason = f"--activation-fn {activation}: use one of {', '.join(ACTIVATIONS)}"
     elif other:
         reason = f"the graph does not know its decoder's feed-forward network, {other[0]}"

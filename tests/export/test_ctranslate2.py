@@ -8,8 +8,6 @@ from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 
 ORDINARY = "--encoder-blocks 2 --time-window 1 --feature-window 1"  # no compression
 
-ctranslate2 = pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install it")
-
 
 @pytest.mark.parametrize(
     "arch, words",
@@ -22,6 +20,7 @@ ctranslate2 = pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip 
     ],
 )
 def test_greedy_search_equals_torch(tmp_path, build, task, arch, words):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install it")
     model = build(*words.split(), arch=arch).float().eval()
     write_ctranslate2(model, task, tmp_path / "model", int8=False)
     translator = ctranslate2.Translator(str(tmp_path / "model"))
@@ -48,13 +47,32 @@ def test_greedy_search_equals_torch(tmp_path, build, task, arch, words):
     [
         ("--encoder-blocks 1,1 --time-window 2", "compression, Fastformer or MSCFFN"),
         ("--decoder-ffn mscffn", "its decoder"),
-        ("--activation-fn linear", "--activation-fn linear"),
+        ("--adaptive-softmax-cutoff 10,20", "--adaptive-softmax-cutoff"),
+        ("--cross-self-attention", "--cross-self-attention"),
+        ("--no-cross-attention", "--no-cross-attention"),
+        ("--decoder-output-dim 12", "--decoder-output-dim"),
+        ("--decoder-layers 0", "--decoder-layers 0"),
+        (
+            "--encoder-normalize-before --decoder-normalize-before --no-decoder-final-norm",
+            "--no-decoder-final-norm",
+        ),
         ("--decoder-attention-heads 4", "different numbers of heads"),
         ("--encoder-normalize-before", "on one side only"),
     ],
 )
 def test_other_models_are_refused_in_one_line(tmp_path, build, task, words, told):
+    """With or without the package ctranslate2."""
     words = [*ORDINARY.split(), *words.split()]
     with pytest.raises(ConfigurationError, match=told) as error:
         write_ctranslate2(build(*words).float(), task, tmp_path / "model", int8=False)
+    assert "\n" not in str(error.value) and not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("words", ["--activation-fn linear", "--encoder-layers 0"])
+def test_options_of_fairseqs_transformer_are_refused_in_one_line(tmp_path, build, task, words):
+    if words == "--activation-fn linear":  # the converter knows which activations work
+        pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install it")
+    model = build(*words.split(), arch="transformer").float()
+    with pytest.raises(ConfigurationError, match=words) as error:
+        write_ctranslate2(model, task, tmp_path / "model", int8=False)
     assert "\n" not in str(error.value) and not (tmp_path / "model").exists()

@@ -10,6 +10,7 @@ import pytest
 from fairseq_plugins import export
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import shared_table
+from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
@@ -80,6 +81,9 @@ REFUSED = {
     "--encoder-token-mixer longformer": "Longformer",
     "--encoder-token-mixer poolingformer": "Poolingformer",
     "--adaptive-softmax-cutoff 10,20": "--adaptive-softmax-cutoff",
+    "--cross-self-attention": "--cross-self-attention",
+    "--no-cross-attention": "--no-cross-attention",
+    "--decoder-layers 0": "--decoder-layers 0",
 }
 
 
@@ -200,6 +204,28 @@ def test_models_without_a_graph_are_errors_of_one_line(tmp_path, export_tiny, wo
     with pytest.raises(ConfigurationError, match=told) as error:
         export_tiny(tmp_path / "export", *words.split())
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "fconv --encoder-embed-dim 24 --encoder-layers [(24,3)] --decoder-embed-dim 24"
+        " --decoder-layers [(24,3)] --decoder-attention True --decoder-out-embed-dim 24",
+        "lstm --encoder-embed-dim 24 --decoder-embed-dim 24 --decoder-out-embed-dim 24",
+        "lightconv --encoder-layers 1 --encoder-kernel-size-list [3] --decoder-layers 1"
+        " --decoder-kernel-size-list [3]",
+    ],
+)
+def test_other_architectures_are_errors_of_one_line(tmp_path, parse, words):
+    setup = parse("--arch", *words.split())
+    model = setup.build_model().float().eval()
+    for write in (
+        lambda: export.write_graphs(model, setup.task, tmp_path),
+        lambda: write_ctranslate2(model, setup.task, tmp_path, int8=False),
+    ):
+        with pytest.raises(ConfigurationError, match="Model is not a Transformer") as error:
+            write()
+        assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
 
 
 def test_every_registered_part_is_exported_or_refused():

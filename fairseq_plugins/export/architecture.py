@@ -1,0 +1,28 @@
+"""Which models can be exported at all, in any format; needs neither onnx nor ctranslate2."""
+
+from typing import Any
+
+from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.generation.decoding import can_decode_in_beams
+
+
+def check(model: Any) -> None:
+    """Raise ConfigurationError for a model that no format can express."""
+    encoder, decoder = getattr(model, "encoder", None), model.decoder
+    known = TransformerEncoderBase, TransformerDecoderBase
+    if not isinstance(encoder, known[0]) or not isinstance(decoder, known[1]):
+        reason = f"{type(model).__name__} is not a Transformer with encoder and decoder"
+    elif not len(decoder.layers):
+        reason = "it has no decoder layers (--decoder-layers 0)"
+    elif not can_decode_in_beams(decoder):
+        reason = (
+            "its decoder has extensions of fairseq's Transformer that exports do not know, such as "
+            "--cross-self-attention or --no-cross-attention"
+        )
+    elif decoder.adaptive_softmax is not None:
+        reason = "it has --adaptive-softmax-cutoff"
+    else:
+        return
+    raise ConfigurationError("the model cannot be exported: " + reason)
