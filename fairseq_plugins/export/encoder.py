@@ -109,6 +109,10 @@ class _Encoder(nn.Module):
                 module.reassociate = False
             elif isinstance(module, MSCFFN):
                 module.chunked = False
+        if isinstance(encoder.embed_positions, nn.Embedding):
+            # the longest source may be padded beyond the last position
+            table = encoder.embed_positions.weight
+            table.data = nn.functional.pad(table.data, (0, 0, 0, length_multiple(model) - 1))
         self.encoder = encoder
         self.layers = nn.ModuleList(_Layer(layer) for layer in encoder.layers)
         self.first_position = (getattr(encoder.embed_positions, "padding_idx", None) or 0) + 1

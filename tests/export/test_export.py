@@ -109,6 +109,16 @@ def test_hypotheses_equal_torch(request, tmp_path, sources, arch, words):
     assert found.largest_difference < export.EXACT
 
 
+def test_longest_source_with_learned_positions(tmp_path, export_tiny, task):
+    """64 positions, and 66 with padding to whole windows."""
+    words = "--encoder-blocks 1,1 --time-window 3 --feature-window 1 --encoder-learned-pos".split()
+    model, exported = export_tiny(tmp_path / "export", *words)
+    assert (exported.max_source, exported.length_multiple) == (63, 3)
+    sources = [[7] * 63 + [2], [8] * 60 + [2], [9, 2]]
+    found = export.compare(exported, export.search_with_torch(model, task, sources), sources)
+    assert found.equal == len(sources) and found.largest_difference < export.EXACT
+
+
 def test_eight_bits(tmp_path, export_tiny, task, sources):
     """A quarter of the size, and scores near those in float32."""
     words = "--encoder-embed-dim 256 --decoder-embed-dim 256 --encoder-ffn-embed-dim 512".split()
