@@ -1,5 +1,6 @@
 """Exports a trained model to a folder that `serving` runs without torch and fairseq."""
 
+import contextlib
 import json
 import os
 import platform
@@ -7,7 +8,7 @@ import random
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq import utils
@@ -82,10 +83,7 @@ def export(
     checkpoint = find_checkpoint(run)
     folder, models, _, task = load_models([str(checkpoint)], data)
     model = models[0].eval()
-    part = out.with_name(out.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
+    with _new_folder(out) as part:
         write_graphs(model, task, part)
         _copy_text_processing(folder, task, part)
         write_config(model, task, part, describe(checkpoint, int8), licence)
@@ -109,9 +107,6 @@ def export(
             exported = served.Export(part, shortlist=True)
             found.append(compare(exported, expected, sources, found[-1].kind + " with shortlist"))
         scores = [] if split is None else _scores(folder, task, split, found)
-        os.replace(part, out)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return Exported(found, scores)
 
 
@@ -134,12 +129,24 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
 
     _must_be_new(out)
     _, models, _, task = load_models([str(find_checkpoint(run))], data)
-    write_ctranslate2(models[0].eval(), task, out, int8)
+    with _new_folder(out) as part:
+        write_ctranslate2(models[0].eval(), task, part, int8)
 
 
 def _must_be_new(out: Path) -> None:
     if out.exists():
         raise ConfigurationError(f"--out {out} exists already: name a new folder")
+
+
+@contextlib.contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """An empty folder that becomes `out` at the end, and is removed after an error."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=out.name + ".") as scratch:
+        part = Path(scratch) / out.name  # unlike `scratch`, not only for its owner
+        part.mkdir()
+        yield part
+        os.replace(part, out)
 
 
 def write_graphs(model: Any, task: Any, out: Path) -> None:

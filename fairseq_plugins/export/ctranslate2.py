@@ -22,7 +22,7 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
     Args:
         model: a model of this package or of fairseq, in evaluation mode.
         task: the task, which has the dictionaries.
-        out: the folder, which must not exist.
+        out: an empty folder.
         int8: whether to store 8-bit matrices.
 
     Raises:
@@ -73,7 +73,7 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
     spec.register_target_vocabulary(converter._get_vocab(task.target_dictionary))
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
-    Loaded().convert(str(out), quantization="int8" if int8 else None)
+    Loaded().convert(str(out), quantization="int8" if int8 else None, force=True)
 
 
 def _check(model: Any) -> None:
