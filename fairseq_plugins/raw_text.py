@@ -18,8 +18,12 @@ CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 Place = Union[str, Path]
 
 
-def find_checkpoint(path: Place) -> Path:
+def find_checkpoint(path: Place, option: str = "--model") -> Path:
     """A checkpoint file, or the checkpoint of a folder: the best one, otherwise the last one.
+
+    Args:
+        path: the file or folder.
+        option: the name of this argument for the user.
 
     Raises:
         ConfigurationError: there is no such checkpoint.
@@ -32,7 +36,7 @@ def find_checkpoint(path: Place) -> Path:
             return path / name
     reason = f"has neither {' nor '.join(CHECKPOINTS)}" if path.is_dir() else "does not exist"
     raise ConfigurationError(
-        f"--model {path} {reason}: give a checkpoint, or the --save-dir of a training"
+        f"{option} {path} {reason}: give a checkpoint, or the --save-dir of a training"
     )
 
 
@@ -162,7 +166,7 @@ class RawTextGenerator:
 
 
 def load_models(
-    paths: List[str], data: Optional[Place], classifier: bool = False
+    paths: List[str], data: Optional[Place], classifier: bool = False, option: str = "--model"
 ) -> Tuple[Path, List[Any], Any, Any]:
     """Load checkpoints.
 
@@ -170,6 +174,7 @@ def load_models(
         paths: the checkpoints.
         data: the prepared folder; None for the folder that the first model was trained on.
         classifier: whether the models must be classifiers; otherwise they must generate text.
+        option: the name of `paths` for the user.
 
     Returns:
         the prepared folder, the models, fairseq's configuration and the task.
@@ -206,9 +211,9 @@ def load_models(
             f"{' '.join(paths)} was not trained with the dictionaries in {data}"
         ) from None
     if classifier and not len(getattr(models[0], "classification_heads", ())):
-        raise ConfigurationError(f"--model {paths[0]} is not a classifier: it writes text")
+        raise ConfigurationError(f"{option} {paths[0]} is not a classifier: it writes text")
     if not classifier and not hasattr(models[0], "decoder"):
         raise ConfigurationError(
-            f"--model {paths[0]} writes no text: it is a classifier, for the command classify"
+            f"{option} {paths[0]} writes no text: it is a classifier, for the command classify"
         )
     return Path(data), models, cfg, task

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Sequence
 
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
+from fairseq_plugins.errors import ConfigurationError
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,9 +50,13 @@ def main(argv: Sequence[str]) -> int:
         "score translations",
     )
     parser.add_argument(
-        "--licence", default="not stated", metavar="TEXT", help="of the model, for config.json"
+        "--licence", metavar="TEXT", help="of the model, for config.json (not stated)"
     )
     args = parser.parse_args(argv)
+    if args.format == "ctranslate2":
+        for option in ("shortlist", "compare", "licence"):
+            if getattr(args, option):
+                raise ConfigurationError(f"--{option} is for --format onnx, not for ctranslate2")
 
     from fairseq_plugins import export
 
@@ -65,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
             args.out,
             args.data,
             args.int8,
-            args.licence,
+            args.licence or "not stated",
             args.shortlist,
             args.compare,
         )

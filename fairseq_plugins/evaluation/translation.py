@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
@@ -36,13 +36,14 @@ class Translations:
         data: a prepared folder.
         split: test, valid or train.
         target: the target language, one of the folder's two languages.
+        option: the option that errors name; None for --split and its value.
 
     Raises:
         ConfigurationError: the folder was not prepared by this package, or lacks the split or the
             language.
     """
 
-    def __init__(self, data: Path, split: str, target: str):
+    def __init__(self, data: Path, split: str, target: str, option: Optional[str] = None):
         settings = Processing.load(data)
         languages = (settings.source_lang, settings.target_lang)
         if target not in languages:
@@ -61,8 +62,9 @@ class Translations:
         for path in self.files:
             if not path.is_file():
                 have = sorted({path.name.split(".")[0] for path in data.glob("*.*-*.*.idx")})
+                option = option or f"--split {split}"
                 raise ConfigurationError(
-                    f"--split {split}: {path} is missing; {data} holds {', '.join(have)}"
+                    f"{option}: {path} is missing; {data} holds {', '.join(have)}"
                 )
         kind = KINDS[settings.subword]
         self._subwords = kind(data / kind.file_name)

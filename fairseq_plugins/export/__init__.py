@@ -80,12 +80,17 @@ def export(
     """
     out = Path(out)
     _must_be_new(out)
-    checkpoint = find_checkpoint(run)
-    folder, models, _, task = load_models([str(checkpoint)], data)
+    checkpoint = find_checkpoint(run, "RUN")
+    folder, models, _, task = load_models([str(checkpoint)], data, option="RUN")
     model = models[0].eval()
+    references = None if split is None else _references(folder, task, split)
+    if shortlist:
+        from .shortlist import check_shortlist
+
+        check_shortlist(task)
     with _new_folder(out) as part:
-        write_graphs(model, task, part)
         _copy_text_processing(folder, task, part)
+        write_graphs(model, task, part)
         write_config(model, task, part, describe(checkpoint, int8), licence)
         sources = some_sources(task) if split is None else all_sources(task, split)
         expected = search_with_torch(model, task, sources)
@@ -106,21 +111,25 @@ def export(
             write_config(model, task, part, describe(checkpoint, int8), licence)
             exported = served.Export(part, shortlist=True)
             found.append(compare(exported, expected, sources, found[-1].kind + " with shortlist"))
-        scores = [] if split is None else _scores(folder, task, split, found)
+        scores = [] if references is None else _scores(references, found)
     return Exported(found, scores)
 
 
-def _scores(folder: Path, task: Any, split: str, found: List[Agreement]) -> List[Dict[str, Any]]:
+def _references(folder: Path, task: Any, split: str) -> Any:
+    """The `Translations` of a split, for scores; None if the model does not translate."""
     from fairseq.tasks.translation import TranslationTask
 
     from fairseq_plugins.evaluation.translation import Translations
     from fairseq_plugins.tasks.summarization import SummarizationTask
 
     if not isinstance(task, TranslationTask) or isinstance(task, SummarizationTask):
-        return []
-    test = Translations(folder, split, task.cfg.target_lang)
-    baseline, *others = (test.text(agreement.hypotheses) for agreement in found)
-    return [test.compare(ours, baseline, SAMPLES) for ours in others]
+        return None
+    return Translations(folder, split, task.cfg.target_lang, f"--compare {split}")
+
+
+def _scores(references: Any, found: List[Agreement]) -> List[Dict[str, Any]]:
+    baseline, *others = (references.text(agreement.hypotheses) for agreement in found)
+    return [references.compare(ours, baseline, SAMPLES) for ours in others]
 
 
 def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool) -> None:
@@ -128,7 +137,8 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
     from .ctranslate2 import write_ctranslate2
 
     _must_be_new(out)
-    _, models, _, task = load_models([str(find_checkpoint(run))], data)
+    checkpoint = find_checkpoint(run, "RUN")
+    _, models, _, task = load_models([str(checkpoint)], data, option="RUN")
     with _new_folder(out) as part:
         write_ctranslate2(models[0].eval(), task, part, int8)
 

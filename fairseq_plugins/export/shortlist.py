@@ -10,8 +10,6 @@ import numpy as np
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.shortlist import FILE
 
-from .quantization import to_8_bits
-
 ROUNDS = 5  # of the aligner's training
 COMMON = 100  # most frequent target tokens, which every sentence may write
 MOST = 100  # translations of a token in each direction; a source has both kinds
@@ -37,6 +35,8 @@ def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
         biases = projection.bias.detach().float().numpy()
     arrays: Dict[str, Any] = dict(lexicon(task), biases=biases)
     if int8:
+        from .quantization import to_8_bits  # imports onnx
+
         vectors, scales = to_8_bits(vectors)
         arrays["scales"] = scales[:, 0]
     np.savez(out / FILE, vectors=vectors, **arrays)
@@ -51,16 +51,7 @@ def lexicon(task: Any) -> Dict[str, np.ndarray]:
     Raises:
         ConfigurationError: the aligner or the training data are missing.
     """
-    try:
-        import thot.alignment  # noqa: F401
-    except ImportError:
-        raise ConfigurationError("--shortlist needs sil-thot: pip install sil-thot") from None
-    try:
-        task.load_dataset("train")
-    except FileNotFoundError as error:
-        raise ConfigurationError(
-            f"--shortlist needs the training data of the prepared folder: {error}"
-        ) from None
+    check_shortlist(task)
     pairs, dictionary = task.dataset("train"), task.target_dictionary
     sources, targets = (
         [side[index][:-1].tolist() for index in range(len(side))] for side in (pairs.src, pairs.tgt)
@@ -78,6 +69,24 @@ def lexicon(task: Any) -> Dict[str, np.ndarray]:
         "starts": np.cumsum([0] + [len(targets) for targets in found]),
         "targets": np.array([t for targets in found for t in sorted(targets)], np.int64),
     }
+
+
+def check_shortlist(task: Any) -> None:
+    """Load the training data of the task.
+
+    Raises:
+        ConfigurationError: the aligner or the training data are missing.
+    """
+    try:
+        import thot.alignment  # noqa: F401
+    except ImportError:
+        raise ConfigurationError("--shortlist needs sil-thot: pip install sil-thot") from None
+    try:
+        task.load_dataset("train")
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            f"--shortlist needs the training data of the prepared folder: {error}"
+        ) from None
 
 
 def _translations(
