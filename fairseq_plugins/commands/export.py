@@ -75,6 +75,11 @@ def main(argv: Sequence[str]) -> int:
             args.compare,
         )
     print(f"wrote {args.out}", file=sys.stderr)
+    if found.too_long:
+        print(
+            f"left out: {found.too_long} sentences that are longer than the model reads",
+            file=sys.stderr,
+        )
     for agreement in found.agreements:
         print(
             f"{agreement.kind}: torch's hypothesis for {agreement.equal} of {agreement.sentences} "

@@ -78,6 +78,12 @@ class Translations:
         self.references = Text([self._tokens(line) for line in read_lines(tokenised)], plain)
         self.total = len(plain)
 
+    def keep(self, lines: Sequence[int]) -> None:
+        """Let `score` and `compare` take only these lines of the split."""
+        tokens, plain = self.references
+        self.references = Text([tokens[i] for i in lines], [plain[i] for i in lines])
+        self.total = len(lines)
+
     def text(self, pieces: Sequence[str]) -> Text:
         """Convert translations in subwords, separated by spaces, to tokens and to plain text."""
         lines = [self._subwords.join(line) for line in pieces]

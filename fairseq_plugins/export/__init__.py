@@ -23,6 +23,7 @@ from fairseq_plugins.serving import folder as served
 from fairseq_plugins.serving.search import Options, Source, search
 from fairseq_plugins.version import __version__
 
+BEAM = 5  # of those searches
 SENTENCES = 20  # number of sentences that the comparison with torch searches for
 BATCH = 32  # of them searched for at once
 SAMPLES = 1000  # of the paired bootstrap
@@ -45,6 +46,7 @@ class Exported(NamedTuple):
     """The comparisons of an export."""
 
     agreements: List[Agreement]  # the float32 graphs first
+    too_long: int  # sentences of the split that the model cannot read, and which are left out
     # for each of the others: scores and paired bootstrap against float32, see `Translations`
     scores: List[Dict[str, Any]]
 
@@ -83,7 +85,15 @@ def export(
     checkpoint = find_checkpoint(run, "RUN")
     folder, models, _, task = load_models([str(checkpoint)], data, option="RUN")
     model = models[0].eval()
-    references = None if split is None else _references(folder, task, split)
+    longest = limits(model, task)[0] + 1  # with the end symbol
+    references: Any = None
+    if split is None:
+        sources, too_long = some_sources(task, longest), 0
+    else:
+        references = _references(folder, task, split)
+        lines, sources, too_long = all_sources(task, split, longest)
+        if references is not None:
+            references.keep(lines)
     if shortlist:
         from .shortlist import check_shortlist
 
@@ -92,7 +102,6 @@ def export(
         _copy_text_processing(folder, task, part)
         write_graphs(model, task, part)
         write_config(model, task, part, describe(checkpoint, int8), licence)
-        sources = some_sources(task) if split is None else all_sources(task, split)
         expected = search_with_torch(model, task, sources)
         found = [compare(served.Export(part), expected, sources, "float32")]
         if found[0].equal < found[0].sentences or found[0].largest_difference > EXACT:
@@ -112,7 +121,7 @@ def export(
             exported = served.Export(part, shortlist=True)
             found.append(compare(exported, expected, sources, found[-1].kind + " with shortlist"))
         scores = [] if references is None else _scores(references, found)
-    return Exported(found, scores)
+    return Exported(found, too_long, scores)
 
 
 def _references(folder: Path, task: Any, split: str) -> Any:
@@ -287,8 +296,14 @@ def write_dictionaries(task: Any, out: Path) -> None:
     task.target_dictionary.save(str(out / f"dict.{task.cfg.target_lang}.txt"))
 
 
-def some_sources(task: Any, count: int = SENTENCES) -> List[List[int]]:
-    """Sentences of the prepared folder, or random ones if it has none."""
+def some_sources(task: Any, longest: int, count: int = SENTENCES) -> List[List[int]]:
+    """Sentences of the prepared folder, or random ones if it has none that is short enough.
+
+    Args:
+        task: the task.
+        longest: the most tokens of a sentence, with the end symbol.
+        count: the most sentences.
+    """
     for split in ("valid", "test", "train"):
         try:
             task.load_dataset(split)
@@ -297,27 +312,44 @@ def some_sources(task: Any, count: int = SENTENCES) -> List[List[int]]:
         dataset = task.dataset(split).src
         step = max(1, len(dataset) // count)
         found = [dataset[index].tolist() for index in range(0, len(dataset), step)[:count]]
-        return [tokens for tokens in found if len(tokens) <= task.max_positions()[0]]
+        found = [tokens for tokens in found if len(tokens) <= longest]
+        if found:
+            return found
     dictionary, draw = task.source_dictionary, random.Random(1)
     return [
         [draw.randrange(dictionary.nspecial, len(dictionary)) for _ in range(length)]
         + [dictionary.eos()]
-        for length in range(1, count + 1)
+        for length in (min(number, longest - 1) for number in range(1, count + 1))
     ]
 
 
-def all_sources(task: Any, split: str) -> List[List[int]]:
-    """All sentences of a split.
+def all_sources(task: Any, split: str, longest: int) -> Tuple[List[int], List[List[int]], int]:
+    """All sentences of a split that have at most `longest` tokens.
+
+    Returns:
+        Their indices, the sentences, and the number of longer ones.
 
     Raises:
-        ConfigurationError: the prepared folder lacks it.
+        ConfigurationError: the prepared folder lacks the split, or no sentence is left.
     """
     try:
         task.load_dataset(split)
     except FileNotFoundError as error:
         raise ConfigurationError(f"--compare {split}: {error}") from None
     dataset = task.dataset(split).src
-    return [dataset[index].tolist() for index in range(len(dataset))]
+    found = {index: dataset[index].tolist() for index in range(len(dataset))}
+    short = {index: tokens for index, tokens in found.items() if len(tokens) <= longest}
+    if not short:
+        raise ConfigurationError(
+            f"--compare {split}: none of its {len(found)} sentences has at most {longest - 1} "
+            "subwords, the most that the model reads"
+        )
+    return list(short), list(short.values()), len(found) - len(short)
+
+
+def _beam(vocabulary: int) -> int:
+    """`BEAM`, lowered as fairseq does for a small vocabulary."""
+    return min(BEAM, vocabulary - 1)
 
 
 def search_with_torch(
@@ -325,8 +357,9 @@ def search_with_torch(
 ) -> List[Tuple[List[int], float]]:
     """Tokens and score of the best hypothesis for each source, searched one by one."""
     longest = min(LONGEST, limits(model, task)[1])
+    beam = _beam(len(task.target_dictionary))
     generator = task.build_generator(
-        [model], GenerationConfig(beam=5, max_len_a=0, max_len_b=longest)
+        [model], GenerationConfig(beam=beam, max_len_a=0, max_len_b=longest)
     )
     found = []
     for tokens in sources:
@@ -347,7 +380,7 @@ def compare(
     kind: str = "float32",
 ) -> Agreement:
     """Search for `sources` with the export, in batches, and compare with torch's hypotheses."""
-    options = Options(beam=5, min_len=1)
+    options = Options(beam=_beam(len(exported.target.words)), min_len=1)
     longest = min(LONGEST, exported.max_output)
     equal, largest, written = 0, 0.0, []
     for start in range(0, len(sources), BATCH):

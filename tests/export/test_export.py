@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from fairseq.data import Dictionary
 
 from fairseq_plugins import export
 from fairseq_plugins.errors import ConfigurationError
@@ -14,6 +16,7 @@ from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
+from tests.models.conftest import TINY, drop_mscffn
 
 onnx = pytest.importorskip("onnx", reason="needs onnx: pip install '.[test]'")
 GRAPHS = (ENCODER, DECODER)
@@ -203,7 +206,7 @@ def test_failing_graphs_are_errors_of_one_line(monkeypatch, sources):
         raise RuntimeError("Non-zero status code returned\nmore")
 
     monkeypatch.setattr(export, "search", fail)
-    exported = SimpleNamespace(max_output=9)
+    exported = SimpleNamespace(max_output=9, target=SimpleNamespace(words=range(20)))
     with pytest.raises(ConfigurationError, match="its graphs fail on other lengths") as error:
         export.compare(exported, [], sources)
     assert "\n" not in str(error.value)
@@ -249,15 +252,54 @@ def test_every_registered_part_is_exported_or_refused():
 def test_all_sentences_of_a_split(tmp_path, monkeypatch, export_tiny, task):
     monkeypatch.setattr(export, "BATCH", 8)
     model, exported = export_tiny(tmp_path / "export", arch="transformer")
-    sources = export.all_sources(task, "valid")
+    lines, sources, too_long = export.all_sources(task, "valid", 1000)
     assert len(sources) == len(task.dataset("valid")) > 2 * export.BATCH
+    assert lines == list(range(len(sources))) and too_long == 0
     expected = export.search_with_torch(model, task, sources)
     found = export.compare(exported, expected, sources)
     assert found.equal == found.sentences == len(found.hypotheses) == len(sources)
     for written, (tokens, _) in zip(found.hypotheses, expected):
         assert written.split() == [exported.target.words[token] for token in tokens[:-1]]
     with pytest.raises(ConfigurationError, match="--compare other"):
-        export.all_sources(task, "other")
+        export.all_sources(task, "other", 1000)
+
+
+def test_sentences_that_are_too_long_are_counted(task):
+    lines, sources, too_long = export.all_sources(task, "valid", 6)
+    every = export.all_sources(task, "valid", 1000)[1]
+    assert sources == [every[line] for line in lines] == [s for s in every if len(s) <= 6]
+    assert too_long == len(every) - len(sources) > 0 < len(sources)
+    with pytest.raises(ConfigurationError, match="none of its .* has at most 0 subwords"):
+        export.all_sources(task, "valid", 1)
+
+
+def test_random_sentences_replace_those_that_are_too_long(task):
+    found = export.some_sources(task, 13)
+    assert len(found) == export.SENTENCES and set(map(len, found)) - set(range(6))
+    long = SimpleNamespace(src=[torch.tensor([7] * 12 + [2])] * 30)
+    without_short_ones = SimpleNamespace(
+        load_dataset=lambda split: None,
+        dataset=lambda split: long,
+        source_dictionary=task.source_dictionary,
+    )
+    found = export.some_sources(without_short_ones, 5)
+    assert [len(tokens) for tokens in found] == [2, 3, 4] + [5] * 17
+
+
+def test_a_vocabulary_smaller_than_the_beam(tmp_path, parse):
+    """fairseq lowers the beam to V - 1 = 4."""
+    task = parse("--arch", "transformer").task
+    task.src_dict = task.tgt_dict = Dictionary()
+    task.src_dict.add_symbol("a")
+    args = parse("--arch", "transformer", *drop_mscffn(TINY)).args
+    model = task.build_model(args).float().eval()
+    export.write_graphs(model, task, tmp_path)
+    export.write_dictionaries(task, tmp_path)
+    export.write_config(model, task, tmp_path, {}, "not stated")
+    sources = [[4] * length + [2] for length in range(1, 6)]
+    expected = export.search_with_torch(model, task, sources)
+    found = export.compare(Export(tmp_path), expected, sources)
+    assert found.equal == len(sources) and found.largest_difference < export.EXACT
 
 
 def test_eight_bits_of_a_model_that_copies(
