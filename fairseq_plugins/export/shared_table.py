@@ -29,7 +29,8 @@ def share_table(folder: Path, graphs: Sequence[str]) -> None:
     table = _rows_of_projection(onnx.load(folder / DECODER).graph)
     if table is None:
         return
-    (folder / FILE).write_bytes(np.ascontiguousarray(table).tobytes())
+    if not (folder / FILE).exists():
+        (folder / FILE).write_bytes(np.ascontiguousarray(table).tobytes())
     for name in graphs:
         model = onnx.load(folder / name, load_external_data=False)
         nodes = [node for weight in model.graph.initializer for node in _refer(weight, table)]
