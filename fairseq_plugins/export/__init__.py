@@ -37,7 +37,7 @@ class Agreement(NamedTuple):
 
     kind: str  # of the graphs
     sentences: int
-    equal: int
+    equal: int  # hypotheses that are torch's or tie with it
     largest_difference: float  # of the best scores
     hypotheses: List[str]  # subwords, separated by spaces
 
@@ -47,7 +47,8 @@ class Exported(NamedTuple):
 
     agreements: List[Agreement]  # the float32 graphs first
     too_long: int  # sentences of the split that the model cannot read, and which are left out
-    # for each of the others: scores and paired bootstrap against float32, see `Translations`
+    # if the model translates and a whole split was compared: `Translations.score` of the float32
+    # graphs, then `Translations.compare` of each of the others with them
     scores: List[Dict[str, Any]]
 
 
@@ -138,7 +139,8 @@ def _references(folder: Path, task: Any, split: str) -> Any:
 
 def _scores(references: Any, found: List[Agreement]) -> List[Dict[str, Any]]:
     baseline, *others = (references.text(agreement.hypotheses) for agreement in found)
-    return [references.compare(ours, baseline, SAMPLES) for ours in others]
+    compared = [references.compare(ours, baseline, SAMPLES) for ours in others]
+    return [references.score(baseline), *compared]
 
 
 def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool) -> None:
