@@ -144,14 +144,31 @@ def _scores(references: Any, found: List[Agreement]) -> List[Dict[str, Any]]:
 
 
 def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool) -> None:
-    """Write a CTranslate2 model of an ordinary Transformer; arguments are those of `export`."""
-    from .ctranslate2 import write_ctranslate2
+    """Write a CTranslate2 model of an ordinary Transformer; arguments are those of `export`.
+
+    Raises:
+        ConfigurationError: CTranslate2 does not support the model, or scores torch's hypotheses
+            differently in float32.
+    """
+    from .ctranslate2 import largest_difference, write_ctranslate2
 
     _must_be_new(out)
     checkpoint = find_checkpoint(run, "RUN")
     _, models, _, task = load_models([str(checkpoint)], data, option="RUN")
+    model = models[0].eval()
     with _new_folder(out) as part:
-        write_ctranslate2(models[0].eval(), task, part, int8)
+        write_ctranslate2(model, task, part, int8=False)
+        sources = some_sources(task, limits(model, task)[0] + 1)
+        expected = search_with_torch(model, task, sources)
+        difference = largest_difference(part, task, sources, expected)
+        if difference > EXACT:
+            raise ConfigurationError(
+                f"--format ctranslate2: scores differ from torch's by up to {difference:.1e}; use "
+                "--format onnx, and please report this with the options of the model and the "
+                "versions of torch and ctranslate2"
+            )
+        if int8:
+            write_ctranslate2(model, task, part, int8)
 
 
 def _must_be_new(out: Path) -> None:

@@ -1,8 +1,9 @@
 """Exports an ordinary Transformer with CTranslate2's own converter."""
 
+import copy
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, List, Tuple
 
 import torch
 
@@ -22,7 +23,7 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
     Args:
         model: a model of this package or of fairseq, in evaluation mode.
         task: the task, which has the dictionaries.
-        out: an empty folder.
+        out: a new or an empty folder.
         int8: whether to store 8-bit matrices.
 
     Raises:
@@ -34,6 +35,7 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
         from ctranslate2.converters.converter import Converter
     except ImportError:
         raise ConfigurationError("--format ctranslate2 needs ctranslate2: pip install it") from None
+    model = copy.deepcopy(model)  # the converter changes parameters in place
     encoder, decoder = model.encoder, model.decoder
     activation = str(getattr(model.cfg, "activation_fn", "relu"))
     if activation not in converter._SUPPORTED_ACTIVATIONS:
@@ -74,6 +76,34 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
     Loaded().convert(str(out), quantization="int8" if int8 else None, force=True)
+
+
+def largest_difference(
+    folder: Path, task: Any, sources: List[List[int]], expected: List[Tuple[List[int], float]]
+) -> float:
+    """The largest difference between the scores of hypotheses by CTranslate2 and by torch.
+
+    Args:
+        folder: the CTranslate2 model.
+        task: the task, which has the dictionaries.
+        sources: tokens of each sentence, with the end symbol.
+        expected: tokens and score of torch's hypothesis for each.
+    """
+    import ctranslate2
+
+    def words(dictionary: Any, tokens: List[int]) -> List[str]:
+        return [dictionary.symbols[token] for token in tokens[:-1]]  # without the end symbol
+
+    translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
+    scored = translator.score_batch(
+        [words(task.source_dictionary, tokens) for tokens in sources],
+        [words(task.target_dictionary, tokens) for tokens, _ in expected],
+        max_input_length=0,
+    )
+    return max(
+        abs(score - sum(found.log_probs) / len(tokens))
+        for found, (tokens, score) in zip(scored, expected)
+    )
 
 
 def _check(model: Any) -> None:
