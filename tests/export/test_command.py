@@ -1,0 +1,142 @@
+"""The command export: what it prints, what it refuses, and what it leaves behind."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from fairseq_plugins import commands, export
+from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.export import ctranslate2 as converter
+from fairseq_plugins.serving.folder import Export
+from tests.conftest import SIZES, write_toy_text
+
+LIMIT = 8  # positions of the model's sources
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
+    write_toy_text(folder / "raw", SIZES)
+    words = [folder / "data", "--source-lang", "src", "--target-lang", "tgt", "--workers", 1]
+    words += ["--tokenizer", "none", "--vocab-size", 80]
+    for split in SIZES:
+        words += [f"--{split}", folder / "raw" / split]
+    assert prepare_translation.main([str(word) for word in words]) == 0
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, prepared, run_train, train_args):
+    """A training whose encoder has learned positions, too few for some sentences."""
+    folder = tmp_path_factory.mktemp("run")
+    run_train(
+        prepared, *train_args, "--save-dir", folder, "--max-update", 2, "--disable-validation",
+        "--encoder-learned-pos", "--max-source-positions", LIMIT,
+        "--skip-invalid-size-inputs-valid-test",
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path):
+    """A folder that does not exist."""
+    return tmp_path / "exported"
+
+
+def run_command(*words):
+    return commands.main(["export", *map(str, words)])
+
+
+def refused(out, *words):
+    """The error of the command, which leaves nothing behind."""
+    before = sorted(out.parent.iterdir())
+    with pytest.raises(ConfigurationError) as error:
+        run_command(*words, "--out", out)
+    assert "\n" not in str(error.value) and sorted(out.parent.iterdir()) == before
+    return str(error.value)
+
+
+@pytest.fixture
+def without_building(monkeypatch):
+    def fail(*arguments):
+        raise AssertionError("this was to be refused before")
+
+    monkeypatch.setattr(export, "write_graphs", fail)
+
+
+def test_a_whole_split(capsys, out, run, prepared):
+    """All options at once; a folder of the user's with a similar name stays as it is."""
+    pytest.importorskip("thot", reason="needs sil-thot: pip install '.[shortlist]'")
+    (out.parent / "exported.part").mkdir()
+    (out.parent / "exported.part" / "notes").write_text("mine")
+    words = ["--int8", "--shortlist", "--compare", "valid", "--licence", "MIT"]
+    assert run_command(run, "--out", out, *words) == 0
+    assert sorted(out.parent.iterdir()) == [out, out.parent / "exported.part"]
+    assert (out.parent / "exported.part" / "notes").read_text() == "mine"
+    assert json.loads((out / "config.json").read_text())["licence"] == "MIT"
+    assert Export(out).max_source == LIMIT - 1
+
+    sources = (prepared / "text" / "subwords" / "valid.src").read_text().splitlines()
+    long = sum(len(line.split()) >= LIMIT for line in sources)
+    short = len(sources) - long
+    lines = capsys.readouterr().err.splitlines()
+    assert f"left out: {long} sentences that are longer than the model reads" in lines
+    assert 0 < long < len(sources)
+    told = f"float32: torch's hypothesis or a tie for {short} of {short} sentences; scores differ"
+    assert any(line.startswith(told) for line in lines)
+    for kind in ("float32", "8-bit", "8-bit with shortlist"):
+        (bleu,) = [line for line in lines if line.startswith(f"{kind}: BLEU ")]
+        assert (" in float32 (" in bleu) == (kind != "float32")
+
+
+def test_an_export_that_disagrees_with_torch(monkeypatch, out, run):
+    monkeypatch.setattr(export, "write_graphs", lambda *arguments: None)
+    monkeypatch.setattr(export.served, "Export", lambda folder: None)
+    for agreement in (
+        export.Agreement("float32", 20, 19, 0.0, []),
+        export.Agreement("float32", 20, 20, 1.0, []),
+    ):
+        monkeypatch.setattr(export, "compare", lambda *arguments, result=agreement: result)
+        assert "disagrees with torch" in refused(out, run)
+
+
+@pytest.mark.usefixtures("without_building")
+def test_what_is_refused_before_anything_is_built(monkeypatch, out, run, prepared, tmp_path):
+    assert refused(out, tmp_path / "nowhere").startswith(f"RUN {tmp_path}/nowhere does not exist:")
+    data = tmp_path / "data"
+    shutil.copytree(prepared, data)
+    (data / "text" / "raw" / "test.tgt").unlink()
+    error = refused(out, run, "--data", data, "--compare", "test")
+    assert error.startswith(f"--compare test: {data}/text/raw/test.tgt is missing;")
+    monkeypatch.setitem(sys.modules, "thot.alignment", None)
+    assert "--shortlist needs sil-thot" in refused(out, run, "--shortlist")
+    out.mkdir()
+    assert refused(out, run) == f"--out {out} exists already: name a new folder"
+
+
+@pytest.mark.usefixtures("without_building")
+def test_a_shortlist_without_training_data(out, run, prepared, tmp_path):
+    pytest.importorskip("thot", reason="needs sil-thot: pip install '.[shortlist]'")
+    data = tmp_path / "data"
+    shutil.copytree(prepared, data, ignore=shutil.ignore_patterns("train.src-tgt.*"))
+    error = refused(out, run, "--data", data, "--shortlist")
+    assert error.startswith("--shortlist needs the training data of the prepared folder: ")
+
+
+@pytest.mark.parametrize("words", ["--shortlist", "--compare test", "--licence MIT"])
+def test_options_that_ctranslate2_lacks(out, run, words):
+    error = refused(out, run, "--format", "ctranslate2", *words.split())
+    assert error == f"{words.split()[0]} is for --format onnx, not for ctranslate2"
+
+
+def test_ctranslate2(monkeypatch, out, run):
+    pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install it")
+    words = [run, "--format", "ctranslate2", "--int8"]
+    assert run_command(*words, "--out", out) == 0
+    assert (out / "model.bin").is_file() and list(out.parent.iterdir()) == [out]
+    shutil.rmtree(out)
+    monkeypatch.setattr(converter, "largest_difference", lambda *arguments: 0.5)
+    assert "scores differ from torch's by up to 5.0e-01" in refused(out, *words)
