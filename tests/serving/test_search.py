@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving.search import Options, Source, search
+from fairseq_plugins.serving.search import Options, Source, _Batch, search
 
 LIMIT = 12
 
@@ -133,9 +133,28 @@ def test_threads_share_a_model(exported, sources):
     [
         ({"beam": 0}, "--beam 0: at least 1"),
         ({"beam": 2, "nbest": 3}, "--nbest 3 is above --beam 2"),
+        ({"seed": -1}, "--seed -1: at least 0"),
         ({"temperature": 0.0}, "--temperature 0.0: above 0"),
+        ({"temperature": float("nan")}, "--temperature nan: above 0"),
     ],
 )
 def test_options_that_cannot_work(options, told):
     with pytest.raises(ConfigurationError, match=told):
         Options(**options).check()
+
+
+@pytest.mark.parametrize("min_len, no_repeat_ngram", [(0, 0), (1, 0), (3, 0), (3, 2)])
+def test_the_end_is_allowed_from_the_minimum_length_on(
+    exported, monkeypatch, min_len, no_repeat_ngram
+):
+    best, forbidden = _Batch._best, []
+
+    def observed(batch):
+        forbidden.append(exported.eos in batch.never)
+        return best(batch)
+
+    monkeypatch.setattr(_Batch, "_best", observed)
+    options = Options(min_len=min_len, no_repeat_ngram=no_repeat_ngram)
+    search(exported, [Source([5, 6, 2], 8)], options)
+    assert len(forbidden) > min_len
+    assert forbidden == [step < min_len for step in range(len(forbidden))]

@@ -110,20 +110,6 @@ def test_prefixes_and_lines_that_cannot_be_used(exported):
             translator.hypotheses(lines, prefixes)
 
 
-@pytest.mark.parametrize(
-    "options, told",
-    [
-        ({"seed": -1}, "--seed -1: at least 0"),
-        ({"temperature": float("nan")}, "--temperature nan"),
-        ({"beam": 0}, "--beam 0: at least 1"),
-        ({"nbest": 6}, "--nbest 6 is above --beam 5"),
-    ],
-)
-def test_options_that_cannot_work(exported, options, told):
-    with pytest.raises(ConfigurationError, match=told):
-        Translator(exported.folder, **options)
-
-
 def test_sampling_among_more_words_than_there_are(exported):
     options = {"sampling": True, "seed": 3}
     found = Translator(exported.folder, sampling_topk=10**6, **options).translate(["a b"])
