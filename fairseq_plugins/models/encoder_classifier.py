@@ -306,3 +306,14 @@ def encoder_classifier_byte_text(args: Any) -> None:
     _sizes(args, 256, 1024, 4, 4)
     _long_range_arena(args)
     encoder_classifier(args)
+
+
+@register_model_architecture(MODEL_NAME, "encoder_classifier_image")
+def encoder_classifier_image(args: Any) -> None:
+    """Image of the Long-Range Arena: 1 layer, 128/128, 8 heads, learned positions, dropout 0.3."""
+    _sizes(args, 128, 128, 8, 1)
+    set_default(args, "encoder_learned_pos", True)
+    set_default(args, "dropout", 0.3)
+    set_default(args, "attention_dropout", 0.2)
+    _long_range_arena(args)
+    encoder_classifier(args)

@@ -205,4 +205,5 @@ def test_presets_have_the_sizes_of_their_papers():
         "encoder_classifier_imdb": (2, 256, 1024, 16, 0.2),
         "encoder_classifier_listops": (6, 512, 2048, 8, 0.1),
         "encoder_classifier_byte_text": (4, 256, 1024, 4, 0.1),
+        "encoder_classifier_image": (1, 128, 128, 8, 0.3),
     }

@@ -13,7 +13,7 @@ from tests.reproduction.test_runs import cells
 
 CLASSIFICATION = [
     "fastformer-imdb", "fastformer-interaction", "fastformer-sharing", "mscffn-listops",
-    "mscffn-text",
+    "mscffn-text", "mscffn-image",
 ]  # fmt: skip
 SUMMARIZATION = ["fastformer-cnn-dm", "fastformer-pubmed"]
 

@@ -16,7 +16,7 @@ from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.training import recipes, settings
 from tests.conftest import ROOT
 
-CLASSIFICATION = ["byte_text", "imdb", "listops"]
+CLASSIFICATION = ["byte_text", "image", "imdb", "listops"]
 NAMES = [name for name in recipes.names() if name not in ("quickstart", *CLASSIFICATION)]
 # What each recipe resolved to when it was a script with flags, without fairseq's own defaults.
 BEFORE = json.loads((Path(__file__).parent / "recipe_settings.json").read_text(encoding="utf-8"))
@@ -139,6 +139,7 @@ def test_the_recipes_of_classification_say_what_their_papers_do():
         "imdb": (arch + "imdb", 1024, 64, [1e-3], "fixed", 3, 0),
         "listops": (arch + "listops", 2000, 32, [1.58e-3], "inverse_sqrt", 5000, 1000),
         "byte_text": (arch + "byte_text", 4000, 32, [5.6e-4], "inverse_sqrt", 20000, 8000),
+        "image": (arch + "image", 1024, 256, [5e-4], "cosine", 35000, 175),
     }
 
 

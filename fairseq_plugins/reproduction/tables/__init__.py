@@ -30,6 +30,7 @@ TABLES: Dict[str, Table] = {
     "fastformer-sharing": fastformer.FIGURE_4,
     "mscffn-listops": mscffn.LISTOPS,
     "mscffn-text": mscffn.TEXT,
+    "mscffn-image": mscffn.IMAGE,
 }
 
 __all__ = ["BASELINE", "TABLES", "Cited", "Metric", "Paper", "Row", "Table"]
