@@ -32,18 +32,14 @@ import argparse
 from pathlib import Path
 from typing import Optional, Sequence
 
-from fairseq_plugins.errors import ConfigurationError, check_range
-from fairseq_plugins.preparation.documents import SPLITS, find_files, read_files
-from fairseq_plugins.preparation.files import digest
+from fairseq_plugins.errors import check_range
+from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
-from fairseq_plugins.preparation.processing import Processing
-from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import (
     add_options,
-    prepare,
+    prepare_files,
     show,
     summarization_settings,
-    vocabulary_files,
 )
 
 
@@ -99,28 +95,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         **summarization_settings(args),
         "fields": args.fields,
         "split_sentences": args.split_sentences,
-        "inputs": find_files(inputs, "source" if args.pretrain else "target"),
     }
     pretraining = None
     if args.pretrain:
         check_range("--pretrain-sentences", args.pretrain_sentences, 1, 1000)
         pretraining = Pretraining(args.pretrain, args.pretrain_sentences)
-        settings["pretrain"] = list(pretraining)
-    if args.like is not None:
-        settings["like"] = [digest(file) for file in vocabulary_files(args.like)]
-        if settings["joined_dictionary"] and len(set(settings["like"])) == 3:
-            raise ConfigurationError(
-                f"--like {args.like} has a dictionary for each side: add --separate-dictionaries"
-            )
-        if args.lowercase != Processing.load(args.like).lowercase:
-            raise ConfigurationError(
-                f"--like {args.like} was prepared with{'out' if args.lowercase else ''} "
-                f"--lowercase: {'leave it out' if args.lowercase else 'add it'} here, too"
-            )
-    with Preparation(args.destination, settings) as preparation:
-        if not preparation.finished:
-            how = (args.fields, args.split_sentences, args.workers, pretraining)
-            found = preparation.step("read documents", read_files, preparation.folder, inputs, *how)
-            prepare(preparation, found, args.workers, args.like)
+    prepare_files(args.destination, inputs, settings, args.workers, pretraining, args.like)
     show(args.destination)
     return 0

@@ -10,19 +10,23 @@ The prepared folder holds the binary data and
 
 import argparse
 import contextlib
+import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.binarise import binarise, read_types
-from fairseq_plugins.preparation.documents import LEFT_OUT, RAW
+from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.preparation.files import (
     count_lines,
+    digest,
     read_pairs,
     write_bytes,
     write_lines,
     written_whole,
 )
+from fairseq_plugins.preparation.pretraining import Pretraining
+from fairseq_plugins.preparation.processing import FILE, Processing
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import table
 from fairseq_plugins.preparation.sentences import (
@@ -36,6 +40,10 @@ from fairseq_plugins.preparation.workers import add_workers_option, check_worker
 
 PIECES = "text/pieces"
 SAMPLE = "work/sentencepiece.txt"
+SETTINGS = (
+    "source_lang", "target_lang", "tokenizer", "lowercase", "subword", "boundary", "vocab_size",
+    "sentencepiece_documents", "max_source", "joined_dictionary",
+)  # fmt: skip
 LONGEST_SAMPLE_LINE = 1000  # characters; SentencePiece skips lines of more than 4,192 bytes
 
 
@@ -193,6 +201,71 @@ def prepare(
     return report
 
 
+def prepare_files(
+    destination: Path,
+    inputs: Dict[str, Path],
+    settings: Dict[str, Any],
+    workers: int,
+    pretraining: Optional[Pretraining] = None,
+    like: Optional[Path] = None,
+) -> None:
+    """Prepare documents of text files or JSON lines.
+
+    Args:
+        destination: the folder to make.
+        inputs: for each split a file of JSON lines, or the prefix of two files.
+        settings: those of `summarization_settings`, "fields" and "split_sentences".
+        workers: number of processes.
+        pretraining: how summaries are made, for documents that have none.
+        like: a prepared folder, whose pieces and dictionaries are used.
+
+    Raises:
+        ConfigurationError: files are missing, or `like` was prepared with other settings.
+    """
+    settings = {**settings, "inputs": find_files(inputs, "source" if pretraining else "target")}
+    if pretraining:
+        settings["pretrain"] = list(pretraining)
+    if like is not None:
+        settings["like"] = [digest(file) for file in vocabulary_files(like)]
+        if settings["joined_dictionary"] and len(set(settings["like"])) == 3:
+            raise ConfigurationError(
+                f"--like {like} has a dictionary for each side: add --separate-dictionaries"
+            )
+        if settings["lowercase"] != Processing.load(like).lowercase:
+            raise ConfigurationError(
+                f"--like {like} was prepared with{'out' if settings['lowercase'] else ''} "
+                f"--lowercase: {'leave it out' if settings['lowercase'] else 'add it'} here, too"
+            )
+    with Preparation(destination, settings) as preparation:
+        if not preparation.finished:
+            how = (settings["fields"], settings["split_sentences"], workers, pretraining)
+            found = preparation.step("read documents", read_files, preparation.folder, inputs, *how)
+            prepare(preparation, found, workers, like)
+
+
+def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
+    """Documents of a prepared folder for pretraining, in its pieces; its summaries are not used.
+
+    An extracted summary has as many sentences as the folder's summaries have on average.
+
+    Args:
+        prepared: a folder prepared for summarization.
+        destination: the folder to make.
+        kind: of `Pretraining`.
+
+    Raises:
+        ConfigurationError: `prepared` was not prepared for summarization, or lacks its text.
+    """
+    vocabulary_files(prepared)
+    stored = json.loads((prepared / FILE).read_text(encoding="utf-8"))
+    numbers = stored["results"]["cut train"]
+    sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
+    settings = {name: stored["settings"][name] for name in SETTINGS}
+    settings.update(fields=["article", "highlights"], split_sentences=False)
+    inputs = {split: prepared / RAW / split for split in ("train", "valid")}
+    prepare_files(destination, inputs, settings, 1, Pretraining(kind, sentences), prepared)
+
+
 def _report(
     settings: Dict[str, Any],
     found: Dict[str, Any],
@@ -298,18 +371,11 @@ def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
             raise ConfigurationError(
                 "--{} {}: must be at least {}".format(name.replace("_", "-"), value, least)
             )
-    return {
-        "source_lang": "source",
-        "target_lang": "target",
-        "tokenizer": "none",
-        "lowercase": args.lowercase,
-        "subword": "sentencepiece",
-        "boundary": BOUNDARY,
-        "vocab_size": args.vocab_size,
-        "sentencepiece_documents": args.sentencepiece_documents,
-        "max_source": args.max_source,
-        "joined_dictionary": not args.separate_dictionaries,
-    }
+    values = (
+        "source", "target", "none", args.lowercase, "sentencepiece", BOUNDARY, args.vocab_size,
+        args.sentencepiece_documents, args.max_source, not args.separate_dictionaries,
+    )  # fmt: skip
+    return dict(zip(SETTINGS, values))
 
 
 def show(folder: Path) -> None:

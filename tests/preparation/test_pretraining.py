@@ -10,6 +10,7 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.pretraining import GAP, Pretraining, importance
+from fairseq_plugins.preparation.summarization import prepare_pretraining
 from tests.preparation.test_summarization import SIZES, SMALL, article, write_pairs
 
 TEXT = "Rain fell. The rain stopped in the city. Nobody came. In the city the rain fell."
@@ -80,6 +81,26 @@ def test_both_folders_have_the_same_pieces(folders):
     for name in ("sentencepiece.model", "dict.source.txt", "dict.target.txt"):
         one, other = ((folders / folder / name).read_bytes() for folder in ("data", "pretrain"))
         assert one == other, name
+
+
+def test_a_prepared_folder_gives_its_own_pretraining(folders, tmp_path):
+    """Its documents without their summaries, in its pieces, as if prepared by the command."""
+    for split in SIZES:
+        sides = (f"{article(n)} {TEXT}\n" for n in range(9)), ["It rained. <q> Not now.\n"] * 9
+        for side, lines in zip(("source", "target"), sides):
+            (tmp_path / f"{split}.{side}").write_text("".join(lines))
+    splits = [word for split in ("train", "valid") for word in (f"--{split}", tmp_path / split)]
+    run(tmp_path / "data", *splits, "--like", folders / "data", *SMALL)
+    prepare_pretraining(tmp_path / "data", tmp_path / "own", "gap")
+    like = ["--like", tmp_path / "data", "--pretrain", "gap", "--pretrain-sentences", 2]
+    run(tmp_path / "other", *splits, *like, *SMALL)
+    names = [f.name for f in (tmp_path / "other").iterdir() if f.suffix in (".bin", ".idx")]
+    assert len(names) == 8
+    for name in [*names, "dict.source.txt", "sentencepiece.model", "text/raw/train.target"]:
+        assert (tmp_path / "own" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+    prepare_pretraining(tmp_path / "data", tmp_path / "own", "gap")  # finished: left as it is
+    with pytest.raises(ConfigurationError, match="no sentencepiece.model: name a folder that was"):
+        prepare_pretraining(tmp_path, tmp_path / "more", "lead")
 
 
 def test_json_lines_need_one_field(folders, tmp_path):

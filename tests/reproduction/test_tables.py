@@ -6,7 +6,8 @@ from fairseq_plugins.commands import reproduce
 from fairseq_plugins.evaluation import evaluate
 from fairseq_plugins.modules.feed_forward.low_dimensional import inner_dim
 from fairseq_plugins.reproduction import report, runs
-from fairseq_plugins.reproduction.tables import TABLES
+from fairseq_plugins.reproduction.first_data import FIRST_DATA
+from fairseq_plugins.reproduction.tables import TABLES, summaries
 from fairseq_plugins.training import launch, recipes
 from tests.labelled import prepare
 from tests.reproduction.test_runs import cells
@@ -110,6 +111,28 @@ def test_rows_of_summarization(name, make_toy_data, tmp_path):
     assert small["poolingformer"].poolingformer_window == 32
     words = evaluate.Request(tmp_path, tmp_path, settings=[recipes.find(TABLES[name].generation)])
     assert words.beam == "5"
+
+
+def test_rows_of_summaries_differ_in_copying_and_pretraining(make_toy_data, tmp_path):
+    data = make_toy_data(tmp_path / "toy", {"train": 8, "valid": 2, "test": 2}, joined=True).bin
+    for reduced in (False, True):
+        rows = planned("summaries", reduced, data, tmp_path)
+        for system, *_ in summaries.SYSTEMS:
+            plain = vars(rows[system])
+            for suffix, differs in {
+                "-copy": {"copy_attention", "copy_next"},
+                "-lead": {"copy_attention", "copy_next"},
+                "-gap": {"copy_attention", "copy_next"},
+                "-coverage": {"copy_attention", "copy_next", "coverage"},
+            }.items():
+                given = vars(rows[system + suffix])
+                found = {name for name, value in given.items() if plain.get(name) != value}
+                assert found - {"save_dir"} == differs
+            if reduced:
+                assert runs.count_parameters(rows[system + "-coverage"]) < 2e6  # it can be built
+    begins = {row.name: row.begins for row in TABLES["summaries"].rows}
+    assert begins["fastformer-tc-gap"] == "gap" and begins["transformer-lead"] == "lead"
+    assert set(begins.values()) == {"", "lead", "gap"} <= {"", *FIRST_DATA}
 
 
 # --- conclusions ----------------------------------------------------------------------------------

@@ -16,13 +16,14 @@ A table is data; this is all that a comparison of two mixers on one's own labell
 
 from typing import Dict
 
-from . import fastformer, mscffn, transformer_ftc, translation
+from . import fastformer, mscffn, summaries, transformer_ftc, translation
 from .table import BASELINE, Cited, Metric, Paper, Row, Table
 
 TABLES: Dict[str, Table] = {
     "ftc": transformer_ftc.TABLES_1_AND_2,
     "translation": translation.TRANSLATION,
     "multi30k": translation.MULTI30K,
+    "summaries": summaries.SUMMARIES,
     "fastformer-imdb": fastformer.TABLE_4,
     "fastformer-cnn-dm": fastformer.TABLE_6_CNN_DM,
     "fastformer-pubmed": fastformer.TABLE_6_PUBMED,

@@ -119,5 +119,8 @@ class Table(NamedTuple):
             ],
             settings=[*self.settings, *self.reduced],
             generation=self.reduced_generation,
-            remarks=[*self.remarks, "Reduced setting: all rows alike, far below the paper's size."],
+            remarks=[
+                *self.remarks,
+                "Reduced setting: all rows alike, small models and few updates.",
+            ],
         )
