@@ -34,12 +34,23 @@ class LinearAttention(MultiHeadMixer):
         padding_mask: Optional[Tensor],
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
-        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        q = F.elu(self.split(self.q_proj(x)).to(dtype)) + 1.0  # B x h x T x s
-        k = F.elu(self.split(self.k_proj(memory)).to(dtype)) + 1.0  # B x h x T' x s
-        v = self.split(self.v_proj(memory)).to(dtype)
+        q, k = self.split(self.q_proj(x)), self.split(self.k_proj(memory))
+        v = self.split(self.v_proj(memory))
+        if torch.jit.is_scripting():
+            return self._sums(q, k, v, memory_padding_mask)
+        else:
+            with torch.autocast(v.device.type, enabled=False):  # sums need float32
+                return self._sums(q, k, v, memory_padding_mask)
+
+    def _sums(
+        self, q: Tensor, k: Tensor, v: Tensor, memory_padding_mask: Optional[Tensor]
+    ) -> Tensor:
+        dtype = torch.float64 if v.dtype == torch.float64 else torch.float32
+        given, v = v, v.to(dtype)
+        q = F.elu(q.to(dtype)) + 1.0  # B x h x T x s
+        k = F.elu(k.to(dtype)) + 1.0  # B x h x T' x s
         if memory_padding_mask is not None:
             k = k.masked_fill(memory_padding_mask[:, None, :, None], 0.0)
         summary = torch.matmul(k.transpose(2, 3), v)  # B x h x s x s
         total = torch.matmul(q, k.sum(dim=2).unsqueeze(-1)) + self.epsilon  # B x h x T x 1
-        return (torch.matmul(q, summary) / total).type_as(x)
+        return (torch.matmul(q, summary) / total).type_as(given)
