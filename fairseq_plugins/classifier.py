@@ -30,8 +30,7 @@ class Classifier:
 
     Attributes:
         labels: the classes, in the order of the model's scores.
-        max_tokens_of_text: the largest number of tokens that the model reads, without the end
-            symbol.
+        max_tokens_of_text: the largest number of tokens of a text that are read, as in training.
         cut: numbers (from 1) of the texts given to `classify` that were longer and were cut.
 
     Raises:
@@ -53,7 +52,10 @@ class Classifier:
         self.model: Any = loaded.to(self.device).eval()
         dictionary = self.task.label_dictionary
         self.labels = dictionary.symbols[dictionary.nspecial :][: self.task.cfg.num_classes]
-        self.max_tokens_of_text = self.task.max_positions() - 1
+        cfg = self.task.cfg
+        self.max_tokens_of_text = self.task.max_positions() - (cfg.init_token is not None)
+        if str(cfg.shorten_method) == "none":  # else a text that is cut has no end symbol
+            self.max_tokens_of_text -= 1
         self.max_tokens = max_tokens
         self.cut: List[int] = []
         self._texts = 0
@@ -77,14 +79,18 @@ class Classifier:
     @property
     def _cut_text(self) -> Any:
         if not hasattr(self, "_cut"):
-            self._cut = load_cut(self.folder)
+            self._cut, kept = load_cut(self.folder)
+            if kept is not None:
+                self.max_tokens_of_text = min(self.max_tokens_of_text, kept)
         return self._cut
 
     def _encode(self, pieces: List[str]) -> Tensor:
         dictionary = self.task.source_dictionary
         line = dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long()
         first = self.task.cfg.init_token
-        return line if first is None else torch.cat([line.new_tensor([first]), line])
+        if first is not None:
+            line = torch.cat([line.new_tensor([first]), line])
+        return line[: self.task.max_positions()]
 
     def classify_tokens(self, tokens: Sequence[Tensor]) -> List[Prediction]:
         """Classify tokenised texts: int64 indices of the dictionary, with the end symbol.

@@ -83,6 +83,25 @@ def test_evaluate_scores_what_was_binarised(data, trained, capsys):
         evaluate.main([*words, "--at-least", "101"])
 
 
+@pytest.mark.parametrize("words", ["", "--init-token 0", "--max-positions 7 --init-token 2"])
+def test_long_texts_are_cut_as_in_training(words, run_train, tmp_path, monkeypatch):
+    """Raw texts become the tokens of the binarised ones, whatever cuts them."""
+    folder, _ = prepare(tmp_path, "--words", "--max-positions", 8)
+    cut = ["--shorten-method", "truncate", "--max-positions", 6, *words.split()]
+    run_train(folder, *TINY, *TRAINING, *cut, "--max-update", 1, "--save-dir", tmp_path / "run")
+    classifier = Classifier(tmp_path / "run", cpu=True)
+    seen = []
+    monkeypatch.setattr(classifier, "classify_tokens", lambda tokens: seen.append(tokens))
+    raw = (folder / "text" / "raw" / "test.source").read_text().splitlines()
+    list(classifier.classify_split("test"))
+    classifier.classify(raw)
+    assert [text.tolist() for text in seen[0]] == [text.tolist() for text in seen[1]]
+    limit = classifier.max_tokens_of_text
+    assert limit == {"": 6, "--init-token 0": 5}.get(words, 6)
+    assert classifier.cut == [n for n, text in enumerate(raw, 1) if len(text.split()) > limit]
+    assert 0 < len(classifier.cut) < len(raw)
+
+
 def test_evaluate_refuses_what_is_for_generation(data, trained):
     with pytest.raises(ConfigurationError, match="is a classifier: --beam"):
         evaluate.main([str(data), str(trained), "--beam", "3"])

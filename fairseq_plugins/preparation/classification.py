@@ -12,7 +12,7 @@ import argparse
 import itertools
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.binarise import binarise_one_side
@@ -75,8 +75,11 @@ def find_cut(units: str, folder: Path) -> Cut:
     return cut_to_words
 
 
-def load_cut(folder: Path) -> Cut:
-    """Return the function that converts a raw text to tokens with the settings of a folder.
+def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
+    """How a prepared folder converts raw texts to tokens.
+
+    Returns:
+        the function, and the number of tokens that are kept of a text; None for all.
 
     Raises:
         ConfigurationError: the folder was not prepared for classification, lacks its subword model,
@@ -97,7 +100,8 @@ def load_cut(folder: Path) -> Cut:
     model = folder / SentencePiece.file_name
     if settings["units"] == "subwords" and not model.is_file():
         raise ConfigurationError(f"{model} is missing: copy it from the folder that was prepared")
-    return find_cut(settings["units"], folder)
+    positions = settings["max_positions"]
+    return find_cut(settings["units"], folder), None if positions is None else positions - 1
 
 
 def read_texts(
