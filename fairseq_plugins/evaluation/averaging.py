@@ -16,6 +16,9 @@ PATTERNS = {
     "update": r"checkpoint_\d+_(\d+)\.pt",
     "best": r"checkpoint\.best_.+_(-?\d+\.?\d*)\.pt",
 }
+# floating tensors that keep the last checkpoint's values: a mean of random features has another
+# distribution (Performer's --performer-redraw)
+NOT_AVERAGED = ".directions"
 WRITTEN_BY = {
     "epoch": "training without --no-epoch-checkpoints",
     "update": "--save-interval-updates",
@@ -99,7 +102,8 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
 
     Returns:
         the state of the last checkpoint with averaged parameters in their own dtypes, and without
-        the optimizer's state. Integer tensors keep the last checkpoint's values.
+        the optimizer's state. Integer tensors and Performer's random features keep the last
+        checkpoint's values.
 
     Raises:
         ConfigurationError: the models have different parameters.
@@ -118,7 +122,7 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
             sums[name] += value
     replaced: Dict[Any, torch.Tensor] = {}
     for name, value in state["model"].items():
-        if value.is_floating_point():
+        if value.is_floating_point() and not name.endswith(NOT_AVERAGED):
             # a shared parameter has several names: keep one tensor in memory and in the file
             place = (value.data_ptr(), value.shape, value.stride())
             mean = (sums[name] / len(paths)).to(value.dtype)

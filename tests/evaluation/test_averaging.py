@@ -4,13 +4,18 @@ import os
 import pickle
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from omegaconf import OmegaConf
 
 from fairseq_plugins.commands import average as command
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.modules.token_mixers import MixerSpec
+from fairseq_plugins.modules.token_mixers.performer import Performer
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +63,24 @@ def test_shared_parameters_stay_shared(save_dir, tmp_path):
     state = average(tmp_path, save_dir, "--last", 2)
     embedding = state["model"]["decoder.embed_tokens.weight"]
     assert state["model"]["decoder.output_projection.weight"].data_ptr() == embedding.data_ptr()
+
+
+def test_random_features_are_not_averaged(monkeypatch):
+    """A mean of two draws is shorter than a draw, so that it estimates another softmax."""
+
+    def load(path):
+        value = float(path.stem)
+        names = ("encoder.layers.0.mixer.directions", "encoder.layers.0.mixer.q_proj.bias")
+        model = {name: torch.full((2,), value) for name in names}
+        return {"model": model, "cfg": OmegaConf.create({})}
+
+    monkeypatch.setattr(averaging, "load", load)
+    state = averaging.average([Path("1.pt"), Path("-1.pt")], lambda line: None)["model"]
+    assert state["encoder.layers.0.mixer.directions"].tolist() == [-1, -1]
+    assert state["encoder.layers.0.mixer.q_proj.bias"].tolist() == [0, 0]
+    performer = Performer(MixerSpec(4, 4, 2))
+    kept = [n for n in performer.state_dict() if n.endswith(averaging.NOT_AVERAGED[1:])]
+    assert kept == ["directions"]
 
 
 def test_last_epochs_and_updates(save_dir, tmp_path):
