@@ -11,9 +11,9 @@ Options are those of `growth`, whose defaults differ here. Rerun to resume.
 """
 
 import argparse
-from typing import Any, Callable, Dict, List, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from . import growth, results
+from . import growth, results, timing
 
 LENGTHS = (128, 1024, 4096)
 # published steps per second at these lengths; None: out of memory on 32 GB
@@ -63,17 +63,67 @@ def run(args: argparse.Namespace) -> results.Report:
         ConfigurationError: see `growth.run`.
     """
     report = growth.run(args)
+    found = gains(args, report.rows)
+
+    def gain(row: results.Row) -> Gain:
+        return found.get((row["value"], row["contender"]), Gain(None, None))
+
     columns = [
         ("length", results.number("value", ",.0f")),
         ("encoder", lambda row: growth.title_of(args, row["contender"])),
         ("steps/s, paper", lambda row: shown(published(args, row))),
         ("steps/s, here", lambda row: shown(steps(row))),
-        ("gain by MSCFFN, paper", gain(args, report.rows, lambda row: published(args, row))),
-        ("gain by MSCFFN, here", gain(args, report.rows, steps)),
+        ("gain by MSCFFN, paper", lambda row: shown(gain(row).paper)),
+        ("gain by MSCFFN, here (quartiles)", lambda row: shown_spread(gain(row).here)),
         ("peak, MiB", results.number("peak_bytes", ",.0f", 1 / growth.MIB)),
         ("", results.text("problem")),
     ]
-    return report._replace(columns=columns)
+    return report._replace(columns=columns, notes=[*report.notes, *agreement(found)])
+
+
+class Gain(NamedTuple):
+    """Steps per second with MSCFFN over those of the same encoder without."""
+
+    paper: Optional[float]
+    here: Optional[timing.Spread]
+
+
+def gains(args: argparse.Namespace, rows: List[results.Row]) -> Dict[Tuple[int, str], Gain]:
+    """The gain of each row with MSCFFN, by its length and contender."""
+    without = {(row["value"], growth.title_of(args, row["contender"])): row for row in rows}
+    found = {}
+    for row in rows:
+        title = growth.title_of(args, row["contender"])
+        base = without.get((row["value"], title.rstrip("+")), {})
+        if title.endswith("+") and base:
+            ours, theirs = published(args, row), published(args, base)
+            here = None
+            if steps(row) and steps(base):
+                # of each round, as all contenders are timed in turn
+                here = timing.spread(timing.ratios(base["seconds"], row["seconds"]))
+            paper = ours / theirs if ours and theirs else None
+            found[row["value"], row["contender"]] = Gain(paper, here)
+    return found
+
+
+def agreement(found: Dict[Tuple[int, str], Gain]) -> List[str]:
+    """The paper's claim (MSCFFN makes each encoder faster), computed."""
+    here = [gain.here for gain in found.values() if gain.here]
+    if not here:
+        return []
+    faster = sum(gain.low > 1 for gain in here)
+    medians = [gain.median for gain in here]
+    line = (
+        f"with MSCFFN an encoder is faster in {faster} of {len(here)} comparisons (the lower "
+        f"quartile is above 1), with {min(medians):.2f} to {max(medians):.2f} times as many steps"
+    )
+    paper = [gain.paper for gain in found.values() if gain.paper]
+    if paper:
+        line += (
+            f"; in the paper in {sum(gain > 1 for gain in paper)} of {len(paper)}, with "
+            f"{min(paper):.2f} to {max(paper):.2f} times as many"
+        )
+    return [line]
 
 
 def steps(row: results.Row) -> Optional[float]:
@@ -85,22 +135,9 @@ def published(args: argparse.Namespace, row: results.Row) -> Optional[float]:
     return found[LENGTHS.index(row["value"])] if found and row["value"] in LENGTHS else None
 
 
-def gain(
-    args: argparse.Namespace, rows: List[results.Row], figure: Callable[[Any], Optional[float]]
-) -> Callable[[results.Row], str]:
-    """A column: the figure of a row with MSCFFN over that of its row without."""
-
-    def show(row: results.Row) -> str:
-        title = growth.title_of(args, row["contender"])
-        for other in rows:
-            same = (other["value"], other["what"]) == (row["value"], row["what"])
-            if same and growth.title_of(args, other["contender"]) + "+" == title:
-                ours, theirs = figure(row), figure(other)
-                return shown(ours / theirs) if ours and theirs else "-"
-        return "-"
-
-    return show
-
-
 def shown(value: Optional[float]) -> str:
     return "-" if value is None else f"{value:.3g}"
+
+
+def shown_spread(found: Optional[timing.Spread]) -> str:
+    return "-" if found is None else f"{found.median:.2f} ({found.low:.2f} - {found.high:.2f})"

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from fairseq_plugins.benchmarks import contenders, figure2, growth, table3
+from fairseq_plugins.benchmarks import contenders, figure2, growth, table3, timing
 from fairseq_plugins.commands import benchmark
 from tests.benchmarks.test_train_step import measure, refused
 
@@ -23,6 +23,7 @@ def points(monkeypatch):
         ]
         for number, row in enumerate(rows):
             row["median_seconds"] = (number + 1) * 0.5
+            row["seconds"] = [row["median_seconds"] * slow for slow in (1.0, 1.2, 1.4)]
         if value > 4000:
             rows[0]["problem"] = left_out[args.contender[0], what] = "does not fit"
             del rows[0]["median_seconds"]
@@ -112,11 +113,22 @@ def test_table_3_stands_beside_the_papers_figures(tmp_path, points, capsys):
         return row[len(start) :]
 
     # the fifth contender takes 2.5 s, and the first 0.5 s
-    assert cells("128", "Transformer+")[:4] == ["29.1", "0.4", "1.44", "0.2"]
+    assert cells("128", "Transformer+")[:4] == ["29.1", "0.4", "1.44", "0.20 (0.20 - 0.20)"]
     assert cells("128", "Transformer")[:4] == ["20.2", "2", "-", "-"]
     assert cells("4,096", "Transformer+")[:4] == ["-", "0.4", "-", "-"]
     assert cells("4,096", "Transformer")[-1] == "does not fit"
     assert cells("4,096", "Performer+")[:2] == ["1.85", "0.286"]
+    # the slower the encoder, the smaller the invented gain; of 4,096 the first has none
+    assert "faster in 0 of 7 comparisons" in output and "0.20 to 0.50 times as many" in output
+    assert "in the paper in 6 of 6, with 1.44 to 1.74 times as many" in output
+
+
+def test_a_gain_counts_if_its_lower_quartile_is_above_one():
+    spreads = [timing.spread(times) for times in ([1.1, 1.2, 1.3], [0.8, 1.2, 1.2])]
+    found = {(8, str(n)): table3.Gain(None, spread) for n, spread in enumerate(spreads)}
+    (line,) = table3.agreement(found)
+    assert "faster in 1 of 2 comparisons" in line and "paper" not in line
+    assert table3.agreement({(8, "a"): table3.Gain(1.5, None)}) == []
 
 
 SMALL = "--encoder-embed-dim 24 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
