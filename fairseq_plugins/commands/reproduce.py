@@ -64,7 +64,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
-        help="default: 1 to 3 for accuracy, otherwise 1; translation and multi30k: 1 to 3 of "
+        help="default: 1 to 3; ftc and summaries: 1; translation and multi30k: 1 to 3 of "
         "transformer and ftc, 1 of the others",
     )  # fmt: skip
     parser.add_argument("--reduced", action="store_true", help="the table's size for two CPU cores")
