@@ -61,7 +61,6 @@ def draw(uniform: Callable[[], float], shape: Shape) -> Optional[Tuple[List[str]
         if len(words) + len(stack) >= shape.max_length:
             return None
         if len(stack) < shape.max_depth - 1 and uniform() < shape.operator_share:
-            # the same order as in the published code: number of arguments, then operator
             count = 2 + int(uniform() * (shape.max_args - 1))
             name = NAMES[int(uniform() * len(NAMES))]
             words.append(name)

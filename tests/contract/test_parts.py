@@ -8,6 +8,7 @@ import copy
 import functools
 import inspect
 import itertools
+import re
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from fairseq_plugins.modules.registry import Registry
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 from tests.batches import (
     SIDES,
+    TORCH_2,
     assert_close,
     assert_same_function,
     leaves_of,
@@ -211,6 +213,24 @@ def test_bfloat16_is_as_near_as_the_plain_equations(part):
     assert 0 < worst["module"] <= 2 * worst["reference"]
 
 
+@pytest.mark.skipif(not TORCH_2, reason="no fp16 products on the CPU")
+@every_form
+def test_long_sentences_under_autocast(part):
+    """--amp rounds products to float16, whose largest number is 65,504; sums over time are larger.
+
+    Linear attention once overflowed from 2,048 positions on and gave its bias alone.
+    """
+    module = part.build(torch.float32, **({"max_positions": 2048} if part.is_mixer else {}))
+    x = 4 * torch.randn(2048, 1, part.dim)
+    with torch.no_grad():
+        exact = part.run(module, x)
+        with torch.autocast("cpu", dtype=torch.float16):
+            found = run_or_skip(lambda: part.run(module, x))
+    assert torch.isfinite(found).all()
+    mean = exact.mean(dim=0)  # a constant must not count as near
+    assert (found.float() - exact).norm() < 0.02 * (exact - mean).norm()
+
+
 @every_form
 def test_checkpointed_activations_change_nothing(part):
     """Computed twice, with the same dropped."""
@@ -265,6 +285,10 @@ def test_a_compressed_model_is_built_trained_and_read_back(build, make_sample, k
 
 
 @every_name
-def test_docstring_states_the_equation(kind, name):
+def test_docstring_states_equation_cost_and_source(kind, name):
     part = PARTS[kind][0]._parts[name][0]
-    assert "::" in inspect.getdoc(part) or "``" in inspect.getdoc(part), "equations are missing"
+    page = inspect.getdoc(part)
+    assert "::" in page or "``" in page, "equations are missing"
+    assert re.search("multiply-adds|Time|O\\(", page), "the cost is missing"
+    sources = page + inspect.getdoc(inspect.getmodule(part))
+    assert re.search(r"et al\.|fairseq|[A-Z]\w+ & [A-Z]\w+|arXiv", sources), "the source is missing"

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from tests.batches import assert_close
 from tests.models.test_encoder import COMBINATIONS, build_combination, encode, encoder_leaves
 
@@ -12,7 +14,17 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)
+every_part = [
+    *COMBINATIONS,
+    *((mixer, "standard", "both") for mixer in TOKEN_MIXERS),
+    *(("softmax", feed_forward, "both") for feed_forward in FEED_FORWARDS),
+]
+every_part = pytest.mark.parametrize(
+    "mixer, feed_forward, compression", list(dict.fromkeys(every_part))
+)
+
+
+@every_part
 def test_gpu_equals_cpu(build, make_tokens, mixer, feed_forward, compression):
     model = build_combination(build, mixer, feed_forward, compression)
     tokens = make_tokens((4, 1, 9, 2))
@@ -22,7 +34,7 @@ def test_gpu_equals_cpu(build, make_tokens, mixer, feed_forward, compression):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)
+@every_part
 def test_half_precision_is_finite(build, make_tokens, mixer, feed_forward, compression, dtype):
     model = build_combination(build, mixer, feed_forward, compression).cuda().to(dtype)
     rows = encode(model, make_tokens((0, 1, 60)).cuda())

@@ -36,12 +36,8 @@ CONFIGURATIONS = {
     "max, then min": "--encoder-blocks 1,2 --time-window 2 --feature-window 2"
     " --time-pooling max --feature-pooling min",
 }
-MIXERS = {
-    "softmax": "--encoder-token-mixer softmax",
-    "fastformer": "--encoder-token-mixer fastformer",
-    "linear": "--encoder-token-mixer linear",
-}
-FEED_FORWARDS = {"standard": "--encoder-ffn standard", "mscffn": "--encoder-ffn mscffn"}
+MIXERS = ("fastformer", "linear", "softmax")
+FEED_FORWARDS = ("standard", "mscffn")
 COMPRESSIONS = {
     "none": "--encoder-blocks 2 --time-window 1 --feature-window 1",
     "time": "--encoder-blocks 1,1 --time-window 2 --feature-window 1",
@@ -82,8 +78,8 @@ def test_encoder_equals_the_reference(build, make_tokens, configuration, pre_nor
     words = CONFIGURATIONS[configuration].split()
     # the mixers and feed-forward networks in turn, each with each
     number = sorted(CONFIGURATIONS).index(configuration) + 2 * pre_norm
-    words += MIXERS[sorted(MIXERS)[number % 3]].split()
-    words += [FEED_FORWARDS["standard"], FEED_FORWARDS["mscffn"]][number // 2 % 2].split()
+    words += ["--encoder-token-mixer", MIXERS[number % 3]]
+    words += ["--encoder-ffn", FEED_FORWARDS[number // 2 % 2]]
     words += ["--encoder-normalize-before"] if pre_norm else []
     model = build(*words)
     tokens = make_tokens((4, 1, 7, 2), side)
@@ -111,11 +107,12 @@ def test_fastformer_options_reach_the_encoder(build, make_tokens, interaction, s
     )
 
 
-COMBINATIONS = list(itertools.product(sorted(MIXERS), sorted(FEED_FORWARDS), sorted(COMPRESSIONS)))
+COMBINATIONS = list(itertools.product(MIXERS, FEED_FORWARDS, sorted(COMPRESSIONS)))
 
 
 def build_combination(build, mixer, feed_forward, compression, pre_norm=False):
-    words = [MIXERS[mixer], FEED_FORWARDS[feed_forward], COMPRESSIONS[compression]]
+    words = [f"--encoder-token-mixer {mixer} --encoder-ffn {feed_forward}"]
+    words.append(COMPRESSIONS[compression])
     if pre_norm:
         words.append("--encoder-normalize-before")
     return build(*" ".join(words).split())
@@ -201,8 +198,8 @@ def test_a_sentence_of_padding_alone_leaves_the_others_alone(
 def test_reduced_precision_is_finite(build, make_tokens, mixer, feed_forward, compression, dtype):
     """2,048 tokens, a fully padded row, and one token, in one batch."""
     model = build(
-        *MIXERS[mixer].split(),
-        *FEED_FORWARDS[feed_forward].split(),
+        *("--encoder-token-mixer", mixer),
+        *("--encoder-ffn", feed_forward),
         *COMPRESSIONS[compression].split(),
         *"--max-source-positions 2048".split(),
         plain=True,
@@ -275,3 +272,12 @@ def test_mixers_know_how_many_positions_were_pooled(build):
     assert [layer.mixer.window.ratio for layer in layers] == [1, 1, 3, 1, 3]
     layers = build(*words, "--encoder-token-mixer", "fastformer").encoder.layers
     assert len({id(layer.mixer) for layer in layers}) == 1
+
+
+@pytest.mark.parametrize("mixer", ["longformer", "bigbird"])
+def test_local_mixers_know_where_their_memory_is(build, mixer):
+    """The first layer of a compressed block reads a memory `time_window` times as long."""
+    words = f"--encoder-blocks 1,2 --time-window 2 --feature-window 2 --encoder-token-mixer {mixer}"
+    layers = build(*words.split()).encoder.layers
+    mixers = [getattr(layer.mixer, "window", layer.mixer) for layer in layers]
+    assert [each.ratio for each in mixers] == [1, 2, 1]

@@ -51,6 +51,10 @@ def true_rows(ffn, rows, capacity_factor=None):
     return truth.switch(rows, ffn.router, [run(e) for e in ffn.experts], capacity_factor)
 
 
+def test_four_experts_by_default():
+    assert len(SwitchFeedForward(FeedForwardSpec(DIM, 9)).experts) == 4
+
+
 def test_every_position_gets_its_expert():
     """In evaluation, where a capacity is not enforced."""
     ffn = make_switch(experts=3, capacity_factor=0.5)

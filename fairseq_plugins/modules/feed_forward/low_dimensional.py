@@ -8,7 +8,7 @@ from .standard import StandardFeedForward
 
 @register_feed_forward("low_dimensional")
 class LowDimensionalFeedForward(StandardFeedForward):
-    """``fc2(activation(fc1(x)))`` with inner dimension sqrt(5) / 2 d (MSCFFN paper, table 2).
+    """``fc2(activation(fc1(x)))`` with inner dimension sqrt(5) / 2 d (Tang & Yang 2023, table 2).
 
     It takes sqrt(5) d^2 = 2.24 d^2 multiply-adds per token; MSCFFN takes 2.25 d^2 at m = 6, n = 12.
     The inner dimension is rounded: 572 for d = 512.

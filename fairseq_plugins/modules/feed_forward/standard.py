@@ -14,7 +14,8 @@ from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
 class StandardFeedForward(FeedForward):
     """``fc2(dropout(activation(fc1(x))))`` (Vaswani et al. 2017, equation 2).
 
-    Results equal those of fairseq's layers to the bit.
+    Results equal those of fairseq's layers to the bit. It takes 2 d d_inner multiply-adds per
+    position, 8 d^2 with the usual inner dimension of 4 d.
 
     Shape: ... x d -> ... x d.
     """

@@ -61,6 +61,8 @@ class Fastformer(TokenMixer):
     Interactions (section 4.4): "product"; "add"; "concat", where p_i = [q; k_i] has 2 s features,
     u_i = [k; v_i] has 3 s, and w_k and W widen accordingly.
 
+    Time O(T d), beside the projections (section 3.2).
+
     There are two exact forms. The plain one follows the equations, but never builds p_i. The
     re-associated one, for the product only, needs no keys and does d x h instead of d x d work per
     position::

@@ -15,6 +15,8 @@ from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
 class SoftmaxAttention(TokenMixer):
     """``softmax(Q K^T / sqrt(s)) V`` per head, queries from `x`, keys and values from `memory`.
 
+    Vaswani et al. 2017, equation 1. Time O(T T' d), beside the projections.
+
     Training on the fast path (--training-path) uses `attend` instead of fairseq's computation where
     torch's fused attention is not the fastest: on a CPU with dropout or in half precision. Only the
     order of additions and the random stream differ.
