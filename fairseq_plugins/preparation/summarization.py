@@ -40,10 +40,6 @@ from fairseq_plugins.preparation.workers import add_workers_option, check_worker
 
 PIECES = "text/pieces"
 SAMPLE = "work/sentencepiece.txt"
-SETTINGS = (
-    "source_lang", "target_lang", "tokenizer", "lowercase", "subword", "boundary", "vocab_size",
-    "sentencepiece_documents", "max_source", "joined_dictionary",
-)  # fmt: skip
 LONGEST_SAMPLE_LINE = 1000  # characters; SentencePiece skips lines of more than 4,192 bytes
 
 
@@ -260,7 +256,8 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     stored = json.loads((prepared / FILE).read_text(encoding="utf-8"))
     numbers = stored["results"]["cut train"]
     sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
-    settings = {name: stored["settings"][name] for name in SETTINGS}
+    kept = "boundary vocab_size sentencepiece_documents max_source joined_dictionary".split()
+    settings = {name: stored["settings"][name] for name in (*Processing._fields, *kept)}
     settings.update(fields=["article", "highlights"], split_sentences=False)
     inputs = {split: prepared / RAW / split for split in ("train", "valid")}
     prepare_files(destination, inputs, settings, 1, Pretraining(kind, sentences), prepared)
@@ -371,11 +368,18 @@ def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
             raise ConfigurationError(
                 "--{} {}: must be at least {}".format(name.replace("_", "-"), value, least)
             )
-    values = (
-        "source", "target", "none", args.lowercase, "sentencepiece", BOUNDARY, args.vocab_size,
-        args.sentencepiece_documents, args.max_source, not args.separate_dictionaries,
-    )  # fmt: skip
-    return dict(zip(SETTINGS, values))
+    return {
+        "source_lang": "source",
+        "target_lang": "target",
+        "tokenizer": "none",
+        "lowercase": args.lowercase,
+        "subword": "sentencepiece",
+        "boundary": BOUNDARY,
+        "vocab_size": args.vocab_size,
+        "sentencepiece_documents": args.sentencepiece_documents,
+        "max_source": args.max_source,
+        "joined_dictionary": not args.separate_dictionaries,
+    }
 
 
 def show(folder: Path) -> None:
