@@ -2,7 +2,8 @@
 
 import sys
 
-from fairseq_plugins.commands import main
+from fairseq_plugins.commands import end_when_terminated, main
 
 if __name__ == "__main__":
+    end_when_terminated()
     sys.exit(main(sys.argv[1:]))

@@ -7,9 +7,10 @@ A command's file has a one-line docstring, which the list of commands shows, and
 
 import ast
 import importlib
+import signal
 import sys
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
@@ -21,6 +22,20 @@ USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
 
 Without a command: print the folder for fairseq's --user-dir. COMMAND -h shows its options.
 """
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: it ends a command as Ctrl-C does, so that trainings save their state."""
+
+
+def end_when_terminated() -> None:
+    """Turn SIGTERM, which clusters send before they end a job, into `Terminated`."""
+
+    def handle(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # asked again, it ends at once
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, handle)
 
 
 def commands() -> Dict[str, Path]:
@@ -62,6 +77,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     module = importlib.import_module(f"fairseq_plugins.commands.{found[name].stem}")
     try:
         return int(module.main(words[1:]))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("stopped", file=sys.stderr)
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any, Callable
 
@@ -15,6 +16,9 @@ from fairseq_plugins.compat.patch import wrap
 logger = logging.getLogger(__name__)
 
 STATUS = 128 + signal.SIGTERM
+# seconds within which two signals are one request: a scheduler sends them to a command and to the
+# training that it started, and the command asks its training, too
+TOGETHER = 5.0
 
 
 def save_when_terminated() -> None:
@@ -24,16 +28,19 @@ def save_when_terminated() -> None:
     writes checkpoint_last.pt and exits with 143. A validation that was broken off is left out.
     Processes that train together end at once, as before: the signal finds them at different
     updates, and saving needs all of them. So does a process whose parent is gone, and one that is
-    asked twice.
+    asked again later than `TOGETHER`.
     """
-    asked = SimpleNamespace(to_end=False, iterator=None)
+    asked = SimpleNamespace(to_end=False, since=0.0, iterator=None)
 
     def listen(parent: int) -> None:
         def handle(number: int, frame: Any) -> None:
-            if asked.to_end or os.getppid() != parent:
+            now = time.monotonic()
+            again = asked.to_end and now - asked.since > TOGETHER
+            if again or os.getppid() != parent:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGTERM)
-            asked.to_end = True
+            if not asked.to_end:
+                asked.to_end, asked.since = True, now
 
         signal.signal(signal.SIGTERM, handle)
 
@@ -52,10 +59,10 @@ def save_when_terminated() -> None:
         def step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
             if asked.to_end:
-                asked.to_end = False
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 logger.info("asked to end: saving checkpoint_last.pt")
                 checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, asked.iterator, None)
+                asked.to_end = False
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 raise SystemExit(STATUS)
             return result
 

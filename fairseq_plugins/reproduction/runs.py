@@ -41,7 +41,6 @@ FIXED = (
 ).split()
 FIRST = "first"  # folder of a run that holds its training on other data
 SECONDS_BETWEEN_LINES = 20.0
-SECONDS_TO_SAVE = 30.0  # that runs get to save their state when the time is up
 BATCHES = 8
 
 
@@ -323,7 +322,7 @@ class Reproduction:
         def stop() -> None:
             self.time_is_up.set()
             self.say("the time is up: stopping, which may take half a minute")
-            self.jobs.stop(SECONDS_TO_SAVE)
+            self.jobs.stop()
 
         timer = threading.Timer(max(0.0, self.end - time.monotonic()), stop)
         timer.daemon = True

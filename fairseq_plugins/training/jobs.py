@@ -21,6 +21,7 @@ from fairseq_plugins.errors import ConfigurationError
 LIBC = ctypes.CDLL(None)
 # seconds; the data loaders of a killed training notice after 5 and hold the lock until then
 PATIENCE = 8.0
+SECONDS_TO_SAVE = 30.0  # that a training gets to save its state when it is asked to end
 
 
 class JobFailed(ConfigurationError):
@@ -131,12 +132,12 @@ class Jobs:
             raise KeyboardInterrupt
         return process.returncode
 
-    def stop(self, patience: float = 5.0) -> None:
-        """End all programs, which have `patience` seconds to save their state; start no more."""
+    def stop(self) -> None:
+        """End all programs, which have `SECONDS_TO_SAVE`; start no more."""
         with self._guard:
             self._stopping = True
             running = list(self._running)
-        _end(running, patience)
+        _end(running)
 
 
 def _end_with_the_parent() -> None:
@@ -144,7 +145,7 @@ def _end_with_the_parent() -> None:
         LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-def _end(processes: Sequence["subprocess.Popen[str]"], patience: float = 5.0) -> None:
+def _end(processes: Sequence["subprocess.Popen[str]"]) -> None:
     """End running processes with SIGTERM, then what is left of their groups with SIGKILL.
 
     Data loaders get no SIGTERM: a training that loses them cannot save its state.
@@ -152,7 +153,7 @@ def _end(processes: Sequence["subprocess.Popen[str]"], patience: float = 5.0) ->
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.terminate()
-    until = time.monotonic() + patience
+    until = time.monotonic() + SECONDS_TO_SAVE
     while any(process.poll() is None for process in running) and time.monotonic() < until:
         time.sleep(0.05)
     for process in running:

@@ -24,7 +24,8 @@ def _terminate(monkeypatch, owner, name, call):
 
     def with_a_signal(*args, **kwargs):
         calls.append(0)
-        if len(calls) == call:
+        if len(calls) == call:  # one from the scheduler, and one from the command that started it
+            os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
         return original(*args, **kwargs)
 
@@ -43,7 +44,16 @@ def state_of(path):
     ],
 )
 def test_it_resumes_as_if_it_had_not_been_stopped(
-    run_train, make_toy_data, train_args, tmp_path, terminate, owner, name, call, in_epoch
+    run_train,
+    make_toy_data,
+    train_args,
+    tmp_path,
+    terminate,
+    owner,
+    name,
+    call,
+    in_epoch,
+    monkeypatch,
 ):
     data = make_toy_data(tmp_path / "data", {"train": 40, "valid": 6}).bin
     words = [data, *train_args, "--max-tokens", 100, "--max-epoch", 3, "--no-epoch-checkpoints"]
@@ -52,6 +62,7 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
     per_epoch = whole["optimizer_history"][-1]["num_updates"] // 3
 
     terminate(owner, name, call)
+    monkeypatch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
     with pytest.raises(SystemExit) as ended:
         run_train(*words, "--save-dir", tmp_path / "stopped")
     assert ended.value.code == stopping.STATUS == 143
@@ -68,13 +79,14 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
         assert torch.equal(value, resumed["model"][parameter]), parameter
 
 
-def test_asked_twice_it_ends_at_once(tmp_path, run_train, toy_data, train_args, monkeypatch):
+def test_asked_again_it_ends_at_once(tmp_path, run_train, toy_data, train_args, monkeypatch):
     """In a process of its own, which is forked: nothing has to be imported again."""
 
     def train_step(*args, **kwargs):
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)
 
+    monkeypatch.setattr(stopping, "TOGETHER", -1)
     monkeypatch.setattr(FairseqTask, "train_step", train_step)
     words = [toy_data.bin, *train_args, "--save-dir", tmp_path]
     training = multiprocessing.get_context("fork").Process(target=run_train, args=words)

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
 from fairseq_plugins.commands import prepare_translation, reproduce
 from fairseq_plugins.errors import ConfigurationError
@@ -570,14 +571,47 @@ def test_the_plot_shows_each_row_that_has_a_score(results, tmp_path, bars):
 # --- the real thing -------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
 def newest_update(run: Path) -> int:
     """The update of the newest checkpoint that carries one in its name, or 0."""
     names = [path.stem for path in run.glob("checkpoint_*_*.pt")]
     return max([int(name.rsplit("_", 1)[1]) for name in names], default=0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["train", "reproduce"])
+def test_a_terminated_command_saves_its_training(name, data, settings, tmp_path):
+    """As a cluster or `timeout` ends it: nothing since the last checkpoint is lost."""
+    run = tmp_path / "runs" / "transformer-seed1"
+    begin = {
+        "train": ["transformer", data, "--save-dir", run],
+        "reproduce": ["ftc", data, "--out", tmp_path, "--rows", "transformer"],
+    }[name]
+    endless = ["--max-update", "1000000"]
+    words = [name, *begin, "--cpu", "--settings", settings]
+    words += ["--", *endless] if name == "train" else [*endless, "--"]
+    words += ["--log-interval", "2", "--no-epoch-checkpoints", "--save-interval", "1000000"]
+    words += ["--disable-validation", "--encoder-embed-dim", "16"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairseq_plugins", *map(str, words)],
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+    )
+    log = run / "train.log"
+    while not log.is_file() or "num_updates=6," not in log.read_text(encoding="utf-8"):
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
+    assert not (run / "checkpoint_last.pt").exists()
+    process.terminate()
+    output, _ = process.communicate(timeout=1200)
+    assert process.returncode == 128 + signal.SIGTERM and output.endswith("stopped\n"), output
+    state = load_checkpoint_to_cpu(str(run / "checkpoint_last.pt"))
+    assert state["optimizer_history"][-1]["num_updates"] >= 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_killed_row_resumes_and_is_tested(data, settings, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["ftc", data, "--out", out, "--cpu", "--settings", settings, "--timing-skip", "6"]
