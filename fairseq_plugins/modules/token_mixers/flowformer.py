@@ -5,12 +5,12 @@ from typing import Any, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .multi_head import MultiHeadMixer
+from .multi_head import Float32Mixer
 from .token_mixer import MixerSpec, register_token_mixer
 
 
 @register_token_mixer("flowformer")
-class Flowformer(MultiHeadMixer):
+class Flowformer(Float32Mixer):
     """Attention as flow conservation: sources compete, and flow is allocated to sinks.
 
     Per head, with phi the sigmoid, n sinks (queries) and m sources (keys), equations 4 to 8::
@@ -33,22 +33,7 @@ class Flowformer(MultiHeadMixer):
     def __init__(self, spec: MixerSpec, options: Any = None):
         super().__init__(spec)
 
-    def mix(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
-    ) -> Tensor:
-        q, k = self.split(self.q_proj(x)), self.split(self.k_proj(memory))
-        v = self.split(self.v_proj(memory))
-        if torch.jit.is_scripting():
-            return self._flow(q, k, v, padding_mask, memory_padding_mask)
-        else:
-            with torch.autocast(v.device.type, enabled=False):  # sums need float32
-                return self._flow(q, k, v, padding_mask, memory_padding_mask)
-
-    def _flow(
+    def combine(
         self,
         q: Tensor,
         k: Tensor,
@@ -56,9 +41,8 @@ class Flowformer(MultiHeadMixer):
         padding_mask: Optional[Tensor],
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
-        dtype = torch.float64 if v.dtype == torch.float64 else torch.float32
-        q, sinks = _positive(q.to(dtype), padding_mask)
-        k, sources = _positive(k.to(dtype), memory_padding_mask)
+        q, sinks = _positive(q, padding_mask)
+        k, sources = _positive(k, memory_padding_mask)
         incoming = _capacity(q, k.sum(dim=2, keepdim=True))  # B x h x T x 1
         outgoing = _capacity(k, q.sum(dim=2, keepdim=True))  # B x h x S x 1
         conserved_in = (q * (k / outgoing).sum(dim=2, keepdim=True)).sum(dim=-1, keepdim=True)
@@ -66,10 +50,10 @@ class Flowformer(MultiHeadMixer):
         if memory_padding_mask is not None:
             hidden = memory_padding_mask.unsqueeze(1).unsqueeze(-1)
             conserved_out = conserved_out.masked_fill(hidden, -3e38)
-        competing = v.to(dtype) * torch.softmax(conserved_out, dim=2) * sources
+        competing = v * torch.softmax(conserved_out, dim=2) * sources
         aggregated = torch.matmul(q / incoming, torch.matmul(k.transpose(2, 3), competing))
         allocation = torch.sigmoid(conserved_in * sinks / sources.clamp(min=1.0))
-        return (allocation * aggregated).type_as(v)
+        return allocation * aggregated
 
 
 def _positive(x: Tensor, padding_mask: Optional[Tensor]) -> Tuple[Tensor, Tensor]:

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .multi_head import MultiHeadMixer
+from .multi_head import Float32Mixer
 from .token_mixer import MixerSpec, register_token_mixer
 
 
 @register_token_mixer("linear")
-class LinearAttention(MultiHeadMixer):
+class LinearAttention(Float32Mixer):
     """Attention with a kernel feature map instead of softmax; sums over keys are computed first.
 
     Per head of size s, with phi(x) = elu(x) + 1 for each feature (equations 5 and 7)::
@@ -27,30 +27,17 @@ class LinearAttention(MultiHeadMixer):
         super().__init__(spec)
         self.epsilon = 1e-6  # as in the authors' code; a sentence of padding alone has no keys
 
-    def mix(
+    def combine(
         self,
-        x: Tensor,
-        memory: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
         padding_mask: Optional[Tensor],
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
-        q, k = self.split(self.q_proj(x)), self.split(self.k_proj(memory))
-        v = self.split(self.v_proj(memory))
-        if torch.jit.is_scripting():
-            return self._sums(q, k, v, memory_padding_mask)
-        else:
-            with torch.autocast(v.device.type, enabled=False):  # sums need float32
-                return self._sums(q, k, v, memory_padding_mask)
-
-    def _sums(
-        self, q: Tensor, k: Tensor, v: Tensor, memory_padding_mask: Optional[Tensor]
-    ) -> Tensor:
-        dtype = torch.float64 if v.dtype == torch.float64 else torch.float32
-        given, v = v, v.to(dtype)
-        q = F.elu(q.to(dtype)) + 1.0  # B x h x T x s
-        k = F.elu(k.to(dtype)) + 1.0  # B x h x T' x s
+        q, k = F.elu(q) + 1.0, F.elu(k) + 1.0
         if memory_padding_mask is not None:
             k = k.masked_fill(memory_padding_mask[:, None, :, None], 0.0)
         summary = torch.matmul(k.transpose(2, 3), v)  # B x h x s x s
         total = torch.matmul(q, k.sum(dim=2).unsqueeze(-1)) + self.epsilon  # B x h x T x 1
-        return (torch.matmul(q, summary) / total).type_as(given)
+        return torch.matmul(q, summary) / total

@@ -99,6 +99,51 @@ class MultiHeadMixer(TokenMixer):
         return x.permute(2, 0, 1, 3).flatten(2)
 
 
+class Float32Mixer(MultiHeadMixer):
+    """A `MultiHeadMixer` whose equation is computed in float32 at least, also under autocast.
+
+    Sums over time and exponents exceed float16's largest number, 65,504. A subclass defines the
+    equation in `combine`.
+    """
+
+    def mix(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Optional[Tensor],
+        memory_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        q, k = self.split(self.q_proj(x)), self.split(self.k_proj(memory))
+        v = self.split(self.v_proj(memory))
+        dtype = torch.float64 if v.dtype == torch.float64 else torch.float32
+        heads = (q.to(dtype), k.to(dtype), v.to(dtype), padding_mask, memory_padding_mask)
+        if torch.jit.is_scripting():
+            return self.combine(*heads).type_as(v)
+        else:
+            with torch.autocast(v.device.type, enabled=False):
+                return self.combine(*heads).type_as(v)
+
+    def combine(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        padding_mask: Optional[Tensor],
+        memory_padding_mask: Optional[Tensor],
+    ) -> Tensor:
+        """The equation for all heads.
+
+        Args:
+            q: B x h x T x s.
+            k, v: B x h x S x s.
+            padding_mask, memory_padding_mask: those of `forward`.
+
+        Returns:
+            B x h x T x s.
+        """
+        raise NotImplementedError
+
+
 def real_lengths(x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
     """The number of real positions of each sentence: B, for x of T x B x d."""
     if padding_mask is None:

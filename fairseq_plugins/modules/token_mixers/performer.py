@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairseq_plugins.errors import check_range
 
-from .multi_head import MultiHeadMixer
+from .multi_head import Float32Mixer
 from .token_mixer import MixerSpec, register_token_mixer
 
 
@@ -28,7 +28,7 @@ class PerformerOptions(FairseqDataclass):
 
 
 @register_token_mixer("performer", PerformerOptions)
-class Performer(MultiHeadMixer):
+class Performer(Float32Mixer):
     """Estimate of softmax attention from positive orthogonal random features (FAVOR+).
 
     With m features w_1 .. w_m, and q and k divided by s^(1/4) (lemma 1 and section 2.4)::
@@ -83,28 +83,17 @@ class Performer(MultiHeadMixer):
             self.directions.copy_(drawn)
             self.drawn = number
 
-    def mix(
+    def combine(
         self,
-        x: Tensor,
-        memory: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
         padding_mask: Optional[Tensor],
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
-        q, k = self.split(self.q_proj(x)), self.split(self.k_proj(memory))
-        v = self.split(self.v_proj(memory))
-        if torch.jit.is_scripting():
-            return self._estimate(q, k, v, memory_padding_mask)
-        else:
-            with torch.autocast(v.device.type, enabled=False):  # exponents need float32
-                return self._estimate(q, k, v, memory_padding_mask)
-
-    def _estimate(
-        self, q: Tensor, k: Tensor, v: Tensor, memory_padding_mask: Optional[Tensor]
-    ) -> Tensor:
-        dtype = torch.float64 if v.dtype == torch.float64 else torch.float32
         scale = self.head_dim**-0.25
-        q, k = q.to(dtype) * scale, k.to(dtype) * scale
-        directions = self.directions.to(dtype).t()
+        q, k = q * scale, k * scale
+        directions = self.directions.to(q.dtype).t()
         # without |q_i|^2 / 2, which cancels in the quotient
         query_exponents = torch.matmul(q, directions)  # B x h x T x m
         key_exponents = torch.matmul(k, directions) - k.pow(2).sum(dim=-1, keepdim=True) / 2
@@ -121,8 +110,8 @@ class Performer(MultiHeadMixer):
 
         total = torch.matmul(phi_q, phi_k.sum(dim=2).unsqueeze(-1))  # B x h x T x 1
         total = total.masked_fill(total == 0, 1.0)  # a memory that is all padding
-        summed = torch.matmul(phi_k.transpose(2, 3), v.to(dtype))  # B x h x m x s
-        return (torch.matmul(phi_q, summed) / total).type_as(v)
+        summed = torch.matmul(phi_k.transpose(2, 3), v)  # B x h x m x s
+        return torch.matmul(phi_q, summed) / total
 
     def extra_repr(self) -> str:
         return f"features={self.features}, redraw={self.redraw}"
