@@ -2,8 +2,7 @@
 
 import sys
 
-from fairseq_plugins.commands import end_when_terminated, main
+from fairseq_plugins.commands import main
 
 if __name__ == "__main__":
-    end_when_terminated()
     sys.exit(main(sys.argv[1:]))

@@ -6,11 +6,13 @@ A command's file has a one-line docstring, which the list of commands shows, and
 """
 
 import ast
+import contextlib
 import importlib
 import signal
 import sys
+import threading
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
@@ -28,14 +30,22 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM: it ends a command as Ctrl-C does, so that trainings save their state."""
 
 
-def end_when_terminated() -> None:
+@contextlib.contextmanager
+def interrupted_when_terminated() -> Iterator[None]:
     """Turn SIGTERM, which clusters send before they end a job, into `Terminated`."""
 
     def handle(number: int, frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # asked again, it ends at once
         raise Terminated
 
-    signal.signal(signal.SIGTERM, handle)
+    if threading.current_thread() is not threading.main_thread():  # it gets no signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def commands() -> Dict[str, Path]:
@@ -76,7 +86,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         fairseq_plugins.register()
     module = importlib.import_module(f"fairseq_plugins.commands.{found[name].stem}")
     try:
-        return int(module.main(words[1:]))
+        with interrupted_when_terminated():
+            return int(module.main(words[1:]))
     except KeyboardInterrupt as error:
         print("stopped", file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
