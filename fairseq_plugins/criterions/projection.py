@@ -320,12 +320,12 @@ def _distributions(
     # log p - log q = ratio - shift; shift is one number per token and cancels in the gradients
     ratio = z.sub_(spare)
     shift = log_totals[0] - log_totals[1]
-    mean = _row_products(p, ratio)
+    mean = torch.mul(p, ratio, out=spare).sum(dim=1)
     divergence = there * (mean - shift).sum()
     p_grad = torch.add((part + back - there * mean).unsqueeze(1), ratio, alpha=there, out=spare)
     p_grad.mul_(p)
     if back != 0:
-        mean = _row_products(q, ratio)
+        mean = (q * ratio).sum(dim=1)
         divergence -= back * (mean - shift).sum()
         p_grad.sub_(q, alpha=back)
         ratio.mul_(-back).add_((other_part + there + back * mean).unsqueeze(1))
@@ -333,10 +333,6 @@ def _distributions(
     else:
         q_grad = q.mul_(other_part + there)
     return normalizers, divergence, [p_grad, q_grad.sub_(p, alpha=there)]
-
-
-def _row_products(a: Tensor, b: Tensor) -> Tensor:
-    return torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).view(-1)
 
 
 def _half_scales(objective: Objective) -> Tuple[float, float]:
