@@ -19,8 +19,9 @@ Settings are those of the recipes and the table, then --settings files, then the
 Runs end earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a
 larger --max-update they are trained on. --minutes ends the call: runs save their state and stop.
 
-The folder of --out gets table.md, which compares with the paper's figures, a plot (.svg and .png),
-results.json with everything, and the runs with their logs.
+The folder of --out gets table.md, which compares with the paper's figures, plots (.svg and .png) of
+the scores and of validation during training, results.json with everything, and the runs with their
+logs.
 """
 
 import argparse

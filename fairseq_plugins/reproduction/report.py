@@ -5,7 +5,7 @@ import logging
 import os
 import statistics
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_plugins.preparation.files import written_whole
 from fairseq_plugins.reproduction.intervals import Difference, Sample, half_interval, subtract
@@ -20,6 +20,15 @@ AGREEMENT_NOTE = (
     "give the paper's differences an interval too; without them their sign counts."
 )
 AGREEMENT = {1: "agrees", 0: "open", -1: "disagrees"}
+
+
+class Curve(NamedTuple):
+    """Validations of one run."""
+
+    row: str
+    seed: int
+    hours: List[float]
+    values: List[float]
 
 
 def upgrade(record: Dict[str, Any]) -> Dict[str, Any]:
@@ -401,8 +410,11 @@ def describe_machine(machine: Dict[str, Any], word: str = "Machine") -> str:
 def plot(results: Dict[str, Any], folder: Path) -> List[Path]:
     """Plot the scores: against training time if the table has times, otherwise as bars.
 
+    If logs of training hold validations, a second plot shows how each run came to its score.
+
     Returns:
-        the files written: bleu_against_time.svg and .png, or such as accuracy.svg and .png.
+        the files written: bleu_against_time.svg and .png, or such as accuracy.svg and .png; and
+        learning_curves.svg and .png.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -413,18 +425,74 @@ def plot(results: Dict[str, Any], folder: Path) -> List[Path]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    name = "bleu_against_time" if results["timed"] else results["metrics"][0].replace(" ", "_")
+    plots = {results["metrics"][0].replace(" ", "_"): _draw_bars}
+    if results["timed"]:
+        plots = {"bleu_against_time": _draw_times}
+    if learning_curves(results)[1]:
+        plots["learning_curves"] = _draw_curves
+    written = []
     with pyplot.rc_context({"svg.hashsalt": results["table"], "font.size": 9}):
-        figure = (_draw_times if results["timed"] else _draw_bars)(pyplot, results)
-        written = []
-        for kind, metadata in (("svg", {"Date": None}), ("png", {})):
-            path = folder / f"{name}.{kind}"
-            part = path.with_name(path.name + ".part")
-            figure.savefig(str(part), format=kind, dpi=150, metadata=metadata)
-            os.replace(part, path)
-            written.append(path)
-        pyplot.close(figure)
+        for name, draw in plots.items():
+            figure = draw(pyplot, results)
+            for kind, metadata in (("svg", {"Date": None}), ("png", {})):
+                path = folder / f"{name}.{kind}"
+                part = path.with_name(path.name + ".part")
+                figure.savefig(str(part), format=kind, dpi=150, metadata=metadata)
+                os.replace(part, path)
+                written.append(path)
+            pyplot.close(figure)
     return written
+
+
+def learning_curves(results: Dict[str, Any]) -> Tuple[str, List[Curve]]:
+    """How the runs learned.
+
+    Returns:
+        the first of `VALIDATION` that all runs were validated by, and the curve of each run. Hours
+        are updates times the run's median time of one.
+    """
+    runs = [
+        (row["name"], run["seed"], run["training"])
+        for row in results["rows"]
+        for run in row["runs"]
+        if run["training"].get("valid") and run["training"]["epoch_seconds"]
+    ]
+    for measure in VALIDATION:
+        if runs and all(measure in point for *_, trained in runs for point in trained["valid"]):
+            break
+    else:
+        return "", []
+    curves = []
+    for row, seed, trained in runs:
+        hours = trained["epoch_seconds"] / trained["updates_per_epoch"] / 3600
+        # a run that was killed repeats some
+        points = {point["num_updates"]: point[measure] for point in trained["valid"]}
+        times = [updates * hours for updates in sorted(points)]
+        curves.append(Curve(row, seed, times, [points[updates] for updates in sorted(points)]))
+    return measure, curves
+
+
+def _draw_curves(pyplot: Any, results: Dict[str, Any]) -> Any:
+    measure, curves = learning_curves(results)
+    rows = distinct([curve.row for curve in curves])
+    figure, axis = pyplot.subplots(figsize=(6.5, 4.2))
+    for curve in curves:
+        first = curve.seed == min(other.seed for other in curves if other.row == curve.row)
+        axis.plot(
+            curve.hours, curve.values, color=f"C{rows.index(curve.row)}", linewidth=1,
+            label=curve.row if first else None,
+        )  # fmt: skip
+    # the first steps of all are far from where they differ
+    ends = sorted(value for curve in curves for value in curve.values[len(curve.values) // 4 :])
+    room = 0.1 * (ends[-1] - ends[0]) or 1.0
+    axis.set_ylim(ends[0] - room, ends[-1] + room)
+    axis.set_xlabel("hours of training, without validation and saving")
+    axis.set_ylabel(f"{measure} on valid, one checkpoint")
+    axis.set_title("a line for each seed")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    return figure
 
 
 def _draw_bars(pyplot: Any, results: Dict[str, Any]) -> Any:

@@ -384,6 +384,7 @@ class Reproduction:
             "parameters": self.parameters[row.name],
             "updates": log.updates,
             "updates_per_epoch": log.updates_per_epoch,
+            "valid": log.valid,
             "step_seconds": log.step_seconds,
             "epoch_seconds": step * log.updates_per_epoch
             if step and log.updates_per_epoch else None,

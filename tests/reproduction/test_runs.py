@@ -568,6 +568,28 @@ def test_the_plot_shows_each_row_that_has_a_score(results, tmp_path, bars):
     assert first[0].read_text() != before
 
 
+def test_learning_curves_are_those_of_the_logs(results, tmp_path):
+    made, add = results
+    assert report.learning_curves(made) == ("", [])
+    points = [  # the run was killed after update 200 and went on from 100
+        {"num_updates": 100.0, "bleu": 1.5, "nll_loss": 7.0},
+        {"num_updates": 200.0, "bleu": 4.0, "nll_loss": 6.0},
+        {"num_updates": 200.0, "bleu": 3.0, "nll_loss": 6.0},
+        {"num_updates": 300.0, "bleu": 2.0, "nll_loss": 5.0},
+    ]
+    add("ftc-2x3", 3, 35.0, 3600.0, updates_per_epoch=100, valid=points)
+    curve = ("ftc-2x3", 3, [1.0, 2.0, 3.0], [1.5, 3.0, 2.0])
+    assert report.learning_curves(made) == ("bleu", [curve])
+    losses = [{"num_updates": 50.0, "nll_loss": 8.0}]
+    add("transformer", 3, 34.0, 1800.0, updates_per_epoch=100, valid=losses)
+    measure, curves = report.learning_curves(made)
+    assert measure == "nll_loss" and curves[0] == ("transformer", 3, [0.25], [8.0])
+    pytest.importorskip("matplotlib")
+    assert [path.name for path in report.plot(made, tmp_path)][2:] == [
+        "learning_curves.svg", "learning_curves.png",
+    ]  # fmt: skip
+
+
 # --- the real thing -------------------------------------------------------------------------------
 
 
