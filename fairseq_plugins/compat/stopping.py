@@ -25,7 +25,8 @@ def save_when_terminated() -> None:
     """Every version loses all updates since its last checkpoint when it gets SIGTERM.
 
     A training in one process now ends after the update, or the batch of a validation, at hand: it
-    writes checkpoint_last.pt and exits with 143. A validation that was broken off is left out.
+    writes checkpoint_last.pt and exits with 143. A validation that was broken off is left out, and
+    a line says so: neither the best checkpoint nor `--patience` counts it.
     Processes that train together end at once, as before: the signal finds them at different
     updates, and saving needs all of them. So does a process whose parent is gone, and one that is
     asked again later than `TOGETHER`.
@@ -60,6 +61,12 @@ def save_when_terminated() -> None:
             result = original(self, *args, **kwargs)
             if asked.to_end:
                 logger.info("asked to end: saving checkpoint_last.pt")
+                if not self.model.training:
+                    logger.warning(
+                        "the validation after update %s was broken off and is left out: the best "
+                        "checkpoint and --patience do not count it",
+                        f"{self.get_num_updates():,}",
+                    )
                 checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, asked.iterator, None)
                 asked.to_end = False
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -62,10 +62,14 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
     per_epoch = whole["optimizer_history"][-1]["num_updates"] // 3
 
     terminate(owner, name, call)
+    said = []
+    monkeypatch.setattr(stopping.logger, "warning", lambda text, *at: said.append(text % at))
     monkeypatch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
     with pytest.raises(SystemExit) as ended:
         run_train(*words, "--save-dir", tmp_path / "stopped")
     assert ended.value.code == stopping.STATUS == 143
+    broken_off = f"the validation after update {per_epoch} was broken off"
+    assert [text[: len(broken_off)] for text in said] == ([] if in_epoch else [broken_off])
     last = state_of(tmp_path / "stopped" / "checkpoint_last.pt")
     done = last["optimizer_history"][-1]["num_updates"]
     assert done == (call if in_epoch else per_epoch)
