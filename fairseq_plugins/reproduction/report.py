@@ -425,9 +425,10 @@ def plot(results: Dict[str, Any], folder: Path) -> List[Path]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    plots = {results["metrics"][0].replace(" ", "_"): _draw_bars}
     if results["timed"]:
         plots = {"bleu_against_time": _draw_times}
+    else:
+        plots = {results["metrics"][0].replace(" ", "_"): _draw_bars}
     if learning_curves(results)[1]:
         plots["learning_curves"] = _draw_curves
     written = []
@@ -482,7 +483,7 @@ def _draw_curves(pyplot: Any, results: Dict[str, Any]) -> Any:
             curve.hours, curve.values, color=f"C{rows.index(curve.row)}", linewidth=1,
             label=curve.row if first else None,
         )  # fmt: skip
-    # the first steps of all are far from where they differ
+    # leave the first quarter of each run out of the range: it is far below where the runs differ
     ends = sorted(value for curve in curves for value in curve.values[len(curve.values) // 4 :])
     room = 0.1 * (ends[-1] - ends[0]) or 1.0
     axis.set_ylim(ends[0] - room, ends[-1] + room)
