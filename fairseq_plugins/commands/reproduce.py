@@ -12,8 +12,8 @@ TABLE is one of
 
 DATA is the folder that a prepare-* command made. --reduced takes a small model and few updates, for
 small data on two CPU cores. ftc: the paper does not say how long it trained: runs end after the
-recipes' 50,000 updates, in float32. translation, multi30k: a run ends after 10 epochs without a
-gain on valid; its last 10 checkpoints are averaged.
+recipes' 50,000 updates, in float32. translation, multi30k, low-resource: a run ends after 10 epochs
+without a gain on valid; its last 10 checkpoints are averaged.
 
 Settings are those of the recipes and the table, then --settings files, then the options after --.
 Runs end earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a
@@ -65,7 +65,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
-        help="default: 1 to 3; ftc and summaries: 1; translation and multi30k: 1 to 3 of "
+        help="default: 1 to 3; ftc, low-resource, summaries: 1; translation, multi30k: 1 to 3 of "
         "transformer and ftc, 1 of the others",
     )  # fmt: skip
     parser.add_argument("--reduced", action="store_true", help="the table's size for two CPU cores")

@@ -410,6 +410,30 @@ def test_rows_of_multi30k_have_the_published_sizes(data, tmp_path):
         assert given.share_all_embeddings and plan.command.count("--bf16") == 1
 
 
+def test_rows_with_few_pairs_differ_only_in_what_they_compare(data, tmp_path):
+    made = make(data, tmp_path, table="low-resource")
+    table = TABLES["low-resource"]
+    assert {name for name, _ in table.runs} == {row.name for row in table.rows}
+    sides = [
+        f"{side}_{size}"
+        for side in ("encoder", "decoder")
+        for size in ("embed_dim", "ffn_embed_dim")
+    ]
+    for row in made.rows:
+        plan = made.plan(row, 1)
+        given = plan.given
+        assert [getattr(given, size) for size in sides] == [256, 1024] * 2
+        assert given.encoder_normalize_before and given.decoder_normalize_before
+        assert (given.lr, given.warmup_updates, given.max_tokens) == ([2e-3], 2000, 2048)
+        assert (given.dropout, given.label_smoothing, given.patience) == (0.3, 0.1, 10)
+        assert given.decoder_layers == (1 if row.name == "ftc_deep" else 3)
+        assert given.encoder_token_mixer == "softmax"
+        assert given.training_path == ("fast" if row.name == "transformer" else "auto")
+        sampled = row.name in ("ftc_sampled", "ftc_all")
+        assert getattr(given, "bpe_dropout", 0.0) == (0.1 if sampled else 0.0)
+        assert ("simcut" in given.criterion) == (row.name in ("ftc_simcut", "ftc_all"))
+
+
 def test_the_device_and_the_precision_are_the_papers_unless_asked(data, settings, tmp_path):
     made = make(data, tmp_path, "--settings", settings, "--rows", "transformer")
     command = made.plan(made.rows[0], 1).command

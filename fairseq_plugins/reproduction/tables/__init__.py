@@ -23,6 +23,7 @@ TABLES: Dict[str, Table] = {
     "ftc": transformer_ftc.TABLES_1_AND_2,
     "translation": translation.TRANSLATION,
     "multi30k": translation.MULTI30K,
+    "low-resource": translation.LOW_RESOURCE,
     "summaries": summaries.SUMMARIES,
     "fastformer-imdb": fastformer.TABLE_4,
     "fastformer-cnn-dm": fastformer.TABLE_6_CNN_DM,
