@@ -19,6 +19,10 @@ Settings are those of the recipes and the table, then --settings files, then the
 Runs end earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a
 larger --max-update they are trained on. --minutes ends the call: runs save their state and stop.
 
+--beside names results on more or less data, and adds a plot of scores against pairs:
+
+    python -m fairseq_plugins reproduce low-resource --report-only --out ALL --beside HALF QUARTER
+
 The folder of --out gets table.md, which compares with the paper's figures, plots (.svg and .png) of
 the scores and of validation during training, results.json with everything, and the runs with their
 logs.
@@ -27,7 +31,7 @@ logs.
 import argparse
 import shlex
 from pathlib import Path
-from typing import Sequence
+from typing import Any, Dict, Sequence
 
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
@@ -117,6 +121,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--report-only", action="store_true",
         help="make table and plot again from results.json, and do nothing else",
     )  # fmt: skip
+    parser.add_argument(
+        "--beside", nargs="+", type=Path, default=[], metavar="OUT",
+        help="folders of the same table on more or less data: also plot scores against pairs",
+    )  # fmt: skip
     args = parser.parse_args(own)
     args.words = extra
     args.out = args.out or Path("runs", f"reproduce_{args.table}")
@@ -151,16 +159,31 @@ def read_request(args: argparse.Namespace) -> runs.Request:
     )
 
 
-def report_only(folder: Path) -> None:
-    """Table and plot from results.json alone."""
+def read_results(folder: Path, table: str, option: str) -> Dict[str, Any]:
+    """The results of a table in a folder that an option names.
+
+    Raises:
+        ConfigurationError: the folder has none, or those of another table.
+    """
     results = read_json(folder / "results.json")
     if results is None:
-        raise ConfigurationError(f"--report-only: {folder} has no results.json; name it with --out")
-    results = report.upgrade(results)
+        raise ConfigurationError(f"{option}: {folder} has no results.json; name its folder")
+    if results["table"] != table:
+        raise ConfigurationError(
+            f"{option}: {folder} has results of {results['table']}, not of {table}: name another "
+            "folder or that table"
+        )
+    return report.upgrade(results)
+
+
+def report_only(folder: Path, table: str, beside: Sequence[Path]) -> None:
+    """Table and plots from results.json alone."""
+    results = read_results(folder, table, "--out")
+    others = [read_results(other, table, "--beside") for other in beside]
     written = [folder / "results.json", report.write_table(results, folder)]
     print("\n" + report.table(results))
     try:
-        written += report.plot(results, folder)
+        written += report.plot(results, folder, others)
     except ImportError:
         print("no plot: matplotlib is missing (pip install matplotlib, then --report-only)")
     print("written: " + " ".join(map(str, written)))
@@ -169,8 +192,10 @@ def report_only(folder: Path) -> None:
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     if args.report_only:
-        report_only(args.out)
+        report_only(args.out, args.table, args.beside)
         return 0
+    for folder in args.beside:
+        read_results(folder, args.table, "--beside")
     with only_warnings_of_fairseq():  # it tells of models that are checked
         request = read_request(args)
         with alone_in(request.out, "reproduction"):
@@ -179,7 +204,7 @@ def main(argv: Sequence[str]) -> int:
             if request.interleaved and not work.time_is_up.is_set():
                 work.measure_interleaved()
             work.write_results()
-    report_only(request.out)
+    report_only(request.out, args.table, args.beside)
     if work.failures:
         failed = "; ".join(f"{each['run']}: {each['message']}" for each in work.failures)
         raise ConfigurationError(f"failed: {failed}")

@@ -1,11 +1,12 @@
 """The table and the plot of `reproduce`. Their only input is its results.json."""
 
+import functools
 import itertools
 import logging
 import os
 import statistics
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_plugins.preparation.files import written_whole
 from fairseq_plugins.reproduction.intervals import Difference, Sample, half_interval, subtract
@@ -120,8 +121,8 @@ def spread(row: Dict[str, Any], metric: str) -> str:
     shown = f"{statistics.mean(values):.2f}"
     if len(values) > 1:
         shown += f" ± {statistics.stdev(values):.2f} ({len(values)})"
-    tested = [run["scoring"]["scores"][metric] for run in row["runs"] if run.get("scoring")]
-    ends = [score["interval"] for score in tested if "interval" in score]
+    tested = [run["scoring"]["scores"] for run in row["runs"] if run.get("scoring")]
+    ends = [each[metric]["interval"] for each in tested if "interval" in each.get(metric, {})]
     if ends:
         shown += " [{:.2f}, {:.2f}]".format(*map(statistics.mean, zip(*ends)))
     return shown
@@ -301,8 +302,8 @@ def notes(results: Dict[str, Any]) -> List[str]:
     if not runs:
         return [*found, "No run is finished.", *failed]
     scored = [run["scoring"] for run in runs if run.get("scoring")]
-    kind = " of lower-case tokens, not smoothed" if results["metrics"] == ["BLEU"] else ""
     for metric in results["metrics"]:
+        kind = " of lower-case tokens, not smoothed" if metric == "BLEU" else ""
         each = [score["scores"][metric] for score in scored if metric in score["scores"]]
         for signature in distinct([score["signature"] for score in each]):
             found.append(f"{metric}{kind}: `{signature}`.")
@@ -407,14 +408,22 @@ def describe_machine(machine: Dict[str, Any], word: str = "Machine") -> str:
 # --- plot -----------------------------------------------------------------------------------------
 
 
-def plot(results: Dict[str, Any], folder: Path) -> List[Path]:
+def plot(
+    results: Dict[str, Any], folder: Path, beside: Sequence[Dict[str, Any]] = ()
+) -> List[Path]:
     """Plot the scores: against training time if the table has times, otherwise as bars.
 
     If logs of training hold validations, a second plot shows how each run came to its score.
 
+    Args:
+        results: the content of results.json.
+        folder: where to write.
+        beside: results of the same table on more or less data; a third plot shows all scores
+            against the number of training pairs.
+
     Returns:
-        the files written: bleu_against_time.svg and .png, or such as accuracy.svg and .png; and
-        learning_curves.svg and .png.
+        the files written: bleu_against_time.svg and .png, or such as accuracy.svg and .png;
+        learning_curves.svg and .png; scores_against_pairs.svg and .png.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -431,6 +440,8 @@ def plot(results: Dict[str, Any], folder: Path) -> List[Path]:
         plots = {results["metrics"][0].replace(" ", "_"): _draw_bars}
     if learning_curves(results)[1]:
         plots["learning_curves"] = _draw_curves
+    if len({each["data"]["pairs"]["train"] for each in (results, *beside)}) > 1:
+        plots["scores_against_pairs"] = functools.partial(_draw_sizes, beside=beside)
     written = []
     with pyplot.rc_context({"svg.hashsalt": results["table"], "font.size": 9}):
         for name, draw in plots.items():
@@ -490,6 +501,36 @@ def _draw_curves(pyplot: Any, results: Dict[str, Any]) -> Any:
     axis.set_xlabel("hours of training, without validation and saving")
     axis.set_ylabel(f"{measure} on valid, one checkpoint")
     axis.set_title("a line for each seed")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    return figure
+
+
+def by_pairs(all_results: Sequence[Dict[str, Any]], metric: str) -> Dict[str, Dict[int, float]]:
+    """The mean score over the seeds of each row, by the number of training pairs."""
+    found: Dict[str, Dict[int, float]] = {}
+    for results in sorted(all_results, key=lambda each: each["data"]["pairs"]["train"]):
+        for row in results["rows"]:
+            values = scores(row, metric)
+            if values:
+                pairs = results["data"]["pairs"]["train"]
+                found.setdefault(row["name"], {})[pairs] = statistics.mean(values)
+    return found
+
+
+def _draw_sizes(pyplot: Any, results: Dict[str, Any], beside: Sequence[Dict[str, Any]]) -> Any:
+    """Scores against the number of training pairs, beside published ones."""
+    published = TABLES[results["table"]].by_pairs
+    metric = published.metric if published else results["metrics"][0]
+    figure, axis = pyplot.subplots(figsize=(6.5, 4.2))
+    for number, (row, points) in enumerate(by_pairs([results, *beside], metric).items()):
+        axis.plot(list(points), list(points.values()), marker=MARKERS[number % 8], label=row)
+    if published:
+        axis.plot(*zip(*published.points), "--", color="black", marker=".", label=published.source)
+    axis.set_xscale("log")
+    axis.set_xlabel("training pairs")
+    axis.set_ylabel(f"test {metric}")
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, fontsize=8)
     figure.tight_layout()
@@ -571,7 +612,7 @@ def _draw_times(pyplot: Any, results: Dict[str, Any]) -> Any:
     here.set_title(f"here, {results['data']['pairs']['train']:,} pairs")
     here.set_xlabel(relative_label if relative else "seconds per epoch")
     for each in axes[0]:
-        each.set_ylabel("test BLEU")
+        each.set_ylabel(f"test {results['metrics'][0]}")
         each.grid(alpha=0.3)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="center right", frameon=False, fontsize=8)

@@ -311,7 +311,8 @@ def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
         log.write_text("# now\n# words\n" + log_line(1, reach[folder.name]))
         return 0 if reach[folder.name] else 1
 
-    scores = {TOKENISED_BLEU: {"score": 20.0, "signature": "tok:none"}}
+    score = {"score": 20.0, "signature": "tok:none"}
+    scores = {TOKENISED_BLEU: score, "BLEU": score, "chrF2": score}
     system = evaluate.System("", tmp_path, None, None, scores)
     monkeypatch.setattr(jobs.Jobs, "run", run)
     monkeypatch.setattr(evaluate, "evaluate", lambda *args: system)
@@ -612,6 +613,44 @@ def test_learning_curves_are_those_of_the_logs(results, tmp_path):
     assert [path.name for path in report.plot(made, tmp_path)][2:] == [
         "learning_curves.svg", "learning_curves.png",
     ]  # fmt: skip
+
+
+def test_scores_are_plotted_against_the_number_of_pairs(results, tmp_path):
+    made, add = results
+    less = copy.deepcopy(made)
+    add("transformer", 3, 34.9, 80.0)
+    less["data"]["pairs"]["train"] = 40000
+    less["rows"][0]["runs"].pop()
+    points = report.by_pairs([made, less], "BLEU")
+    assert list(points["transformer"].items()) == [(40000, 34.5), (160239, pytest.approx(34.7))]
+    assert points["ftc-2x3"] == {40000: 35.25, 160239: 35.25}
+    assert len(points) == 2  # rows with scores
+    pytest.importorskip("matplotlib")
+    names = [path.name for path in report.plot(made, tmp_path, [less])]
+    assert names[2:] == ["scores_against_pairs.svg", "scores_against_pairs.png"]
+    assert len(report.plot(made, tmp_path, [made])) == 2  # no other amount of data
+    # published scores are of one of the metrics
+    for name, table in TABLES.items():
+        if table.by_pairs:
+            assert table.by_pairs.metric in [metric.title for metric in table.metrics]
+            made["table"] = name
+            report.plot(made, tmp_path, [less])
+            assert table.by_pairs.source[:8] in (tmp_path / names[2]).read_text()
+
+
+def test_results_beside_must_be_of_the_same_table(results, tmp_path):
+    words = ["ftc", "--report-only", "--out", tmp_path / "out", "--beside", tmp_path / "less"]
+    for folder, table, message in (
+        ("out", "", "--out: .*out has no results.json"),
+        ("out", "ftc", "--beside: .*less has no results.json"),
+        ("less", "multi30k", "--beside: .*less has results of multi30k, not of ftc"),
+    ):
+        if table:
+            (tmp_path / folder).mkdir()
+            made = json.dumps({**results[0], "table": table})
+            (tmp_path / folder / "results.json").write_text(made)
+        with pytest.raises(ConfigurationError, match=message):
+            reproduce.main(list(map(str, words)))
 
 
 # --- the real thing -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ A table is data; this is all that a comparison of two mixers on one's own labell
 from typing import Dict
 
 from . import fastformer, mscffn, summaries, transformer_ftc, translation
-from .table import BASELINE, Cited, Metric, Paper, Row, Table
+from .table import BASELINE, Cited, Metric, Paper, Published, Row, Table
 
 TABLES: Dict[str, Table] = {
     "ftc": transformer_ftc.TABLES_1_AND_2,
@@ -35,4 +35,4 @@ TABLES: Dict[str, Table] = {
     "mscffn-image": mscffn.IMAGE,
 }
 
-__all__ = ["BASELINE", "TABLES", "Cited", "Metric", "Paper", "Row", "Table"]
+__all__ = ["BASELINE", "TABLES", "Cited", "Metric", "Paper", "Published", "Row", "Table"]

@@ -15,6 +15,7 @@ class Metric(NamedTuple):
 
 
 BLEU = (Metric(TOKENISED_BLEU, "BLEU"),)
+BLEU_AND_OTHERS = (*BLEU, Metric("BLEU", "sacreBLEU"), Metric("chrF2", "chrF2"))
 ACCURACY = (Metric("accuracy", "accuracy"),)
 ACCURACY_AND_F1 = (*ACCURACY, Metric("macro F1", "macro F1"))
 # published ROUGE-L is the summary-level one
@@ -68,6 +69,20 @@ class Cited(NamedTuple):
     scores: Sequence[float]
 
 
+class Published(NamedTuple):
+    """Scores of other work by the number of training pairs.
+
+    Args:
+        source: who measured them, and on what.
+        metric: the title of the table's metric that they are.
+        points: (pairs, score), by size.
+    """
+
+    source: str
+    metric: str
+    points: Sequence[Tuple[int, float]]
+
+
 class Table(NamedTuple):
     """Rows with the same settings for training and testing.
 
@@ -87,6 +102,7 @@ class Table(NamedTuple):
         seeds_of_paper: runs behind each published figure; 0 if unknown.
         data_of_paper: size of the paper's data, to be compared with `results["data"]`.
         cited: rows that the paper quotes.
+        by_pairs: what `--beside` shows beside the scores here.
         timed: whether time is part of the table.
         fixed: options that the user may not give, besides those of the rows.
         remarks: what else a reader must know.
@@ -107,6 +123,7 @@ class Table(NamedTuple):
     seeds_of_paper: int = 0
     data_of_paper: Mapping[str, Any] = {}
     cited: Sequence[Cited] = ()
+    by_pairs: Optional[Published] = None
     timed: bool = False
     fixed: Sequence[str] = ()
     remarks: Sequence[str] = ()
