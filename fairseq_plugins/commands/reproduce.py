@@ -19,7 +19,8 @@ Settings are those of the recipes and the table, then --settings files, then the
 Runs end earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a
 larger --max-update they are trained on. --minutes ends the call: runs save their state and stop.
 
---beside names results on more or less data, and adds a plot of scores against pairs:
+With --report-only, --beside names results on more or less data, and scores are also plotted against
+the number of pairs:
 
     python -m fairseq_plugins reproduce low-resource --report-only --out ALL --beside HALF QUARTER
 
@@ -123,9 +124,12 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--beside", nargs="+", type=Path, default=[], metavar="OUT",
-        help="folders of the same table on more or less data: also plot scores against pairs",
+        help="with --report-only: folders of the same table on more or less data, to plot scores "
+        "against the number of training pairs",
     )  # fmt: skip
     args = parser.parse_args(own)
+    if args.beside and not args.report_only:
+        raise ConfigurationError("--beside only plots: train first, then add --report-only")
     args.words = extra
     args.out = args.out or Path("runs", f"reproduce_{args.table}")
     return args
@@ -176,10 +180,19 @@ def read_results(folder: Path, table: str, option: str) -> Dict[str, Any]:
     return report.upgrade(results)
 
 
-def report_only(folder: Path, table: str, beside: Sequence[Path]) -> None:
+def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:
     """Table and plots from results.json alone."""
     results = read_results(folder, table, "--out")
     others = [read_results(other, table, "--beside") for other in beside]
+    sizes = {results["data"]["pairs"]["train"]: folder}
+    for other, found in zip(beside, others):
+        pairs = found["data"]["pairs"]["train"]
+        if pairs in sizes:
+            raise ConfigurationError(
+                f"--beside: {sizes[pairs]} and {other} both have {pairs:,} training pairs: name "
+                "one folder for each number of pairs"
+            )
+        sizes[pairs] = other
     written = [folder / "results.json", report.write_table(results, folder)]
     print("\n" + report.table(results))
     try:
@@ -194,8 +207,6 @@ def main(argv: Sequence[str]) -> int:
     if args.report_only:
         report_only(args.out, args.table, args.beside)
         return 0
-    for folder in args.beside:
-        read_results(folder, args.table, "--beside")
     with only_warnings_of_fairseq():  # it tells of models that are checked
         request = read_request(args)
         with alone_in(request.out, "reproduction"):
@@ -204,7 +215,7 @@ def main(argv: Sequence[str]) -> int:
             if request.interleaved and not work.time_is_up.is_set():
                 work.measure_interleaved()
             work.write_results()
-    report_only(request.out, args.table, args.beside)
+    report_only(request.out, args.table)
     if work.failures:
         failed = "; ".join(f"{each['run']}: {each['message']}" for each in work.failures)
         raise ConfigurationError(f"failed: {failed}")

@@ -418,8 +418,8 @@ def plot(
     Args:
         results: the content of results.json.
         folder: where to write.
-        beside: results of the same table on more or less data; a third plot shows all scores
-            against the number of training pairs.
+        beside: results of the same table on other numbers of training pairs; one more plot shows
+            all scores against these numbers.
 
     Returns:
         the files written: bleu_against_time.svg and .png, or such as accuracy.svg and .png;
@@ -440,7 +440,7 @@ def plot(
         plots = {results["metrics"][0].replace(" ", "_"): _draw_bars}
     if learning_curves(results)[1]:
         plots["learning_curves"] = _draw_curves
-    if len({each["data"]["pairs"]["train"] for each in (results, *beside)}) > 1:
+    if beside:
         plots["scores_against_pairs"] = functools.partial(_draw_sizes, beside=beside)
     written = []
     with pyplot.rc_context({"svg.hashsalt": results["table"], "font.size": 9}):

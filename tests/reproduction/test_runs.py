@@ -628,7 +628,7 @@ def test_scores_are_plotted_against_the_number_of_pairs(results, tmp_path):
     pytest.importorskip("matplotlib")
     names = [path.name for path in report.plot(made, tmp_path, [less])]
     assert names[2:] == ["scores_against_pairs.svg", "scores_against_pairs.png"]
-    assert len(report.plot(made, tmp_path, [made])) == 2  # no other amount of data
+    assert len(report.plot(made, tmp_path)) == 2
     # published scores are of one of the metrics
     for name, table in TABLES.items():
         if table.by_pairs:
@@ -638,15 +638,18 @@ def test_scores_are_plotted_against_the_number_of_pairs(results, tmp_path):
             assert table.by_pairs.source[:8] in (tmp_path / names[2]).read_text()
 
 
-def test_results_beside_must_be_of_the_same_table(results, tmp_path):
+def test_results_beside_are_of_the_same_table_and_other_data(results, tmp_path):
     words = ["ftc", "--report-only", "--out", tmp_path / "out", "--beside", tmp_path / "less"]
+    with pytest.raises(ConfigurationError, match="--beside .* add --report-only"):
+        reproduce.main(["ftc", *map(str, words[2:])])
     for folder, table, message in (
         ("out", "", "--out: .*out has no results.json"),
         ("out", "ftc", "--beside: .*less has no results.json"),
         ("less", "multi30k", "--beside: .*less has results of multi30k, not of ftc"),
+        ("less", "ftc", "--beside: .*out and .*less both have 160,239 training pairs"),
     ):
         if table:
-            (tmp_path / folder).mkdir()
+            (tmp_path / folder).mkdir(exist_ok=True)
             made = json.dumps({**results[0], "table": table})
             (tmp_path / folder / "results.json").write_text(made)
         with pytest.raises(ConfigurationError, match=message):
