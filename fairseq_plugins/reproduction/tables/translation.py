@@ -92,7 +92,7 @@ LOW_RESOURCE = Table(
     metrics=BLEU_AND_OTHERS,
     settings=("low_resource",),
     precision="bf16",
-    average=10,
+    average=5,
     runs=[(name, 1) for name in ("ftc", "transformer", "ftc_all", "ftc_deep")]
     + [("ftc_sampled", 1), ("ftc_simcut", 1)],
     # the source counts target words, 0.1 to 3.2 million: about 20 in a pair
