@@ -53,6 +53,30 @@ def validate_without_a_task() -> None:
     wrap(options, "parse_args_and_arch", "validate_without_a_task", make)
 
 
+def decay_until_max_update() -> None:
+    """Let `--total-num-update` of polynomial_decay be `--max-update` unless given, as declared.
+
+    fairseq's command line passes null instead, which hydra refuses (0.12.2 and ff).
+    """
+
+    def make(original: Callable) -> Callable:
+        def parse_args_and_arch(*args: Any, **kw: Any) -> Any:
+            parsed = original(*args, **kw)
+            namespace = parsed[0] if isinstance(parsed, tuple) else parsed
+            if getattr(namespace, "total_num_update", 0) is None:
+                if not namespace.max_update:
+                    raise ConfigurationError(
+                        "--lr-scheduler polynomial_decay needs the number of updates after which "
+                        "the learning rate ends: give --max-update N or --total-num-update N"
+                    )
+                namespace.total_num_update = namespace.max_update
+            return parsed
+
+        return parse_args_and_arch
+
+    wrap(options, "parse_args_and_arch", "decay_until_max_update", make)
+
+
 def refuse_asynchronous_writing_without_iopath() -> None:
     """Refuse `--write-checkpoints-asynchronously` without iopath.
 

@@ -5,12 +5,14 @@ import re
 import sys
 import warnings
 
+import pytest
 import torch
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins import compat
 from fairseq_plugins.compat import command_line
+from fairseq_plugins.errors import ConfigurationError
 from tests.conftest import USER_DIR
 
 compat.apply()
@@ -27,6 +29,17 @@ def test_cpu_starts_no_process_for_every_gpu(monkeypatch):
     assert parsed(monkeypatch).distributed_world_size == 4
     assert parsed(monkeypatch, "--cpu").distributed_world_size == 1
     assert parsed(monkeypatch, "--cpu", "--distributed-world-size=3").distributed_world_size == 3
+
+
+def test_the_learning_rate_decays_until_the_last_update(monkeypatch):
+    def total(*words):
+        args = parsed(monkeypatch, "--lr-scheduler", "polynomial_decay", *words)
+        return convert_namespace_to_omegaconf(args).lr_scheduler.total_num_update
+
+    assert total("--max-update", "70") == 70
+    assert total("--max-update", "70", "--total-num-update", "90") == 90
+    with pytest.raises(ConfigurationError, match="--max-update N or --total-num-update N"):
+        total()
 
 
 def test_validation_without_a_task(tiny_checkpoint, toy_data, run_validate):
