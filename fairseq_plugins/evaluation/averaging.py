@@ -20,9 +20,9 @@ PATTERNS = {
 # distribution (Performer's --performer-redraw)
 NOT_AVERAGED = ".directions"
 WRITTEN_BY = {
-    "epoch": "training without --no-epoch-checkpoints",
-    "update": "--save-interval-updates",
-    "best": "--keep-best-checkpoints",
+    "epoch": "one at the end of each epoch, without --no-epoch-checkpoints",
+    "update": "one every --save-interval-updates",
+    "best": "as many as --keep-best-checkpoints says",
 }
 
 
@@ -67,8 +67,8 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
     }
     if count > len(found):
         raise ConfigurationError(
-            f"{option} {count}: {folders[0]} has {len(found)} checkpoints of this kind, which come "
-            f"from {WRITTEN_BY[kind]}"
+            f"{option} {count}: {folders[0]} has {len(found)} checkpoints of this kind (training "
+            f"writes {WRITTEN_BY[kind]}): give a smaller number, or train on"
         )
     ordered = sorted(found, key=lambda path: found[path])
     if kind == "best" and count < len(found) and not bigger_is_better(ordered[0]):

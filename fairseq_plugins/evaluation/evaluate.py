@@ -121,8 +121,13 @@ def choose(request: Request) -> List[Path]:
         return [path]
     by = request.by
     if by is None:
-        by = "epoch" if any(run.glob("checkpoint[0-9]*.pt")) else "update"
+        by = "update" if _only_of_updates(run) else "epoch"
     return averaging.choose([run], request.last, request.best, by)
+
+
+def _only_of_updates(run: Path) -> bool:
+    epochs, updates = (list(run.glob(f"checkpoint{name}.pt")) for name in ("[0-9]*", "_[0-9]*"))
+    return bool(updates) and not epochs
 
 
 def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System:

@@ -289,6 +289,7 @@ def test_real_translations_from_the_shell(data, fresh_run):
         (["{data}", "{run}", "--compare", "{run}x"], "runx: no such folder"),
         (["{data}", "{run}", "--compare", "{run}/"], "is RUN itself"),
         (["{data}", "{run}", "--last", "9"], r"--last 9: .* has 3 checkpoints of this kind"),
+        (["{data}", "{empty}", "--last", "2"], r"has 0 .* at the end of each epoch.*, or train on"),
         (["{data}", "{run}", "--best", "3"], r"--best 3: .* has 2 checkpoints"),
         (["{data}", "{run}", "--checkpoint", "a.pt"], "a.pt is not there: .* checkpoint_best.pt"),
         (["{data}", "{empty}"], "checkpoint_best.pt is not there: .*no checkpoint; train first"),
