@@ -12,8 +12,9 @@ TABLE is one of
 
 DATA is the folder that a prepare-* command made. --reduced takes a small model and few updates, for
 small data on two CPU cores. ftc: the paper does not say how long it trained: runs end after the
-recipes' 50,000 updates, in float32. translation, multi30k, low-resource: a run ends after 10 epochs
-without a gain on valid; its last 10 checkpoints are averaged.
+recipes' 50,000 updates, in float32. translation, multi30k: a run ends after 10 epochs without a
+gain on valid; its last 10 checkpoints are averaged. low-resource: the learning rate falls to 0
+within 14,000 updates, or --max-update; the last 5 checkpoints are averaged.
 
 Settings are those of the recipes and the table, then --settings files, then the options after --.
 Runs end earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a
@@ -94,7 +95,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--average", type=at_least(0), metavar="K",
         help="test the average of the last K checkpoints, of epochs or updates; 0: the best, by "
-        "--best-checkpoint-metric (default: 10 for translation, 0 for the other tables)",
+        "--best-checkpoint-metric (default: 10 for translation, multi30k; 5 for low-resource; 0 "
+        "for the other tables)",
     )  # fmt: skip
     parser.add_argument(
         "--generate", default="", type=shlex.split, metavar="WORDS",
