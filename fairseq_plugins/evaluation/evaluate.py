@@ -121,13 +121,9 @@ def choose(request: Request) -> List[Path]:
         return [path]
     by = request.by
     if by is None:
-        by = "update" if _only_of_updates(run) else "epoch"
+        epochs, updates = (any(run.glob(f"checkpoint{of}*.pt")) for of in ("[0-9]", "_[0-9]"))
+        by = "update" if updates and not epochs else "epoch"
     return averaging.choose([run], request.last, request.best, by)
-
-
-def _only_of_updates(run: Path) -> bool:
-    epochs, updates = (list(run.glob(f"checkpoint{name}.pt")) for name in ("[0-9]*", "_[0-9]*"))
-    return bool(updates) and not epochs
 
 
 def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System:
