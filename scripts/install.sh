@@ -21,8 +21,10 @@ Rerun to resume.
                      container) instead of making .venv; remembered
   --offline DIR      use no network but DIR, a folder that scripts/wheelhouse.sh filled; torch
                      must be installed, or a wheel in DIR
-  --extras NAMES     also plot (matplotlib, for plots), test (what scripts/test.sh needs), or
-                     several with commas between: --extras plot,test; remembered
+  --extras NAMES     also plot (matplotlib, for plots), onnx (to export models), shortlist (word
+                     alignments, for export --shortlist), textrank (a baseline), test (all of
+                     these and what scripts/test.sh needs), or several with commas between:
+                     --extras plot,onnx; remembered
   --device D         which build of torch: cpu, gpu, or auto (default: gpu where nvidia-smi sees one)
   --torch SPEC       another torch than the default: a version or a wheel
   --torch-index URL  take torch from this package index (also: TORCH_INDEX_URL)

@@ -47,15 +47,16 @@ class EfficientTransformerOptions(CopyOptions):
         metadata={
             "help": "layers of each encoder block, such as 3,3: the first keeps the full size, "
             "each later one is pooled by the windows. Default: 3,3 in transformer_ftc*, "
-            "transformer_fc* and transformer_tc*; one block of --encoder-layers layers in "
-            "fastformer_encoder* and mscffn_transformer*"
+            "transformer_fc* and transformer_tc* (6,6 in ..._deep*, 4,4 in ..._mid*); 2,2 in "
+            "fastformer_tc_cnn_dm, 1,1 in fastformer_tc_pubmed; one block of --encoder-layers "
+            "layers elsewhere"
         },
     )
     time_window: int = field(
         default=1,
         metadata={
             "help": "positions pooled into one where a later block begins; 1 is off. Default: 2 in "
-            "transformer_ftc* and transformer_tc*, 1 elsewhere"
+            "transformer_ftc*, transformer_tc* and fastformer_tc_*, 1 elsewhere"
         },
     )
     feature_window: int = field(
