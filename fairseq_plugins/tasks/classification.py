@@ -7,10 +7,11 @@
 DATA has `input0/` (texts) and `label/`, as fairseq's RoBERTa example and prepare-classification
 write them. Differences from fairseq's task:
 
-- `label/dict.txt` sets the number of classes.
+- `label/dict.txt` sets the number of classes; symbols that fairseq-preprocess pads it with are none.
 - A batch has texts of similar length.
-- A text longer than --max-positions is an error, or is cut and counted with
+- A text longer than --max-positions or --max-tokens is an error, or is cut and counted with
   `--shorten-method truncate`. fairseq's task excludes such texts from training.
+- Pairs of texts (`input1/`) are refused.
 """
 
 import logging
@@ -28,6 +29,7 @@ from fairseq.tasks.sentence_prediction import (
 
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.tasks.whole_texts import WholeTexts
 from fairseq_plugins.training.batches import sizes
 
 logger = logging.getLogger(__name__)
@@ -39,10 +41,11 @@ class ClassificationConfig(SentencePredictionConfig):
 
 
 @register_task("classification", dataclass=ClassificationConfig)
-class ClassificationTask(SentencePredictionTask):
+class ClassificationTask(WholeTexts, SentencePredictionTask):
     """Assigns each text one of the classes in `label/dict.txt`."""
 
     cfg: ClassificationConfig
+    how_to_cut = "--shorten-method truncate and --max-positions"
 
     @classmethod
     def load_dictionary(cls, filename: str) -> Dictionary:
@@ -57,11 +60,12 @@ class ClassificationTask(SentencePredictionTask):
                 "use --task sentence_prediction"
             )
         labels = cls.load_dictionary(str(Path(cfg.data) / "label" / "dict.txt"))
-        classes = len(labels) - labels.nspecial
+        names = [n for n in labels.symbols[labels.nspecial :] if not n.startswith("madeupword")]
+        classes = len(names)
         if cfg.num_classes not in (-1, classes):
             raise ConfigurationError(
                 f"--num-classes {cfg.num_classes}, but {cfg.data} has {classes} "
-                f"({', '.join(labels.symbols[labels.nspecial :][:5])}{', ...' * (classes > 5)}): "
+                f"({', '.join(names[:5])}{', ...' * (classes > 5)}): "
                 "leave the option out, or name the data that the model was trained on"
             )
         cfg.num_classes = classes
@@ -71,9 +75,14 @@ class ClassificationTask(SentencePredictionTask):
         """Load a split, with checks of its lengths and batches of similar length.
 
         Raises:
-            ConfigurationError: a file is missing, the numbers of texts and labels differ, or texts
-                are longer than --max-positions without --shorten-method.
+            ConfigurationError: a file is missing, the numbers of texts and labels differ, texts are
+                longer than --max-positions without --shorten-method, or there are pairs of texts.
         """
+        if (Path(self.cfg.data) / "input1" / f"{split}.idx").is_file():
+            raise ConfigurationError(
+                f"{self.cfg.data} has pairs of texts (input1/), which --task classification does "
+                "not read: use fairseq's --task sentence_prediction, or remove input1/"
+            )
         prefixes = [Path(self.cfg.data) / part / split for part in ("input0", "label")]
         for prefix in prefixes:
             if not prefix.with_name(prefix.name + ".idx").is_file():

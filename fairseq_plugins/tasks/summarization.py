@@ -6,8 +6,8 @@
 
 This command keeps the checkpoint with the highest ROUGE-Lsum on the validation set.
 
-A document longer than --max-source-positions is an error before training starts, or is cut and
-counted with --truncate-source. The translation task excludes such documents from training.
+A document longer than --max-source-positions or --max-tokens is an error before training starts, or
+is cut and counted with --truncate-source. The translation task excludes such documents from training.
 Generation cuts documents as training did.
 """
 
@@ -28,6 +28,7 @@ from omegaconf import II
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.sentences import BOUNDARY
 from fairseq_plugins.scoring.rouge import METRICS, prepare, score_documents
+from fairseq_plugins.tasks.whole_texts import WholeTexts
 
 try:
     from fairseq.logging import metrics
@@ -88,10 +89,11 @@ class SummarizationConfig(TranslationConfig):
 
 
 @register_task("summarization", dataclass=SummarizationConfig)
-class SummarizationTask(TranslationTask):
+class SummarizationTask(WholeTexts, TranslationTask):
     """Summarizes documents; logs ROUGE during validation with --eval-rouge."""
 
     cfg: SummarizationConfig
+    how_to_cut = "--truncate-source and --max-source-positions"
 
     def __init__(self, cfg: SummarizationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
@@ -179,23 +181,6 @@ class SummarizationTask(TranslationTask):
                 else ", or leave them out with --skip-invalid-size-inputs-valid-test",
             )
         )
-
-    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """As in fairseq.
-
-        Raises:
-            ConfigurationError: a text is longer than --max-tokens; the message says what to do.
-        """
-        try:
-            return super().get_batch_iterator(dataset, *args, **kwargs)
-        except AssertionError as error:
-            if "max_tokens" not in str(error):
-                raise
-            raise ConfigurationError(
-                "a text of {:,} tokens is longer than --max-tokens (or --max-tokens-valid) allows "
-                "a whole batch to be: give at least that many, or cut documents with "
-                "--truncate-source and --max-source-positions".format(np.max(dataset.sizes))
-            ) from None
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         model = super().build_model(cfg, from_checkpoint)

@@ -1,5 +1,6 @@
 """The task: classes from the data, long texts told or cut and counted, batches by length."""
 
+import shutil
 from argparse import Namespace
 
 import numpy as np
@@ -27,6 +28,36 @@ def test_classes_are_those_of_the_data(data):
         ConfigurationError, match="--num-classes 3, but .* has 2 .bad, good.: leave"
     ):
         setup(data, num_classes=3)
+
+
+def test_symbols_that_fairseq_adds_to_a_dictionary_are_no_classes(data, tmp_path):
+    padded = tmp_path / "padded"
+    shutil.copytree(str(data), str(padded))
+    with (padded / "label" / "dict.txt").open("a") as file:
+        file.write("madeupword0000 0\nmadeupword0001 0\n")
+    assert setup(padded).cfg.num_classes == setup(padded, num_classes=2).cfg.num_classes == 2
+
+
+def test_pairs_of_texts_are_refused(data, tmp_path):
+    pairs = tmp_path / "pairs"
+    shutil.copytree(str(data), str(pairs))
+    shutil.copytree(str(data / "input0"), str(pairs / "input1"))
+    with pytest.raises(ConfigurationError, match="has pairs of texts .input1/., .*sentence_pred"):
+        setup(pairs).load_dataset("train")
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_text_longer_than_a_batch_is_an_error(data, split):
+    task = setup(data)
+    dataset = task.load_dataset(split)
+    longest = max(dataset.sizes[0])
+    options = {"max_positions": longest - 1, "ignore_invalid_inputs": True}  # as the trainer does
+    with pytest.raises(
+        ConfigurationError, match=f"of {longest} tokens is longer than .*--shorten-method"
+    ):
+        task.get_batch_iterator(dataset=dataset, max_tokens=longest - 1, **options)
+    batches = task.get_batch_iterator(dataset=dataset, max_tokens=longest).frozen_batches
+    assert sum(map(len, batches)) == len(dataset)
 
 
 def test_labels_and_texts_stay_together_in_batches_by_length(data):

@@ -202,12 +202,18 @@ def test_a_summary_too_long_is_an_error_before_training(long_data, run_train, tm
         )
 
 
-def test_a_document_longer_than_a_batch_is_an_error_before_training(long_data, run_train, tmp_path):
-    with pytest.raises(ConfigurationError, match="9,001 tokens is longer than --max-tokens"):
+@pytest.mark.parametrize("valid", [[], ["--max-tokens-valid", 9001], ["--disable-validation"]])
+def test_a_document_longer_than_a_batch_is_an_error_before_training(
+    long_data, run_train, tmp_path, valid
+):
+    with pytest.raises(
+        ConfigurationError, match="9,001 tokens is longer than --max-tokens"
+    ) as error:
         run_train(
             *[long_data, *FASTFORMER_TC, "--max-source-positions", 16384, "--max-tokens", 9000],
-            *["--save-dir", tmp_path],
+            *["--skip-invalid-size-inputs-valid-test", *valid, "--save-dir", tmp_path],
         )
+    assert "train_inner" not in error.value.cli_output
 
 
 def test_generation_reads_documents_as_training_did(

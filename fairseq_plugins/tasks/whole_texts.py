@@ -1,0 +1,40 @@
+"""A text that no batch can hold is an error, in training too."""
+
+from typing import Any, Optional
+
+import numpy as np
+from fairseq.tasks import FairseqTask
+
+from fairseq_plugins.errors import ConfigurationError
+
+
+class WholeTexts(FairseqTask):
+    """A task whose texts are all read; `how_to_cut` names the options that shorten them."""
+
+    how_to_cut = ""
+
+    def get_batch_iterator(
+        self, dataset: Any, max_tokens: Optional[int] = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """As in fairseq, whose trainer leaves texts longer than --max-tokens out of training.
+
+        Raises:
+            ConfigurationError: a text is longer than --max-tokens; the message says what to do.
+        """
+        longest = int(np.max(dataset.sizes)) if len(dataset) else 0
+        too_long = ConfigurationError(
+            f"a text of {longest:,} tokens is longer than --max-tokens (or --max-tokens-valid) "
+            "allows a whole batch to be: give at least that many, or cut texts with "
+            + self.how_to_cut
+        )
+        # the only texts that may be left out are those of valid and test, when asked to
+        optional = getattr(self.cfg, "skip_invalid_size_inputs_valid_test", False)
+        optional &= dataset is not self.datasets.get(getattr(self.cfg, "train_subset", "train"))
+        if max_tokens is not None and longest > max_tokens and not optional:
+            raise too_long
+        try:
+            return super().get_batch_iterator(dataset, max_tokens, *args, **kwargs)
+        except AssertionError as error:
+            if "max_tokens" not in str(error):
+                raise
+            raise too_long from None
