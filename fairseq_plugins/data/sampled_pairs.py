@@ -1,6 +1,7 @@
 """Training data of a language pair with newly sampled subwords in each epoch."""
 
 import logging
+import math
 import time
 from random import Random
 from typing import Any, Dict, List, Tuple
@@ -21,21 +22,30 @@ class SampledPairs(BaseWrapperDataset):
     The segmentations depend on seed and epoch only. All sentences are sampled at the start of an
     epoch, so that batches and length limits use the sizes of the sampled sentences. The words are
     those of the data: their pieces are joined and segmented again. Words that the sampler's
-    `prepare` rejects keep the pieces of the data.
+    `prepare` rejects keep the pieces of the data. So do all words of a sentence whose sample is
+    longer than its limit, which fairseq would leave out of the epoch.
 
     Args:
         pairs: fairseq's dataset, without buckets.
         source, target: the samplers of both sides (see `subword_sampling`).
         seed: the seed of the training.
+        limits: the most tokens of a source and of a target.
 
     Raises:
         ConfigurationError: a sampler rejects most words, because the data was cut with another
             subword model.
     """
 
-    def __init__(self, pairs: LanguagePairDataset, source: Any, target: Any, seed: int):
+    def __init__(
+        self,
+        pairs: LanguagePairDataset,
+        source: Any,
+        target: Any,
+        seed: int,
+        limits: Tuple[float, float] = (math.inf, math.inf),
+    ):
         super().__init__(pairs)
-        self.seed, self.epoch = seed, 0
+        self.seed, self.epoch, self.limits = seed, 0, limits
         self.sides = [
             _Words(pairs.src, source, pairs.src_dict, "source"),
             _Words(pairs.tgt, target, pairs.tgt_dict, "target"),
@@ -53,7 +63,8 @@ class SampledPairs(BaseWrapperDataset):
         begun = time.perf_counter()
         pairs = self.dataset
         source, target = (
-            words.draw(Random(f"{self.seed} {epoch} {words.name}")) for words in self.sides
+            words.draw(Random(f"{self.seed} {epoch} {words.name}"), limit)
+            for words, limit in zip(self.sides, self.limits)
         )
         pairs.src, pairs.src_sizes = source, source.sizes
         pairs.tgt, pairs.tgt_sizes = target, target.sizes
@@ -117,8 +128,8 @@ class _Words:
                 "whose data was cut with it"
             )
 
-    def draw(self, random: Random) -> _Sentences:
-        """Sample segmentations of all sentences."""
+    def draw(self, random: Random, limit: float) -> _Sentences:
+        """Sample segmentations of all sentences, of at most `limit` tokens where possible."""
         self.sampler.begin(random.random)
         draw, words = self.sampler.draw, self.words
         tokens: List[int] = []
@@ -129,6 +140,10 @@ class _Words:
             for number in sentence.tolist():
                 word, usual = words[number]
                 tokens += usual if word is None else draw(word)
+            if len(tokens) - before > limit:
+                del tokens[before:]
+                for number in sentence.tolist():
+                    tokens += words[number][1]
             sizes[index] = len(tokens) - before
             if len(tokens) > 1000000:  # a list needs ten times the memory of an array
                 parts.append(np.array(tokens, dtype=np.int32))

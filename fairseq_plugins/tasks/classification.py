@@ -7,7 +7,7 @@
 DATA has `input0/` (texts) and `label/`, as fairseq's RoBERTa example and prepare-classification
 write them. Differences from fairseq's task:
 
-- `label/dict.txt` sets the number of classes; symbols that fairseq-preprocess pads it with are none.
+- `label/dict.txt` sets the number of classes. What fairseq-preprocess pads it with are none.
 - A batch has texts of similar length.
 - A text longer than --max-positions or --max-tokens is an error, or is cut and counted with
   `--shorten-method truncate`. fairseq's task excludes such texts from training.

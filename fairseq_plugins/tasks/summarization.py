@@ -6,9 +6,9 @@
 
 This command keeps the checkpoint with the highest ROUGE-Lsum on the validation set.
 
-A document longer than --max-source-positions or --max-tokens is an error before training starts, or
-is cut and counted with --truncate-source. The translation task excludes such documents from training.
-Generation cuts documents as training did.
+A document longer than --max-source-positions or --max-tokens is an error before training starts,
+or is cut and counted with --truncate-source. The translation task excludes such documents from
+training. Generation cuts documents as training did.
 """
 
 import json

@@ -9,9 +9,10 @@ the training data. Validation and test data keep their segmentation, so that `--
 can generate with the trained models.
 """
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from fairseq import utils
 from fairseq.tasks import register_task
@@ -42,6 +43,7 @@ class SampledTranslationConfig(TranslationConfig):
         },
     )
     seed: int = II("common.seed")
+    max_tokens: Optional[int] = II("dataset.max_tokens")
 
 
 @register_task("translation_sampled", dataclass=SampledTranslationConfig)
@@ -94,4 +96,11 @@ class SampledTranslationTask(TranslationTask):
             self.kind(model, dictionary, self.strength)
             for dictionary in (self.src_dict, self.tgt_dict)
         )
-        self.datasets[split] = SampledPairs(self.datasets[split], source, target, self.cfg.seed)
+        most = self.cfg.max_tokens or math.inf
+        limits = (
+            min(most, self.cfg.max_source_positions),
+            min(most, self.cfg.max_target_positions),
+        )
+        self.datasets[split] = SampledPairs(
+            self.datasets[split], source, target, self.cfg.seed, limits
+        )

@@ -162,3 +162,14 @@ def check_longest(
                 f"the longest sentence of {subset} has {size} tokens, but a batch holds at most "
                 f"{batch.max_tokens} ({batch.describe(processes)}): {advice}"
             )
+
+
+def check_longest_of_valid(max_tokens_valid: int, longest: Dict[str, int]) -> None:
+    """The same for validation subsets with a --max-tokens-valid of their own."""
+    for subset, size in longest.items():
+        if size > max_tokens_valid:
+            raise ConfigurationError(
+                f"the longest sentence of {subset} has {size} tokens, but a batch of it holds at "
+                f"most --max-tokens-valid {max_tokens_valid}: --max-tokens-valid {size} or more "
+                "is needed"
+            )

@@ -111,14 +111,49 @@ def count_processes(asked: Optional[int], on_cpu: bool) -> int:
     return processes
 
 
-def choose_precision(asked: str, given: argparse.Namespace, on_cpu: bool) -> List[str]:
-    """The precision flag for fairseq-train; none if the options have one already."""
+def check_lengths(
+    request: Request, given: argparse.Namespace, batch: Batch, whole: Batch, processes: int
+) -> None:
+    """Raise a ConfigurationError if a sentence of train or valid does not fit into its batch."""
+    cut, limited = batches.source_cut(given), request.tokens_per_process is not None
+    shared: List[str] = [given.train_subset]
+    own: List[str] = []
+    if not given.disable_validation and not given.skip_invalid_size_inputs_valid_test:
+        same = given.max_tokens_valid in (given.max_tokens, str(given.max_tokens))
+        (shared if same else own).extend(given.valid_subset.split(","))
+    longest = batches.longest_sentences(request.data, shared, cut)
+    batches.check_longest(batch, whole, processes, limited, longest)
+    longest = batches.longest_sentences(request.data, own, cut)
+    if str(given.max_tokens_valid).isdigit():  # fairseq's parser leaves it a string
+        batches.check_longest_of_valid(int(given.max_tokens_valid), longest)
+
+
+def choose_precision(
+    asked: str, given: argparse.Namespace, on_cpu: bool, before: Optional[str] = None
+) -> List[str]:
+    """The precision flag for fairseq-train; none if the options have one already.
+
+    Args:
+        asked: one of `PRECISIONS`.
+        given: the other options.
+        on_cpu: whether the CPU trains.
+        before: the precision of the training to resume. An optimizer's state fits no other one,
+            so "auto" takes it.
+    """
     if given.fp16 or given.bf16 or given.amp:
         if asked != "auto":
             raise ConfigurationError(f"--precision {asked} and a flag after --: give one of them")
         return []
     if asked == "fp16" and on_cpu:
         raise ConfigurationError("--precision fp16 needs a GPU: use bf16 or fp32 on a CPU")
+    if asked == "auto" and before in PRECISIONS:
+        if (before == "fp16" and on_cpu) or (before == "bf16" and not on_cpu | gpus_have_bf16()):
+            raise ConfigurationError(
+                f"this training is in {before}, which this machine does not have, and its "
+                "optimizer cannot go on in another precision: resume it where it has run, or "
+                "begin anew with another --save-dir"
+            )
+        asked = before
     if asked == "auto":
         asked = "fp32" if on_cpu else "bf16" if gpus_have_bf16() else "fp16"
     return [] if asked == "fp32" else ["--" + asked]
@@ -182,24 +217,21 @@ def plan(request: Request) -> Plan:
     whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
     total = processes * request.nodes
     batch = batches.share(whole, total, request.tokens_per_process)
-    subsets = [given.train_subset, *given.valid_subset.split(",")]
-    longest = batches.longest_sentences(request.data, subsets, batches.source_cut(given))
-    limited = request.tokens_per_process is not None
-    batches.check_longest(batch, whole, total, limited, longest)
+    check_lengths(request, given, batch, whole, total)
 
-    precision = choose_precision(request.precision, given, on_cpu)
+    save_dir = request.save_dir or Path("runs") / request.name
+    precision = choose_precision(request.precision, given, on_cpu, settings.precision_in(save_dir))
     words += [*precision, "--update-freq", str(batch.update_freq)]
     for name in ("max_tokens", "batch_size"):
         if getattr(batch, name) is not None:
             option = "--" + name.replace("_", "-")
             words += [option, str(getattr(batch, name))]
-            if getattr(given, name + "_valid") == getattr(given, name):
+            if str(getattr(given, name + "_valid")) == str(getattr(given, name)):
                 words += [option + "-valid", str(getattr(batch, name))]
     if on_cpu:
         words += ["--cpu"]
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process for each GPU
-    save_dir = request.save_dir or Path("runs") / request.name
     words += ["--user-dir", str(PLUGIN), "--save-dir", str(save_dir)]
     logging = ["--log-format", "simple", "--log-interval", "50"]
     device = "CPU" if on_cpu else torch.cuda.get_device_name()
@@ -214,6 +246,7 @@ def plan(request: Request) -> Plan:
         ],
         settings={
             **settings.settled(given, whole, request.data),
+            settings.PRECISION: settings.precision_of(given, precision),
             settings.SHARING: batch.describe(total),
         },
         end=settings.end_of(given),
@@ -244,7 +277,7 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         before = settings.check_same(save_dir, todo.settings)
         for line in todo.summary:
             say(line)
-        if settings.reached(save_dir, todo.end):
+        if before and settings.reached(save_dir, todo.end):
             say("kept: training is finished; train longer with a larger --max-update after --")
             return False
         if before.get(sharing, todo.settings[sharing]) != todo.settings[sharing]:

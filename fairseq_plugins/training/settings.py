@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Optional, Sequence
 from unittest import mock
 
 from fairseq import options
@@ -23,7 +23,8 @@ from fairseq_plugins.training.batches import Batch
 from fairseq_plugins.training.jobs import read_json, write_json
 
 STORED, FINISHED = "settings.json", "finished"
-SHARING = "batch_of_a_process"  # stored with the settings: how the processes share the batch
+# stored with the settings: how the processes share the batch, and the precision that "auto" chose
+SHARING, PRECISION = "batch_of_a_process", "precision"
 # Options that may change when a training resumes: how long it runs, what it logs, keeps and
 # validates, and which machine it runs on.
 FREE = {"data", "update_freq", "max_update", "max_epoch", "stop_time_hours", "stop_min_lr"}
@@ -123,6 +124,18 @@ def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
             "it to start over"
         )
     return stored
+
+
+def precision_of(given: argparse.Namespace, flags: Sequence[str]) -> str:
+    """The name of the precision that these options and further flags choose."""
+    chosen = [name for name in ("bf16", "fp16", "amp") if getattr(given, name)]
+    return [*chosen, *(flag.lstrip("-") for flag in flags), "fp32"][0]
+
+
+def precision_in(save_dir: Path) -> Optional[str]:
+    """The precision of the checkpoints in a folder; None if there are none, or it is unknown."""
+    stored = read_json(save_dir / STORED) if any(save_dir.glob("checkpoint*.pt")) else None
+    return stored.get(PRECISION) if isinstance(stored, dict) else None
 
 
 def store(save_dir: Path, settings: Dict[str, Any]) -> None:

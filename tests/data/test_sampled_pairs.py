@@ -50,7 +50,7 @@ def kind_of(folder):
     return next(name for name, kind in KINDS.items() if (folder / kind.file_name).exists())
 
 
-def load(folder, seed=1, strength=None):
+def load(folder, seed=1, strength=None, **limits):
     dictionary = Dictionary.load(str(folder / "dict.src.txt"))
     sides = [
         data_utils.load_indexed_dataset(str(folder / f"train.src-tgt.{side}"), dictionary)
@@ -62,7 +62,7 @@ def load(folder, seed=1, strength=None):
     kind, usual_strength = SAMPLERS[kind_of(folder)]
     usual_strength = usual_strength if strength is None else strength
     samplers = [kind(folder / kind.file_name, dictionary, usual_strength) for _ in range(2)]
-    return sides, SampledPairs(pairs, *samplers, seed), dictionary
+    return sides, SampledPairs(pairs, *samplers, seed, **limits), dictionary
 
 
 def texts(pairs, folder, dictionary):
@@ -106,6 +106,23 @@ def test_sizes_are_those_of_the_epoch(folder):
         kept, _ = pairs.filter_indices_by_size(pairs.ordered_indices(), (12, 9))
         assert set(kept) == set(np.nonzero((lengths <= (12, 9)).all(axis=1))[0])
     assert not pairs.can_reuse_epoch_itr_across_epochs
+
+
+def test_a_sample_over_the_limit_gives_way_to_the_usual_pieces(folder):
+    sides, pairs, _ = load(folder)
+    pairs.set_epoch(1)
+    free = [pairs[i] for i in range(len(pairs))]
+    limits = [max(map(len, side)) for side in zip(*((p["source"], p["target"]) for p in free))]
+    limits = (limits[0] - 1, limits[1] - 2)
+    _, pairs, _ = load(folder, limits=limits)
+    pairs.set_epoch(1)
+    given_up = 0
+    for i, before in enumerate(free):
+        for name, side, limit in zip(("source", "target"), sides, limits):
+            over = len(before[name]) > limit
+            given_up += over
+            assert torch.equal(pairs[i][name], side[i].long() if over else before[name])
+    assert given_up >= 2
 
 
 def test_an_epoch_follows_from_its_seed_and_number(folder):

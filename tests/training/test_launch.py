@@ -137,6 +137,27 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
         plan(toy_data.bin, "--", "--max-tokens", 12)
 
 
+def test_sentences_of_valid_must_fit_into_its_own_batch(documents):
+    words = ["--max-source-positions", 60, "--max-tokens", 51, "--max-tokens-valid"]
+    plan(documents, "--", *words, 15, recipe="fastformer_cnn_dm")
+    with pytest.raises(ConfigurationError, match="of valid has 15 .*--max-tokens-valid 15 or more"):
+        plan(documents, "--", *words, 14, recipe="fastformer_cnn_dm")
+    for more in ("--disable-validation", "--skip-invalid-size-inputs-valid-test"):
+        plan(documents, "--", *words, 14, more, recipe="fastformer_cnn_dm")
+
+
+def test_valid_may_have_longer_sentences_than_a_batch_of_training(documents, tmp_path):
+    swapped = Path(shutil.copytree(str(documents), str(tmp_path / "swapped")))
+    for path in documents.glob("train.*"):
+        shutil.copy(str(path), str(swapped / path.name.replace("train", "valid")))
+        other = documents / path.name.replace("train", "valid")
+        shutil.copy(str(other), str(swapped / path.name))
+    words = ["--", "--max-source-positions", 60, "--max-tokens", 20]
+    plan(swapped, *words, "--max-tokens-valid", 51, recipe="fastformer_cnn_dm")
+    with pytest.raises(ConfigurationError, match="of valid has 51 tokens"):
+        plan(swapped, *words, recipe="fastformer_cnn_dm")
+
+
 # --------------------------------------------------------------------------------------------------
 # The launch
 
@@ -171,6 +192,35 @@ def test_one_gpu_of_two_and_its_precision(monkeypatch, toy_data, capability, fla
     assert not {"--fp16", "--bf16"} & set(command)
     command = plan(toy_data.bin, "--", "--fp16").command
     assert command.count("--fp16") == 1 and "--bf16" not in command
+
+
+def test_a_training_resumes_in_its_precision(monkeypatch, toy_data, tmp_path):
+    """An optimizer's state fits no other precision; "auto" differs from machine to machine."""
+
+    def resume(*words):
+        return plan(toy_data.bin, "--save-dir", tmp_path, *words)
+
+    begun = resume("--cpu", "--precision", "bf16")
+    (tmp_path / "checkpoint_last.pt").touch()
+    settings.store(tmp_path, begun.settings)
+    gpus(monkeypatch, 0)
+    assert "--bf16" in resume().command
+    settings.check_same(tmp_path, resume().settings)
+    for words in (["--precision", "fp32"], ["--", "--amp"]):
+        other = resume(*words).settings
+        with pytest.raises(ConfigurationError, match="--precision was bf16, is (fp32|amp)"):
+            settings.check_same(tmp_path, other)
+    gpus(monkeypatch, 1, (8, 0))
+    assert "--bf16" in resume().command
+    gpus(monkeypatch, 1, (7, 0))
+    with pytest.raises(ConfigurationError, match="in bf16, which this machine does not have"):
+        resume()
+    (tmp_path / "checkpoint_last.pt").unlink()
+    assert "--fp16" in resume().command
+    (tmp_path / "checkpoint_last.pt").touch()
+    settings.store(tmp_path, resume("--precision", "fp16").settings)
+    with pytest.raises(ConfigurationError, match="in fp16, which this machine .* --save-dir"):
+        resume("--cpu")
 
 
 def test_all_gpus_of_several_machines(monkeypatch, toy_data):
@@ -337,6 +387,8 @@ def test_a_finished_training_is_kept(trained):
         assert "kept: training is finished" in said
     assert len(trained.commands) == 1
     assert "kept" not in trained("--max-update", "5") and len(trained.commands) == 2
+    (trained.save_dir / "checkpoint_last.pt").unlink()
+    assert "kept" not in trained("--max-update", "5") and len(trained.commands) == 3
 
 
 def test_a_folder_holds_one_training(trained, toy_data, tmp_path):
