@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, List
 
 import torch
@@ -16,6 +17,7 @@ from fairseq_plugins.compat.patch import wrap
 logger = logging.getLogger(__name__)
 
 EARLY_STOPPING = "early_stopping"
+VALIDATION_DUE = "validation_due"
 FLOAT32 = "float32_parameters"
 
 
@@ -102,12 +104,15 @@ def remember_validations() -> None:
     Both count validations without improvement, and 0.12.2 and ff store neither count. So a rerun of
     a training that --patience has ended trained further; now it trains nothing. They also
     write the checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this
-    repeats the scheduler's step after loading.
+    repeats the scheduler's step after loading. A validation that SIGTERM broke off comes first.
     """
 
     def make_save(original: Callable) -> Callable:
         def save_checkpoint(self: Trainer, filename: str, extra_state: Dict[str, Any]) -> Any:
-            return original(self, filename, {**extra_state, EARLY_STOPPING: dict(_patience())})
+            more = {EARLY_STOPPING: dict(_patience())}
+            if getattr(self, VALIDATION_DUE, False):
+                more[VALIDATION_DUE] = True
+            return original(self, filename, {**extra_state, **more})
 
         return save_checkpoint
 
@@ -117,12 +122,14 @@ def remember_validations() -> None:
             if state is None or trainer.get_num_updates() == 0:  # a new training
                 return state, iterator
             if not cfg.reset_meters:
-                counted = state.get(EARLY_STOPPING, {})
-                _patience().update(counted)
-                if 0 < cfg.patience <= counted.get("num_runs", 0):
+                _patience().update(state.get(EARLY_STOPPING, {}))
+                if state.get(VALIDATION_DUE):
+                    state["val_loss"] = _validate(trainer, state["train_iterator"])
+                in_a_row = _patience().get("num_runs", 0)
+                if 0 < cfg.patience <= in_a_row:
                     logger.info(
-                        f"nothing left to train: {counted['num_runs']} validations in a row were "
-                        f"no better, --patience is {cfg.patience}"
+                        f"nothing left to train: {in_a_row} validations in a row were no better, "
+                        f"--patience is {cfg.patience}"
                     )
                     trainer.cfg.optimization.max_epoch = -1  # fairseq then starts no epoch
             at = state["train_iterator"]
@@ -152,13 +159,36 @@ def remember_validations() -> None:
     wrap(Plateau, "load_state_dict", "remember_validations", make_load_state)
 
 
+def _validate(trainer: Trainer, at: Dict[str, Any]) -> Any:
+    """Make the validation that is due where a stored iterator stands, and save what follows."""
+    program, cfg = _program(), trainer.cfg
+    after_epoch = at["iterations_in_epoch"] == 0
+    iterator = SimpleNamespace(
+        epoch=at["epoch"] - after_epoch,
+        end_of_epoch=lambda: after_epoch,
+        state_dict=lambda: at,
+    )
+    subsets = cfg.dataset.valid_subset.split(",")
+    logger.info("making the validation that was broken off")
+    loss = program.validate(cfg, trainer, trainer.task, iterator, subsets)[0]
+    program.should_stop_early(cfg, loss)
+    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, iterator, loss)
+    return loss
+
+
+def _program() -> Any:
+    """The module of fairseq-train that runs; None if another program does."""
+    for name in ("__main__", "fairseq_cli.train"):
+        module = sys.modules.get(name)
+        if hasattr(module, "should_stop_early"):
+            return module
+    return None
+
+
 def _patience() -> Dict[str, Any]:
     """The best score and the validations since, which fairseq keeps as attributes of a function."""
-    for name in ("__main__", "fairseq_cli.train"):
-        function = getattr(sys.modules.get(name), "should_stop_early", None)
-        if function is not None:
-            return vars(function)
-    return {}
+    program = _program()
+    return {} if program is None else vars(program.should_stop_early)
 
 
 def keep_parameters_in_float32() -> None:

@@ -2,7 +2,10 @@
 
 import multiprocessing
 import os
+import re
 import signal
+import subprocess
+import time
 
 import pytest
 import torch
@@ -37,10 +40,14 @@ def state_of(path):
 
 
 @pytest.mark.parametrize(
-    "owner, name, call, in_epoch",
+    "owner, name, call, updates, in_epoch, more",
     [
-        (FairseqTask, "train_step", 2, True),
-        (TranslationTask, "valid_step", 1, False),  # after the last update of epoch 1
+        (FairseqTask, "train_step", 2, 2, True, []),
+        # the last update of epoch 1: its validation begins, and is broken off
+        (FairseqTask, "train_step", "last of epoch 1", "an epoch", False, []),
+        (TranslationTask, "valid_step", 1, "an epoch", False, []),
+        (TranslationTask, "valid_step", 3, "all", False, []),  # after the last update
+        (TranslationTask, "valid_step", 1, 2, True, ["--validate-interval-updates", 2]),
     ],
 )
 def test_it_resumes_as_if_it_had_not_been_stopped(
@@ -52,35 +59,48 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
     owner,
     name,
     call,
+    updates,
     in_epoch,
+    more,
     monkeypatch,
 ):
     data = make_toy_data(tmp_path / "data", {"train": 40, "valid": 6}).bin
     words = [data, *train_args, "--max-tokens", 100, "--max-epoch", 3, "--no-epoch-checkpoints"]
-    run_train(*words, "--save-dir", tmp_path / "whole")
+    words += ["--log-format", "simple", "--save-interval-updates", 0, *more]
+    log = run_train(*words, "--save-dir", tmp_path / "whole").output
     whole = state_of(tmp_path / "whole" / "checkpoint_last.pt")
-    per_epoch = whole["optimizer_history"][-1]["num_updates"] // 3
+    total = whole["optimizer_history"][-1]["num_updates"]
+    updates = {"an epoch": total // 3, "all": total}.get(updates, updates)
 
-    terminate(owner, name, call)
-    said = []
-    monkeypatch.setattr(stopping.logger, "warning", lambda text, *at: said.append(text % at))
+    terminate(owner, name, total // 3 if call == "last of epoch 1" else call)
     monkeypatch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
     with pytest.raises(SystemExit) as ended:
         run_train(*words, "--save-dir", tmp_path / "stopped")
     assert ended.value.code == stopping.STATUS == 143
-    broken_off = f"the validation after update {per_epoch} was broken off"
-    assert [text[: len(broken_off)] for text in said] == ([] if in_epoch else [broken_off])
     last = state_of(tmp_path / "stopped" / "checkpoint_last.pt")
-    done = last["optimizer_history"][-1]["num_updates"]
-    assert done == (call if in_epoch else per_epoch)
+    assert last["optimizer_history"][-1]["num_updates"] == updates
     place = last["extra_state"]["train_iterator"]
-    assert (place["epoch"], place["iterations_in_epoch"]) == ((1, call) if in_epoch else (2, 0))
-    assert [path.name for path in (tmp_path / "stopped").glob("*.pt")] == ["checkpoint_last.pt"]
+    done = (1, updates) if in_epoch else (updates * 3 // total + 1, 0)
+    assert (place["epoch"], place["iterations_in_epoch"]) == done
 
-    run_train(*words, "--save-dir", tmp_path / "stopped")
-    resumed = state_of(tmp_path / "stopped" / "checkpoint_last.pt")
-    for parameter, value in whole["model"].items():
-        assert torch.equal(value, resumed["model"][parameter]), parameter
+    resumed_log = run_train(*words, "--save-dir", tmp_path / "stopped").output
+    for file in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        expected, resumed = (state_of(tmp_path / run / file) for run in ("whole", "stopped"))
+        for parameter, value in expected["model"].items():
+            assert torch.equal(value, resumed["model"][parameter]), parameter
+        for key in ("best", "val_loss", "train_iterator", "early_stopping"):
+            assert resumed["extra_state"].get(key) == expected["extra_state"].get(key), key
+    assert len(validations(log)) >= 3
+    # no validation is left out, or made twice; its epoch is named as without the interruption
+    assert validations(log)[-len(validations(resumed_log)) :] == validations(resumed_log)
+    begun = [at for at in validations(log) if at[1] < updates]
+    assert len(validations(resumed_log)) + len(begun) == len(validations(log))
+
+
+def validations(log):
+    """Epoch, updates and loss of each validation."""
+    found = re.findall(r"epoch (\d+) \| valid on .* loss ([\d.]+) .*num_updates (\d+)", log)
+    return [(int(epoch), int(updates), loss) for epoch, loss, updates in found]
 
 
 def test_asked_again_it_ends_at_once(tmp_path, run_train, toy_data, train_args, monkeypatch):
@@ -98,3 +118,32 @@ def test_asked_again_it_ends_at_once(tmp_path, run_train, toy_data, train_args, 
     training.join()
     assert training.exitcode == -signal.SIGTERM
     assert not list(tmp_path.glob("*.pt"))
+
+
+def test_it_saves_when_the_signal_ends_its_data_loaders_too(
+    tmp_path, run_train, toy_data, train_args, monkeypatch
+):
+    """Schedulers signal all processes of a job; a dead loader must not break the update off."""
+    original = FairseqTask.train_step
+
+    def train_step(*args, **kwargs):
+        # not from this process: loaders that their parent ends do so without an error
+        group = f"-{os.getpgrp()}"
+        subprocess.run(["kill", "-TERM", "--", group], start_new_session=True)
+        for _ in range(20):  # the loaders die meanwhile
+            time.sleep(0.02)
+        return original(*args, **kwargs)
+
+    def train():
+        os.setsid()
+        run_train(*words)
+
+    monkeypatch.setattr(FairseqTask, "train_step", train_step)
+    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--num-workers", 2]
+    words += ["--data-buffer-size", 0, "--max-tokens", 100]
+    training = multiprocessing.get_context("fork").Process(target=train)
+    training.start()
+    training.join()
+    assert training.exitcode == stopping.STATUS
+    state = state_of(tmp_path / "checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 1
