@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib.util
+import io
 import itertools
 import os
 import sys
@@ -101,8 +102,10 @@ def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
 
 @contextlib.contextmanager
 def own_output() -> Iterator[TextIO]:
-    """Standard output without what libraries print or log."""
+    """Standard output in UTF-8, as the input is, without what libraries print or log."""
     out = sys.stdout
+    if isinstance(out, io.TextIOWrapper):
+        out.reconfigure(encoding="utf-8")
     sys.stdout = sys.stderr
     try:
         with only_warnings_of_fairseq():

@@ -77,6 +77,10 @@ def main(argv: Sequence[str]) -> int:
         "--at-least", type=float, metavar="SCORE",
         help="exit with status 1 if BLEU, ROUGE-1 or accuracy is lower",
     )  # fmt: skip
+    parser.add_argument(
+        "--unicode", action="store_true",
+        help="ROUGE of words of any script, without a stemmer (default: letters a to z and digits)",
+    )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     args = parser.parse_args(own)
     if args.samples < 1:
@@ -87,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
         extra = [option, value, *extra] if value is not None else extra
     request = Request(
         args.data, args.run, args.split, args.last, args.best, args.checkpoint, args.by,
-        [recipes.find(name) for name in args.settings], extra, args.cpu,
+        [recipes.find(name) for name in args.settings], extra, args.cpu, args.unicode,
     )  # fmt: skip
     other = request._replace(run=args.compare)
     if args.compare is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Sequence
 
 from fairseq_plugins.evaluation.lead import TextRank, draw, lead, oracle, read_archives, read_pairs
-from fairseq_plugins.scoring.rouge import available_workers, rouge
+from fairseq_plugins.scoring.rouge import available_workers, rouge, tokenizer_of
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,6 +48,11 @@ def main(argv: Sequence[str]) -> int:
         help="strip suffixes with Porter's stemmer, as in published figures",
     )
     parser.add_argument(
+        "--unicode",
+        action="store_true",
+        help="count words of any script (default: letters a to z and digits make words)",
+    )
+    parser.add_argument(
         "--workers", type=int, default=0, help="number of processes (default: 0, one per core)"
     )
     args = parser.parse_args(argv)
@@ -57,6 +62,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--ids selects among --stories")
     if args.sentences < 1:
         parser.error(f"--sentences {args.sentences}: at least 1")
+    tokenizer_of(args.stemmer, args.unicode)  # refuses both
     if args.workers < 0:
         parser.error(f"--workers {args.workers}: at least 1, or 0 for all processors")
     text_rank = TextRank() if args.all else None
@@ -75,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
             f"Random-{count}": [draw(source, count, generator) for source in sources],
             f"TextRank-{count}": [text_rank(source, count) for source in sources],
             f"Oracle-{count}": [
-                oracle(*pair, count, args.stemmer) for pair in zip(sources, targets)
+                oracle(*pair, count, args.stemmer, args.unicode) for pair in zip(sources, targets)
             ],
         }
     for name, summaries in rows.items():
@@ -85,6 +91,7 @@ def main(argv: Sequence[str]) -> int:
             stemmer=args.stemmer,
             workers=available_workers(args.workers),
             show_progress=True,
+            unicode=args.unicode,
         )
         print(f"{name} of {len(sources):,} documents: {result.table()}")
     return 0

@@ -109,7 +109,7 @@ def remember_validations() -> None:
 
     def make_save(original: Callable) -> Callable:
         def save_checkpoint(self: Trainer, filename: str, extra_state: Dict[str, Any]) -> Any:
-            more = {EARLY_STOPPING: dict(_patience())}
+            more: Dict[str, Any] = {EARLY_STOPPING: dict(_patience())}
             if getattr(self, VALIDATION_DUE, False):
                 more[VALIDATION_DUE] = True
             return original(self, filename, {**extra_state, **more})

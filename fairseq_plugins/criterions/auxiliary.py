@@ -39,13 +39,14 @@ def add_auxiliary_losses(
 ) -> Tuple[Tensor, Any, Any]:
     """Forward hook: add the losses of all `PARTS` of the model to the criterion's loss in training.
 
-    ``loss + sample_size * sum weight * value``: fairseq divides gradients by the sample size. The
-    logged "loss" remains the criterion's own. Logged without their weights are "balance", the mean
-    over layers of ``N sum_i f_i P_i``, which is 1 for equal shares of the experts, and "coverage",
-    the mean over target tokens of ``sum_i min(a_i, c_i)``.
+    ``loss + size * sum weight * value``, where size is the sample size, by which fairseq divides
+    gradients. With --sentence-avg it is the number of target tokens, so that the weight is against
+    the loss of a token there too. The logged "loss" remains the criterion's own. Logged without
+    their weights are "balance", the mean over layers of ``N sum_i f_i P_i``, which is 1 for equal
+    shares of the experts, and "coverage", the mean over target tokens of ``sum_i min(a_i, c_i)``.
 
     Args:
-        criterion: not used.
+        criterion: the criterion; its `sentence_avg` says what the sample size counts.
         inputs: arguments of the criterion's forward; the first is the model.
         output: the criterion's loss, sample size and logging output.
 
@@ -53,6 +54,8 @@ def add_auxiliary_losses(
         the output with the new loss.
     """
     loss, sample_size, logging_output = output
+    by_sentence = getattr(criterion, "sentence_avg", False)
+    size = logging_output["ntokens"] if by_sentence else sample_size
     model = inputs[0]
     if not model.training:
         return output
@@ -63,7 +66,7 @@ def add_auxiliary_losses(
                 continue
             value = getattr(module, f"take_{name}")()
             if value is not None:  # None if LayerDrop skipped the layer
-                loss = loss + sample_size * getattr(module, name) * value
+                loss = loss + size * getattr(module, name) * value
                 found.setdefault(name, []).append(float(value.detach()))
     for name, values in found.items():
         metrics.log_scalar(name, sum(values) / len(values), 1, priority=400, round=3)

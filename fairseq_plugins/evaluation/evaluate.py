@@ -46,6 +46,7 @@ class Request(NamedTuple):
     settings: Sequence[Path] = ()
     words: Sequence[str] = ()  # more options for fairseq-generate
     cpu: bool = False
+    unicode: bool = False  # ROUGE of words of any script
 
     @property
     def label(self) -> str:
@@ -159,9 +160,11 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             task["target_lang"] or prepared.target_lang,
         ]
         if task["_name"] == "summarization":
-            test = Summaries(request.data, request.split)
+            test = Summaries(request.data, request.split, request.unicode)
         else:
             test = Translations(request.data, request.split, languages[1])
+    if request.unicode and not isinstance(test, Summaries):
+        raise ConfigurationError("--unicode is for summaries, which ROUGE scores: leave it out")
     name = f"{request.split}-{request.label}" + (f"-beam{request.beam}" if languages else "")
     folder = run / "evaluation" / name
     inputs = {

@@ -31,7 +31,9 @@ def draw(document: str, sentences: int, generator: random.Random) -> str:
     return join_sentences(found[n] for n in sorted(chosen))
 
 
-def oracle(document: str, summary: str, sentences: int, stemmer: bool = False) -> str:
+def oracle(
+    document: str, summary: str, sentences: int, stemmer: bool = False, unicode: bool = False
+) -> str:
     """The greedy oracle: up to `sentences` sentences that match the reference summary best.
 
     Each step adds the sentence that increases ROUGE-1 F1 of the selection most, and stops if none
@@ -42,11 +44,11 @@ def oracle(document: str, summary: str, sentences: int, stemmer: bool = False) -
         document: in one line.
         summary: the reference.
         sentences: how many to take at most.
-        stemmer: as in the ROUGE that scores the result.
+        stemmer, unicode: as in the ROUGE that scores the result.
     """
-    from rouge_score.tokenizers import DefaultTokenizer  # summarize --page does not need it
+    from fairseq_plugins.scoring.rouge import tokenizer_of  # summarize --page needs no fairseq
 
-    tokenizer = DefaultTokenizer(stemmer)
+    tokenizer = tokenizer_of(stemmer, unicode)
     found = _split(document)
     counts = [Counter(tokenizer.tokenize(sentence)) for sentence in found]
     reference = Counter(tokenizer.tokenize(" ".join(separate_sentences(summary))))

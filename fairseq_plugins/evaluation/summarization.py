@@ -1,5 +1,6 @@
 """ROUGE of summaries."""
 
+import logging
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple
 
@@ -19,6 +20,8 @@ from fairseq_plugins.scoring.rouge import (
 )
 from fairseq_plugins.training.batches import sizes
 
+logger = logging.getLogger(__name__)
+
 
 class Text(NamedTuple):
     """Summaries and their references, one line per document."""
@@ -36,12 +39,14 @@ class Summaries:
     Args:
         data: a prepared folder.
         split: test, valid or train.
+        unicode: count words of any script, without the stemmer.
 
     Raises:
         ConfigurationError: the folder was not prepared by this package, or lacks the split.
     """
 
-    def __init__(self, data: Path, split: str):
+    def __init__(self, data: Path, split: str, unicode: bool = False):
+        self.unicode = unicode
         settings = Processing.load(data)
         self.split = split
         joined_by = {"bpe": "subword_nmt"}.get(settings.subword, settings.subword)
@@ -80,10 +85,13 @@ class Summaries:
         result = rouge(
             text.references,
             text.summaries,
-            stemmer=True,
+            stemmer=not self.unicode,
             workers=available_workers(0),
             show_progress=True,
+            unicode=self.unicode,
         )
+        for warning in result.warnings:
+            logger.warning(warning)
         scores = {}
         for metric in METRICS:
             estimate = result.estimates[metric]["fmeasure"]
@@ -102,7 +110,7 @@ class Summaries:
         """
         if ours.references != baseline.references:
             raise ConfigurationError("the two models have different references")
-        sides = [_f1(text) for text in (ours, baseline)]
+        sides = [_f1(text, self.unicode) for text in (ours, baseline)]
         difference = sides[0] - sides[1]
         figures = np.concatenate([*sides, difference], axis=1)  # documents x 12
         generator = np.random.RandomState(12345)
@@ -113,7 +121,7 @@ class Summaries:
             means[sample] = np.bincount(drawn, minlength=documents) @ figures / documents
         seen = figures.mean(axis=0)
         low, high = np.percentile(means, [2.5, 97.5], axis=0)
-        count = len(METRICS)
+        count, words = len(METRICS), "tok:unicode|stem:no" if self.unicode else "stem:porter"
         departs = np.abs(means - means.mean(axis=0)) >= np.abs(seen)
         found = {}
         for number, metric in enumerate(METRICS):
@@ -125,12 +133,13 @@ class Summaries:
                 "baseline_interval": [low[theirs], high[theirs]],
                 "difference": seen[apart],
                 "p": (1 + int(departs[:, apart].sum())) / (1 + samples),
-                "signature": f"case:lc|stem:porter|bs:{samples}|seed:12345",
+                "signature": f"case:lc|{words}|bs:{samples}|seed:12345",
             }
         return found
 
 
-def _f1(text: Text) -> np.ndarray:
+def _f1(text: Text, unicode: bool) -> np.ndarray:
     """F1 of each document and metric: float, documents x `METRICS`, 0 to 100."""
     references, summaries = ([prepare(line) for line in side] for side in text[::-1])
-    return 100 * score_documents(references, summaries, True, available_workers(0))[:, :, 0]
+    how = (not unicode, available_workers(0), False, unicode)
+    return 100 * score_documents(references, summaries, *how)[:, :, 0]

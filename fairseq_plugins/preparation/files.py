@@ -144,9 +144,12 @@ def open_to_read(path: AnyPath) -> IO[bytes]:
 
 
 def decode(line: bytes, name: str, number: int) -> str:
-    """Decode a line as UTF-8; `name` and `number` identify it in error messages."""
+    """Decode a line as UTF-8; `name` and `number` identify it in error messages.
+
+    A byte-order mark, which some editors write, is not part of line 1.
+    """
     try:
-        return line.decode("utf-8")
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise ConfigurationError(
             f"{name}, line {number}: byte 0x{line[error.start]:02x} at column {error.start + 1} is "

@@ -5,9 +5,10 @@ scores documents in several processes, and computes bootstrap intervals. A signa
 everything that changes the figures.
 """
 
-import logging
 import multiprocessing
 import os
+import re
+import unicodedata
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
@@ -30,6 +31,40 @@ ENOUGH_FOR_PROCESSES = 256  # documents; for fewer, starting processes takes lon
 # fairseq writes an unknown word as <unk> in a hypothesis and as <<unk>> in a reference. rouge-score
 # would read the word "unk" in both and count a match.
 UNKNOWN = (("<<unk>>", " unknownwordofreference "), ("<unk>", " unknownwordofsummary "))
+
+
+# Chinese characters and Japanese kana: texts have no spaces between their words
+_SINGLE = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
+
+
+class UnicodeWords:
+    """A tokenizer for rouge-score, whose own one knows only the letters a to z.
+
+    A word is a sequence of letters, digits and marks of any script, in lower case; each Chinese
+    character and each Japanese kana is one.
+    """
+
+    def tokenize(self, text: str) -> List[str]:
+        """The words of a text."""
+        text = unicodedata.normalize("NFC", text).lower()
+        kept = (c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text)
+        return _SINGLE.sub(r" \1 ", "".join(kept)).split()
+
+
+def tokenizer_of(stemmer: bool, unicode: bool) -> Any:
+    """The tokenizer that these options of ROUGE choose; it has `tokenize(text)`.
+
+    Raises:
+        ConfigurationError: both are given.
+    """
+    from rouge_score.tokenizers import DefaultTokenizer  # summarize --page does not need it
+
+    if stemmer and unicode:
+        raise ConfigurationError(
+            "ROUGE with a stemmer and with words of any script: Porter's stemmer is for English, "
+            "so give one of the two options"
+        )
+    return UnicodeWords() if unicode else DefaultTokenizer(stemmer)
 
 
 class Estimate(NamedTuple):
@@ -64,6 +99,7 @@ def score_documents(
     stemmer: bool = False,
     workers: int = 1,
     show_progress: bool = False,
+    unicode: bool = False,
 ) -> np.ndarray:
     """ROUGE of each document.
 
@@ -73,12 +109,14 @@ def score_documents(
         stemmer: strip suffixes with Porter's stemmer, as the papers' ROUGE-1.5.5 does with `-m`.
         workers: number of processes.
         show_progress: show a progress bar.
+        unicode: words of any script (`UnicodeWords`), not only of letters a to z.
 
     Returns:
         float64, documents x 4 (`METRICS`) x 3 (`VALUES`), 0 to 1, in the order of the documents.
 
     Raises:
-        ConfigurationError: the numbers of references and summaries differ.
+        ConfigurationError: the numbers of references and summaries differ, or both `stemmer` and
+            `unicode` are given.
     """
     if len(references) != len(summaries):
         raise ConfigurationError(
@@ -86,8 +124,10 @@ def score_documents(
                 len(references), len(summaries)
             )
         )
+    how = (stemmer, unicode)
+    tokenizer_of(*how)
     tasks = [
-        (references[i : i + DOCUMENTS_A_TASK], summaries[i : i + DOCUMENTS_A_TASK], stemmer)
+        (references[i : i + DOCUMENTS_A_TASK], summaries[i : i + DOCUMENTS_A_TASK], how)
         for i in range(0, len(references), DOCUMENTS_A_TASK)
     ]
     if len(references) < ENOUGH_FOR_PROCESSES:
@@ -110,21 +150,15 @@ def score_documents(
 
 
 @lru_cache(maxsize=None)
-def _scorer(stemmer: bool) -> Any:
+def _scorer(stemmer: bool, unicode: bool) -> Any:
     from rouge_score import rouge_scorer
 
-    logger = logging.getLogger("absl")  # rouge-score logs its tokenizer at every start
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        return rouge_scorer.RougeScorer(list(METRICS), use_stemmer=stemmer)
-    finally:
-        logger.setLevel(level)
+    return rouge_scorer.RougeScorer(list(METRICS), tokenizer=tokenizer_of(stemmer, unicode))
 
 
-def _score_task(task: Tuple[Sequence[str], Sequence[str], bool]) -> np.ndarray:
-    references, summaries, stemmer = task
-    scorer = _scorer(stemmer)
+def _score_task(task: Tuple[Sequence[str], Sequence[str], Tuple[bool, bool]]) -> np.ndarray:
+    references, summaries, how = task
+    scorer = _scorer(*how)
     scores = [scorer.score(ref, summary) for ref, summary in zip(references, summaries)]
     return np.array([[[getattr(s[m], v) for v in VALUES] for m in METRICS] for s in scores])
 
@@ -203,22 +237,24 @@ def rouge(
     seed: int = 12345,
     workers: int = 1,
     show_progress: bool = False,
+    unicode: bool = False,
 ) -> Rouge:
     """ROUGE-1, 2, L and Lsum of summaries against one reference each.
 
     Args:
         references, summaries: raw texts, one per document.
         stemmer, boundary, split, resamples, seed: see `RougeConfig`.
-        workers, show_progress: see `score_documents`.
+        workers, show_progress, unicode: see `score_documents`.
 
     Raises:
-        ConfigurationError: the numbers of texts differ, or there are no texts.
+        ConfigurationError: the numbers of texts differ, there are no texts, or both `stemmer` and
+            `unicode` are given.
     """
     if not references:
         raise ConfigurationError("no document to score: ROUGE needs at least one")
     references = [prepare(text, boundary, split) for text in references]
     summaries = [prepare(text, boundary, split) for text in summaries]
-    scores = score_documents(references, summaries, stemmer, workers, show_progress)
+    scores = score_documents(references, summaries, stemmer, workers, show_progress, unicode)
     flat = 100 * scores.reshape(len(scores), -1)
     means = flat.mean(axis=0)
     low, high = bootstrap(flat, resamples, seed) if resamples else (means, means)
@@ -234,21 +270,36 @@ def rouge(
         empty = sum(not text for text in texts)
         if empty:
             warnings.append("{:,} documents have an empty {} and score 0".format(empty, name))
+    unread = wordless(references, unicode)
+    if unread:
+        warnings.append(
+            "{:,} documents have a reference without a letter a to z or a digit, and score 0: for "
+            "other scripts count words of any script (--rouge-unicode, or --unicode of evaluate "
+            "and lead-baseline)".format(unread)
+        )
     if not any("\n" in text for text in references):
         warnings.append(
             "no reference has a second sentence, so ROUGE-Lsum is ROUGE-L: summaries of several "
             "sentences need '{}' or new lines between them".format(boundary)
         )
-    return Rouge(
-        estimates, len(references), _signature(stemmer, boundary, split, resamples, seed), warnings
-    )
+    signature = _signature(stemmer, unicode, boundary, split, resamples, seed)
+    return Rouge(estimates, len(references), signature, warnings)
 
 
-def _signature(stemmer: bool, boundary: str, split: bool, resamples: int, seed: int) -> str:
+def wordless(texts: Sequence[str], unicode: bool = False) -> int:
+    """How many texts are not empty, and have no word that ROUGE counts."""
+    tokenizer = tokenizer_of(False, unicode)
+    return sum(bool(text.strip()) and not tokenizer.tokenize(text) for text in texts)
+
+
+def _signature(
+    stemmer: bool, unicode: bool, boundary: str, split: bool, resamples: int, seed: int
+) -> str:
     return "|".join(
         [
             "nrefs:1",
             "case:lc",
+            *(["tok:unicode"] if unicode else []),
             "stem:" + ("porter" if stemmer else "no"),
             "sent:" + boundary + ("+punctuation" if split else ""),
             "mean:documents",
@@ -274,6 +325,13 @@ class RougeConfig(FairseqDataclass):
 
     rouge_stemmer: bool = field(
         default=False, metadata={"help": "strip suffixes with Porter's stemmer before comparing"}
+    )
+    rouge_unicode: bool = field(
+        default=False,
+        metadata={
+            "help": "count words of any script, and each Chinese or Japanese character; without it "
+            "only letters a to z and digits make words, as in published figures"
+        },
     )
     rouge_boundary: str = field(
         default=BOUNDARY,
@@ -309,6 +367,7 @@ class RougeScorer(BaseScorer):
                         name.replace("_", "-"), getattr(cfg, name)
                     )
                 )
+        tokenizer_of(cfg.rouge_stemmer, cfg.rouge_unicode)
         if not cfg.rouge_boundary.strip():
             raise ConfigurationError("--rouge-boundary is empty: give the token between sentences")
         self._result: Optional[Rouge] = None
@@ -331,6 +390,7 @@ class RougeScorer(BaseScorer):
                 seed=self.cfg.rouge_seed,
                 workers=available_workers(self.cfg.rouge_workers),
                 show_progress=len(self.ref) >= ENOUGH_FOR_PROCESSES,
+                unicode=self.cfg.rouge_unicode,
             )
         return self._result
 

@@ -27,7 +27,7 @@ from omegaconf import II
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.sentences import BOUNDARY
-from fairseq_plugins.scoring.rouge import METRICS, prepare, score_documents
+from fairseq_plugins.scoring.rouge import METRICS, prepare, score_documents, tokenizer_of, wordless
 from fairseq_plugins.tasks.whole_texts import WholeTexts
 
 try:
@@ -74,6 +74,10 @@ class SummarizationConfig(TranslationConfig):
     eval_rouge_stemmer: bool = field(
         default=False, metadata={"help": "strip suffixes with Porter's stemmer before comparing"}
     )
+    eval_rouge_unicode: bool = field(
+        default=False,
+        metadata={"help": "count words of any script, not only of letters a to z and digits"},
+    )
     eval_rouge_boundary: str = field(
         default=BOUNDARY,
         metadata={"help": "the token between two sentences of a summary, for ROUGE-Lsum"},
@@ -97,6 +101,9 @@ class SummarizationTask(WholeTexts, TranslationTask):
 
     def __init__(self, cfg: SummarizationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
+        if cfg.eval_rouge:
+            tokenizer_of(cfg.eval_rouge_stemmer, cfg.eval_rouge_unicode)  # refuses both
+        self._warned = False  # that a reference has no words
         self._model_positions: List[Tuple[int, int]] = []
 
     def load_dataset(
@@ -227,10 +234,19 @@ class SummarizationTask(WholeTexts, TranslationTask):
             logger.info("example summary: " + summaries[0])
             logger.info("example reference: " + references[0])
         how = (self.cfg.eval_rouge_boundary, self.cfg.eval_rouge_split_sentences)
+        references = [prepare(text, *how) for text in references]
+        unicode = self.cfg.eval_rouge_unicode
+        if not self._warned and wordless(references, unicode):
+            self._warned = True
+            logger.warning(
+                "a reference has no letter a to z and no digit, so its ROUGE is 0: give "
+                "--eval-rouge-unicode for texts in other scripts"
+            )
         scores = score_documents(
-            [prepare(text, *how) for text in references],
+            references,
             [prepare(text, *how) for text in summaries],
             self.cfg.eval_rouge_stemmer,
+            unicode=unicode,
         )
         return dict(zip(METRICS, (100 * scores[:, :, 0].sum(axis=0)).tolist()))
 

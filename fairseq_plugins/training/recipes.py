@@ -16,6 +16,8 @@ from fairseq_plugins.errors import ConfigurationError
 FOLDER = Path(__file__).resolve().parent.parent / "recipes"
 # the option of fairseq-train for a group's `_name`, where it is not the group's name
 CHOICES = {"model": "arch"}
+# options that are on by default: their flag on the command line turns them off
+ON_BY_DEFAULT = {"left_pad_source"}
 
 
 def names() -> List[str]:
@@ -73,14 +75,14 @@ def read(path: Path) -> Dict[str, Any]:
 
 
 def words(options: Dict[str, Any]) -> List[str]:
-    """Options as arguments of fairseq's command line; false and null leave an option out."""
+    """Options as arguments of fairseq's command line; null leaves an option as it is."""
     found: List[str] = []
     for name, value in options.items():
         option = "--" + name.replace("_", "-")
-        if value is None or value is False or value == "???":  # ???: hydra's "give this"
+        if value is None or value == "???":  # ???: hydra's "give this"
             continue
-        if value is True:
-            found += [option]
+        if isinstance(value, bool):
+            found += [option] if value != (name in ON_BY_DEFAULT) else []
         else:
             items = value if isinstance(value, list) else [value]
             found += [option, ",".join(map(str, items))]

@@ -129,8 +129,10 @@ def test_scripted_equals_eager():
 
 
 class Criterion(nn.Module):
+    sentence_avg = False
+
     def forward(self, model, sample):
-        return model(sample).pow(2).sum(), 7, {"loss": 0.0}
+        return model(sample).pow(2).sum(), 7, {"loss": 0.0, "ntokens": 40}
 
 
 def test_every_criterion_gets_the_loss_in_training():
@@ -154,6 +156,17 @@ def test_every_criterion_gets_the_loss_in_training():
         assert [module.take_balance() for module in model] == [None, None]
     model.eval()
     assert_close(criterion(model, x)[0], model(x).pow(2).sum())
+
+
+def test_with_sentence_avg_the_weight_stays_that_against_a_token_s_loss():
+    model, criterion = nn.Sequential(make_switch(balance=0.3)).train(), Criterion()
+    criterion.sentence_avg = True
+    criterion.register_forward_hook(add_auxiliary_losses)
+    x = torch.randn(9, DIM).double()
+    loss, size, _ = criterion(model, x)
+    plain = model(x).pow(2).sum()
+    assert size == 7
+    assert_close(loss, plain + 40 * 0.3 * model[0].take_balance())
 
 
 @pytest.mark.parametrize("kind", [FairseqTask, LegacyFairseqTask])

@@ -103,6 +103,13 @@ def test_a_bad_line_of_json_is_left_out_and_named(tmp_path, monkeypatch, capsys)
     assert "  4  not UTF-8\n" in said.out and "  4  no JSON\n" in said.out
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    (tmp_path / "text").write_bytes("\ufeffeins\n\ufeffzwei\n".encode())
+    assert list(read_input(tmp_path / "text")) == ["eins", "\ufeffzwei"]
+    with open(tmp_path / "text", "rb") as file:
+        assert next(files.decode_lines(file, "standard input")) == "eins"
+
+
 def test_lines_have_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LONGEST_LINE", 10)
     monkeypatch.setattr(files, "BLOCK", 7)

@@ -71,6 +71,36 @@ def test_lsum_is_the_union_over_sentences():
     assert estimate("w1 w2 w3 w4 w5", summary, "rougeLsum", "recall") == pytest.approx(100 * 4 / 5)
 
 
+@pytest.mark.parametrize(
+    "reference, summary, shared, words",
+    [
+        ("Привет, большой мир!", "привет мир", 2, (3, 2)),
+        ("你好世界。", "世界 你", 3, (4, 3)),
+        ("हिन्दी में समाचार", "हिन्दी समाचार", 2, (3, 2)),  # marks belong to their word
+        ("Größe\u0308 Übung", "große u\u0308bung", 1, (2, 2)),  # composed or not
+        ("The rain, 1,000 times", "rain 1", 2, (5, 2)),
+    ],
+)
+def test_words_of_any_script(reference, summary, shared, words):
+    how = {"unicode": True, "resamples": 0}
+    found = estimate(reference, summary, "rouge1", "recall", **how)
+    assert found == pytest.approx(100 * shared / words[0])
+    found = estimate(reference, summary, "rouge1", "precision", **how)
+    assert found == pytest.approx(100 * shared / words[1])
+
+
+def test_references_without_a_word_are_told():
+    found = rouge(["Привет", "a word", ""], ["Привет", "a word", ""], resamples=0)
+    assert found.f1("rouge1") == pytest.approx(100 / 3) and "tok" not in found.signature
+    (told,) = [text for text in found.warnings if "--rouge-unicode" in text]
+    assert told.startswith("1 documents have a reference without a letter")
+    found = rouge(["Привет", "a word"], ["Привет", "a word"], resamples=0, unicode=True)
+    assert found.f1("rouge1") == 100 and "|tok:unicode|" in found.signature
+    assert not any("--rouge-unicode" in text for text in found.warnings)
+    with pytest.raises(ConfigurationError, match="Porter's stemmer is for English"):
+        RougeScorer(RougeConfig(rouge_stemmer=True, rouge_unicode=True))
+
+
 @pytest.mark.parametrize("stemmer", [False, True])
 def test_equals_rouge_score_called_directly(stemmer):
     references, summaries = random_texts(40, seed=1), random_texts(40, seed=2)

@@ -79,6 +79,28 @@ def test_figures_are_those_of_fairseq_generate(training, data, run_generate):
     )
 
 
+def test_validation_counts_words_of_any_script(tmp_path, run_preprocess, run_train, train_args):
+    words = "муравей пчела корова собака".split()
+    for split, size in (("train", 40), ("valid", 8)):
+        lines = "".join(" ".join(words[(i * k) % 4] for k in (1, 3)) + "\n" for i in range(size))
+        for side in ("source", "target"):
+            (tmp_path / f"{split}.{side}").write_text(lines, encoding="utf-8")
+    run_preprocess(
+        *["--source-lang", "source", "--target-lang", "target", "--destdir", tmp_path / "bin"],
+        *["--trainpref", tmp_path / "train", "--validpref", tmp_path / "valid", "--workers", 1],
+    )
+    train = [tmp_path / "bin", *train_args, "--task", "summarization", "--eval-rouge", "--cpu"]
+    train += ["--max-epoch", 3, "--lr", 0.03, "--log-format", "simple", "--save-dir", tmp_path]
+    without = run_train(*train, "--no-save").output
+    assert set(re.findall(r"rouge1 ([\d.]+)", without)) == {"0"}
+    assert without.count("give --eval-rouge-unicode for texts in other scripts") == 1
+    output = run_train(*train, "--no-save", "--eval-rouge-unicode").output
+    assert max(map(float, re.findall(r"rouge1 ([\d.]+)", output))) > 0
+    assert "give --eval-rouge-unicode" not in output
+    with pytest.raises(ConfigurationError, match="give one of the two options"):
+        run_train(*train, "--eval-rouge-unicode", "--eval-rouge-stemmer")
+
+
 @pytest.mark.parametrize("option", ["--eval-rouge-args", "--eval-rouge-detok-args"])
 @pytest.mark.parametrize("value", ["{beam: 2}", "[2]"])
 def test_bad_json_is_one_clear_error(option, value, data, run_train, train_args, tmp_path):

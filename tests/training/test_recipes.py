@@ -9,6 +9,7 @@ import yaml
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.tasks.translation import TranslationConfig
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError
@@ -177,6 +178,16 @@ def test_words_of_options():
     assert recipes.words(options) == [
         "--arch", "a", "--bf16", "--lr", "0.001,5e-4", "--adam-betas", "(0.9, 0.98)"
     ]  # fmt: skip
+
+
+def test_an_option_that_is_on_by_default():
+    """Its flag turns it off on the command line, while hydra reads its value."""
+    fields = TranslationConfig.__dataclass_fields__.values()
+    assert {field.name for field in fields if field.default is True} == recipes.ON_BY_DEFAULT
+    for value in (True, False):
+        words = recipes.words({"arch": "transformer", "task": "translation", "lr": [1.0]})
+        words += recipes.words({"left_pad_source": value})
+        assert settings.parse(["DATA", *words]).left_pad_source is value
 
 
 def test_later_settings_win_and_false_removes_a_flag(tmp_path):
