@@ -96,3 +96,10 @@ write_constraints() {
     esac
     if [ "$major" -eq 1 ] || [ "$minor" -lt 3 ]; then say "numpy<2"; fi
 }
+
+# intact PYTHON WHEEL: whether every file in the wheel has its checksum. (python -m zipfile -t exits
+# with 0 even if one has not.)
+intact() {
+    "$1" -c 'import sys, zipfile; sys.exit(zipfile.ZipFile(sys.argv[1]).testzip() is not None)' \
+        "$2" >/dev/null 2>&1
+}

@@ -127,7 +127,7 @@ resolve "$scratch/list.txt" ${index:+--default-index "$index"}
 
 say "[5/5] Is it complete?"
 for wheel in "$dir"/*.whl; do
-    "$collector" -m zipfile -t "$wheel" >/dev/null 2>&1 || { rm -f "$wheel" && die "$wheel was damaged and is removed: rerun to resume"; }
+    intact "$collector" "$wheel" || { rm -f "$wheel" && die "$wheel was damaged and is removed: rerun to resume"; }
 done
 resolve "$scratch/offline.txt" --no-index || die "$dir is not complete (above): rerun to resume"
 (cd "$dir" && ls -1sh -- *.whl)

@@ -272,6 +272,16 @@ def test_extras_are_remembered_and_joined(lists, merged):
     assert common("merge_extras " + lists) == merged
 
 
+def test_a_wheel_with_a_changed_byte_is_damaged(tmp_path):
+    wheel = tmp_path / "a.whl"
+    with zipfile.ZipFile(str(wheel), "w") as archive:
+        archive.writestr("module.py", "x = 1")
+    check = f"intact {sys.executable} {wheel} && echo intact || echo damaged"
+    assert common(check) == ["intact"]
+    wheel.write_bytes(wheel.read_bytes().replace(b"x = 1", b"x = 2"))
+    assert common(check) == ["damaged"]
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

@@ -199,6 +199,16 @@ def test_the_page_shows_each_document_beside_its_reference(copying, summarize, m
         summarize("Rain.\n", "--page", tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("copies", [True, False])
+def test_an_export_that_copies_says_that_it_does_not_tell(copies, monkeypatch, capsys):
+    exported = SimpleNamespace(export=SimpleNamespace(copies=copies), summarize=lambda texts: [])
+    monkeypatch.setattr(summarize_command._lines, "load", lambda kind, args, **options: exported)
+    monkeypatch.setattr(summarize_command._lines, "convert", lambda *arguments: True)
+    assert summarize_command.main(["--model", "DIR", "--json"]) == 0
+    told = "an exported model does not tell which subwords it copied"
+    assert (told in capsys.readouterr().err) is copies
+
+
 def test_copied_pieces_are_bold():
     pieces = [("\u2581the", None), ("\u2581b", 3), ("an", 4), ("k", None), ("<q>", None)]
     pieces += [("\u2581<", 0), ("\u2581", 1), ("x", 2)]

@@ -19,6 +19,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules import kernels
+from fairseq_plugins.training.jobs import read_json
 
 from . import machine, plots, results
 
@@ -242,10 +243,11 @@ def run(args: argparse.Namespace) -> results.Report:
     if device.type == "cuda":
         measurements, goals = GPU_MEASUREMENTS, GPU_GOALS
     args.out.mkdir(parents=True, exist_ok=True)
+    where = machine.describe(device, args.threads)
     found = {}
     for number, (name, measurement) in enumerate(measurements.items(), 1):
         path = args.out / f"{name}.json"
-        if not path.exists():
+        if not _fits(path, args, where):
             print(f"[{number}/{len(measurements)}] {name}", file=sys.stderr, flush=True)
             if not _measure(measurement, path, args, device.type):
                 print(f"{name} failed, see above", file=sys.stderr, flush=True)
@@ -283,6 +285,23 @@ def draw(path: Path, rows: List[Dict[str, Any]]) -> None:
         if row["time_ratio"] is not None
     ]
     plots.bars(path, shown, "Ratio to the baseline")
+
+
+def _fits(path: Path, args: argparse.Namespace, where: Dict[str, Any]) -> bool:
+    """Whether an earlier run measured this, with these arguments on this machine.
+
+    Of the machine all but the commit counts, which the table names.
+    """
+    before = read_json(path)
+    if not isinstance(before, dict):
+        return False
+    had, same = before.get("arguments", {}), {"data": str(args.data), "clock": args.clock}
+    other = [name for name, value in same.items() if had.get(name, value) != value]
+    then = before.get("machine", {})
+    other += [name for name in where if name != "commit" and then.get(name) != where[name]]
+    if other:
+        print(f"{path} has another {', '.join(other)}: measuring again", file=sys.stderr)
+    return not other
 
 
 def _measure(measurement: Measurement, path: Path, args: argparse.Namespace, device: str) -> bool:

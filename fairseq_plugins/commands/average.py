@@ -42,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     args = parser.parse_args(argv)
     paths = averaging.choose(args.inputs, args.last, args.best, args.by)
+    averaging.prepare(args.output)
     averaging.save(averaging.average(paths), args.output)
     print(f"wrote the average of {len(paths)} checkpoints to {args.output}")
     return 0

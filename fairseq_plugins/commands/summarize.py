@@ -119,6 +119,13 @@ def main(argv: Sequence[str]) -> int:
         )
 
         summarizer.tell_copied = args.json or write_page is not None
+        exported = getattr(summarizer, "export", None)
+        if summarizer.tell_copied and exported is not None and exported.copies:
+            print(
+                "an exported model does not tell which subwords it copied: for that, give the "
+                "checkpoint",
+                file=sys.stderr,
+            )
 
         def summarize(documents: List[str]) -> List[str]:
             lines = []

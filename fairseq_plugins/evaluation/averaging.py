@@ -86,6 +86,22 @@ def load(path: Path) -> Dict[str, Any]:
     return checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
+def prepare(output: Path) -> None:
+    """Make the folder of a checkpoint to write.
+
+    Raises:
+        ConfigurationError: the checkpoint cannot be written there.
+    """
+    if output.is_dir():
+        raise ConfigurationError(f"--output {output} is a folder: name a file in it")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"--output {output} cannot be written: {error}") from None
+    if not os.access(str(output.parent), os.W_OK):
+        raise ConfigurationError(f"--output {output} cannot be written: no permission")
+
+
 def save(state: Dict[str, Any], output: Path) -> None:
     """Write a checkpoint atomically: a killed process leaves no partial file."""
     temporary = output.with_name(output.name + ".tmp")

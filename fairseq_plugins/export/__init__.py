@@ -6,6 +6,7 @@ import os
 import platform
 import random
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -22,6 +23,8 @@ from fairseq_plugins.raw_text import find_checkpoint, load_models
 from fairseq_plugins.serving import folder as served
 from fairseq_plugins.serving.search import Options, Source, search
 from fairseq_plugins.version import __version__
+
+from .prepared import prepared_pairs
 
 BEAM = 5  # of those searches
 SENTENCES = 20  # number of sentences that the comparison with torch searches for
@@ -198,9 +201,10 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise ConfigurationError(
-            f"export needs {error.name}: pip install '.[onnx]' in the checkout"
-        ) from None
+        advice = "run bash scripts/install.sh --extras onnx in the checkout"
+        if sys.version_info < (3, 10):
+            advice = "its releases need Python 3.10 or newer, and the export torch 2.8 or newer"
+        raise ConfigurationError(f"export needs {error.name}: {advice}") from None
     from . import architecture, decoder, encoder
 
     architecture.check(model)
@@ -325,10 +329,9 @@ def some_sources(task: Any, longest: int, count: int = SENTENCES) -> List[List[i
     """
     for split in ("valid", "test", "train"):
         try:
-            task.load_dataset(split)
+            dataset = prepared_pairs(task, split).src
         except FileNotFoundError:
             continue
-        dataset = task.dataset(split).src
         step = max(1, len(dataset) // count)
         found = [dataset[index].tolist() for index in range(0, len(dataset), step)[:count]]
         found = [tokens for tokens in found if len(tokens) <= longest]
@@ -352,10 +355,9 @@ def all_sources(task: Any, split: str, longest: int) -> Tuple[List[int], List[Li
         ConfigurationError: the prepared folder lacks the split, or no sentence is left.
     """
     try:
-        task.load_dataset(split)
+        dataset = prepared_pairs(task, split).src
     except FileNotFoundError as error:
         raise ConfigurationError(f"--compare {split}: {error}") from None
-    dataset = task.dataset(split).src
     found = {index: dataset[index].tolist() for index in range(len(dataset))}
     short = {index: tokens for index, tokens in found.items() if len(tokens) <= longest}
     if not short:

@@ -10,6 +10,8 @@ import numpy as np
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.shortlist import FILE
 
+from .prepared import prepared_pairs
+
 ROUNDS = 5  # of the aligner's training
 COMMON = 100  # most frequent target tokens, which every sentence may write
 MOST = 100  # translations of a token in each direction; a source has both kinds
@@ -51,8 +53,7 @@ def lexicon(task: Any) -> Dict[str, np.ndarray]:
     Raises:
         ConfigurationError: the aligner or the training data are missing.
     """
-    check_shortlist(task)
-    pairs, dictionary = task.dataset("train"), task.target_dictionary
+    pairs, dictionary = check_shortlist(task), task.target_dictionary
     sources, targets = (
         [side[index][:-1].tolist() for index in range(len(side))] for side in (pairs.src, pairs.tgt)
     )
@@ -71,8 +72,8 @@ def lexicon(task: Any) -> Dict[str, np.ndarray]:
     }
 
 
-def check_shortlist(task: Any) -> None:
-    """Load the training data of the task.
+def check_shortlist(task: Any) -> Any:
+    """The training data of the task.
 
     Raises:
         ConfigurationError: the aligner or the training data are missing.
@@ -82,7 +83,7 @@ def check_shortlist(task: Any) -> None:
     except ImportError:
         raise ConfigurationError("--shortlist needs sil-thot: pip install sil-thot") from None
     try:
-        task.load_dataset("train")
+        return prepared_pairs(task, "train")
     except FileNotFoundError as error:
         raise ConfigurationError(
             f"--shortlist needs the training data of the prepared folder: {error}"

@@ -5,7 +5,7 @@ Translator("exported").translate(["Guten Morgen!"])
 """
 
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.processing import Processor
@@ -78,20 +78,25 @@ class _Served:
         return found
 
     def search(
-        self, sources: Sequence[List[str]], prefixes: Optional[Sequence[List[str]]] = None
+        self,
+        sources: Sequence[List[str]],
+        prefixes: Optional[Sequence[List[str]]] = None,
+        numbers: Optional[Sequence[int]] = None,
     ) -> List[List[Hypothesis]]:
         """All hypotheses for each list of subwords, the best first.
 
         Args:
             prefixes: for each source, the subwords that its hypotheses must begin with.
+            numbers: the number of each source, from 0, in messages and for sampling.
 
         Raises:
             ConfigurationError: a prefix is longer than a hypothesis may be.
         """
         export, wanted = self.export, []
-        for number, pieces in enumerate(sources):
+        numbers = range(len(sources)) if numbers is None else numbers
+        for place, (number, pieces) in enumerate(zip(numbers, sources)):
             tokens = export.source.encode(pieces)
-            prefix = export.target.encode(prefixes[number])[:-1] if prefixes else []
+            prefix = export.target.encode(prefixes[place])[:-1] if prefixes else []
             limit = self._limit(len(tokens))
             if len(prefix) > limit:
                 raise ConfigurationError(
@@ -99,11 +104,11 @@ class _Served:
                     f"{limit:,}: give a shorter one"
                 )
             wanted.append(Source(tokens, limit, prefix, number))
-        found: List[List[Hypothesis]] = [[] for _ in sources]
+        found: Dict[int, List[Hypothesis]] = {}
         for batch in self._batches(wanted):
             for source, hypotheses in zip(batch, search(export, batch, self.options)):
                 found[source.number] = hypotheses
-        return found
+        return [found[number] for number in numbers]
 
     def _limit(self, source_length: int) -> int:
         return min(self.max_length(source_length), self.max_output)
@@ -143,8 +148,13 @@ class Translator(_Served, LineTranslator):
         shortlist: bool = False,
         **options: Any,
     ) -> None:
-        _Served.__init__(self, model, threads, max_tokens, shortlist, Options(**options))
+        wanted = Options(**options)
+        _Served.__init__(self, model, threads, max_tokens, shortlist, wanted)
         LineTranslator.__init__(self)
+        if wanted.min_len > self.max_output:
+            raise ConfigurationError(
+                f"min_len {wanted.min_len}: this model writes at most {self.max_output:,} subwords"
+            )
 
     max_length = LineTranslator.max_length
 
@@ -177,7 +187,7 @@ class Translator(_Served, LineTranslator):
                 )
         begin = [self.processor.encode_target(prefix).split() for prefix in prefixes]
         real = [number for number, pieces in enumerate(sources) if pieces]
-        found = self.search([sources[n] for n in real], [begin[n] for n in real])
+        found = self.search([sources[n] for n in real], [begin[n] for n in real], real)
         scored = [[Scored("", 0.0)] for _ in lines]
         for number, hypotheses in zip(real, found):
             scored[number] = [

@@ -61,6 +61,14 @@ class Options(NamedTuple):
             raise ConfigurationError("--nbest {} is above --beam {}".format(self.nbest, self.beam))
         if not 0 < self.temperature < np.inf:
             raise ConfigurationError("--temperature {}: above 0".format(self.temperature))
+        for name, off in (("sampling_topk", 0), ("temperature", 1.0)):
+            value = getattr(self, name)
+            if value != off and not self.sampling:
+                raise ConfigurationError(
+                    "--{} {} is for --sampling: leave it out, or sample".format(
+                        name.replace("_", "-"), value
+                    )
+                )
 
 
 class Hypothesis(NamedTuple):
@@ -258,10 +266,10 @@ class _Batch:
     def _repeated(self) -> List[Tuple[int, int, int]]:
         """Row, hypothesis and token of each continuation that would repeat an n-gram."""
         size = self.options.no_repeat_ngram
-        if self.history is None or self.step + 2 <= size:
+        if self.history is None or self.step < size:
             return []
         found = []
-        written = self.history[:, :, : self.step + 1].tolist()
+        written = self.history[:, :, 1 : self.step + 1].tolist()  # without the first end symbol
         for row, hypotheses in enumerate(written):
             for number, tokens in enumerate(hypotheses):
                 end = tokens[len(tokens) - size + 1 :]

@@ -88,6 +88,13 @@ def test_goals_are_judged_and_what_is_there_is_kept(small, tmp_path, capsys):
     assert measure(tmp_path, *words)["rows"][0]["time_ratio"] == 0.25
     assert "[1/2]" not in capsys.readouterr().err
 
+    figures["arguments"]["clock"] = "processor"
+    figures["machine"]["torch"] = "1.12"
+    (out / "time.json").write_text(json.dumps(figures))
+    assert measure(tmp_path, *words)["rows"][0]["time_ratio"] != 0.25
+    said = capsys.readouterr().err
+    assert "time.json has another clock, torch: measuring again" in said and "[1/2] time" in said
+
 
 def test_a_measurement_that_fails_is_named_and_repeated(small, tmp_path, capsys, monkeypatch):
     small["time"] = goals.Measurement("layer --lengths 8", ["no such module"])

@@ -123,6 +123,17 @@ def test_average_of_one_is_itself_and_generates(save_dir, tmp_path, toy_data, ru
     assert len(found) == 13 and found == translations(save_dir / "checkpoint4.pt")
 
 
+def test_the_average_s_folder_is_made_or_refused_before_the_work(save_dir, tmp_path, monkeypatch):
+    words = ["--inputs", str(save_dir), "--last", "2", "--output"]
+    command.main([*words, str(tmp_path / "new" / "folder" / "average.pt")])
+    assert (tmp_path / "new" / "folder" / "average.pt").is_file()
+    monkeypatch.setattr(averaging, "average", lambda paths: pytest.fail("too early"))
+    (tmp_path / "file").touch()
+    for output, told in ((tmp_path, "is a folder"), (tmp_path / "file" / "a.pt", "cannot be wri")):
+        with pytest.raises(ConfigurationError, match=told):
+            command.main([*words, str(output)])
+
+
 def test_finetuning_from_an_average(save_dir, tmp_path, toy_data, run_train, train_args):
     average(tmp_path, save_dir, "--last", 3)
     run_train(

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import BaseWrapperDataset, Dictionary
 
 from fairseq_plugins import export
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import shared_table
 from fairseq_plugins.export.ctranslate2 import write_ctranslate2
+from fairseq_plugins.export.prepared import prepared_pairs
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
@@ -271,6 +272,33 @@ def test_sentences_that_are_too_long_are_counted(task):
     assert too_long == len(every) - len(sources) > 0 < len(sources)
     with pytest.raises(ConfigurationError, match="none of its .* has at most 0 subwords"):
         export.all_sources(task, "valid", 1)
+
+
+def test_sentences_of_a_task_that_samples_subwords(task):
+    """Such a task wraps the pairs; an export needs their usual subwords."""
+    usual = [tokens.tolist() for tokens in prepared_pairs(task, "valid").src]
+
+    class Sampled(SimpleNamespace):
+        def load_dataset(self, split):
+            task.load_dataset(split)
+
+        def dataset(self, split):
+            return BaseWrapperDataset(task.dataset(split))
+
+    assert [tokens.tolist() for tokens in prepared_pairs(Sampled(), "valid").src] == usual
+    assert export.all_sources(Sampled(), "valid", 1000)[1] == usual
+
+
+def test_long_documents_do_not_stop_an_export(task):
+    """The summarization task refuses them unless this option is set; the caller counts them."""
+    cfg = SimpleNamespace(skip_invalid_size_inputs_valid_test=False)
+
+    def load_dataset(split):
+        assert cfg.skip_invalid_size_inputs_valid_test
+        task.load_dataset(split)
+
+    refusing = SimpleNamespace(cfg=cfg, load_dataset=load_dataset, dataset=task.dataset)
+    assert export.all_sources(refusing, "valid", 6)[2] > 0
 
 
 def test_random_sentences_replace_those_that_are_too_long(task):

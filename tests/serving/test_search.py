@@ -52,6 +52,7 @@ def assert_equal(found, expected):
         ({"beam": 1}, {"beam_size": 1}),
         ({"beam": 3, "lenpen": 0.3}, {"beam_size": 3, "len_penalty": 0.3}),
         ({"lenpen": 2.0, "min_len": 6}, {"len_penalty": 2.0, "min_len": 6}),
+        ({"no_repeat_ngram": 1}, {"no_repeat_ngram_size": 1}),
         ({"no_repeat_ngram": 2}, {"no_repeat_ngram_size": 2}),
     ],
 )
@@ -136,6 +137,8 @@ def test_threads_share_a_model(exported, sources):
         ({"seed": -1}, "--seed -1: at least 0"),
         ({"temperature": 0.0}, "--temperature 0.0: above 0"),
         ({"temperature": float("nan")}, "--temperature nan: above 0"),
+        ({"temperature": 0.7}, "--temperature 0.7 is for --sampling"),
+        ({"sampling_topk": 5}, "--sampling-topk 5 is for --sampling"),
     ],
 )
 def test_options_that_cannot_work(options, told):

@@ -103,11 +103,21 @@ def test_prefixes_and_lines_that_cannot_be_used(exported):
     translator = Translator(exported.folder)
     for lines, prefixes, told in (
         (["a", "b"], ["a"], "prefixes: there are 1 for 2 lines"),
-        (["a"], ["a " * 500], "prefix 1 has 500 subwords, but the limit is"),
+        (["", "a"], ["", "a " * 500], "prefix 2 has 500 subwords, but the limit is"),
         (["a", "a " * 500], None, "line 2 has 500 subwords, but the model reads at most"),
     ):
         with pytest.raises(ConfigurationError, match=told):
             translator.hypotheses(lines, prefixes)
+    with pytest.raises(ConfigurationError, match="min_len 5000: this model writes at most"):
+        Translator(exported.folder, min_len=5000)
+
+
+def test_the_draws_of_a_line_depend_on_its_number(exported):
+    """Empty lines count, so that a line keeps its draws when another one is emptied."""
+    options = {"sampling": True, "seed": 3, "beam": 4, "nbest": 4}
+    translator = Translator(exported.folder, **options)
+    whole = translator.hypotheses(["a b", "b a c"])
+    assert translator.hypotheses(["", "b a c"])[1] == whole[1]
 
 
 def test_sampling_among_more_words_than_there_are(exported):

@@ -1,0 +1,20 @@
+"""The sentences of a prepared folder as an export needs them."""
+
+from typing import Any
+
+
+def prepared_pairs(task: Any, split: str) -> Any:
+    """fairseq's dataset of a split as it was prepared: all sentences, with their usual subwords.
+
+    A task that samples subwords wraps it. A task that refuses documents longer than the model reads
+    keeps those of valid and test; the caller counts them.
+
+    Raises:
+        FileNotFoundError: the folder lacks the split.
+    """
+    cfg, option = getattr(task, "cfg", None), "skip_invalid_size_inputs_valid_test"
+    if hasattr(cfg, option):
+        setattr(cfg, option, True)
+    task.load_dataset(split)
+    pairs = task.dataset(split)
+    return getattr(pairs, "dataset", pairs)
