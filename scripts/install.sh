@@ -160,7 +160,8 @@ install_torch() {
     if [ -n "$offline" ]; then
         compgen -G "$offline/torch-*.whl" >/dev/null ||
             die "--offline: $python has no torch, and $offline holds no wheel of it: install torch first (then --python or --active with the Python that has it), or collect it too: pip download --dest $offline $(default_torch "$version")"
-        run "installing torch" pip_install "${torch_spec:-torch}"
+        [ -n "$torch_spec" ] || spec=torch
+        run "installing torch" pip_install "$spec"
     elif [ -n "$torch_index" ]; then
         say "      $spec from $torch_index"
         run "installing torch" pip_install --index-url "$torch_index" "$spec"

@@ -14,7 +14,7 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 
 import argparse
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import cnn_dm
@@ -73,11 +73,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     args = read_arguments(argv)
     settings = summarization_settings(args)
     cnn_dm.expected_documents(args.expect, bool(args.split_ids))  # a wrong one is told at once
-    inputs = {}
-    for path in (args.stories or []) + (args.split_ids or []):
-        if not path.is_file():
-            raise ConfigurationError(f"{path} does not exist, or is not a file")
-        inputs[path.name] = digest(path)
+    inputs: Dict[str, List[str]] = {}
+    for name in ("stories", "split_ids"):
+        for path in getattr(args, name) or []:
+            if not path.is_file():
+                raise ConfigurationError(f"{path} does not exist, or is not a file")
+            inputs.setdefault(name, []).append(digest(path))
     settings.update(
         add_full_stops=not args.keep_missing_full_stops,
         drop_prefix=args.drop_prefix,

@@ -14,6 +14,7 @@ from typing import Any, Dict, Optional, Sequence
 
 from fairseq_plugins.preparation import iwslt14
 from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
     ALL_RAW,
@@ -61,9 +62,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     args = read_arguments(argv)
     expected = iwslt14.pair_counts(args.expect_pairs)
     source = (args.archive, args.url, iwslt14.known_checksum(args.checksum))
+    origin: Any = args.checksum
+    if source[2] is None:  # nothing else says which archive it is
+        origin = args.url
+        if args.archive is not None and args.archive.is_file():
+            origin = digest(args.archive)
     settings: Dict[str, Any] = {
         "corpus": "IWSLT'14 De-En",
-        "archive": args.checksum,
+        "archive": origin,
         "source_lang": "de",
         "target_lang": "en",
         "tokenizer": "moses",

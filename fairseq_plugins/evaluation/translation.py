@@ -141,9 +141,9 @@ class Translations:
         """Paired bootstrap test (Koehn 2004) for each score, with sacreBLEU.
 
         Each sample draws as many sentences as the test set has, with replacement, and the same
-        sentences for both systems. p is the share of samples whose difference deviates from the
-        mean difference by at least the observed difference. The interval contains 95 % of the
-        samples' scores.
+        sentences for both systems. p is the share of samples whose absolute difference exceeds
+        their mean absolute difference by more than the observed one: the upper side alone, so a
+        two-sided p is about twice as large. The interval contains 95 % of the samples' scores.
 
         Args:
             ours, baseline: the output of the two systems.

@@ -56,8 +56,8 @@ def subtract(ours: Sample, theirs: Sample) -> Difference:
     if min(ours.seeds, theirs.seeds) < 2:
         return Difference(value, None)
     errors = [sample.deviation**2 / sample.seeds for sample in (ours, theirs)]
-    if not sum(errors):
-        return Difference(value, 0.0)
+    if not sum(errors):  # equal figures on every seed say nothing of their spread
+        return Difference(value, 0.0 if value == 0 else None)
     freedom = sum(errors) ** 2 / sum(
         error**2 / (sample.seeds - 1) for error, sample in zip(errors, (ours, theirs))
     )

@@ -5,6 +5,7 @@ checkpoints, logs and result.json. A run that begins with other data has that tr
 folder "first".
 """
 
+import contextlib
 import difflib
 import os
 import re
@@ -16,7 +17,18 @@ import time
 from argparse import Namespace
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import torch
 from fairseq import tasks
@@ -188,6 +200,7 @@ def describe_data(folder: Path) -> Dict[str, Any]:
         ConfigurationError: a split is missing, or the folder was not prepared by this package.
     """
     described: Dict[str, Any] = {"name": folder.resolve().name, "pairs": {}}
+    described["fingerprint"] = settings.fingerprint(folder)
     labels = folder / "label" / "dict.txt"
     if labels.is_file():
         described["classes"] = len(labels.read_text(encoding="utf-8").splitlines())
@@ -242,6 +255,7 @@ class Reproduction:
         )
         launch.check_data(request.data)
         self.data = describe_data(request.data)
+        self.check_out()
         self.plans: Dict[str, List[launch.Plan]] = {}  # two for a row that begins with other data
         self.parameters: Dict[str, int] = {}
         for number, row in enumerate(self.rows, 1):
@@ -259,6 +273,23 @@ class Reproduction:
             except ConfigurationError as error:
                 words = row.words or "no options"
                 raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
+
+    def check_out(self) -> None:
+        """Raise a ConfigurationError if the folder has runs that do not belong in this table."""
+        before = read_json(self.out / "results.json")
+        if not isinstance(before, dict):
+            return
+        had, data = before["data"], self.data
+        same = {
+            f"the table {before['table']}": before["table"] == self.request.table,
+            "reduced runs" if before["reduced"] else "runs of full size": before["reduced"]
+            == self.request.reduced,
+            "runs on other data": had["pairs"] == data["pairs"]
+            and had.get("fingerprint", data["fingerprint"]) == data["fingerprint"],
+        }
+        for what, fits in same.items():
+            if not fits:
+                raise ConfigurationError(f"--out {self.out} has {what}: choose another folder")
 
     def first_data(self, row: Row) -> Path:
         """The folder of the data on which a row begins."""
@@ -319,16 +350,7 @@ class Reproduction:
                 return
             self.write_results()
 
-        def stop() -> None:
-            self.time_is_up.set()
-            self.say("the time is up: stopping, which may take half a minute")
-            self.jobs.stop()
-
-        timer = threading.Timer(max(0.0, self.end - time.monotonic()), stop)
-        timer.daemon = True
-        if self.request.minutes:
-            timer.start()
-        with ThreadPoolExecutor(self.request.parallel) as pool:
+        with self.time_limit(), ThreadPoolExecutor(self.request.parallel) as pool:
             jobs = [pool.submit(work, number, *run) for number, run in enumerate(self.todo, 1)]
             try:
                 finished, _ = wait(jobs, return_when=FIRST_EXCEPTION)
@@ -339,8 +361,24 @@ class Reproduction:
                 for job in jobs:
                     job.cancel()
                 raise
-            finally:
-                timer.cancel()
+
+    @contextlib.contextmanager
+    def time_limit(self) -> Iterator[None]:
+        """End the programs that run in this block when `Request.minutes` are over."""
+
+        def stop() -> None:
+            self.time_is_up.set()
+            self.say("the time is up: stopping, which may take half a minute")
+            self.jobs.stop()
+
+        timer = threading.Timer(max(0.0, self.end - time.monotonic()), stop)
+        timer.daemon = True
+        if self.request.minutes:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def finish(self, row: Row, seed: int, say: Callable[[str], None]) -> None:
         """Train and test one run; finished steps are skipped.
@@ -355,7 +393,8 @@ class Reproduction:
             launch.train(first, self.jobs, say, SECONDS_BETWEEN_LINES)
         trained = launch.train(plan, self.jobs, say, SECONDS_BETWEEN_LINES)
         if trained or "training" not in record:
-            record = {"row": row.name, "seed": seed, "training": self.describe_training(row, plan)}
+            record = {"row": row.name, "seed": seed, "options": self.options()}
+            record["training"] = self.describe_training(row, plan)
             write_json(path, record)
         checkpoints = "the best checkpoint on valid"
         if self.average:
@@ -373,6 +412,10 @@ class Reproduction:
         write_json(path, record)
         for title, score in record["scoring"]["scores"].items():
             say(f"{title} {score['score']:.2f} {score['signature']}")
+
+    def options(self) -> str:
+        """What the user gave for all rows, without what only says when a run ends."""
+        return _quoted([*map(str, self.request.settings), *self.request.words])
 
     def describe_training(self, row: Row, plan: launch.Plan) -> Dict[str, Any]:
         log = _read_log(plan.save_dir, self.request.timing_skip)
@@ -445,7 +488,15 @@ class Reproduction:
             return
         self.say(f"time ratio: training steps of {len(rows)} rows in turn")
         figures = self.out / "benchmark.json"
-        if self.jobs.run([*words, "--json", str(figures)], log, lambda line: None) != 0:
+        try:
+            with self.time_limit():
+                status = self.jobs.run([*words, "--json", str(figures)], log, lambda line: None)
+        except KeyboardInterrupt:
+            if not self.time_is_up.is_set():
+                raise
+            self.say("time ratio: not finished; it begins again with the next call")
+            return
+        if status != 0:
             message = f"the benchmark failed: {failure_in(log)}; its log is {log}"
             self.failures.append({"run": "time ratio", "message": message})
             self.say(f"time ratio: FAILED: {message}")
@@ -465,10 +516,17 @@ class Reproduction:
         """Write results.json and the table from all results available so far."""
         with self.writing:
             runs = self.runs()
+            others = [
+                f"Other options: {run['row']}, seed {run['seed']}: "
+                f"`{run['options'] or 'none'}`, not those of the settings below."
+                for run in runs
+                if run.get("options", self.options()) != self.options()
+            ]
             shown = [*map(str, self.request.settings), *self.ending(), *self.request.words]
             results: Dict[str, Any] = {
                 **self.table._asdict(),
                 "table": self.request.table,
+                "remarks": [*self.table.remarks, *others],
                 "reduced": self.request.reduced,
                 "settings": _quoted([self.rows[0].recipe, *self.table.settings, *shown]),
                 "metrics": [metric.title for metric in self.table.metrics],

@@ -245,7 +245,7 @@ def plan(request: Request) -> Plan:
             f"an update: {batch.describe(total)}; {' '.join([device, *precision])}",
         ],
         settings={
-            **settings.settled(given, whole, request.data),
+            **settings.settled(given, whole, request.data, save_dir),
             settings.PRECISION: settings.precision_of(given, precision),
             settings.SHARING: batch.describe(total),
         },
@@ -278,7 +278,10 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         for line in todo.summary:
             say(line)
         if before and settings.reached(save_dir, todo.end):
-            say("kept: training is finished; train longer with a larger --max-update after --")
+            advice = "train longer with a larger --max-update after --"
+            if getattr(todo.given, "total_num_update", None):
+                advice = "its learning rate has ended; to train longer, choose another --save-dir"
+            say(f"kept: training is finished; {advice}")
             return False
         if before.get(sharing, todo.settings[sharing]) != todo.settings[sharing]:
             say(

@@ -90,7 +90,7 @@ def words(options: Dict[str, Any]) -> List[str]:
 
 
 def settings(paths: Sequence[Path]) -> List[str]:
-    """The arguments from several files; later files win.
+    """The arguments from several files; later files win, and files of words win over YAML.
 
     A file that is not YAML holds options as in a shell, with # for comments.
 

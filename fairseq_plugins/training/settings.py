@@ -25,6 +25,7 @@ from fairseq_plugins.training.jobs import read_json, write_json
 STORED, FINISHED = "settings.json", "finished"
 # stored with the settings: how the processes share the batch, and the precision that "auto" chose
 SHARING, PRECISION = "batch_of_a_process", "precision"
+BEGIN = "finetune_from_model"
 # Options that may change when a training resumes: how long it runs, what it logs, keeps and
 # validates, and which machine it runs on.
 FREE = {"data", "update_freq", "max_update", "max_epoch", "stop_time_hours", "stop_min_lr"}
@@ -36,7 +37,7 @@ FREE |= {
     for name in DatasetConfig.__dataclass_fields__
     if "valid" in name or name in ("num_workers", "data_buffer_size", "max_tokens", "batch_size")
 }
-FREE -= {"seed", "finetune_from_model"}
+FREE -= {"seed", BEGIN}
 # Options that decide when a training ends.
 END = ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr", "patience")
 
@@ -68,8 +69,12 @@ def fingerprint(data: Path) -> str:
     return content.hexdigest()
 
 
-def settled(args: argparse.Namespace, whole: Batch, data: Path) -> Dict[str, Any]:
-    """Every setting that the result of a training depends on, as JSON values."""
+def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) -> Dict[str, Any]:
+    """Every setting that the result of a training depends on, as JSON values.
+
+    The checkpoint to begin with is relative to `save_dir` if it lies there, so that the folder can
+    be moved.
+    """
     values = {
         name: value
         for name, value in vars(args).items()
@@ -79,7 +84,16 @@ def settled(args: argparse.Namespace, whole: Batch, data: Path) -> Dict[str, Any
     values["max_tokens"] = whole.max_tokens and whole.max_tokens * whole.update_freq
     values["batch_size"] = whole.batch_size and whole.batch_size * whole.update_freq
     values["data"] = fingerprint(data)
+    if args.finetune_from_model:
+        values[BEGIN] = _within(save_dir, args.finetune_from_model)
     return json.loads(json.dumps(values, default=str, sort_keys=True))
+
+
+def _within(folder: Path, path: str) -> str:
+    try:
+        return Path(path).relative_to(folder).as_posix()
+    except ValueError:
+        return path
 
 
 def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
@@ -109,7 +123,10 @@ def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
     changed = sorted(
         name
         for name in settings.keys() & stored
-        if settings[name] != stored[name] and name != SHARING
+        if settings[name] != stored[name]
+        and name != SHARING
+        # older releases stored an absolute path
+        and not (name == BEGIN and f"{stored[name]}".endswith(f"/{save_dir.name}/{settings[name]}"))
     )
     if changed:
         name = changed[0]

@@ -64,7 +64,7 @@ def test_everything_is_in_the_report(report, tmp_path):
     assert written["goals_table"] == {"rows": [1]} and written["translation_table"] == {"rows": [2]}
 
 
-def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
+def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report, monkeypatch):
     report.status = {"tests": 1}
     status, started = report.run()
     assert status == 1 and len(started) == 3
@@ -74,6 +74,17 @@ def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
     status, started = report.run()
     assert status == 0 and list(started) == ["goals", "translation"]
     assert "the end of tests" in (report.out / "report.md").read_text()
+    # those of another commit say nothing of this one
+    there = gpu_report.machine.describe(gpu_report.torch.device("cpu"), 1)
+    monkeypatch.setattr(gpu_report.machine, "describe", lambda *rest: {**there, "commit": "new"})
+    assert "tests" in report.run()[1]
+
+
+def test_without_pytest_the_tests_are_left_out_and_a_line_says_so(report, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_report.importlib.util, "find_spec", lambda name: None)
+    status, started = report.run()
+    assert status == 0 and list(started) == ["goals", "translation"]
+    assert "tests: not run, as pytest is missing" in capsys.readouterr().out
 
 
 def test_a_step_that_takes_too_long_leaves_time_for_the_others(report):

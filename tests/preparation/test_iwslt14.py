@@ -1,5 +1,6 @@
 """The command prepare-iwslt14 on a small archive in the original layout."""
 
+import gzip
 import hashlib
 import json
 import shutil
@@ -240,6 +241,20 @@ def test_the_archive_is_downloaded_once(tmp_path, run, monkeypatch, archive):
     with pytest.raises(ConfigurationError, match="pairs came out"):
         run(tmp_path / "data", vocab_size=61, expect_pairs="1,1,1", **options)
     assert (tmp_path / "data.part" / "original" / "de-en.tgz").exists()
+
+
+def test_another_archive_replaces_what_was_read_from_the_first(tmp_path, run, monkeypatch, archive):
+    extract, read_from = iwslt14.extract, []
+    monkeypatch.setattr(
+        iwslt14, "extract", lambda path, *rest: read_from.append(path) or extract(path, *rest)
+    )
+    other = tmp_path / "other.tgz"
+    with gzip.open(str(other), "wb", compresslevel=1) as file:
+        file.write(gzip.decompress(archive.path.read_bytes()))
+    for given in (archive.path, archive.path, other):
+        with pytest.raises(ConfigurationError, match="pairs came out"):
+            run(tmp_path / "data", archive=given, expect_pairs="1,1,1")
+    assert read_from == [archive.path, other]
 
 
 def test_an_archive_that_lacks_a_file_is_named(tmp_path, run, make_archive, archive):

@@ -210,6 +210,7 @@ def repeat(data, settings, tmp_path, monkeypatch):
         # fairseq takes the last of two values
         updates = [after for word, after in zip(command, command[1:]) if word == "--max-update"][-1]
         done.append(f"train {folder.name} {updates}")
+        (folder / "checkpoint_last.pt").touch()
         lines = [log_line(1, 10), log_line(2, int(updates))]
         log.write_text("# now\n# words\n" + "".join(lines))
         return 0
@@ -275,9 +276,52 @@ def test_finished_runs_are_kept_and_unfinished_ones_done(repeat, tmp_path):
     ]
 
     # other settings do not get into the same table
-    (tmp_path / "out" / "runs" / "transformer-seed1" / "checkpoint_last.pt").touch()
     with pytest.raises(ConfigurationError, match=r"row transformer .*--lr was \[0.0005\], is"):
         repeat("--", "--lr", "1")
+    with pytest.raises(ConfigurationError, match="has runs of full size: choose another folder"):
+        repeat("--reduced")
+    path = tmp_path / "out" / "results.json"
+    results = json.loads(path.read_text(encoding="utf-8"))
+    for part, value in (("pairs", {"train": 1}), ("fingerprint", "0")):
+        path.write_text(json.dumps({**results, "data": {**results["data"], part: value}}))
+        with pytest.raises(ConfigurationError, match="has runs on other data: choose another"):
+            repeat()
+    path.write_text(json.dumps({**results, "table": "translation"}))
+    with pytest.raises(ConfigurationError, match="has the table translation: choose another"):
+        repeat()
+
+
+def test_the_timing_of_steps_ends_with_the_call(data, settings, tmp_path, monkeypatch):
+    words = ["--settings", settings, "--rows", "transformer", "ftc-2x3", "--minutes", 60]
+    made, said = make(data, tmp_path / "out", *words), []
+    made.say = said.append
+    trained = [{"row": row.name, "training": {"updates_per_epoch": 9}} for row in made.rows]
+    monkeypatch.setattr(made, "runs", lambda: trained)
+
+    def run(self, *rest):
+        deadline = time.monotonic() + 60
+        while not self._stopping and time.monotonic() < deadline:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs.Jobs, "run", run)
+    made.end = time.monotonic()
+    made.measure_interleaved()
+    assert made.time_is_up.is_set() and not made.failures
+    assert said[-1] == "time ratio: not finished; it begins again with the next call"
+    assert not (tmp_path / "out" / "interleaved.json").exists()
+
+
+def test_runs_with_other_options_are_named(repeat, tmp_path):
+    repeat("--max-update", 20)
+    record = tmp_path / "out" / "runs" / "ftc-2x3-seed1" / "result.json"
+    run = json.loads(record.read_text())
+    assert run["options"] == str(tmp_path / "tiny.yaml")
+    record.write_text(json.dumps({**run, "options": "--lr 1"}))
+    repeat("--max-update", 20)
+    table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    assert table.count("Other options: ftc-2x3, seed 1: `--lr 1`, not those of") == 1
+    assert "Other options: transformer" not in table
 
 
 def test_when_the_time_is_up_the_table_says_how_far_each_run_is(repeat, tmp_path):

@@ -26,6 +26,7 @@ def labelled_data(tmp_path_factory):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_complete(name):
+    assert TABLES[name].reduce().average == 0  # few updates leave too few checkpoints
     table = TABLES[name]
     names = [row.name for row in table.rows]
     assert len(set(names)) == len(names)
@@ -204,8 +205,9 @@ def test_each_difference_is_judged(imdb):
     paper, here, _ = cells(table, "fastformer", "transformer")
     assert paper == "+2.06 [+1.38, +2.74]"  # deviations 0.50 and 0.42 over five runs
     assert here == "+3.00 [+2.55, +3.45]"  # 2.776 x 0.2 x sqrt(2 / 3)
-    # of 15 pairs, linear's five are open, and bigbird's with the Transformer
-    assert "Pairs of rows: 15. Their order" in table and "and open for 6." in table
+    # of 15 pairs, linear's five are open here, bigbird's with the Transformer too, and in the paper
+    # longformer's with the Transformer and bigbird's with linformer
+    assert "Pairs of rows: 15. Their order" in table and "and open for 8." in table
 
 
 def test_the_table_of_accuracies_says_what_it_holds(imdb):

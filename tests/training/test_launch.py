@@ -414,6 +414,34 @@ def test_a_folder_holds_one_training(trained, toy_data, tmp_path):
         trained("--max-update", "6")
 
 
+def test_a_folder_can_be_moved_with_the_checkpoint_that_it_began_with(toy_data, tmp_path):
+    def begun(folder, at):
+        return plan(toy_data.bin, "--save-dir", folder, "--", "--finetune-from-model", at).settings
+
+    here, there = tmp_path / "a" / "run", tmp_path / "b" / "run"
+    name = "first/checkpoint_best.pt"
+    assert begun(here, here / name)["finetune_from_model"] == name
+    for stored in (name, f"{here}/{name}"):  # an older release stored the whole path
+        there.mkdir(parents=True, exist_ok=True)
+        (there / "checkpoint_last.pt").touch()
+        settings.store(there, {**begun(here, here / name), "finetune_from_model": stored})
+        settings.check_same(there, begun(there, there / name))
+    for other in (tmp_path / "checkpoint_best.pt", there / "checkpoint_best.pt"):
+        with pytest.raises(ConfigurationError, match="--finetune-from-model was"):
+            settings.check_same(there, begun(there, other))
+
+
+def test_a_finished_decay_is_not_to_be_trained_on(trained):
+    words = ["--lr-scheduler", "polynomial_decay", "--max-update"]
+    trained.commands.clear()
+    shutil.rmtree(str(trained.save_dir))
+    trained(*words, "4")
+    said = trained(*words, "4")
+    assert (
+        "kept: training is finished; its learning rate has ended; to train longer, choose" in said
+    )
+
+
 @pytest.mark.parametrize("content", ["", '{"lr": [0.0', "[1]", '"x"'])
 def test_damaged_files_of_a_folder(trained, content):
     (trained.save_dir / "finished").write_text(content)

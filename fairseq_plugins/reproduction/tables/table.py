@@ -136,6 +136,7 @@ class Table(NamedTuple):
             ],
             settings=[*self.settings, *self.reduced],
             generation=self.reduced_generation,
+            average=0,  # so few updates leave too few checkpoints
             remarks=[
                 *self.remarks,
                 "Reduced setting: all rows alike, small models and few updates.",
