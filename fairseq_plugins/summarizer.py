@@ -7,7 +7,6 @@ from typing import Optional, Sequence, Union
 
 from fairseq.dataclass.configs import GenerationConfig
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.raw_text import Place, RawTextGenerator
 from fairseq_plugins.serving.text import LONGEST, DocumentSummarizer, Summary
 
@@ -52,15 +51,4 @@ class Summarizer(DocumentSummarizer, RawTextGenerator):
             beam=beam, lenpen=lenpen, min_len=min_length, no_repeat_ngram_size=no_repeat_ngram
         )
         super().__init__(models, data, cpu, fp16, generation, max_tokens, int8)
-        if max_length is None:
-            max_length = min(LONGEST, self.max_output)
-        if max_length > self.max_output:
-            raise ConfigurationError(
-                f"--max-len {max_length}: the model writes at most {self.max_output:,} subwords"
-            )
-        if min_length > max_length:
-            raise ConfigurationError(f"--min-len {min_length} is above --max-len {max_length}")
-        self._max_length = max_length
-
-    def max_length(self, source_length: int) -> int:
-        return self._max_length
+        self.set_lengths(min_length, max_length)

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import io
 import shlex
-from typing import Callable, Dict, List
+from typing import Callable, Dict
 
 import torch
 import torch.nn.functional as F
@@ -184,7 +184,3 @@ def build_module(words: str, defaults: Dict[str, object]) -> nn.Module:
         return MODULES[words.split()[0]](options)
     except (ValueError, AssertionError) as error:
         raise ConfigurationError(f"`{words}`: {error or 'the heads must divide d'}") from None
-
-
-def names() -> List[str]:
-    return list(MODULES)

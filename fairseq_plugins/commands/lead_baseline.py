@@ -13,7 +13,8 @@ import random
 from pathlib import Path
 from typing import Sequence
 
-from fairseq_plugins.evaluation.lead import TextRank, draw, lead, oracle, read_archives, read_pairs
+from fairseq_plugins.evaluation.lead import TextRank, draw, lead, oracle, read_archives
+from fairseq_plugins.preparation.files import read_pairs
 from fairseq_plugins.scoring.rouge import available_workers, rouge, tokenizer_of
 
 
@@ -69,7 +70,8 @@ def main(argv: Sequence[str]) -> int:
     if args.stories:
         sources, targets = read_archives(args.stories, args.ids)
     else:
-        sources, targets = read_pairs(args.source, args.target)
+        pairs = list(read_pairs(args.source, args.target))
+        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
     rows = {f"Lead-{args.sentences}": [lead(source, args.sentences) for source in sources]}
     if text_rank is not None:
         counts = range(1, args.sentences)

@@ -180,7 +180,7 @@ def read_results(folder: Path, table: str, option: str) -> Dict[str, Any]:
             f"{option}: {folder} has results of {results['table']}, not of {table}: name another "
             "folder or that table"
         )
-    return report.upgrade(results)
+    return results
 
 
 def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:

@@ -3,8 +3,8 @@
 import math
 from typing import Any, Dict, Tuple
 
-from fairseq import metrics
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
 from torch import Tensor
 
 from fairseq_plugins.errors import ConfigurationError

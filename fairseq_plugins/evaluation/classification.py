@@ -7,6 +7,7 @@ import numpy as np
 
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.generation import evenly
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.files import read_lines, write_lines, written_whole
 from fairseq_plugins.preparation.processing import dictionaries
@@ -72,8 +73,7 @@ class Labels:
     def examples(self, found: List[Prediction], count: int) -> Iterator[str]:
         """Yield up to `count` texts, each with its reference label and the model's label."""
         texts = list(read_lines(self._sources))
-        for place in range(min(count, self.total)):
-            number = self.total * place // count
+        for number in evenly(self.total, count):
             yield f"  text      {texts[number]}"
             yield f"  reference {self.references[number]}"
             yield f"  label     {found[number].label} ({found[number].probability:.3f})\n"

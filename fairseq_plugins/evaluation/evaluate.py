@@ -26,8 +26,8 @@ from fairseq_plugins.training.jobs import (
     read_json,
     write_json,
 )
+from fairseq_plugins.training.launch import PLUGIN
 
-PLUGIN = Path(__file__).resolve().parent.parent
 OWN_OPTIONS = ("--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process")
 CLASSIFICATION = ("classification", "sentence_prediction")
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]

@@ -116,21 +116,6 @@ def _f1(found: Counter, reference: Counter) -> float:
     return 2 * sum((found & reference).values()) / total if total else 0.0
 
 
-def read_pairs(source: Path, target: Path) -> Tuple[List[str], List[str]]:
-    """Documents and summaries from two files with one per line.
-
-    Raises:
-        ConfigurationError: a file cannot be read, or the numbers of lines differ.
-    """
-    sources, targets = _read_lines(source), _read_lines(target)
-    if len(sources) != len(targets):
-        raise ConfigurationError(
-            f"{source} has {len(sources):,} lines and {target} {len(targets):,}: they must be "
-            "aligned line by line"
-        )
-    return sources, targets
-
-
 def read_archives(archives: Sequence[Path], ids: Optional[Path]) -> Tuple[List[str], List[str]]:
     """Documents and summaries from CNN/DailyMail's story archives.
 
@@ -154,11 +139,3 @@ def read_archives(archives: Sequence[Path], ids: Optional[Path]) -> Tuple[List[s
     if broken:
         print(f"{broken} empty or broken stories are left out", file=sys.stderr)
     return sources, targets
-
-
-def _read_lines(path: Path) -> List[str]:
-    try:
-        with open(path, encoding="utf-8", newline="\n") as lines:
-            return [line.rstrip("\n") for line in lines]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read {path}: {error}") from None

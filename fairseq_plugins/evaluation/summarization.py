@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple
 import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.generation import read_output
+from fairseq_plugins.evaluation.generation import evenly, read_output
 from fairseq_plugins.preparation.files import write_lines
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.scoring.rouge import (
@@ -75,8 +75,7 @@ class Summaries:
 
     def examples(self, text: Text, count: int) -> Iterator[str]:
         """Yield up to `count` summaries, each after its reference."""
-        for place in range(min(count, self.total)):
-            number = self.total * place // count
+        for number in evenly(self.total, count):
             yield f"  reference {text.references[number]}"
             yield f"  summary   {text.summaries[number]}\n"
 

@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.generation import read_output
+from fairseq_plugins.evaluation.generation import evenly, read_output
 from fairseq_plugins.preparation.files import read_lines, write_lines
 from fairseq_plugins.preparation.moses import Moses
 from fairseq_plugins.preparation.processing import Processing
@@ -117,8 +117,7 @@ class Translations:
     def examples(self, text: Text, count: int) -> Iterator[str]:
         """Yield up to `count` translations, each after its source and reference."""
         sources = list(read_lines(self._source))
-        for place in range(min(count, len(sources))):
-            number = len(sources) * place // count
+        for number in evenly(len(sources), count):
             yield f"  source      {sources[number]}"
             yield f"  reference   {self.references.plain[number]}"
             yield f"  translation {text.plain[number]}\n"

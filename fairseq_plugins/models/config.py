@@ -26,7 +26,13 @@ from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 
-from .checks import check_fairseq_options, flag, is_absurd, parse_layers_to_keep
+from .checks import (
+    check_fairseq_options,
+    flag,
+    is_absurd,
+    parse_layers_to_keep,
+    parse_numbers,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -218,11 +224,7 @@ def parse_blocks(value: Any) -> List[int]:
     Raises:
         ConfigurationError: not integers of at least 1.
     """
-    words = str(value).strip("[]() ").split(",")
-    try:
-        blocks = [int(word) for word in words]
-    except ValueError:
-        blocks = []
+    blocks = parse_numbers(value)
     if not blocks or min(blocks) < 1:
         raise ConfigurationError(
             f"--encoder-blocks {value} cannot be read: give the number of layers of each block, at "

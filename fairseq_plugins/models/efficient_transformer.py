@@ -309,8 +309,8 @@ class Decoder(TransformerDecoderBase):
     """fairseq's decoder with the plan's feed-forward network in each layer.
 
     With `plan.fast_training`, left-to-right training computes real target positions only (see
-    `packed_decoder`). Features and "attn" are then zero at padding, and "inner_states" is empty
-    without copying. In all other cases, fairseq's own forward runs.
+    `packed_decoder`). Features and "attn" are then zero at padding, and "inner_states" is empty. In
+    all other cases, fairseq's own forward runs.
 
     With `plan.copying`, "attn" is the attention that copies, and the returned dictionary has the
     entries of `CopyAttention`, which `get_normalized_probs` reads.

@@ -87,7 +87,7 @@ def parse_story(
     return Story(name, article, highlights, problem)
 
 
-def with_full_stop(line: str, stop: str = ".") -> str:
+def with_full_stop(line: str, stop: str) -> str:
     """The line, with `stop` added if nothing ends its sentence."""
     return line if line.endswith(ENDS) else line + stop
 
@@ -126,12 +126,10 @@ def read_story_files(
             raise ConfigurationError(f"{path} holds no file named *.story")
 
 
-def read_stories(
-    archives: Iterable[Union[str, Path]], add_full_stops: bool = True, drop_prefix: bool = False
-) -> Iterator[Story]:
+def read_stories(archives: Iterable[Union[str, Path]]) -> Iterator[Story]:
     """The stories of tar archives, one at a time; see `parse_story`."""
     for name, content in read_story_files(archives):
-        yield parse_story(name, content, add_full_stops, drop_prefix)
+        yield parse_story(name, content)
 
 
 def read_ids(path: Union[str, Path]) -> List[str]:

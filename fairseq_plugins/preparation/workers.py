@@ -23,9 +23,7 @@ _function: Optional[Callable[[Any], Any]] = None
 
 def default_workers() -> int:
     """The number of cores that this process may use, at most 16."""
-    if hasattr(os, "sched_getaffinity"):
-        return min(16, len(os.sched_getaffinity(0)))
-    return min(16, os.cpu_count() or 1)
+    return min(16, len(os.sched_getaffinity(0)))
 
 
 def add_workers_option(parser: argparse.ArgumentParser) -> None:

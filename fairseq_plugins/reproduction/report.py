@@ -32,33 +32,6 @@ class Curve(NamedTuple):
     values: List[float]
 
 
-def upgrade(record: Dict[str, Any]) -> Dict[str, Any]:
-    """The record of a run, or all results, in today's form; before, all tables were of BLEU."""
-    scoring = record.get("scoring")
-    if scoring and "bleu" in scoring:
-        score = {"score": scoring["bleu"], "signature": scoring["signature"]}
-        record = {**record, "scoring": {**scoring, "scores": {"BLEU": score}}}
-    if "rows" not in record or "metrics" in record:
-        return record
-    added: Dict[str, Any] = {
-        "title": record["table"],
-        "metrics": ["BLEU"],
-        "timed": True,
-        "cited": [],
-    }
-    rows = []
-    for row in record["rows"]:
-        paper = row["paper"] and {
-            "scores": [row["paper"]["bleu"]],
-            "deviations": [],
-            "epoch_seconds": row["paper"]["epoch_seconds"],
-        }
-        runs = [upgrade(run) for run in row["runs"]]
-        rows.append({**row, "paper": paper, "runs": runs, "against": BASELINE, "claim": ""})
-    added["data_of_paper"] = TABLES[record["table"]].data_of_paper
-    return {**record, **added, "rows": rows}
-
-
 # --- figures of a row -----------------------------------------------------------------------------
 
 

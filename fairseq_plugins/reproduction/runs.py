@@ -510,7 +510,7 @@ class Reproduction:
     def runs(self) -> List[Dict[str, Any]]:
         """The records of all runs in the folder, including those of earlier calls."""
         found = (read_json(path) for path in sorted(self.out.glob("runs/*/result.json")))
-        return [report.upgrade(record) for record in found if record and record.get("training")]
+        return [record for record in found if record and record.get("training")]
 
     def write_results(self) -> None:
         """Write results.json and the table from all results available so far."""

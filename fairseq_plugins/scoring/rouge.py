@@ -311,12 +311,7 @@ def _signature(
 
 def available_workers(requested: int) -> int:
     """The number of processes: `requested`, or one per available core if `requested` is 0."""
-    if requested:
-        return requested
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # this operating system has no affinity
-        return os.cpu_count() or 1
+    return requested or len(os.sched_getaffinity(0))
 
 
 @dataclass

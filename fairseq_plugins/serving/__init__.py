@@ -12,7 +12,7 @@ from fairseq_plugins.preparation.processing import Processor
 
 from .folder import Export, is_export
 from .search import Hypothesis, Options, Source, search
-from .text import LONGEST, DocumentSummarizer, LineTranslator, Output, Summary
+from .text import DocumentSummarizer, LineTranslator, Output, Summary
 
 __all__ = ["Scored", "Summarizer", "Summary", "Translator", "is_export"]
 
@@ -125,7 +125,7 @@ class _Served:
         return batches
 
 
-class Translator(_Served, LineTranslator):
+class Translator(LineTranslator, _Served):
     """Translates lines; see `_Served` and `LineTranslator`.
 
     Args:
@@ -155,8 +155,6 @@ class Translator(_Served, LineTranslator):
             raise ConfigurationError(
                 f"min_len {wanted.min_len}: this model writes at most {self.max_output:,} subwords"
             )
-
-    max_length = LineTranslator.max_length
 
     def hypotheses(
         self, lines: Sequence[str], prefixes: Optional[Sequence[str]] = None
@@ -197,7 +195,7 @@ class Translator(_Served, LineTranslator):
         return scored
 
 
-class Summarizer(_Served, DocumentSummarizer):
+class Summarizer(DocumentSummarizer, _Served):
     """Summarizes documents; see `_Served` and `DocumentSummarizer`.
 
     Args:
@@ -225,16 +223,5 @@ class Summarizer(_Served, DocumentSummarizer):
         **options: Any,
     ) -> None:
         wanted = Options(min_len=min_length, no_repeat_ngram=no_repeat_ngram, **options)
-        super().__init__(model, threads, max_tokens, shortlist, wanted)
-        self._max_length = min(LONGEST, self.max_output) if max_length is None else max_length
-        if self._max_length > self.max_output:
-            raise ConfigurationError(
-                f"--max-len {max_length}: the model writes at most {self.max_output:,} subwords"
-            )
-        if min_length > self._max_length:
-            raise ConfigurationError(
-                f"--min-len {min_length} is above --max-len {self._max_length}"
-            )
-
-    def max_length(self, source_length: int) -> int:
-        return self._max_length
+        _Served.__init__(self, model, threads, max_tokens, shortlist, wanted)
+        self.set_lengths(min_length, max_length)

@@ -4,10 +4,11 @@ import math
 import threading
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.sentences import BOUNDARY
 
-# The longest translation is twice the length of its source, rounded up to a multiple of this. So
-# the limit does not depend on the batch.
+# The longest translation is twice the length of its source, after that is rounded up to a multiple
+# of this. So the limit does not depend on the batch.
 LENGTH_STEP = 100
 LONGEST = 200  # default limit of a summary, in subwords
 
@@ -90,11 +91,33 @@ class LineTranslator:
 
 
 class DocumentSummarizer:
-    """Documents to summaries; a subclass has `processor`, `max_source` and `generate`."""
+    """Documents to summaries.
+
+    A subclass has `processor`, `max_source`, `max_output` and `generate`, and calls `set_lengths`.
+    """
 
     processor: Any
     max_source: int
+    max_output: int
     generate: Any
+
+    def set_lengths(self, least: int, most: Optional[int]) -> None:
+        """Limit the subwords of a summary; a `most` of None is `LONGEST`, or the model's limit.
+
+        Raises:
+            ConfigurationError: the model cannot write summaries of these lengths.
+        """
+        self._longest = min(LONGEST, self.max_output) if most is None else most
+        if self._longest > self.max_output:
+            raise ConfigurationError(
+                f"--max-len {most}: the model writes at most {self.max_output:,} subwords"
+            )
+        if least > self._longest:
+            raise ConfigurationError(f"--min-len {least} is above --max-len {self._longest}")
+
+    def max_length(self, source_length: int) -> int:
+        """The most subwords of a summary, whatever the length of its document."""
+        return self._longest
 
     def summarize(self, documents: Sequence[str]) -> List[Summary]:
         """One summary per document, in order; a document without words has an empty summary.

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import encoders
+from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
@@ -29,11 +30,6 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.sentences import BOUNDARY
 from fairseq_plugins.scoring.rouge import METRICS, prepare, score_documents, tokenizer_of, wordless
 from fairseq_plugins.tasks.whole_texts import WholeTexts
-
-try:
-    from fairseq.logging import metrics
-except ImportError:  # fairseq 0.12.2
-    from fairseq import metrics
 
 logger = logging.getLogger(__name__)
 

@@ -56,7 +56,7 @@ def test_everything_is_in_the_report(report, tmp_path):
     assert "--cpu" in started["goals"]
     words = started["translation"]
     assert words[-6:] == ["--cpu", "--settings", "tiny", "--", "--max-epoch", "2"]
-    assert 8.9 < float(words[words.index("--minutes") + 1]) <= 9
+    assert 0 < float(words[words.index("--minutes") + 1]) <= 9
     text = (report.out / "report.md").read_text()
     assert "the end of tests" in text and "the table\n" in text
     assert "| what |\n| --- |\n| a goal |\n" in text and "noise" not in text

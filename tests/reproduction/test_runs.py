@@ -600,28 +600,6 @@ def test_rows_of_other_work_are_printed_as_cited(results):
         runs.choose_rows(FTC_PAPER, ["BiLSTM"])
 
 
-def test_results_of_older_releases_can_be_read(results):
-    """Before, scores were a single "bleu", and published figures had other names."""
-    made, _ = results
-    old = json.loads(json.dumps(made))
-    for name in FTC_PAPER._fields + ("planned",):
-        if name not in ("columns", "rows", "settings"):
-            old.pop(name)
-    for row in old["rows"]:
-        for name in ("recipe", "words", "against", "claim", "reduced"):
-            row.pop(name)
-        paper = row["paper"]
-        row["paper"] = {"bleu": paper["scores"][0], "epoch_seconds": paper["epoch_seconds"]}
-        for run in row["runs"]:
-            scoring = run["scoring"]
-            scoring.update(scoring.pop("scores")["BLEU"])
-            scoring["bleu"] = scoring.pop("score")
-    table = report.table(report.upgrade(old))
-    for row in FTC_PAPER.rows:
-        assert cells(table, *row.labels) == cells(report.table(made), *row.labels)
-    assert report.upgrade(made) is made
-
-
 @pytest.mark.parametrize("bars", [False, True])
 def test_the_plot_shows_each_row_that_has_a_score(results, tmp_path, bars):
     pytest.importorskip("matplotlib")
