@@ -78,7 +78,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         **Limits()._asdict(),
         **subword_settings(args),
     }
-    with Preparation(args.destination, settings, keep=[iwslt14.DOWNLOADS]) as preparation:
+    # without a checksum, nothing tells a download from one of another address
+    keep = [iwslt14.DOWNLOADS] if source[2] is not None else []
+    with Preparation(args.destination, settings, keep=keep) as preparation:
         if not preparation.finished:
             archive = iwslt14.get_archive(preparation.folder, *source)
             preparation.step("extract", iwslt14.extract, archive, preparation.folder / ALL_RAW)

@@ -17,7 +17,8 @@ from fairseq_plugins.compat.patch import wrap
 logger = logging.getLogger(__name__)
 
 EARLY_STOPPING = "early_stopping"
-VALIDATION_DUE = "validation_due"
+DUE = "validation_due"  # in checkpoints, and of a trainer: from `what_follows`
+REPEATING = "repeats_validation"  # of a trainer: whether it makes up for a validation
 FLOAT32 = "float32_parameters"
 
 
@@ -110,8 +111,8 @@ def remember_validations() -> None:
     def make_save(original: Callable) -> Callable:
         def save_checkpoint(self: Trainer, filename: str, extra_state: Dict[str, Any]) -> Any:
             more: Dict[str, Any] = {EARLY_STOPPING: dict(_patience())}
-            if getattr(self, VALIDATION_DUE, False):
-                more[VALIDATION_DUE] = True
+            if getattr(self, DUE, None):
+                more[DUE] = getattr(self, DUE)
             return original(self, filename, {**extra_state, **more})
 
         return save_checkpoint
@@ -123,8 +124,9 @@ def remember_validations() -> None:
                 return state, iterator
             if not cfg.reset_meters:
                 _patience().update(state.get(EARLY_STOPPING, {}))
-                if state.get(VALIDATION_DUE):
-                    state["val_loss"] = _validate(trainer, state["train_iterator"])
+                due = state.get(DUE)
+                if due and _program() and not trainer.cfg.dataset.disable_validation:
+                    state["val_loss"] = _validate(trainer, state["train_iterator"], due)
                 in_a_row = _patience().get("num_runs", 0)
                 if 0 < cfg.patience <= in_a_row:
                     logger.info(
@@ -159,8 +161,37 @@ def remember_validations() -> None:
     wrap(Plateau, "load_state_dict", "remember_validations", make_load_state)
 
 
-def _validate(trainer: Trainer, at: Dict[str, Any]) -> Any:
-    """Make the validation that is due where a stored iterator stands, and save what follows."""
+def what_follows(trainer: Trainer, iterator: Any) -> str:
+    """What fairseq does after the current update: "validate", "validate and save", or "".
+
+    These are the conditions of fairseq_cli.train.validate_and_save.
+    """
+    cfg, updates, end_of_epoch = trainer.cfg, trainer.get_num_updates(), iterator.end_of_epoch()
+    limit, hours = cfg.optimization.max_update, cfg.optimization.stop_time_hours
+    stop = 0 < limit <= updates or 0 < hours < trainer.cumulative_training_time() / 3600
+    late = updates >= cfg.dataset.validate_after_updates
+
+    def at(interval: int) -> bool:
+        return interval > 0 and updates > 0 and updates % interval == 0
+
+    save = (
+        (end_of_epoch and iterator.epoch % cfg.checkpoint.save_interval == 0)
+        or stop
+        or (at(cfg.checkpoint.save_interval_updates) and late)
+    )
+    validate = (
+        (not end_of_epoch and save)
+        or (end_of_epoch and iterator.epoch % cfg.dataset.validate_interval == 0)
+        or stop
+        or at(cfg.dataset.validate_interval_updates)
+    )
+    if not validate or not late or cfg.dataset.disable_validation:
+        return ""
+    return "validate and save" if save else "validate"
+
+
+def _validate(trainer: Trainer, at: Dict[str, Any], due: str) -> Any:
+    """Make the validation that is due where a stored iterator stands, and save if fairseq would."""
     program, cfg = _program(), trainer.cfg
     after_epoch = at["iterations_in_epoch"] == 0
     iterator = SimpleNamespace(
@@ -170,9 +201,11 @@ def _validate(trainer: Trainer, at: Dict[str, Any]) -> Any:
     )
     subsets = cfg.dataset.valid_subset.split(",")
     logger.info("making the validation that was broken off")
+    setattr(trainer, REPEATING, True)
     loss = program.validate(cfg, trainer, trainer.task, iterator, subsets)[0]
-    program.should_stop_early(cfg, loss)
-    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, iterator, loss)
+    setattr(trainer, REPEATING, False)
+    if program.should_stop_early(cfg, loss) or "save" in due:
+        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, iterator, loss)
     return loss
 
 

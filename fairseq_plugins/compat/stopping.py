@@ -12,7 +12,7 @@ from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import wrap
-from fairseq_plugins.compat.resuming import VALIDATION_DUE
+from fairseq_plugins.compat.resuming import DUE, REPEATING, what_follows
 
 logger = logging.getLogger(__name__)
 
@@ -22,25 +22,13 @@ STATUS = 128 + signal.SIGTERM
 TOGETHER = 5.0
 
 
-def may_validate(trainer: Trainer, iterator: Any) -> bool:
-    """Whether fairseq saves, or may validate, before the next update."""
-    updates, cfg = trainer.get_num_updates(), trainer.cfg
-    intervals = (cfg.dataset.validate_interval_updates, cfg.checkpoint.save_interval_updates)
-    return (
-        iterator.end_of_epoch()
-        or 0 < cfg.optimization.max_update <= updates
-        or any(interval > 0 and updates % interval == 0 for interval in intervals)
-    )
-
-
 def save_when_terminated() -> None:
     """Every version loses all updates since its last checkpoint when it gets SIGTERM.
 
     A training in one process now ends after the update, or the batch of a validation, at hand: it
-    writes checkpoint_last.pt and exits with 143. A validation that was broken off is made when the
-    training resumes (`resuming.remember_validations`). The end of an epoch, where one may be due,
-    is passed first. The same signal may end the workers that load data: the update does not wait
-    for them.
+    writes checkpoint_last.pt and exits with 143. A validation that was broken off, or due after
+    that update, is made when the training resumes (`resuming.remember_validations`). The same
+    signal may end the workers that load data: the update does not wait for them.
     Processes that train together end at once, as before: the signal finds them at different
     updates, and saving needs all of them. So does a process whose parent is gone, and one that is
     asked again later than `TOGETHER`.
@@ -74,17 +62,20 @@ def save_when_terminated() -> None:
     def make_step(original: Callable) -> Callable:
         def step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
-            in_validation = not self.model.training
-            if asked.to_end and (in_validation or not may_validate(self, asked.iterator)):
-                logger.info("asked to end: saving checkpoint_last.pt")
-                if in_validation:
-                    setattr(self, VALIDATION_DUE, True)
-                    logger.info(
-                        "the validation after update %s was broken off; it is made when the "
-                        "training resumes",
-                        f"{self.get_num_updates():,}",
-                    )
-                checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, asked.iterator, None)
+            if asked.to_end:
+                if not getattr(
+                    self, REPEATING, False
+                ):  # else checkpoint_last.pt says that it is due
+                    logger.info("asked to end: saving checkpoint_last.pt")
+                    setattr(self, DUE, what_follows(self, asked.iterator))
+                    if not self.model.training:
+                        logger.info(
+                            "the validation after update %s was broken off; it is made when the "
+                            "training resumes",
+                            f"{self.get_num_updates():,}",
+                        )
+                    save = checkpoint_utils.save_checkpoint
+                    save(self.cfg.checkpoint, self, asked.iterator, None)
                 asked.to_end = False
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 raise SystemExit(STATUS)

@@ -95,7 +95,11 @@ class Labels:
     def compare(
         self, ours: List[Prediction], baseline: List[Prediction], samples: int
     ) -> Dict[str, Any]:
-        """Paired bootstrap (Koehn 2004) for each score; see `Translations.compare`."""
+        """Paired bootstrap (Koehn 2004) for each score, as `Translations.compare` returns it.
+
+        p is two-sided: the share of samples whose difference is at least the observed one away from
+        the mean difference.
+        """
         sides = [[prediction.label for prediction in side] for side in (ours, baseline)]
         cells = count_cells(self.references, *sides)
         drawn = resample(cells, samples)

@@ -102,7 +102,10 @@ class Summaries:
         return scores
 
     def compare(self, ours: Text, baseline: Text, samples: int) -> Dict[str, Any]:
-        """Paired bootstrap (Koehn 2004) for each ROUGE metric; see `Translations.compare`.
+        """Paired bootstrap (Koehn 2004) for each metric, as `Translations.compare` returns it.
+
+        p is two-sided: the share of samples whose difference is at least the observed one away from
+        the mean difference.
 
         Raises:
             ConfigurationError: the references differ.

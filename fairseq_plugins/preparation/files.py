@@ -149,7 +149,8 @@ def decode(line: bytes, name: str, number: int) -> str:
     A byte-order mark, which some editors write, is not part of line 1.
     """
     try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        text = line.decode("utf-8")
+        return text[1:] if number == 1 and text.startswith("\ufeff") else text
     except UnicodeDecodeError as error:
         raise ConfigurationError(
             f"{name}, line {number}: byte 0x{line[error.start]:02x} at column {error.start + 1} is "

@@ -203,7 +203,8 @@ def describe_data(folder: Path) -> Dict[str, Any]:
     described["fingerprint"] = settings.fingerprint(folder)
     labels = folder / "label" / "dict.txt"
     if labels.is_file():
-        described["classes"] = len(labels.read_text(encoding="utf-8").splitlines())
+        names = labels.read_text(encoding="utf-8").splitlines()
+        described["classes"] = sum(not name.startswith("madeupword") for name in names)
         prefixes = {split: labels.with_name(split) for split in SPLITS}
     else:
         prepared = Processing.load(folder)

@@ -67,6 +67,12 @@ def tokenizer_of(stemmer: bool, unicode: bool) -> Any:
     return UnicodeWords() if unicode else DefaultTokenizer(stemmer)
 
 
+OTHER_SCRIPTS = (
+    "for other scripts count words of any script (--rouge-unicode, --eval-rouge-unicode, or "
+    "--unicode of evaluate and lead-baseline)"
+)
+
+
 class Estimate(NamedTuple):
     """A mean over documents, 0 to 100, and its 95 % bootstrap interval."""
 
@@ -273,9 +279,10 @@ def rouge(
     unread = wordless(references, unicode)
     if unread:
         warnings.append(
-            "{:,} documents have a reference without a letter a to z or a digit, and score 0: for "
-            "other scripts count words of any script (--rouge-unicode, or --unicode of evaluate "
-            "and lead-baseline)".format(unread)
+            "{:,} documents have a reference without a letter{} or a digit, and score 0".format(
+                unread, "" if unicode else " a to z"
+            )
+            + ("" if unicode else ": " + OTHER_SCRIPTS)
         )
     if not any("\n" in text for text in references):
         warnings.append(

@@ -28,7 +28,14 @@ from omegaconf import II
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.sentences import BOUNDARY
-from fairseq_plugins.scoring.rouge import METRICS, prepare, score_documents, tokenizer_of, wordless
+from fairseq_plugins.scoring.rouge import (
+    METRICS,
+    OTHER_SCRIPTS,
+    prepare,
+    score_documents,
+    tokenizer_of,
+    wordless,
+)
 from fairseq_plugins.tasks.whole_texts import WholeTexts
 
 logger = logging.getLogger(__name__)
@@ -232,11 +239,10 @@ class SummarizationTask(WholeTexts, TranslationTask):
         how = (self.cfg.eval_rouge_boundary, self.cfg.eval_rouge_split_sentences)
         references = [prepare(text, *how) for text in references]
         unicode = self.cfg.eval_rouge_unicode
-        if not self._warned and wordless(references, unicode):
+        if not self._warned and not unicode and wordless(references):
             self._warned = True
             logger.warning(
-                "a reference has no letter a to z and no digit, so its ROUGE is 0: give "
-                "--eval-rouge-unicode for texts in other scripts"
+                "a reference has no letter a to z and no digit, so its ROUGE is 0: " + OTHER_SCRIPTS
             )
         scores = score_documents(
             references,

@@ -117,23 +117,30 @@ def sizes(prefix: Path) -> np.ndarray:
 
 
 def longest_sentences(
-    data: Path, subsets: Sequence[str], cut: Optional[int] = None
+    data: Path,
+    subsets: Sequence[str],
+    cut: Optional[int] = None,
+    positions: Optional[int] = None,
 ) -> Dict[str, int]:
     """The tokens of the longest sentence, source or target, of each subset that exists.
 
-    Sources, and texts to classify, count at most `cut` tokens.
+    Sources, and texts to classify, count at most `cut` tokens. Sentences of more than `positions`
+    tokens do not count.
     """
+
+    def longest_of(prefix: Path, cut: Optional[int]) -> int:
+        lengths = sizes(prefix) if cut is None else np.minimum(sizes(prefix), cut)
+        return int(lengths[lengths <= (positions or np.inf)].max(initial=0))
+
     longest: Dict[str, int] = {}
     for subset in subsets:
         texts = data / "input0" / subset
         if texts.with_name(f"{subset}.idx").is_file():
-            size = int(sizes(texts).max())
-            longest[subset] = size if cut is None else min(size, cut)
+            longest[subset] = longest_of(texts, cut)
         for index in data.glob(f"{subset}.*-*.*.idx"):
-            size = int(sizes(index.with_suffix("")).max())
             pair, language = index.name[len(subset) + 1 : -len(".idx")].rsplit(".", 1)
-            if cut is not None and pair.startswith(language + "-"):
-                size = min(size, cut)
+            is_source = pair.startswith(language + "-")
+            size = longest_of(index.with_suffix(""), cut if is_source else None)
             longest[subset] = max(longest.get(subset, 0), size)
     return longest
 

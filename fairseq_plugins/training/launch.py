@@ -116,20 +116,28 @@ def check_lengths(
 ) -> None:
     """Raise a ConfigurationError if a sentence of train or valid does not fit into its batch."""
     cut, limited = batches.source_cut(given), request.tokens_per_process is not None
-    shared: List[str] = [given.train_subset]
-    own: List[str] = []
-    if not given.disable_validation and not given.skip_invalid_size_inputs_valid_test:
-        same = given.max_tokens_valid in (given.max_tokens, str(given.max_tokens))
-        (shared if same else own).extend(given.valid_subset.split(","))
-    longest = batches.longest_sentences(request.data, shared, cut)
+    longest = batches.longest_sentences(request.data, [given.train_subset], cut)
     batches.check_longest(batch, whole, processes, limited, longest)
-    longest = batches.longest_sentences(request.data, own, cut)
-    if str(given.max_tokens_valid).isdigit():  # fairseq's parser leaves it a string
+    if given.disable_validation:
+        return
+    positions = None
+    if given.skip_invalid_size_inputs_valid_test:  # longer texts are left out
+        names = ("max_positions", "max_source_positions", "max_target_positions")
+        positions = max((getattr(given, name, None) or 0 for name in names)) or None
+    subsets = given.valid_subset.split(",")
+    longest = batches.longest_sentences(request.data, subsets, cut, positions)
+    if given.max_tokens_valid in (given.max_tokens, str(given.max_tokens)):
+        batches.check_longest(batch, whole, processes, limited, longest)
+    elif str(given.max_tokens_valid).isdigit():  # fairseq's parser leaves it a string
         batches.check_longest_of_valid(int(given.max_tokens_valid), longest)
 
 
 def choose_precision(
-    asked: str, given: argparse.Namespace, on_cpu: bool, before: Optional[str] = None
+    asked: str,
+    given: argparse.Namespace,
+    on_cpu: bool,
+    before: Optional[str] = None,
+    finished: bool = False,
 ) -> List[str]:
     """The precision flag for fairseq-train; none if the options have one already.
 
@@ -139,6 +147,7 @@ def choose_precision(
         on_cpu: whether the CPU trains.
         before: the precision of the training to resume. An optimizer's state fits no other one,
             so "auto" takes it.
+        finished: whether nothing is left to train, so that any machine will do.
     """
     if given.fp16 or given.bf16 or given.amp:
         if asked != "auto":
@@ -147,7 +156,8 @@ def choose_precision(
     if asked == "fp16" and on_cpu:
         raise ConfigurationError("--precision fp16 needs a GPU: use bf16 or fp32 on a CPU")
     if asked == "auto" and before in PRECISIONS:
-        if (before == "fp16" and on_cpu) or (before == "bf16" and not on_cpu | gpus_have_bf16()):
+        missing = on_cpu if before == "fp16" else not (on_cpu or gpus_have_bf16())
+        if before != "fp32" and missing and not finished:
             raise ConfigurationError(
                 f"this training is in {before}, which this machine does not have, and its "
                 "optimizer cannot go on in another precision: resume it where it has run, or "
@@ -157,6 +167,20 @@ def choose_precision(
     if asked == "auto":
         asked = "fp32" if on_cpu else "bf16" if gpus_have_bf16() else "fp16"
     return [] if asked == "fp32" else ["--" + asked]
+
+
+def resuming(words: Sequence[str], begin: str, save_dir: Path) -> List[str]:
+    """The words without those that would begin again where a folder has checkpoints.
+
+    fairseq reads a --restore-file of another folder at every start, so a rerun would begin anew.
+    """
+    elsewhere = (
+        Path(begin).name != begin and save_dir.resolve() not in Path(begin).resolve().parents
+    )
+    if not elsewhere or not any(save_dir.glob("checkpoint*.pt")):
+        return list(words)
+    kept = [word for word in words if not word.startswith("--reset-")]
+    return [*kept, "--restore-file", "checkpoint_last.pt"]
 
 
 def gpus_have_bf16() -> bool:
@@ -220,7 +244,9 @@ def plan(request: Request) -> Plan:
     check_lengths(request, given, batch, whole, total)
 
     save_dir = request.save_dir or Path("runs") / request.name
-    precision = choose_precision(request.precision, given, on_cpu, settings.precision_in(save_dir))
+    before = settings.precision_in(save_dir)
+    finished = settings.reached(save_dir, settings.end_of(given))
+    precision = choose_precision(request.precision, given, on_cpu, before, finished)
     words += [*precision, "--update-freq", str(batch.update_freq)]
     for name in ("max_tokens", "batch_size"):
         if getattr(batch, name) is not None:
@@ -233,6 +259,7 @@ def plan(request: Request) -> Plan:
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process for each GPU
     words += ["--user-dir", str(PLUGIN), "--save-dir", str(save_dir)]
+    words = resuming(words, given.restore_file, save_dir)
     logging = ["--log-format", "simple", "--log-interval", "50"]
     device = "CPU" if on_cpu else torch.cuda.get_device_name()
     threads = request.threads or max(1, len(os.sched_getaffinity(0)) // processes)
@@ -279,7 +306,8 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
             say(line)
         if before and settings.reached(save_dir, todo.end):
             advice = "train longer with a larger --max-update after --"
-            if getattr(todo.given, "total_num_update", None):
+            decay = int(getattr(todo.given, "total_num_update", None) or 0)
+            if 0 < decay <= todo.end["max_update"]:
                 advice = "its learning rate has ended; to train longer, choose another --save-dir"
             say(f"kept: training is finished; {advice}")
             return False
@@ -288,7 +316,10 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
                 f"before, it was {before[sharing]}. fairseq resumes within an epoch by the number "
                 "of batches, so this epoch reads some sentences twice or not at all"
             )
-        settings.store(save_dir, todo.settings)
+        stored = dict(todo.settings)
+        if before and settings.PRECISION not in before:  # an older release did not store it
+            del stored[settings.PRECISION]
+        settings.store(save_dir, stored)
         log = save_dir / ("train.log" if todo.nodes == 1 else f"train.{platform.node()}.log")
         progress = Progress(
             lambda text: say("  " + text),

@@ -11,15 +11,23 @@ import pytest
 import torch
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import stopping
+from fairseq_plugins.compat.resuming import what_follows
+
+
+@pytest.fixture(autouse=True)
+def signals():
+    """A training that ends by itself leaves its handler."""
+    yield
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @pytest.fixture
 def terminate(monkeypatch):
     """terminate(owner, name, call): SIGTERM before that call of a function."""
-    yield lambda owner, name, call: _terminate(monkeypatch, owner, name, call)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return lambda owner, name, call: _terminate(monkeypatch, owner, name, call)
 
 
 def _terminate(monkeypatch, owner, name, call):
@@ -43,7 +51,7 @@ def state_of(path):
     "owner, name, call, updates, in_epoch, more",
     [
         (FairseqTask, "train_step", 2, 2, True, []),
-        # the last update of epoch 1: its validation begins, and is broken off
+        # the last update of epoch 1, after which a validation is due
         (FairseqTask, "train_step", "last of epoch 1", "an epoch", False, []),
         (TranslationTask, "valid_step", 1, "an epoch", False, []),
         (TranslationTask, "valid_step", 3, "all", False, []),  # after the last update
@@ -66,7 +74,7 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
 ):
     data = make_toy_data(tmp_path / "data", {"train": 40, "valid": 6}).bin
     words = [data, *train_args, "--max-tokens", 100, "--max-epoch", 3, "--no-epoch-checkpoints"]
-    words += ["--log-format", "simple", "--save-interval-updates", 0, *more]
+    words += ["--log-format", "simple", "--patience", 9, *more]
     log = run_train(*words, "--save-dir", tmp_path / "whole").output
     whole = state_of(tmp_path / "whole" / "checkpoint_last.pt")
     total = whole["optimizer_history"][-1]["num_updates"]
@@ -95,6 +103,67 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
     assert validations(log)[-len(validations(resumed_log)) :] == validations(resumed_log)
     begun = [at for at in validations(log) if at[1] < updates]
     assert len(validations(resumed_log)) + len(begun) == len(validations(log))
+
+
+def test_it_may_be_stopped_again_in_the_validation_that_it_makes_up_for(
+    run_train, toy_data, train_args, tmp_path, terminate, monkeypatch
+):
+    words = [toy_data.bin, *train_args, "--max-update", 3, "--log-format", "simple"]
+    words += ["--save-dir", tmp_path]
+    monkeypatch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
+    terminate(TranslationTask, "valid_step", 1)
+    with pytest.raises(SystemExit):
+        run_train(*words)
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    terminate(TranslationTask, "valid_step", 1)
+    with pytest.raises(SystemExit) as ended:
+        run_train(*words)
+    assert ended.value.code == stopping.STATUS
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+    # without validation there is none to make up for
+    assert not validations(run_train(*words, "--disable-validation").output)
+    assert not (tmp_path / "checkpoint_best.pt").exists()
+    assert [at[1] for at in validations(run_train(*words).output)] == [3]
+    assert (tmp_path / "checkpoint_best.pt").exists()
+    assert not validations(run_train(*words).output)
+
+
+def test_what_follows_an_update_is_what_fairseq_does(tmp_path, toy_data, run_train, train_args):
+    """Each update, against the validations and checkpoints of a training."""
+    told = {}
+    original = Trainer.train_step
+
+    def train_step(self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        told[self.get_num_updates()] = what_follows(self, iterators[-1])
+        return result
+
+    iterators, get = [], Trainer.get_train_iterator
+    with pytest.MonkeyPatch().context() as patch:
+        patch.setattr(Trainer, "train_step", train_step)
+        patch.setattr(
+            Trainer,
+            "get_train_iterator",
+            lambda *args, **kwargs: iterators.append(get(*args, **kwargs)) or iterators[-1],
+        )
+        log = run_train(
+            *[
+                toy_data.bin,
+                *train_args,
+                "--max-tokens",
+                100,
+                "--max-epoch",
+                5,
+                "--save-interval",
+                2,
+            ],
+            *["--validate-interval", 3, "--validate-interval-updates", 4, "--save-dir", tmp_path],
+            *["--save-interval-updates", 6, "--validate-after-updates", 5, "--max-update", 33],
+            *["--log-format", "simple"],
+        ).output
+    assert [n for n, text in told.items() if text] == [at[1] for at in validations(log)]
+    saved = {int(n) for n in re.findall(r"Saved checkpoint .* @ (\d+) updates, score \d", log)}
+    assert {n for n, text in told.items() if "save" in text} == saved
 
 
 def validations(log):

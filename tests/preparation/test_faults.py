@@ -108,6 +108,8 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
     assert list(read_input(tmp_path / "text")) == ["eins", "\ufeffzwei"]
     with open(tmp_path / "text", "rb") as file:
         assert next(files.decode_lines(file, "standard input")) == "eins"
+    with pytest.raises(ConfigurationError, match="line 1: byte 0xff at column 6 is not UTF-8"):
+        files.decode(b"\xef\xbb\xbfab\xff", "text", 1)
 
 
 def test_lines_have_a_limit(tmp_path, monkeypatch):

@@ -97,6 +97,9 @@ def test_references_without_a_word_are_told():
     found = rouge(["Привет", "a word"], ["Привет", "a word"], resamples=0, unicode=True)
     assert found.f1("rouge1") == 100 and "|tok:unicode|" in found.signature
     assert not any("--rouge-unicode" in text for text in found.warnings)
+    found = rouge(["!"], ["!"], resamples=0, unicode=True)
+    assert any("without a letter or a digit, and score 0" in text for text in found.warnings)
+    assert not any("--rouge-unicode" in text for text in found.warnings)
     with pytest.raises(ConfigurationError, match="Porter's stemmer is for English"):
         RougeScorer(RougeConfig(rouge_stemmer=True, rouge_unicode=True))
 

@@ -1,5 +1,6 @@
 """Training by recipe: the command for a machine, locking, resuming, and refusals."""
 
+import json
 import os
 import re
 import shutil
@@ -142,8 +143,13 @@ def test_sentences_of_valid_must_fit_into_its_own_batch(documents):
     plan(documents, "--", *words, 15, recipe="fastformer_cnn_dm")
     with pytest.raises(ConfigurationError, match="of valid has 15 .*--max-tokens-valid 15 or more"):
         plan(documents, "--", *words, 14, recipe="fastformer_cnn_dm")
-    for more in ("--disable-validation", "--skip-invalid-size-inputs-valid-test"):
-        plan(documents, "--", *words, 14, more, recipe="fastformer_cnn_dm")
+    plan(documents, "--", *words, 14, "--disable-validation", recipe="fastformer_cnn_dm")
+    # this leaves out what is longer than the model reads, not what is longer than a batch
+    skip = ["--skip-invalid-size-inputs-valid-test", "--max-target-positions", 12]
+    with pytest.raises(ConfigurationError, match="--max-tokens-valid 15 or more"):
+        plan(documents, "--", *words, 14, *skip, recipe="fastformer_cnn_dm")
+    words[1] = 12
+    plan(documents, "--", *words, 14, *skip, recipe="fastformer_cnn_dm")
 
 
 def test_valid_may_have_longer_sentences_than_a_batch_of_training(documents, tmp_path):
@@ -221,6 +227,17 @@ def test_a_training_resumes_in_its_precision(monkeypatch, toy_data, tmp_path):
     settings.store(tmp_path, resume("--precision", "fp16").settings)
     with pytest.raises(ConfigurationError, match="in fp16, which this machine .* --save-dir"):
         resume("--cpu")
+    settings.mark_finished(tmp_path, resume().end)  # any machine may find that nothing is left
+    settings.check_same(tmp_path, resume("--cpu").settings)
+
+
+def test_a_folder_of_before_precisions_were_stored_takes_the_right_one(trained):
+    path = trained.save_dir / "settings.json"
+    stored = json.loads(path.read_text())
+    assert stored.pop("precision") == "fp32"
+    path.write_text(json.dumps(stored))
+    trained("--max-update", "5")
+    assert "precision" not in json.loads(path.read_text())
 
 
 def test_all_gpus_of_several_machines(monkeypatch, toy_data):
@@ -391,6 +408,23 @@ def test_a_finished_training_is_kept(trained):
     assert "kept" not in trained("--max-update", "5") and len(trained.commands) == 3
 
 
+def test_a_rerun_resumes_and_does_not_read_where_it_began_again(trained, tmp_path):
+    """fairseq reads --restore-file of another folder at every start."""
+    begin = ["--restore-file", str(tmp_path / "other" / "checkpoint_best.pt"), "--reset-optimizer"]
+    shutil.rmtree(str(trained.save_dir))
+    for updates in ("5", "6"):
+        trained("--max-update", updates, *begin)
+    first, again = trained.commands[-2:]
+    assert value(first, "--restore-file") == begin[1] and "--reset-optimizer" in first
+    assert value(again, "--restore-file") == "checkpoint_last.pt"
+    assert "--reset-optimizer" not in again
+    # an earlier checkpoint of the folder itself is a wish to go back
+    back = ["--restore-file", str(trained.save_dir / "checkpoint1.pt"), "--reset-meters"]
+    trained("--max-update", "7", *back)
+    assert value(trained.commands[-1], "--restore-file") == back[1]
+    assert "--reset-meters" in trained.commands[-1]
+
+
 def test_a_folder_holds_one_training(trained, toy_data, tmp_path):
     for others, message in (
         (["--lr", "1"], r"other settings \(--lr was \[0.0005\], is \[1.0\]\)"),
@@ -437,9 +471,11 @@ def test_a_finished_decay_is_not_to_be_trained_on(trained):
     shutil.rmtree(str(trained.save_dir))
     trained(*words, "4")
     said = trained(*words, "4")
-    assert (
-        "kept: training is finished; its learning rate has ended; to train longer, choose" in said
-    )
+    assert "finished; its learning rate has ended; to train longer, choose another" in said
+    shutil.rmtree(str(trained.save_dir))
+    for _ in range(2):
+        said = trained(*words, "4", "--total-num-update", "9")
+    assert "finished; train longer with" in said
 
 
 @pytest.mark.parametrize("content", ["", '{"lr": [0.0', "[1]", '"x"'])
