@@ -200,7 +200,7 @@ def _validate(trainer: Trainer, at: Dict[str, Any], due: str) -> Any:
         state_dict=lambda: at,
     )
     subsets = cfg.dataset.valid_subset.split(",")
-    logger.info("making the validation that was broken off")
+    logger.info("making the validation that is due")
     setattr(trainer, REPEATING, True)
     loss = program.validate(cfg, trainer, trainer.task, iterator, subsets)[0]
     setattr(trainer, REPEATING, False)

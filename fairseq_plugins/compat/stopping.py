@@ -22,6 +22,18 @@ STATUS = 128 + signal.SIGTERM
 TOGETHER = 5.0
 
 
+def save_state(trainer: Trainer, iterator: Any) -> None:
+    """Write checkpoint_last.pt, with the validation that is due."""
+    logger.info("asked to end: saving checkpoint_last.pt")
+    setattr(trainer, DUE, what_follows(trainer, iterator))
+    if not trainer.model.training:
+        logger.info(
+            f"the validation after update {trainer.get_num_updates():,} was broken off; it is "
+            "made when the training resumes"
+        )
+    checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, iterator, None)
+
+
 def save_when_terminated() -> None:
     """Every version loses all updates since its last checkpoint when it gets SIGTERM.
 
@@ -63,19 +75,9 @@ def save_when_terminated() -> None:
         def step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
             if asked.to_end:
-                if not getattr(
-                    self, REPEATING, False
-                ):  # else checkpoint_last.pt says that it is due
-                    logger.info("asked to end: saving checkpoint_last.pt")
-                    setattr(self, DUE, what_follows(self, asked.iterator))
-                    if not self.model.training:
-                        logger.info(
-                            "the validation after update %s was broken off; it is made when the "
-                            "training resumes",
-                            f"{self.get_num_updates():,}",
-                        )
-                    save = checkpoint_utils.save_checkpoint
-                    save(self.cfg.checkpoint, self, asked.iterator, None)
+                # a validation made up for is due in checkpoint_last.pt already
+                if not getattr(self, REPEATING, False):
+                    save_state(self, asked.iterator)
                 asked.to_end = False
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 raise SystemExit(STATUS)

@@ -518,8 +518,8 @@ class Reproduction:
         with self.writing:
             runs = self.runs()
             others = [
-                f"Other options: {run['row']}, seed {run['seed']}: "
-                f"`{run['options'] or 'none'}`, not those of the settings below."
+                f"{run['row']}, seed {run['seed']}, was trained with other options than those "
+                f"of the settings below: `{run['options'] or 'none'}`."
                 for run in runs
                 if run.get("options", self.options()) != self.options()
             ]
