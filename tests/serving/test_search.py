@@ -63,6 +63,20 @@ def test_all_hypotheses_equal_fairseq(pair, task, sources, ours, theirs):
         assert_equal(hypotheses, by_fairseq(pair, task, tokens, **theirs))
 
 
+def test_the_end_may_follow_where_no_token_may_repeat(exported, sources, monkeypatch):
+    """The search begins after an end symbol, which is no token of the hypothesis."""
+    original, forbidden = _Batch._repeated, set()
+
+    def repeated(self):
+        found = original(self)
+        forbidden.update(token for _, _, token in found)
+        return found
+
+    monkeypatch.setattr(_Batch, "_repeated", repeated)
+    search(exported, [Source(sources[0], LIMIT)], Options(no_repeat_ngram=1))
+    assert forbidden and exported.eos not in forbidden
+
+
 def test_prefixes_of_different_lengths(pair, task, sources):
     prefixes = [[7, 9], [5], [], [11, 4, 8], [6], []]
     wanted = [Source(tokens, LIMIT, prefix) for tokens, prefix in zip(sources, prefixes)]
