@@ -177,7 +177,7 @@ def what_follows(trainer: Trainer, iterator: Any) -> str:
     save = (
         (end_of_epoch and iterator.epoch % cfg.checkpoint.save_interval == 0)
         or stop
-        or (at(cfg.checkpoint.save_interval_updates) and late)
+        or at(cfg.checkpoint.save_interval_updates)
     )
     validate = (
         (not end_of_epoch and save)
