@@ -1,22 +1,44 @@
 """Mistakes of the user's, told in one line."""
 
+import math
 import sys
 from types import TracebackType
-from typing import List, Optional, Type
+from typing import Any, List, Optional, Type
 
 
 class ConfigurationError(ValueError):
     """An option that cannot work: the message names it, its value and what would work."""
 
 
-def check_range(option: str, value: float, least: float, most: float) -> None:
-    """Refuse a value of an option that is not from `least` to `most`.
+def flag(name: str) -> str:
+    """The command-line option of a name: --time-window for time_window."""
+    return "--" + name.replace("_", "-")
+
+
+def check_range(option: str, value: float, least: float, most: float = math.inf) -> None:
+    """Refuse a value of an option that is not from `least` to `most`, both allowed.
 
     Raises:
         ConfigurationError: it is not, or is no number.
     """
     if not least <= value <= most:
-        raise ConfigurationError(f"{option} {value} must be from {least} to {most}")
+        allowed = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise ConfigurationError(f"{option} {value}: must be {allowed}")
+
+
+def check_least(options: Any, **least: float) -> None:
+    """Refuse options below these values; None means an option that was not given.
+
+    Args:
+        options: has the options as attributes, such as the arguments of a command.
+        least: the lowest value that each option may have, by name.
+    Raises:
+        ConfigurationError: an option is lower, or is no number.
+    """
+    for name, lowest in least.items():
+        value = getattr(options, name)
+        if value is not None:
+            check_range(flag(name), value, lowest)
 
 
 def nearest(value: int, allowed: List[int]) -> str:

@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range
 
 # options of every contender; the contender's own options come later and win
 DEFAULTS = "--optimizer adam --adam-betas '(0.9,0.98)' --lr 1e-4 --seed 1 --num-workers 0"
@@ -129,8 +129,7 @@ def build_without_data(
     from fairseq.data import Dictionary
     from fairseq.tasks.translation import TranslationTask
 
-    if vocabulary < 8:
-        raise ConfigurationError(f"--vocabulary {vocabulary}: at least 8")
+    check_range("--vocabulary", vocabulary, 8)
     cfg = configure(words, common, "none", dtype, cpu)
     dictionary = Dictionary()
     for index in range(vocabulary - len(dictionary)):

@@ -27,7 +27,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 
 from . import contenders, exports, machine, plots, results, timing
 from .operations import count_flops
@@ -63,12 +63,7 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments, checkpoints or data are invalid.
     """
-    for name, least in (
-        ("beam", 1), ("batch_size", 1), ("batches", 1), ("rounds", 1), ("warmup", 0),
-    ):  # fmt: skip
-        if getattr(args, name) < least:
-            option = name.replace("_", "-")
-            raise ConfigurationError(f"--{option} {getattr(args, name)}: at least {least}")
+    check_least(args, beam=1, batch_size=1, batches=1, rounds=1, warmup=0)
     device = machine.choose_device(args)
     if exports.is_folder(args.contender[0]):
         raise ConfigurationError(

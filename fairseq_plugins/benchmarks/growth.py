@@ -24,7 +24,7 @@ import json
 import statistics
 from typing import Any, Dict, List, Tuple
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.training.jobs import read_json
 
@@ -92,12 +92,9 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    if args.rounds < 1:
-        raise ConfigurationError(f"--rounds {args.rounds}: at least 1")
+    check_least(args, rounds=1, sentences=1)
     if not args.values or not args.contender:
         raise ConfigurationError("growth needs --values and --contender")
-    if args.sentences is not None and args.sentences < 1:
-        raise ConfigurationError(f"--sentences {args.sentences}: at least 1")
     args.values = sorted(set(args.values))
     lengths = args.values if args.axis == "length" else [args.length]
     layer.check_tokens(lengths, args.tokens if args.sentences is None else max(lengths))

@@ -15,7 +15,7 @@ import argparse
 from functools import partial
 from typing import Any, Dict, List
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least, check_range
 
 from . import machine, modules, plots, results, timing, workloads
 from .operations import count_flops
@@ -64,8 +64,7 @@ def sizes_of(args: argparse.Namespace) -> Dict[str, Any]:
 
 
 def check_tokens(lengths: List[int], tokens: int) -> None:
-    if min(lengths) < 1:
-        raise ConfigurationError(f"a length of {min(lengths)}: at least 1")
+    check_range("a length of", min(lengths), 1)
     if tokens < max(lengths):
         raise ConfigurationError(
             f"--tokens {tokens} is less than one sentence of {max(lengths)}: at least that many"
@@ -78,8 +77,7 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    if args.rounds < 1 or args.warmup < 0:
-        raise ConfigurationError(f"--rounds {args.rounds} --warmup {args.warmup}: at least 1 and 0")
+    check_least(args, rounds=1, warmup=0)
     check_tokens(args.lengths, args.tokens)
     device = machine.choose_device(args)
     rows: List[Dict[str, Any]] = []

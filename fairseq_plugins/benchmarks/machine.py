@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional
 
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLOCKS = ("wall", "processor")
@@ -43,8 +43,7 @@ def choose_device(args: argparse.Namespace) -> torch.device:
         ConfigurationError: fewer than 1 thread, fp16 on a CPU, or --clock processor with a GPU or
             several threads.
     """
-    if args.threads < 1:
-        raise ConfigurationError(f"--threads {args.threads}: at least 1")
+    check_least(args, threads=1)
     torch.set_num_threads(args.threads)
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     if device.type == "cpu" and args.dtype == "fp16":

@@ -13,7 +13,7 @@ fit --memory-limit is shown with the reason.
 import argparse
 from typing import Any, Dict, List
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import check_least
 from fairseq_plugins.preparation.progress import progress_bar
 
 from . import layer, machine, modules, peak_memory, plots, results, workloads
@@ -60,10 +60,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def check_limits(args: argparse.Namespace) -> None:
-    if args.memory_limit < 0.5:
-        raise ConfigurationError(f"--memory-limit {args.memory_limit}: at least 0.5 GiB")
-    if args.patience < 1:
-        raise ConfigurationError(f"--patience {args.patience}: at least 1 second")
+    check_least(args, memory_limit=0.5, patience=1)
 
 
 def run(args: argparse.Namespace) -> results.Report:

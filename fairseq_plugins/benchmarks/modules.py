@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.modules.feed_forward import (
     MSCFFN,
     FeedForwardSpec,
@@ -158,10 +158,9 @@ def module_options(words: str, defaults: Dict[str, object]) -> argparse.Namespac
         raise ConfigurationError(f"`{words}`: {last}") from None
     for name in ("dim", "heads", "inner", "subspaces", "expansion"):
         value = getattr(options, name)
-        if value is not None and value < 1:
-            raise ConfigurationError(f"`{words}`: --{name} {value}: at least 1")
-    if not 0 <= options.dropout <= 1:
-        raise ConfigurationError(f"`{words}`: --dropout {options.dropout}: from 0 to 1")
+        if value is not None:
+            check_range(f"`{words}`: --{name}", value, 1)
+    check_range(f"`{words}`: --dropout", options.dropout, 0, 1)
     return options
 
 

@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, List
 import numpy as np
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 
 from . import contenders, machine, plots, results, timing
 from .operations import count_flops
@@ -63,10 +63,7 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments or data are invalid.
     """
-    for name, least in (("max_tokens", 1), ("batches", 1), ("rounds", 1), ("warmup", 0)):
-        if getattr(args, name) < least:
-            option = name.replace("_", "-")
-            raise ConfigurationError(f"--{option} {getattr(args, name)}: at least {least}")
+    check_least(args, max_tokens=1, batches=1, rounds=1, warmup=0)
     device = machine.choose_device(args)
     on_cpu = device.type == "cpu"
     models = [

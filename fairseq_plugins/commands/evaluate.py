@@ -26,7 +26,7 @@ from typing import Sequence
 
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.evaluation.evaluate import Request, check, evaluate
 from fairseq_plugins.training import recipes
 from fairseq_plugins.training.jobs import Jobs, write_json
@@ -83,8 +83,7 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     args = parser.parse_args(own)
-    if args.samples < 1:
-        raise ConfigurationError(f"--samples {args.samples}: at least 1 is needed")
+    check_least(args, samples=1)
     if args.compare is not None and args.compare.resolve() == args.run.resolve():
         raise ConfigurationError(f"--compare {args.compare} is RUN itself: name another one")
     for option, value in (("--beam", args.beam), ("--max-tokens", args.max_tokens)):

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Optional, Sequence
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import check_least
 from fairseq_plugins.preparation.grammar_corpus import draw, write
 
 
@@ -37,9 +37,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         help="random seed; another seed gives another corpus (default: 1)",
     )
     args = parser.parse_args(argv)
-    for name, value in (("--pairs", args.pairs), ("--held-out", args.held_out)):
-        if value < 1:
-            raise ConfigurationError(f"{name} {value}: must be at least 1")
+    check_least(args, pairs=1, held_out=1)
     sizes = {"train": args.pairs, "valid": args.held_out, "test": args.held_out}
     write(args.folder, draw(args.seed, sizes))
     counts = ", ".join(f"{sizes[split]:,} {split}" for split in sizes)

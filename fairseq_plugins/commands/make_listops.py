@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from typing import Optional, Sequence
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import check_least, check_range
 from fairseq_plugins.preparation import listops
 
 
@@ -42,14 +42,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             option, type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)"
         )
     args = parser.parse_args(argv)
-    for option, least in (
-        ("train", 1), ("held_out", 1), ("min_length", 0), ("max_depth", 2), ("max_args", 2),
-        ("max_length", args.min_length + 2),
-    ):  # fmt: skip
-        value = getattr(args, option)
-        if value < least:
-            name = option.replace("_", "-")
-            raise ConfigurationError(f"--{name} {value}: must be at least {least}")
+    check_least(args, train=1, held_out=1, min_length=0, max_depth=2, max_args=2)
+    check_range("--max-length", args.max_length, args.min_length + 2)
     shape = shape._replace(
         max_args=args.max_args,
         max_depth=args.max_depth,

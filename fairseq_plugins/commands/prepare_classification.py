@@ -21,7 +21,7 @@ import hashlib
 from pathlib import Path
 from typing import Optional, Sequence
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.preparation.classification import (
     add_options,
     classification_settings,
@@ -63,8 +63,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     sources = [bool(files), args.imdb is not None, args.cifar10 is not None]
     if sum(sources) != 1 or (files and not {"train", "valid"} <= set(files)):
         raise ConfigurationError("give --train and --valid, or --imdb, or --cifar10")
-    if args.valid_every < 2:
-        raise ConfigurationError(f"--valid-every {args.valid_every}: must be at least 2")
+    check_least(args, valid_every=2)
     if args.cifar10 is not None and (args.bytes or args.words):
         raise ConfigurationError("--cifar10 has grey levels: leave --bytes and --words out")
     units = "bytes" if args.bytes else "words" if args.words else "subwords"

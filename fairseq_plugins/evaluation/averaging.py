@@ -9,7 +9,7 @@ import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range
 
 PATTERNS = {
     "epoch": r"checkpoint(\d+)\.pt",
@@ -57,8 +57,7 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
     option, count = ("--last", last) if last is not None else ("--best", best)
     kind = by if last is not None else "best"
     assert count is not None
-    if count < 1:
-        raise ConfigurationError(f"{option} {count}: at least 1 is needed")
+    check_range(option, count, 1)
     found = {
         path: float(match.group(1))
         for path in folders[0].iterdir()

@@ -101,7 +101,7 @@ def check(request: Request) -> None:
         if option in OWN_OPTIONS:
             raise ConfigurationError(f"{option} is not allowed after --: this command sets it")
     if not request.beam.isdigit() or int(request.beam) < 1:
-        raise ConfigurationError(f"--beam {request.beam}: at least 1 is needed")
+        raise ConfigurationError(f"--beam {request.beam}: must be at least 1")
     choose(request)
 
 

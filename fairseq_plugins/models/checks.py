@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from fairseq import utils
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 
 LARGEST_SIZE = 2**20  # limit for features, positions and similar; a larger number is a typo
 LARGEST_DEPTH = 1000
@@ -56,7 +56,7 @@ def check_fairseq_options(args: Any) -> None:
     for name, (least, most) in _ranges().items():
         value = getattr(args, name, None)
         if value is not None and not least <= _number(value) <= most:
-            raise ConfigurationError(f"{flag(name)} {value} must be from {least} to {most}")
+            raise ConfigurationError(f"{flag(name)} {value}: must be from {least} to {most}")
     activations = utils.get_available_activation_fns()
     if args.activation_fn not in activations:
         raise ConfigurationError(
@@ -201,8 +201,3 @@ def parse_numbers(value: Any) -> List[int]:
 def is_absurd(value: Any) -> bool:
     """Whether a number is NaN, or larger in magnitude than any sensible option."""
     return isinstance(value, (int, float)) and not abs(value) <= LARGEST_SIZE
-
-
-def flag(name: str) -> str:
-    """The command-line option of a name: --time-window for time_window."""
-    return "--" + name.replace("_", "-")

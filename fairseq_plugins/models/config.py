@@ -17,7 +17,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig, base_architecture
 from omegaconf import OmegaConf, open_dict
 
-from fairseq_plugins.errors import ConfigurationError, check_range, nearest
+from fairseq_plugins.errors import ConfigurationError, check_range, flag, nearest
 from fairseq_plugins.modules import compilation
 from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
 from fairseq_plugins.modules.copy_attention import CopyOptions, CopySpec
@@ -28,7 +28,6 @@ from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 
 from .checks import (
     check_fairseq_options,
-    flag,
     is_absurd,
     parse_layers_to_keep,
     parse_numbers,

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.preparation.binarise import binarise_one_side
 from fairseq_plugins.preparation.documents import (
     LEFT_OUT,
@@ -286,11 +286,7 @@ def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, A
         ConfigurationError: an option is out of range.
     """
     check_workers(args.workers)
-    for name, least in (("vocab_size", 1), ("sentencepiece_documents", 1), ("max_positions", 2)):
-        value = getattr(args, name)
-        if value is not None and value < least:
-            option = "--" + name.replace("_", "-")
-            raise ConfigurationError(f"{option} {value}: must be at least {least}")
+    check_least(args, vocab_size=1, sentencepiece_documents=1, max_positions=2)
     settings = {"task": TASK, "units": units, "max_positions": args.max_positions}
     if units == "subwords":
         settings["vocab_size"] = args.vocab_size

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.preparation.files import (
@@ -361,13 +361,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
     """The settings of a preparation that follow from these options."""
     check_workers(args.workers)
-    for name in ("vocab_size", "sentencepiece_documents", "max_source"):
-        value = getattr(args, name)
-        least = 2 if name == "max_source" else 1  # a piece and the end symbol
-        if value is not None and value < least:
-            raise ConfigurationError(
-                "--{} {}: must be at least {}".format(name.replace("_", "-"), value, least)
-            )
+    # a source has at least a piece and the end symbol
+    check_least(args, vocab_size=1, sentencepiece_documents=1, max_source=2)
     return {
         "source_lang": "source",
         "target_lang": "target",

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.files import (
@@ -320,8 +320,7 @@ def add_subword_options(parser: argparse.ArgumentParser) -> None:
 
 def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
     """The settings of a preparation that follow from these options."""
-    if args.vocab_size < 1:
-        raise ConfigurationError("--vocab-size {}: must be at least 1".format(args.vocab_size))
+    check_least(args, vocab_size=1)
     check_workers(args.workers)
     return {
         "subword": args.subword,
@@ -341,12 +340,7 @@ def check_options(args: argparse.Namespace) -> None:
             )
     if args.source_lang == args.target_lang:
         raise ConfigurationError(f"--source-lang and --target-lang are both {args.source_lang}")
-    if args.valid_every is not None and args.valid_every < 2:
-        raise ConfigurationError(f"--valid-every {args.valid_every}: must be at least 2")
-    if args.max_words < 1:
-        raise ConfigurationError(f"--max-words {args.max_words}: must be at least 1")
-    if not args.max_ratio >= 1:  # nor NaN
-        raise ConfigurationError(f"--max-ratio {args.max_ratio:g}: must be at least 1")
+    check_least(args, valid_every=2, max_words=1, max_ratio=1)
 
 
 def show(folder: Path) -> None:

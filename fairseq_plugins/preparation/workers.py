@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.preparation.progress import progress_bar
 
 # Limits of a chunk, and how many chunks are in memory per process: never a whole corpus.
@@ -39,8 +39,7 @@ def add_workers_option(parser: argparse.ArgumentParser) -> None:
 
 def check_workers(workers: int) -> None:
     """Raise a ConfigurationError if the number of processes is below 1."""
-    if workers < 1:
-        raise ConfigurationError(f"--workers {workers}: must be at least 1")
+    check_range("--workers", workers, 1)
 
 
 def map_lines(

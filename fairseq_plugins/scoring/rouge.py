@@ -18,7 +18,7 @@ import numpy as np
 from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.preparation.sentences import BOUNDARY, separate_sentences, split_sentences
 
@@ -362,13 +362,7 @@ class RougeScorer(BaseScorer):
 
     def __init__(self, cfg: RougeConfig) -> None:
         super().__init__(cfg)
-        for name in ("rouge_resamples", "rouge_workers"):
-            if getattr(cfg, name) < 0:
-                raise ConfigurationError(
-                    "--{} {}: must not be negative".format(
-                        name.replace("_", "-"), getattr(cfg, name)
-                    )
-                )
+        check_least(cfg, rouge_resamples=0, rouge_workers=0)
         tokenizer_of(cfg.rouge_stemmer, cfg.rouge_unicode)
         if not cfg.rouge_boundary.strip():
             raise ConfigurationError("--rouge-boundary is empty: give the token between sentences")

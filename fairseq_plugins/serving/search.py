@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_least
 
 from .folder import Export
 from .shortlist import Shortlist, Words
@@ -47,16 +47,7 @@ class Options(NamedTuple):
 
     def check(self) -> None:
         """Raise ConfigurationError for values that cannot work."""
-        for name, least in (
-            ("beam", 1), ("nbest", 1), ("min_len", 0), ("no_repeat_ngram", 0), ("sampling_topk", 0),
-            ("seed", 0),
-        ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise ConfigurationError(
-                    "--{} {}: at least {}".format(
-                        name.replace("_", "-"), getattr(self, name), least
-                    )
-                )
+        check_least(self, beam=1, nbest=1, min_len=0, no_repeat_ngram=0, sampling_topk=0, seed=0)
         if self.nbest > self.beam:
             raise ConfigurationError("--nbest {} is above --beam {}".format(self.nbest, self.beam))
         if not 0 < self.temperature < np.inf:

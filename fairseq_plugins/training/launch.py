@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 import torch
 
 from fairseq_plugins.compat import stopping
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range, flag
 from fairseq_plugins.preparation.processing import FILE as PREPARATION
 from fairseq_plugins.preparation.processing import dictionaries
 from fairseq_plugins.training import batches, recipes, settings
@@ -101,8 +101,7 @@ def check_shared_dictionary(data: Path) -> None:
 def count_processes(asked: Optional[int], on_cpu: bool) -> int:
     gpus = 0 if on_cpu else torch.cuda.device_count()
     processes = (gpus or 1) if asked is None else asked
-    if processes < 1:
-        raise ConfigurationError(f"--processes {processes}: at least 1 is needed")
+    check_range("--processes", processes, 1)
     if gpus and processes > gpus:
         raise ConfigurationError(
             f"--processes {processes}, but this machine has {gpus} GPU(s): give at most {gpus}, or "
@@ -250,7 +249,7 @@ def plan(request: Request) -> Plan:
     words += [*precision, "--update-freq", str(batch.update_freq)]
     for name in ("max_tokens", "batch_size"):
         if getattr(batch, name) is not None:
-            option = "--" + name.replace("_", "-")
+            option = flag(name)
             words += [option, str(getattr(batch, name))]
             if str(getattr(given, name + "_valid")) == str(getattr(given, name)):
                 words += [option + "-valid", str(getattr(batch, name))]

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Sequence, Union
 
 import yaml
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 
 FOLDER = Path(__file__).resolve().parent.parent / "recipes"
 # the option of fairseq-train for a group's `_name`, where it is not the group's name
@@ -78,7 +78,7 @@ def words(options: Dict[str, Any]) -> List[str]:
     """Options as arguments of fairseq's command line; null leaves an option as it is."""
     found: List[str] = []
     for name, value in options.items():
-        option = "--" + name.replace("_", "-")
+        option = flag(name)
         if value is None or value == "???":  # ???: hydra's "give this"
             continue
         if isinstance(value, bool):

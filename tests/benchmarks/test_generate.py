@@ -81,7 +81,7 @@ def test_a_file_that_is_no_checkpoint(toy_data, tmp_path):
         (["--contender", "nothing.pt"], "nothing.pt: no such checkpoint"),
         (["--contender", "transformer", "--subset", "dev"], "--subset dev"),
         (["--contender", "transformer", "--batches", "9"], "--batches 9: test has 3"),
-        (["--contender", "transformer", "--beam", "0"], "--beam 0: at least 1"),
+        (["--contender", "transformer", "--beam", "0"], "--beam 0: must be at least 1"),
     ],
 )
 def test_mistakes_are_errors_of_one_line(toy_data, words, complaint):

@@ -70,8 +70,11 @@ def test_encoders_side_by_side(tmp_path):
         (["--contender", "softmax --heads 7"], "`softmax --heads 7`"),
         (["--contender", "fastformer --heads 7"], "7 heads do not divide"),
         (["--contender", "sdpa --heads 7"], "7 heads do not divide"),
-        (["--contender", "ffn --dropout 2"], "`ffn --dropout 2`: --dropout 2.0: from 0 to 1"),
-        (["--contender", "ffn", "--dim", "0"], "`ffn`: --dim 0: at least 1"),
+        (
+            ["--contender", "ffn --dropout 2"],
+            "`ffn --dropout 2`: --dropout 2.0: must be from 0 to 1",
+        ),
+        (["--contender", "ffn", "--dim", "0"], "`ffn`: --dim 0: must be at least 1"),
         (["--contender", "ffn", "--json", "."], "--json . is a folder"),
         (
             ["--contender", "ffn", "--json", "no/f.json"],
@@ -79,7 +82,7 @@ def test_encoders_side_by_side(tmp_path):
         ),
         (["--contender", "ffn", "--plot", "no/f.svg"], "--plot no/f.svg: there is no such folder"),
         (["--contender", "ffn", "--rounds", "0"], "--rounds 0"),
-        (["--contender", "ffn", "--threads", "0"], "--threads 0: at least 1"),
+        (["--contender", "ffn", "--threads", "0"], "--threads 0: must be at least 1"),
     ],
 )
 def test_mistakes_are_errors_of_one_line(words, complaint):

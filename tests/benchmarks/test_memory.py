@@ -105,7 +105,7 @@ def test_depth_and_width_reach_the_model():
         (["growth", "--values", "64", "--tokens", "32", "--contender", "transformer"], "--tokens"),
         (
             ["growth", "--axis", "depth", "--values", "1", "--length", "0", "--contender", "ffn"],
-            "a length of 0: at least 1",
+            "a length of 0: must be at least 1",
         ),
         (
             ["growth", "--axis", "depth", "--values", "1", "--contender", "transformer_ftc"],

@@ -106,7 +106,7 @@ def test_batches_of_any_length_have_more_padding_for_the_fused_loss_to_skip(toy_
         (["--arch", "transformer_ftcc"], "did you mean transformer_ftc"),
         (["--arch", "transformer --nonsense"], "unrecognized arguments: --nonsense"),
         (["--arch", "transformer_ftc --time-window 0"], "--time-window 0"),
-        (["--arch", "transformer", "--rounds", "0"], "--rounds 0: at least 1"),
+        (["--arch", "transformer", "--rounds", "0"], "--rounds 0: must be at least 1"),
         (["--arch", "transformer", "--batches", "99"], "--batches 99: the training set has"),
         (["--arch", "transformer", "--dtype", "fp16"], "--dtype fp16 needs a GPU"),
         (["--arch", "transformer", "--plot", "plot.png"], "must end in .svg"),

@@ -294,7 +294,7 @@ def test_real_translations_from_the_shell(data, fresh_run):
         (["{data}", "{run}", "--checkpoint", "a.pt"], "a.pt is not there: .* checkpoint_best.pt"),
         (["{data}", "{empty}"], "checkpoint_best.pt is not there: .*no checkpoint; train first"),
         (["{data}", "{run}", "--split", "test1"], "--split test1: .*holds test, train, valid"),
-        (["{data}", "{run}", "--beam", "0"], "--beam 0: at least 1"),
+        (["{data}", "{run}", "--beam", "0"], "--beam 0: must be at least 1"),
         (["{data}", "{run}", "--", "--path", "x"], "--path is not allowed after --"),
         (["{data}", "{run}", "--settings", "generate"], "generate: no such file, and no recipe"),
         (["{empty}", "{run}"], "preparation.json cannot be used"),

@@ -136,7 +136,7 @@ def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, t
 
 
 @pytest.mark.parametrize("words, message", [
-    (["--pretrain", "lead", "--pretrain-sentences", "0"], "--pretrain-sentences 0 must be from 1"),
+    (["--pretrain", "lead", "--pretrain-sentences", "0"], "--pretrain-sentences 0: must be from 1"),
     (["--pretrain", "lead", "--like", "nowhere"], "--like nowhere has no sentencepiece.model"),
     (["--pretrain", "lead", "--lowercase", "--like", "{}/data"],
      "was prepared without --lowercase: leave it out here, too"),

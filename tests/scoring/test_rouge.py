@@ -197,7 +197,7 @@ def test_errors():
     with pytest.raises(ConfigurationError, match="2 references and 1 summaries"):
         rouge(["a", "b"], ["a"])
     for name in ("rouge_workers", "rouge_resamples"):
-        with pytest.raises(ConfigurationError, match="must not be negative"):
+        with pytest.raises(ConfigurationError, match="-1: must be at least 0"):
             RougeScorer(RougeConfig(**{name: -1}))
     with pytest.raises(ConfigurationError, match="--rouge-boundary"):
         RougeScorer(RougeConfig(rouge_boundary=" "))

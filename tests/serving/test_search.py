@@ -146,9 +146,9 @@ def test_threads_share_a_model(exported, sources):
 @pytest.mark.parametrize(
     "options, told",
     [
-        ({"beam": 0}, "--beam 0: at least 1"),
+        ({"beam": 0}, "--beam 0: must be at least 1"),
         ({"beam": 2, "nbest": 3}, "--nbest 3 is above --beam 2"),
-        ({"seed": -1}, "--seed -1: at least 0"),
+        ({"seed": -1}, "--seed -1: must be at least 0"),
         ({"temperature": 0.0}, "--temperature 0.0: above 0"),
         ({"temperature": float("nan")}, "--temperature nan: above 0"),
         ({"temperature": 0.7}, "--temperature 0.7 is for --sampling"),

@@ -258,7 +258,7 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--processes", "0"], "--processes 0: at least 1"),
+        (["--processes", "0"], "--processes 0: must be at least 1"),
         (["--processes", "3"], r"--processes 3, but this machine has 2 GPU\(s\)"),
         (["--nodes", "2"], "--nodes 2: give --rendezvous HOST:PORT for several machines"),
         (["--rendezvous", "a:1"], "--nodes 1: .* leave it out for one"),

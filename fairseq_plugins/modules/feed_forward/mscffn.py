@@ -12,7 +12,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError, nearest
+from fairseq_plugins.errors import ConfigurationError, check_range, nearest
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.compilation import is_captured
 
@@ -126,8 +126,7 @@ class MSCFFN(FeedForward):
                 "even divisor in common: choose even dimensions, or another --encoder-ffn and "
                 "--decoder-ffn"
             )
-        if options.expansion < 1:
-            raise ConfigurationError(f"--mscffn-expansion {options.expansion} is below 1")
+        check_range("--mscffn-expansion", options.expansion, 1)
         if options.subspaces is None:
             nearest_to_paper = min(allowed, key=lambda n: abs(n - SUBSPACES))
             return dataclasses.replace(options, subspaces=nearest_to_paper)
