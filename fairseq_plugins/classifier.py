@@ -3,13 +3,14 @@
 Classifier("runs/imdb").classify(["What a film!"])
 """
 
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from fairseq_plugins.preparation.classification import load_cut
 from fairseq_plugins.raw_text import Place, find_checkpoint, load_models
+from fairseq_plugins.serving.batches import fill_batches
 
 
 class Prediction(NamedTuple):
@@ -99,7 +100,7 @@ class Classifier:
             one prediction per text, in the order of the texts.
         """
         found: List[Prediction] = [Prediction("", 0.0)] * len(tokens)
-        for batch in self._batches(tokens):
+        for batch in fill_batches([len(text) for text in tokens], self.max_tokens):
             size = (len(batch), max(len(tokens[index]) for index in batch))
             padded = tokens[0].new_full(size, self.task.source_dictionary.pad())
             for row, index in enumerate(batch):
@@ -115,17 +116,6 @@ class Classifier:
             for index, value, label in zip(batch, best.values.tolist(), best.indices.tolist()):
                 found[index] = Prediction(self.labels[label], value)
         return found
-
-    def _batches(self, tokens: Sequence[Tensor]) -> Iterator[List[int]]:
-        """Indices of texts of similar length, the longest first."""
-        batch: List[int] = []
-        for index in sorted(range(len(tokens)), key=lambda index: -len(tokens[index])):
-            if batch and len(tokens[batch[0]]) * (len(batch) + 1) > self.max_tokens:
-                yield batch
-                batch = []
-            batch.append(index)
-        if batch:
-            yield batch
 
     def classify_split(self, split: str, at_once: int = 2000) -> Iterable[List[Prediction]]:
         """Yield the predictions for a prepared split, for `at_once` texts at a time.

@@ -12,6 +12,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.int8 import quantize
 from fairseq_plugins.preparation.processing import Processor, dictionaries
+from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import Output
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -114,24 +115,12 @@ class RawTextGenerator:
             for pieces in sources
         ]
         outputs = [Output("", True)] * len(tokens)
-        for batch in self._batches(tokens):
+        lengths = [len(source) for source in tokens]
+        # one limit for a batch: an output must not depend on the other sources of its batch
+        for batch in fill_batches(lengths, self.max_tokens, kind=self.max_length):
             for index, output in self._generate_batch(tokens, batch):
                 outputs[index] = output
         return outputs
-
-    def _batches(self, tokens: List[torch.Tensor]) -> List[List[int]]:
-        """Indices of sources of similar length, the longest first."""
-        batches: List[List[int]] = []
-        for index in sorted(range(len(tokens)), key=lambda index: -len(tokens[index])):
-            if batches:
-                longest = len(tokens[batches[-1][0]])
-                fits = longest * (len(batches[-1]) + 1) <= self.max_tokens
-                # an output must not depend on the other sources of its batch
-                if fits and self.max_length(longest) == self.max_length(len(tokens[index])):
-                    batches[-1].append(index)
-                    continue
-            batches.append([index])
-        return batches
 
     def _generate_batch(
         self, tokens: List[torch.Tensor], batch: List[int]

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.processing import Processor
 
+from .batches import fill_batches
 from .folder import Export, is_export
 from .search import Hypothesis, Options, Source, search
 from .text import DocumentSummarizer, LineTranslator, Output, Summary
@@ -105,24 +106,14 @@ class _Served:
                 )
             wanted.append(Source(tokens, limit, prefix, number))
         found: Dict[int, List[Hypothesis]] = {}
-        for batch in self._batches(wanted):
+        for indices in fill_batches([len(s.tokens) for s in wanted], self.max_tokens, BATCH):
+            batch = [wanted[index] for index in indices]
             for source, hypotheses in zip(batch, search(export, batch, self.options)):
                 found[source.number] = hypotheses
         return [found[number] for number in numbers]
 
     def _limit(self, source_length: int) -> int:
         return min(self.max_length(source_length), self.max_output)
-
-    def _batches(self, sources: List[Source]) -> List[List[Source]]:
-        """Batches of similar lengths, the longest sources first."""
-        batches: List[List[Source]] = []
-        for source in sorted(sources, key=lambda source: -len(source.tokens)):
-            if batches and len(batches[-1]) < BATCH:
-                if len(batches[-1][0].tokens) * (len(batches[-1]) + 1) <= self.max_tokens:
-                    batches[-1].append(source)
-                    continue
-            batches.append([source])
-        return batches
 
 
 class Translator(LineTranslator, _Served):

@@ -1,0 +1,33 @@
+"""Filling batches: every text once, within the limits."""
+
+import random
+
+import pytest
+
+from fairseq_plugins.serving.batches import fill_batches
+
+
+@pytest.mark.parametrize("most", [1, 3, 1000])
+@pytest.mark.parametrize("max_tokens", [1, 20, 300])
+def test_every_text_stands_in_one_batch_that_keeps_the_limits(max_tokens, most):
+    draw = random.Random(1)
+    lengths = [draw.randint(1, 50) for _ in range(200)]
+    batches = fill_batches(lengths, max_tokens, most)
+    assert sorted(index for batch in batches for index in batch) == list(range(200))
+    flat = [lengths[index] for batch in batches for index in batch]
+    assert flat == sorted(lengths, reverse=True)
+    for batch in batches:
+        padded = len(batch) * max(lengths[index] for index in batch)
+        assert len(batch) <= most and (padded <= max_tokens or len(batch) == 1)
+    if most == 1000:  # a batch ends only where the next text has no room
+        for batch in batches[:-1]:
+            assert lengths[batch[0]] * (len(batch) + 1) > max_tokens
+
+
+def test_texts_of_two_kinds_share_no_batch():
+    assert fill_batches([5, 12, 7, 11], 1000, kind=lambda length: length > 10) == [[1, 3], [2, 0]]
+    assert fill_batches([5, 12, 7, 11], 1000) == [[1, 3, 2, 0]]
+
+
+def test_no_texts():
+    assert fill_batches([], 100) == []
