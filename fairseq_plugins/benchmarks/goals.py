@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.json_files import read_json
 from fairseq_plugins.modules import kernels
-from fairseq_plugins.training.jobs import read_json
 
 from . import machine, plots, results
 

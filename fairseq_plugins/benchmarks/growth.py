@@ -25,8 +25,8 @@ import statistics
 from typing import Any, Dict, List, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.json_files import read_json
 from fairseq_plugins.preparation.progress import progress_bar
-from fairseq_plugins.training.jobs import read_json
 
 from . import contenders, layer, machine, memory, peak_memory, plots, results, timing, workloads
 from .operations import count_flops

@@ -28,8 +28,9 @@ from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.evaluation.evaluate import Request, check, evaluate
+from fairseq_plugins.json_files import write_json
 from fairseq_plugins.training import recipes
-from fairseq_plugins.training.jobs import Jobs, write_json
+from fairseq_plugins.training.jobs import Jobs
 
 
 def main(argv: Sequence[str]) -> int:

@@ -26,8 +26,9 @@ from fairseq_plugins.benchmarks import machine
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.files import written_whole
-from fairseq_plugins.training.jobs import Jobs, alone_in, read_json, write_json
+from fairseq_plugins.training.jobs import Jobs, alone_in
 
 MODULE = [sys.executable, "-m", "fairseq_plugins"]
 

@@ -40,10 +40,11 @@ from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.json_files import read_json
 from fairseq_plugins.reproduction import report, runs
 from fairseq_plugins.reproduction.tables import TABLES
 from fairseq_plugins.training import recipes
-from fairseq_plugins.training.jobs import alone_in, read_json
+from fairseq_plugins.training.jobs import alone_in
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:

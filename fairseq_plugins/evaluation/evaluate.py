@@ -15,17 +15,11 @@ from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
+from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.training import recipes
-from fairseq_plugins.training.jobs import (
-    JobFailed,
-    Jobs,
-    alone_in,
-    failure_in,
-    read_json,
-    write_json,
-)
+from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 from fairseq_plugins.training.launch import PLUGIN
 
 OWN_OPTIONS = ("--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process")

@@ -37,13 +37,14 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_plugins.benchmarks import machine
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import evaluate
+from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.reproduction import report
 from fairseq_plugins.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row, Table
 from fairseq_plugins.training import batches, launch, recipes, settings
-from fairseq_plugins.training.jobs import Jobs, failure_in, read_json, write_json
+from fairseq_plugins.training.jobs import Jobs, failure_in
 
 # options that a user may not give, besides those of a table's rows: they decide what the rows are,
 # or this module sets or reads them

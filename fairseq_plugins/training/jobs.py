@@ -3,18 +3,16 @@
 import contextlib
 import ctypes
 import fcntl
-import json
 import os
 import platform
 import re
 import shlex
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import IO, Any, Callable, Iterator, List, Optional, Sequence, Set
+from typing import IO, Callable, Iterator, List, Optional, Sequence, Set
 
 from fairseq_plugins.errors import ConfigurationError
 
@@ -176,23 +174,3 @@ def failure_in(log: Path) -> str:
     ]
     told = [line.strip() for line in lines if line.strip() and not re.search(r"Warning\b", line)]
     return re.sub("^error: ", "", errors[-1]) if errors else " / ".join(told[-3:])
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; None if it is missing or damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically; several machines may write it at once."""
-    handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=str(path.parent))
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())  # otherwise a power cut could leave an empty file with this name
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, str(path))

@@ -18,11 +18,12 @@ import torch
 
 from fairseq_plugins.compat import stopping
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
+from fairseq_plugins.json_files import read_json
 from fairseq_plugins.preparation.processing import FILE as PREPARATION
 from fairseq_plugins.preparation.processing import dictionaries
 from fairseq_plugins.training import batches, recipes, settings
 from fairseq_plugins.training.batches import Batch
-from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in, read_json
+from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 from fairseq_plugins.training.progress import Progress
 
 PLUGIN = Path(__file__).resolve().parent.parent

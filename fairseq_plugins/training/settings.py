@@ -18,9 +18,9 @@ from fairseq.dataclass.configs import (
 )
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.processing import dictionaries
 from fairseq_plugins.training.batches import Batch
-from fairseq_plugins.training.jobs import read_json, write_json
 
 STORED, FINISHED = "settings.json", "finished"
 # stored with the settings: how the processes share the batch, and the precision that "auto" chose

@@ -11,9 +11,9 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
+from fairseq_plugins import json_files
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training import jobs
 from fairseq_plugins.training.progress import Progress
 from tests.faults.training import DAMAGE, Killed, difference, flip, load, train, updates
 
@@ -234,10 +234,10 @@ def test_checkpoints_are_on_the_disk_before_they_are_renamed(tmp_path, done):
 
 
 def test_settings_of_recipes_are_on_the_disk_before_they_are_renamed(tmp_path, done):
-    jobs.write_json(tmp_path / "settings.json", {"lr": 1})
+    json_files.write_json(tmp_path / "settings.json", {"lr": 1})
     (first, part), (second, renamed) = done
     assert (first, second, part) == ("write out", "rename", renamed)
-    assert jobs.read_json(tmp_path / "settings.json") == {"lr": 1}
+    assert json_files.read_json(tmp_path / "settings.json") == {"lr": 1}
 
 
 def test_recipes_report_what_they_resume_from():

@@ -86,15 +86,3 @@ def test_one_at_a_time_in_a_folder(tmp_path):
     with pytest.raises(ConfigurationError, match="file/new cannot be written"):
         with jobs.alone_in(tmp_path / "file" / "new", "training"):
             pass
-
-
-def test_json_is_written_atomically(tmp_path):
-    path = tmp_path / "a.json"
-    assert jobs.read_json(path) is None
-    jobs.write_json(path, {"a": 1})
-    assert jobs.read_json(path) == {"a": 1} and path.stat().st_mode & 0o777 == 0o644
-    with pytest.raises(TypeError):
-        jobs.write_json(path, {"a": object()})
-    assert jobs.read_json(path) == {"a": 1}
-    path.write_text("{")
-    assert jobs.read_json(path) is None
