@@ -1,21 +1,26 @@
 """Count the floating point operations that matrix products and attention execute."""
 
+import os
 from typing import Any, Callable, Dict, Optional
+from unittest import mock
 
 import torch
+
+from fairseq_plugins.modules import kernels
 
 
 def count_flops(work: Callable[[], Any]) -> Optional[int]:
     """Operations of one run of `work`; None with torch older than 2.1, which has no counter.
 
     A multiply-add counts as two. Recomputation in backward is counted; element-wise operations are
-    not.
+    not. Triton kernels, which torch cannot look into, are off while it counts.
     """
     try:
         from torch.utils.flop_counter import FlopCounterMode
     except ImportError:
         return None
-    with FlopCounterMode(display=False, custom_mapping=_left_out_by_torch()) as counter:
+    plain = mock.patch.dict(os.environ, {kernels.VARIABLE: "0"})
+    with plain, FlopCounterMode(display=False, custom_mapping=_left_out_by_torch()) as counter:
         work()
     return counter.get_total_flops()
 

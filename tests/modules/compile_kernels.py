@@ -9,7 +9,7 @@ from triton.compiler import ASTSource, compile
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.kernels import products, summaries
 
-GPUS = (80, 90)  # A100, H100
+GPUS = (86, 90)  # GeForce RTX 30, H100
 OPTIONS = ("num_warps", "num_stages")
 FLOAT32 = {
     "products": ("grad_expand", "grad_expand_bias", "grad_contract"),
@@ -59,11 +59,12 @@ def main() -> None:
                     "products", getattr(products, name), products._blocks(size, mask), gpu
                 )
                 print(f"sm_{gpu} products{name} {size}", shared)
-        for dim in (512, kernels.MAX_SUMMARY):
+        for dim, heads in ((512, 16), (512, 32), (1024, 16)):
+            assert dim * heads <= kernels.MAX_SUMMARIES
             for name in ("_forward", "_backward"):
-                blocks = summaries._blocks(dim, 16, mask)
+                blocks = summaries._blocks(dim, heads, mask)
                 shared = shared_memory("summaries", getattr(summaries, name), blocks, gpu)
-                print(f"sm_{gpu} summaries{name} {dim}", shared)
+                print(f"sm_{gpu} summaries{name} {dim} {heads}", shared)
 
 
 if __name__ == "__main__":

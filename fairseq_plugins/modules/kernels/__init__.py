@@ -19,24 +19,31 @@ from torch import Tensor
 from fairseq_plugins.errors import ConfigurationError
 
 VARIABLE = "FAIRSEQ_PLUGINS_TRITON"
-# The largest sizes that fit into registers:
+# The largest sizes whose programs fit into the 99 KiB of shared memory of small GPUs:
 MAX_SUBSPACE = 128  # d/n of MSCFFN
-MAX_SUMMARY = 1024  # d of Fastformer
+MAX_SUMMARIES = 16 * 1024  # h x d of Fastformer, rounded up as in `block`
 DTYPES = (torch.bfloat16, torch.float16)  # tensor cores have no exact float32 products
 TRITON = (3, 4)  # the first version that compiles all kernels: 3.3 fails for an H100
+CAPABILITY = (8, 0)  # Ampere: older GPUs have too little shared memory
 
 
 def usable(x: Tensor) -> bool:
     """Whether to use kernels for `x`: they are switched on, and x is in half precision on a GPU.
 
     Raises:
-        ConfigurationError: they are switched on, but this machine cannot compile them. There is no
+        ConfigurationError: they are switched on, but this machine cannot run them. There is no
             fallback, because the processes of one training must compute alike.
     """
     if not (x.is_cuda and x.dtype in DTYPES and asked()):
         return False
     check_triton()
+    check_gpu(x.device)
     return True
+
+
+def block(size: int) -> int:
+    """The side of the block that holds `size` numbers: a power of two, at least tl.dot's 16."""
+    return max(16, 1 << (size - 1).bit_length())
 
 
 def asked() -> bool:
@@ -54,19 +61,46 @@ def asked() -> bool:
 
 
 def check_processes_agree() -> None:
-    """Raise a ConfigurationError if only some processes of a training switch kernels on.
+    """Raise a ConfigurationError in all processes if some cannot use kernels as the others do.
 
     All processes must call this together.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return
     found: List[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, asked())
-    if len(set(found)) > 1:
-        missing = ", ".join(str(rank) for rank, on in enumerate(found) if not on)
+    dist.all_gather_object(found, _choice())
+    for rank, (_, problem) in enumerate(found):
+        if problem:  # told by all: a process that failed alone would leave the others waiting
+            raise ConfigurationError(f"rank {rank}: {problem}")
+    missing = ", ".join(str(rank) for rank, (on, _) in enumerate(found) if not on)
+    if any(on for on, _ in found) and missing:
         raise ConfigurationError(
             f"{VARIABLE}=1 is not set in every process (not in rank {missing}): set it everywhere "
             "or nowhere"
+        )
+
+
+def _choice() -> Tuple[bool, str]:
+    """Whether this process switches kernels on, and why they cannot run here."""
+    on = False
+    try:
+        on = asked()
+        if on and torch.cuda.is_available():
+            check_triton()
+            check_gpu(torch.device("cuda", torch.cuda.current_device()))
+    except ConfigurationError as error:
+        return on, str(error)
+    return on, ""
+
+
+@functools.lru_cache(maxsize=None)
+def check_gpu(device: torch.device) -> None:
+    """Raise a ConfigurationError if a GPU is too old for the kernels."""
+    found = torch.cuda.get_device_capability(device)
+    if found < CAPABILITY:
+        raise ConfigurationError(
+            "{}=1: the Triton kernels need a GPU of compute capability {}.{}, and {} has {}.{}; "
+            "set it to 0".format(VARIABLE, *CAPABILITY, torch.cuda.get_device_name(device), *found)
         )
 
 

@@ -18,6 +18,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from . import block
+
 TOKENS = 64  # tokens of a block
 WIDTH = 32  # columns of L and C of a block
 PARTS = 8  # parts of the tokens for the gradients of the weights
@@ -186,12 +188,14 @@ class KernelProducts(torch.autograd.Function):
         pairs, width, size = contract_weight.shape
         out = inner.new_empty(tokens, pairs * size)
         if tokens > 0:
-            _forward[(triton.cdiv(tokens, TOKENS), pairs)](
-                inner, expand_weight, expand_bias.contiguous(),
-                contract_weight, contract_bias.contiguous(), inner if keep is None else keep, out,
-                tokens, scale, dim, size, width,
-                **_blocks(size, keep),
-            )  # fmt: skip
+            with torch.cuda.device_of(inner):  # Triton launches on the current GPU
+                _forward[(triton.cdiv(tokens, TOKENS), pairs)](
+                    inner, expand_weight, expand_bias.contiguous(),
+                    contract_weight, contract_bias.contiguous(),
+                    inner if keep is None else keep, out,
+                    tokens, scale, dim, size, width,
+                    **_blocks(size, keep),
+                )  # fmt: skip
         return out
 
     @staticmethod
@@ -236,13 +240,13 @@ class KernelProducts(torch.autograd.Function):
 
 
 def _blocks(size: int, keep: Optional[Tensor]) -> Any:
-    block = max(16, triton.next_power_of_2(size))
+    features = block(size)
     return {
-        "SIZE": block,
+        "SIZE": features,
         "TOKENS": TOKENS,
         "WIDTH": WIDTH,
         "HAS_KEEP": keep is not None,
         # by the compiler's report for sm_90: sums stay in registers, two programs fit at a time
-        "num_warps": 4 if block <= 64 else 8,
+        "num_warps": 4 if features <= 64 else 8,
         "num_stages": 2,
     }

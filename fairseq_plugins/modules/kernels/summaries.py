@@ -17,6 +17,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from . import block
+
 TIMES = 16  # positions at a time
 PART = 256  # positions of one program
 
@@ -113,9 +115,10 @@ def _backward(
             scaling, b, times, HEADS, DIM, HAS_MASK,
         )  # fmt: skip
         weights = tl.exp(scores - maximum_h[:, None]) / total_h[:, None]
-        at = (times[None, :].to(tl.int64) * bsz + b) * heads + head[:, None]
+        # other names than before the loop: there a name keeps its shape
+        of_time = (times[None, :].to(tl.int64) * bsz + b) * heads + head[:, None]
         real = (times[None, :] < length) & (head[:, None] < heads)
-        kept = tl.load(keep + at, mask=real, other=0.0)
+        kept = tl.load(keep + of_time, mask=real, other=0.0)
         grad_weights = tl.dot(grad_h, tl.trans(rows), input_precision="ieee")
         grad_weights = (grad_weights + grad_sum_h[:, None]) * kept
         grad_scores = weights * (grad_weights - mean_h[:, None]) * scaling
@@ -124,9 +127,9 @@ def _backward(
         grad_rows = tl.dot(tl.trans(grad_scores), to, input_precision="ieee")
         kept_weights = (weights * kept).to(rows.dtype)
         grad_rows += tl.dot(tl.trans(kept_weights), grad_h, input_precision="ieee")
-        at = (times[:, None].to(tl.int64) * bsz + b) * dim + feature[None, :]
-        real = (times[:, None] < length) & (feature[None, :] < dim)
-        tl.store(grad_x + at, grad_rows.to(grad_x.dtype.element_ty), mask=real)
+        of_row = (times[:, None].to(tl.int64) * bsz + b) * dim + feature[None, :]
+        real_row = (times[:, None] < length) & (feature[None, :] < dim)
+        tl.store(grad_x + of_row, grad_rows.to(grad_x.dtype.element_ty), mask=real_row)
         total += tl.dot(grad_scores, rows, input_precision="ieee")
     at = (part.to(tl.int64) * bsz + b) * heads + head
     tl.store(grad_directions + at[:, None] * dim + feature[None, :], total, mask=real_summary)
@@ -154,20 +157,23 @@ class KernelSummaries(torch.autograd.Function):
         kept, largest, total = torch.empty(
             3, parts, bsz, heads, dtype=torch.float32, device=x.device
         ).unbind()
-        _forward[(bsz, parts)](
-            x, directions, x if mask is None else mask, keep, sums, kept, largest, total,
-            *_sizes(x, directions), scaling, **_blocks(dim, heads, mask),
-        )  # fmt: skip
+        with torch.cuda.device_of(x):  # Triton launches on the current GPU
+            _forward[(bsz, parts)](
+                x, directions, x if mask is None else mask, keep, sums, kept, largest, total,
+                *_sizes(x, directions), scaling, **_blocks(dim, heads, mask),
+            )  # fmt: skip
         # not merged into maximum + log(total): beside the -3e38 of padding the log would vanish
         maximum = largest.amax(dim=0)  # B x h
         share = torch.exp(largest - maximum)
         total = (total * share).sum(dim=0)
         share = share / total
-        summary = (sums * share.unsqueeze(-1)).sum(dim=0).type_as(x)
-        weight = (kept * share).sum(dim=0).unsqueeze(-1).type_as(x)
+        summary = (sums * share.unsqueeze(-1)).sum(dim=0)
+        weight = (kept * share).sum(dim=0).unsqueeze(-1)
+        # in float32: backward subtracts means that were computed from them, and what x has in
+        # common at all positions must cancel
         ctx.save_for_backward(x, directions, mask, keep, maximum, total, summary, weight)
         ctx.scaling = scaling
-        return summary, weight
+        return summary.type_as(x), weight.type_as(x)
 
     @staticmethod
     @once_differentiable
@@ -176,8 +182,8 @@ class KernelSummaries(torch.autograd.Function):
         length, bsz, dim = x.shape
         heads = directions.size(-2)
         grad, grad_sum = grad.contiguous(), grad_sum.contiguous()
-        mean = (grad.float() * summary.float()).sum(dim=-1)
-        mean = mean + grad_sum.float().squeeze(-1) * weight.float().squeeze(-1)
+        mean = (grad.float() * summary).sum(dim=-1)
+        mean = mean + grad_sum.float().squeeze(-1) * weight.squeeze(-1)
         grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         parts = triton.cdiv(length, PART)
         grad_directions = torch.empty(parts, bsz, heads, dim, dtype=torch.float32, device=x.device)
@@ -198,14 +204,15 @@ def _sizes(x: Tensor, directions: Tensor) -> Tuple[int, ...]:
 
 
 def _blocks(dim: int, heads: int, mask: Optional[Tensor]) -> Any:
-    block = max(16, triton.next_power_of_2(dim))
+    features = block(dim)
     return {
-        "HEADS": max(16, triton.next_power_of_2(heads)),
-        "DIM": block,
+        "HEADS": block(heads),
+        "DIM": features,
         "TIMES": TIMES,
         "PART": PART,
         "HAS_MASK": mask is not None,
-        # by the compiler's report for sm_80 and sm_90: the summaries stay in registers
-        "num_warps": 4 if block <= 256 else 8,
+        # by the compiler's report for sm_80 and sm_90: the summaries of forward stay in registers;
+        # backward moves some to memory from d = 512
+        "num_warps": 4 if features <= 256 else 8,
         "num_stages": 2,
     }

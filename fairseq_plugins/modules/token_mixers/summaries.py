@@ -49,7 +49,8 @@ def _summarize_fast(
 ) -> Tuple[Tensor, Tensor]:
     if is_captured():
         return _summarize_plain(x, _weights(x, directions, padding_mask, scaling), keep)
-    if x.size(2) <= kernels.MAX_SUMMARY and x.numel() > 0 and kernels.usable(x):
+    room = kernels.block(x.size(2)) * kernels.block(directions.size(-2)) <= kernels.MAX_SUMMARIES
+    if room and x.numel() > 0 and kernels.usable(x):
         return _kernel(x, directions, padding_mask, scaling, keep)
     return Summaries.apply(x, directions, padding_mask, scaling, keep)
 

@@ -1,0 +1,26 @@
+"""Counting operations."""
+
+import os
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from fairseq_plugins.benchmarks.operations import count_flops
+from fairseq_plugins.modules import kernels
+
+pytestmark = pytest.mark.skipif(
+    find_spec("torch.utils.flop_counter") is None, reason="torch counts operations from 2.1 on"
+)
+
+
+def test_a_product_has_two_operations_for_each_of_its_multiplications():
+    assert count_flops(lambda: torch.ones(3, 4) @ torch.ones(4, 5)) == 2 * 3 * 4 * 5
+
+
+def test_kernels_that_cannot_be_counted_are_off_meanwhile(monkeypatch):
+    monkeypatch.setenv(kernels.VARIABLE, "1")
+    seen = []
+    count_flops(lambda: seen.append(kernels.asked()))
+    assert seen == [False]
+    assert os.environ[kernels.VARIABLE] == "1"
