@@ -95,6 +95,7 @@ def run(args: argparse.Namespace) -> results.Report:
             device,
             f"length {length:,}",
             args.clock,
+            queued=True,
         )
         flops = [count_flops(load.step) for load in loads]
         for row, load in zip(timing.comparison(args.contender, times, flops), loads):

@@ -22,10 +22,11 @@ class Report(NamedTuple):
     draw: Callable[[Path], None]
 
 
-def markdown(report: Report) -> str:
-    titles = [title for title, _ in report.columns]
+def markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    """A table of these rows."""
+    titles = [title for title, _ in columns]
     lines = [titles, ["---"] * len(titles)]
-    lines += [[show(row) for _, show in report.columns] for row in report.rows]
+    lines += [[show(row) for _, show in columns] for row in rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 

@@ -10,6 +10,7 @@ import torch
 from fairseq_plugins.preparation.progress import progress_bar
 
 Work = Callable[[Any], Any]
+WAIT = 5_000_000  # cycles of a GPU, some 3 ms: longer than launching a layer takes
 
 
 class Spread(NamedTuple):
@@ -31,15 +32,22 @@ def ratios(times: Sequence[float], baseline: Sequence[float]) -> List[float]:
     return [own / base for own, base in zip(times, baseline)]
 
 
-def seconds(work: Callable[[], Any], device: torch.device, clock: str = "wall") -> float:
+def seconds(
+    work: Callable[[], Any], device: torch.device, clock: str = "wall", queued: bool = False
+) -> float:
     """Duration of `work()` in seconds; on a GPU measured between two CUDA events.
 
     The clock "processor" counts only the CPU time of this process. Use it for one thread on a
     machine that other programs use, too.
+
+    With `queued` a GPU waits first, while the host queues the work. So the time of small work is
+    the GPU's, as in the middle of a model, and not that of launching it on an idle GPU.
     """
     if device.type == "cuda":
         torch.cuda.synchronize()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        if queued:
+            torch.cuda._sleep(WAIT)  # type: ignore[no-untyped-call]
         start.record()
         work()
         end.record()
@@ -59,6 +67,7 @@ def interleave(
     device: torch.device,
     description: str,
     clock: str = "wall",
+    queued: bool = False,
 ) -> List[List[float]]:
     """Run all works on each item in turn, so that a change of machine speed affects all equally.
 
@@ -73,6 +82,7 @@ def interleave(
         device: the torch device.
         description: text of the progress bar.
         clock: "wall" or "processor", see `seconds`.
+        queued: whether a GPU gets all of a work before it begins, see `seconds`.
 
     Returns:
         for each work, rounds * len(items) times in seconds. Entry i of all works belongs to the
@@ -86,7 +96,7 @@ def interleave(
                 took: Dict[int, float] = {}
                 for place in range(len(works)):
                     index = (turn + place) % len(works)
-                    took[index] = seconds(partial(works[index], item), device, clock)
+                    took[index] = seconds(partial(works[index], item), device, clock, queued)
                     bar.update(1)
                 if turn >= warmup:
                     for index, value in took.items():

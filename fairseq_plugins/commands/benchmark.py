@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     )
     for note in report.notes:
         print(note)
-    print("\n" + results.markdown(report))
+    print("\n" + results.markdown(report.rows, report.columns))
     if args.json:
         results.write_json(args.json, args, where, report)
     return 0

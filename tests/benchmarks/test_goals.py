@@ -47,7 +47,9 @@ def test_a_gpu_has_its_own_goals(small, tmp_path, monkeypatch):
         return subprocess.CompletedProcess(command, 0, "")
 
     monkeypatch.setattr(goals.subprocess, "run", run)
-    args = argparse.Namespace(data=tmp_path, out=tmp_path, dtype="fp32", threads=1, clock="wall")
+    args = argparse.Namespace(
+        data=tmp_path, out=tmp_path, dtype="fp32", threads=1, clock="wall", json=None
+    )
     (row,) = goals.run(args).rows
     assert row["what"] == "g" and row["verdict"] == "reached"
 
@@ -115,6 +117,28 @@ def test_a_measurement_that_fails_is_named_and_repeated(small, tmp_path, capsys,
     assert "time failed, see above" in capsys.readouterr().err
     measure(tmp_path, *words)
     assert "[1/2] time" in capsys.readouterr().err
+
+
+def test_the_table_so_far_is_written_after_each_measurement(small, tmp_path, monkeypatch):
+    table, real = tmp_path / "goals.json", subprocess.run
+
+    def run(command, **rest):
+        if "memory" in command:
+            raise KeyboardInterrupt
+        if "--json" not in command:  # git
+            return real(command, **rest)
+        figures = {"machine": {"commit": "1"}, "rows": [{}, {"time_ratio": 0.25}]}
+        Path(command[command.index("--json") + 1]).write_text(json.dumps(figures))
+        return subprocess.CompletedProcess(command, 0, "")
+
+    monkeypatch.setattr(goals.subprocess, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark.main(
+            ["goals", str(tmp_path), "--cpu", "--out", str(tmp_path / "out"), "--json", str(table)]
+        )
+    first, _, third = json.loads(table.read_text())["rows"]
+    assert first["time_ratio"] == 0.25
+    assert third["verdict"] == "not measured: its turn has not come yet"
 
 
 def test_one_number_type_for_all_is_refused(tmp_path):

@@ -8,6 +8,8 @@ import pytest
 from fairseq_plugins.commands import gpu_report
 from fairseq_plugins.errors import ConfigurationError
 
+GOAL = {"what": "a step", "against": "Transformer", "time_ratio": 0.5, "verdict": "reached"}
+
 
 @pytest.fixture
 def report(tmp_path, monkeypatch):
@@ -29,9 +31,8 @@ def report(tmp_path, monkeypatch):
                     time.sleep(0.01)
                 raise KeyboardInterrupt
             if log.stem == "goals":
-                (out / "goals.json").write_text('{"rows": [1]}')
-                for line in ("noise", "| what |", "| --- |", "| a goal |"):
-                    on_line(line + "\n")
+                (out / "goals.json").write_text(json.dumps({"rows": [GOAL]}))
+                on_line("noise\n")
             if log.stem == "translation":
                 (out / "translation").mkdir(exist_ok=True)
                 (out / "translation" / "table.md").write_text("the table\n")
@@ -52,16 +53,18 @@ def report(tmp_path, monkeypatch):
 def test_everything_is_in_the_report(report, tmp_path):
     status, started = report.run("--settings", "tiny", "--", "--max-epoch", "2")
     assert status == 0 and list(started) == ["tests", "goals", "translation"]
-    assert started["tests"][3:6] == ["-q", "-m", "gpu"]
+    assert started["tests"][3:6] == ["-q", "-m", "gpu and not slow"]
     assert "--cpu" in started["goals"]
     words = started["translation"]
     assert words[-6:] == ["--cpu", "--settings", "tiny", "--", "--max-epoch", "2"]
-    assert 0 < float(words[words.index("--minutes") + 1]) <= 9
+    assert 0 < float(words[words.index("--minutes") + 1]) <= 8
     text = (report.out / "report.md").read_text()
     assert "the end of tests" in text and "the table\n" in text
-    assert "| what |\n| --- |\n| a goal |\n" in text and "noise" not in text
+    assert "| a step | Transformer | - | 0.500 | - | - | reached |" in text and "noise" not in text
     written = json.loads((report.out / "report.json").read_text())
-    assert written["goals_table"] == {"rows": [1]} and written["translation_table"] == {"rows": [2]}
+    assert written["goals_table"] == {"rows": [GOAL]} and written["translation_table"] == {
+        "rows": [2]
+    }
 
 
 def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report, monkeypatch):
