@@ -58,12 +58,7 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
     kind = by if last is not None else "best"
     assert count is not None
     check_range(option, count, 1)
-    found = {
-        path: float(match.group(1))
-        for path in folders[0].iterdir()
-        for match in [re.fullmatch(PATTERNS[kind], path.name)]
-        if match
-    }
+    found = find(folders[0], kind)
     if count > len(found):
         raise ConfigurationError(
             f"{option} {count}: {folders[0]} has {len(found)} checkpoints of this kind (training "
@@ -73,6 +68,25 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
     if kind == "best" and count < len(found) and not bigger_is_better(ordered[0]):
         ordered.reverse()
     return ordered[-count:]
+
+
+def find(folder: Path, kind: str) -> Dict[Path, float]:
+    """The checkpoints of a kind in a folder, each with its epoch, update or validation score."""
+    return {
+        path: float(match.group(1))
+        for path in folder.iterdir()
+        for match in [re.fullmatch(PATTERNS[kind], path.name)]
+        if match
+    }
+
+
+def kind_of(folder: Path) -> str:
+    """Which checkpoints are a folder's newest: those of epochs, or of updates if it has no others.
+
+    Returns:
+        "epoch" or "update".
+    """
+    return "update" if find(folder, "update") and not find(folder, "epoch") else "epoch"
 
 
 def bigger_is_better(path: Path) -> bool:

@@ -114,10 +114,7 @@ def choose(request: Request) -> List[Path]:
                 f"{path} is not there: {run} has {', '.join(have) or 'no checkpoint; train first'}"
             )
         return [path]
-    by = request.by
-    if by is None:
-        epochs, updates = (any(run.glob(f"checkpoint{of}*.pt")) for of in ("[0-9]", "_[0-9]"))
-        by = "update" if updates and not epochs else "epoch"
+    by = request.by or averaging.kind_of(run)
     return averaging.choose([run], request.last, request.best, by)
 
 

@@ -36,7 +36,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins.benchmarks import machine
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import evaluate
+from fairseq_plugins.evaluation import averaging, evaluate
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.processing import Processing
@@ -398,11 +398,15 @@ class Reproduction:
             record = {"row": row.name, "seed": seed, "options": self.options()}
             record["training"] = self.describe_training(row, plan)
             write_json(path, record)
+        saved = len(averaging.find(plan.save_dir, averaging.kind_of(plan.save_dir)))
+        count = min(self.average, saved)
+        if count < self.average:
+            say(f"has {saved} checkpoints: tests their average, not that of {self.average}")
         checkpoints = "the best checkpoint on valid"
-        if self.average:
-            checkpoints = f"the average of the last {self.average} checkpoints"
+        if count:
+            checkpoints = f"the average of the last {count} checkpoints"
         request = evaluate.Request(
-            self.request.data.resolve(), plan.save_dir, last=self.average or None,
+            self.request.data.resolve(), plan.save_dir, last=count or None,
             settings=self.generation, words=self.request.generate, cpu=self.cpu,
         )  # fmt: skip
         system = evaluate.evaluate(request, self.jobs, say)

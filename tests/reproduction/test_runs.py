@@ -210,7 +210,8 @@ def repeat(data, settings, tmp_path, monkeypatch):
         # fairseq takes the last of two values
         updates = [after for word, after in zip(command, command[1:]) if word == "--max-update"][-1]
         done.append(f"train {folder.name} {updates}")
-        (folder / "checkpoint_last.pt").touch()
+        for name in ("1", "2", "_last"):
+            (folder / f"checkpoint{name}.pt").touch()
         lines = [log_line(1, 10), log_line(2, int(updates))]
         log.write_text("# now\n# words\n" + "".join(lines))
         return 0
@@ -274,6 +275,12 @@ def test_finished_runs_are_kept_and_unfinished_ones_done(repeat, tmp_path):
     assert repeat("--max-update", 30, "--average", 2)[0] == [
         test.replace(best, "last2") for test in tests
     ]
+    # a run that was ended early has fewer: the average of those, which the table tells
+    assert repeat("--max-update", 30, "--average", 3)[0] == [
+        test.replace(best, "last2") for test in tests
+    ]
+    table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    assert "the average of the last 2 checkpoints" in table
 
     # other settings do not get into the same table
     with pytest.raises(ConfigurationError, match=r"row transformer .*--lr was \[0.0005\], is"):
