@@ -47,7 +47,7 @@ def seconds(
         torch.cuda.synchronize()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         if queued:
-            torch.cuda._sleep(WAIT)  # type: ignore[no-untyped-call]
+            torch.cuda._sleep(WAIT)
         start.record()
         work()
         end.record()

@@ -49,8 +49,13 @@ def check(decoder: Any, activation: str) -> None:
     `architecture.check` must accept the model.
     """
     networks = [_network(layer) for layer in decoder.layers]
-    known = (MSCFFN, StandardFeedForward, SwitchFeedForward, TransformerDecoderLayerBase)
-    other = [type(ffn).__name__ for ffn in networks if not isinstance(ffn, known)]
+    # a subclass with a forward of its own computes something else
+    known = {ffn.forward for ffn in (MSCFFN, StandardFeedForward, SwitchFeedForward)}
+    other = [
+        type(ffn).__name__
+        for ffn in networks
+        if type(ffn).forward not in known and not isinstance(ffn, TransformerDecoderLayerBase)
+    ]
     if activation not in ACTIVATIONS:
         reason = f"--activation-fn {activation}: use one of {', '.join(ACTIVATIONS)}"
     elif other:

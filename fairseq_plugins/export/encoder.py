@@ -12,14 +12,8 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.compression import pool_padding_mask, upsample
-from fairseq_plugins.modules.feed_forward import MSCFFN, SwitchFeedForward
-from fairseq_plugins.modules.token_mixers import (
-    BigBird,
-    Fastformer,
-    Longformer,
-    Poolingformer,
-    SoftmaxAttention,
-)
+from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForward, SwitchFeedForward
+from fairseq_plugins.modules.token_mixers import Fastformer, SoftmaxAttention, TokenMixer
 
 from .decoder import source_projection, stacked
 from .graph import OPSET
@@ -63,8 +57,14 @@ def build(model: Any) -> onnx.ModelProto:
             )
         except torch.onnx.OnnxExporterError as error:
             reason = str(error.__cause__ or error).strip().splitlines()[0]
+            parts = {
+                type(part).__name__
+                for part in model.encoder.modules()
+                if isinstance(part, (TokenMixer, FeedForward))
+            }
             raise ConfigurationError(
-                f"the model cannot be exported: torch's exporter fails on its encoder: {reason}"
+                "the model cannot be exported: torch's exporter fails on its encoder, made of "
+                f"{', '.join(sorted(parts)) or 'fairseq layers'}: {reason}"
             ) from error
     traced: onnx.ModelProto = program.model_proto
     for node in traced.graph.node:  # they name files of this machine
@@ -75,10 +75,11 @@ def build(model: Any) -> onnx.ModelProto:
 def check(model: Any) -> None:
     """Raise ConfigurationError for an encoder that cannot be exported."""
     for module in model.encoder.modules():
-        if isinstance(module, (BigBird, Longformer, Poolingformer)):
+        reason = getattr(module, "not_exportable", "")
+        if reason:
             raise ConfigurationError(
                 f"the model cannot be exported: torch's exporter cannot trace "
-                f"{type(module).__name__}, whose windows depend on the length; use the checkpoint"
+                f"{type(module).__name__}: {reason}; use the checkpoint"
             )
 
 

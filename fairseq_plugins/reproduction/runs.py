@@ -99,12 +99,14 @@ def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:
 def choose_runs(table: Table, names: Sequence[str], seeds: Sequence[int]) -> List[Tuple[Row, int]]:
     """Rows and seeds in training order.
 
-    Without `seeds` the table sets the order, if it has one. Otherwise all rows of a seed come
-    before the next seed, so that a complete table is available early.
+    Without `seeds` the table sets the order, if it has one; rows that it does not list come last,
+    with seed 1. Otherwise all rows of a seed come before the next seed, so that a complete table is
+    available early.
     """
     rows = {row.name: row for row in choose_rows(table, names)}
     if table.runs and not seeds:
-        return [(rows[name], seed) for name, seed in table.runs if name in rows]
+        others = [(name, 1) for name in rows if name not in dict(table.runs)]
+        return [(rows[name], seed) for name, seed in [*table.runs, *others] if name in rows]
     return [(row, seed) for seed in seeds or table.seeds for row in rows.values()]
 
 

@@ -85,7 +85,7 @@ def check_words(words: Sequence[str]) -> None:
         option = word.split("=")[0]
         if option in OWN_OPTIONS or option.startswith("--distributed-"):
             raise ConfigurationError(
-                f"{option} is not allowed after --: the recipe sets it (--save-dir, --processes, "
+                f"{option} is not allowed after --: this command sets it (--save-dir, --processes, "
                 "--nodes and --rendezvous come before --)"
             )
 

@@ -5,6 +5,7 @@ chooses the task, the architecture, and so on. Files listed under `defaults:` ar
 package's recipes are in `fairseq_plugins/recipes`, one folder per task, and are found by name.
 """
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Union
@@ -21,8 +22,12 @@ ON_BY_DEFAULT = {"left_pad_source"}
 
 
 def names() -> List[str]:
-    """The names of the package's recipes that train a model."""
-    return sorted(path.stem for path in FOLDER.glob("*/*.yaml") if "arch" in read(path))
+    """The names of the package's recipes that train a model; a file that is broken has none."""
+    found = []
+    for path in FOLDER.glob("*/*.yaml"):
+        with contextlib.suppress(ConfigurationError):
+            found += [path.stem] if "arch" in read(path) else []
+    return sorted(found)
 
 
 def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:

@@ -46,13 +46,18 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options as fairseq-train parses them, with the architecture's defaults filled in.
 
     Raises:
-        ConfigurationError: fairseq does not know an option or a value, in one line.
+        ConfigurationError: there is no architecture, or fairseq does not know an option or a value,
+            in one line.
     """
 
     def refuse(message: str) -> None:
         message = re.sub(r" \(choose from .*", "", message, flags=re.DOTALL)
         raise ConfigurationError(f"fairseq-train does not take this: {message}")
 
+    if not any(word.split("=")[0] in ("--arch", "-a") for word in words):
+        raise ConfigurationError(
+            "no model is named: give model._name in the recipe, such as transformer_ftc, or --arch"
+        )
     with mock.patch.object(sys, "argv", ["fairseq-train"]):
         parser = options.get_training_parser()
     with mock.patch.object(parser, "error", refuse):

@@ -27,8 +27,8 @@ Options = Dict[str, Any]
 class Reference(NamedTuple):
     """What a part computes for one sentence, and what the contract is tried with.
 
-    rows: of a token mixer (module, heads, options, x, memory), of a feed-forward network (module,
-        options, x), to `T x d`.
+    rows: of a token mixer (module, heads, options, x, memory, pooled), of a feed-forward network
+        (module, options, x), to `T x d`. `pooled` positions of memory were pooled into one of x.
     options: each a set of options that is tried.
     forms: if a module has several ways to the same numbers, what makes it take each.
     """
@@ -42,22 +42,24 @@ def weights(*layers: nn.Module) -> List[Tensor]:
     return [tensor for layer in layers for tensor in (layer.weight, layer.bias)]
 
 
-def softmax_rows(mixer: nn.Module, heads: int, options: Options, *inputs: Tensor) -> Tensor:
+def softmax_rows(mixer, heads, options, x, memory, pooled=1):
     a = mixer.attention
-    return softmax_attention(*inputs, heads, *weights(a.q_proj, a.k_proj, a.v_proj, a.out_proj))
+    layers = a.q_proj, a.k_proj, a.v_proj, a.out_proj
+    return softmax_attention(x, memory, heads, *weights(*layers))
 
 
-def linear_rows(mixer: nn.Module, heads: int, options: Options, *inputs: Tensor) -> Tensor:
-    m = mixer
-    return linear_attention(*inputs, heads, *weights(m.q_proj, m.k_proj, m.v_proj, m.out_proj))
+def linear_rows(mixer, heads, options, x, memory, pooled=1):
+    layers = mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.out_proj
+    return linear_attention(x, memory, heads, *weights(*layers))
 
 
-def fastformer_rows(mixer: nn.Module, heads: int, options: Options, *inputs: Tensor) -> Tensor:
+def fastformer_rows(mixer, heads, options, x, memory, pooled=1):
     sharing = options.get("sharing", "query-value,layer").split(",")
     shares_values = "query-value" in sharing
     assert (mixer.v_proj is None) == shares_values
     return fastformer(
-        *inputs,
+        x,
+        memory,
         heads,
         *weights(mixer.q_proj, mixer.k_proj, mixer.q_proj if shares_values else mixer.v_proj),
         mixer.query_score.expand(heads, -1),

@@ -1,7 +1,7 @@
 """What every registered token mixer and feed-forward network must do.
 
-A new part needs nothing here: the registries say what there is, and `references.py` what each
-computes. Sentences are short and sizes are no powers of two.
+The registries say what there is. A new part needs an entry in `references.py`, which says what it
+computes, and nothing here. Sentences are short and sizes are no powers of two.
 """
 
 import copy
@@ -9,12 +9,15 @@ import functools
 import inspect
 import itertools
 import re
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_plugins.generation.int8 import quantize
+from fairseq_plugins.modules import feed_forward, token_mixers
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Registry
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
@@ -44,7 +47,12 @@ PARTS = {
 
 def check_references(registry, known):
     """Every part has a reference, and every reference has a part."""
-    assert sorted(registry) == sorted(known), "each {} needs a reference".format(registry.kind)
+    missing, unknown = set(registry) - set(known), set(known) - set(registry)
+    assert not missing, (
+        f"each {registry.kind} needs a reference in tests/contract/references.py: "
+        f"{', '.join(missing)} has none"
+    )
+    assert not unknown, f"no {registry.kind} is registered as {', '.join(unknown)}"
 
 
 @pytest.mark.parametrize("kind", sorted(PARTS))
@@ -57,6 +65,13 @@ def test_a_part_without_a_reference_fails():
     registry.register("unproven")(torch.nn.Identity)
     with pytest.raises(AssertionError, match="each token mixer needs a reference"):
         check_references(registry, {})
+
+
+@pytest.mark.parametrize("package", [token_mixers, feed_forward])
+def test_every_file_of_parts_is_imported(package):
+    files = Path(package.__file__).parent.glob("*.py")
+    names = {f"{package.__name__}.{path.stem}" for path in files if path.stem != "__init__"}
+    assert names <= set(sys.modules), f"{package.__name__}/__init__.py does not import them"
 
 
 def test_every_option_has_a_name_of_its_own():
@@ -81,8 +96,11 @@ class Part:
         self.is_mixer = kind == "mixer"
         self.dim = DIM if self.is_mixer else FFN_DIM
 
-    def build(self, dtype=torch.float64, memory_dim=DIM, **numbers):
-        """With no parameter at zero or one, where a mistake would hide; in evaluation."""
+    def build(self, dtype=torch.float64, memory_dim=DIM, random=True, **numbers):
+        """With no parameter at zero or one, where a mistake would hide; in evaluation.
+
+        Without `random` with the parameters that a training begins with.
+        """
         torch.manual_seed(1)  # a module is the same one whatever ran before
         registry = PARTS[self.kind][0]
         part, options = registry._parts[self.name]
@@ -90,7 +108,8 @@ class Part:
             spec = MixerSpec(DIM, memory_dim, HEADS, **numbers)
         else:
             spec = FeedForwardSpec(FFN_DIM, INNER_DIM, **numbers)
-        module = randomize(part(spec, options(**self.options))).to(dtype)
+        module = part(spec, options(**self.options)).eval()
+        module = (randomize(module) if random else module).to(dtype)
         self.reference.forms[self.form](module)
         return module
 
@@ -123,6 +142,7 @@ def parts(first_options_only=False):
 
 every_part = pytest.mark.parametrize("part", parts())
 every_form = pytest.mark.parametrize("part", parts(first_options_only=True))
+every_mixer = pytest.mark.parametrize("part", [p for p in parts(True) if p.values[0].is_mixer])
 every_name = pytest.mark.parametrize(
     "kind, name", [(kind, name) for kind, (registry, _) in PARTS.items() for name in registry]
 )
@@ -168,17 +188,74 @@ def test_reads_a_memory_of_another_length_and_size(part, side, memory_dim):
     )
 
 
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("window, lengths, memory_lengths", [
+    (2, (7, 1, 3), (13, 1, 6)), (4, (4, 2), (13, 8)),
+])  # fmt: skip
+@every_mixer
+def test_pooled_queries_equal_the_reference(part, window, lengths, memory_lengths, side):
+    module = part.build(memory_dim=MEMORY_DIM, time_window=window)
+    x, mask = make_sentences(lengths, DIM), padding_mask(lengths, side)
+    memory = make_sentences(memory_lengths, MEMORY_DIM, seed=1)
+    memory_mask = padding_mask(memory_lengths, side)
+
+    def in_a_batch():
+        padded, padded_memory = pad(x, mask, fill=1e9), pad(memory, memory_mask, fill=1e9)
+        return unpad(part.run(module, padded, mask, padded_memory, memory_mask), mask)
+
+    assert_same_function(
+        in_a_batch,
+        lambda: [part.rows(module, *pair, window) for pair in zip(x, memory)],
+        leaves_of(module, x=x, memory=memory),
+    )
+
+
 @every_part
 def test_every_parameter_has_a_finite_gradient(part):
     for dtype in (torch.float32, torch.bfloat16):
         module = part.build(dtype).train()
         mask = padding_mask((5, 1, 3))
-        x = torch.randn(5, 3, part.dim).to(dtype)
+        x = torch.randn(5, 3, part.dim).to(dtype).requires_grad_()
         out = run_or_skip(functools.partial(part.run, module, x, mask))
         out.float().pow(2).sum().backward()
-        for name, parameter in module.named_parameters():
-            assert parameter.grad is not None, "{} has no gradient".format(name)
-            assert torch.isfinite(parameter.grad).all(), name
+        assert_finite_gradients(module, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@every_mixer
+def test_padding_alone_and_large_numbers_are_finite(part, dtype):
+    module = part.build(dtype, random=False)
+    mask = padding_mask((0, 5, 0))
+    x = (30 * torch.randn(5, 3, DIM)).to(dtype).requires_grad_()
+    out = run_or_skip(lambda: part.run(module, x, mask))
+    assert out.dtype == dtype and torch.isfinite(out).all()
+    (out.float() / out.detach().float().abs().max()).pow(2).mean().backward()
+    assert_finite_gradients(module, x)
+
+
+def assert_finite_gradients(module, x):
+    for name, tensor in [("x", x), *module.named_parameters()]:
+        assert tensor.grad is not None, f"{name} has no gradient"
+        assert torch.isfinite(tensor.grad).all(), name
+
+
+@every_form
+def test_dropout_acts_in_training_alone(part):
+    module, x = part.build(dropout=0.5), torch.randn(9, 2, part.dim).double()
+    assert torch.equal(part.run(module, x), part.run(part.build(), x))
+    torch.manual_seed(1)
+    acts = not torch.equal(part.run(module.train(), x), part.run(module.eval(), x))
+    assert acts == (module.drops_weights if part.is_mixer else True)
+
+
+@every_form
+def test_quantisation_noise_acts_in_training_alone(part):
+    module = part.build(q_noise=0.5, qn_block_size=3)
+    x = torch.randn(9, 2, part.dim).double()
+    exact = part.run(module, x)
+    assert_close(exact, part.run(part.build(), x))
+    if part.name != "softmax":  # fairseq's attention reads its weights past the noise
+        assert not torch.equal(part.run(module.train(), x), exact)
 
 
 @every_part

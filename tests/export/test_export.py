@@ -14,7 +14,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import shared_table
 from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.export.prepared import prepared_pairs
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, StandardFeedForward
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
 from tests.models.conftest import TINY, drop_mscffn
@@ -211,6 +211,19 @@ def test_failing_graphs_are_errors_of_one_line(monkeypatch, sources):
     with pytest.raises(ConfigurationError, match="its graphs fail on other lengths") as error:
         export.compare(exported, [], sources)
     assert "\n" not in str(error.value)
+
+
+def test_a_network_with_a_forward_of_its_own_is_refused(tmp_path, export_tiny, monkeypatch):
+    """A graph of its base class would be another function."""
+
+    class Twice(StandardFeedForward):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    known, options = FEED_FORWARDS._parts["standard"]
+    monkeypatch.setitem(FEED_FORWARDS._parts, "twice", (Twice, options))
+    with pytest.raises(ConfigurationError, match="does not know .* network, Twice"):
+        export_tiny(tmp_path / "export", "--decoder-ffn", "twice")
 
 
 @pytest.mark.parametrize("words, told", REFUSED.items(), ids=REFUSED)

@@ -21,22 +21,16 @@ from fairseq_plugins.modules.token_mixers import (
 )
 from fairseq_plugins.modules.token_mixers.performer import orthogonal_features
 from tests.batches import (
-    SIDES,
     assert_close,
-    assert_same_function,
-    leaves_of,
     make_sentences,
     pad,
     padding_mask,
     randomize,
-    run_or_skip,
     unpad,
 )
 from tests.contract.references import MIXERS
 
 DIM, MEMORY_DIM, HEADS = 15, 21, 3
-NAMES = ("performer", "linformer", "longformer", "bigbird", "poolingformer", "flowformer")
-ALL = pytest.mark.parametrize("name", NAMES)
 
 
 def make(name, options=None, memory_dim=DIM, time_window=1, dropout=0.0):
@@ -51,28 +45,6 @@ def make(name, options=None, memory_dim=DIM, time_window=1, dropout=0.0):
 
 def true_rows(name, mixer, *inputs, options=None):
     return MIXERS[name].rows(mixer, HEADS, options or MIXERS[name].options[0], *inputs)
-
-
-@ALL
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("window, lengths, memory_lengths", [
-    (2, (7, 1, 3), (13, 1, 6)), (4, (4, 2), (13, 8)),
-])  # fmt: skip
-def test_pooled_queries_equal_the_reference(name, window, lengths, memory_lengths, side):
-    mixer = randomize(make(name, memory_dim=MEMORY_DIM, time_window=window))
-    x, mask = make_sentences(lengths, DIM), padding_mask(lengths, side)
-    memory = make_sentences(memory_lengths, MEMORY_DIM, seed=1)
-    memory_mask = padding_mask(memory_lengths, side)
-
-    def in_a_batch():
-        padded, padded_memory = pad(x, mask, float("nan")), pad(memory, memory_mask, float("nan"))
-        return unpad(mixer(padded, padded_memory, mask, memory_mask), mask)
-
-    assert_same_function(
-        in_a_batch,
-        lambda: [true_rows(name, mixer, *pair, window) for pair in zip(x, memory)],
-        leaves_of(mixer, x=x, memory=memory),
-    )
 
 
 @pytest.mark.parametrize("name, options", [
@@ -115,19 +87,6 @@ def test_several_chunks_equal_the_reference(name):
     mask = padding_mask((100, 70), "left")
     batch = torch.cat([torch.randn(100, 1, DIM).double(), longer], dim=1)
     assert_close(mixer(batch, batch, mask, mask)[30:, 1:], alone)
-
-
-@ALL
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_padding_alone_and_large_numbers_are_finite(name, dtype):
-    mixer = make(name).to(dtype)
-    mask = padding_mask((0, 5, 0))
-    x = (30 * torch.randn(5, 3, DIM)).to(dtype).requires_grad_()
-    out = run_or_skip(lambda: mixer(x, x, mask, mask))
-    assert out.dtype == dtype and torch.isfinite(out).all()
-    out.float().pow(2).mean().backward()
-    for tensor in [x] + list(mixer.parameters()):
-        assert torch.isfinite(tensor.grad).all()
 
 
 @pytest.mark.parametrize("name", ["linformer", "longformer", "bigbird", "poolingformer"])

@@ -95,7 +95,7 @@ def test_chosen_rows_keep_the_order_of_the_tables():
 def test_runs_come_in_the_order_of_their_value_unless_seeds_are_given():
     table = TABLES["translation"]
     order = [(row.name, seed) for row, seed in runs.choose_runs(table, [], [])]
-    assert order[:2] == [("transformer", 1), ("ftc", 1)] and len(set(order)) == len(order) == 14
+    assert order[:2] == [("transformer", 1), ("ftc", 1)] and len(set(order)) == len(order)
     assert [seed for name, seed in order if name == "ftc"] == [1, 2, 3]
     assert order[-2:] == [("fc", 1), ("tc", 1)]
     assert {name for name, _ in order} == {row.name for row in table.rows}
@@ -108,6 +108,13 @@ def test_runs_come_in_the_order_of_their_value_unless_seeds_are_given():
         ("ftc", 5), ("tc", 5), ("ftc", 6), ("tc", 6),
     ]  # fmt: skip
     assert [seed for _, seed in runs.choose_runs(FTC_PAPER, [], [])] == [1] * 13
+    # a new row that the order does not list is run all the same
+    more = table._replace(rows=[*table.rows, table.rows[0]._replace(name="new")])
+    assert [(row.name, seed) for row, seed in runs.choose_runs(more, ["new"], [])] == [("new", 1)]
+    assert [row.name for row, _ in runs.choose_runs(more, [], [])] == [
+        *(name for name, _ in order),
+        "new",
+    ]
     small = TABLES["multi30k"]
     assert {name for name, _ in small.runs} == {row.name for row in small.rows}
 

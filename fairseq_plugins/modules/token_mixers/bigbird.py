@@ -69,6 +69,8 @@ class BigBird(MultiHeadMixer):
         random_blocks: r.
     """
 
+    not_exportable = "its windows depend on the length"
+
     draws: Tensor
 
     def __init__(self, spec: MixerSpec, options: Optional[BigBirdOptions] = None):

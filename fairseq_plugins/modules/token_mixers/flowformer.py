@@ -30,6 +30,8 @@ class Flowformer(Float32Mixer):
     weights, so --attention-dropout does nothing.
     """
 
+    drops_weights = False
+
     def __init__(self, spec: MixerSpec, options: Any = None):
         super().__init__(spec)
 

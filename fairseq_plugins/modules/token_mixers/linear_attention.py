@@ -23,6 +23,8 @@ class LinearAttention(Float32Mixer):
     least.
     """
 
+    drops_weights = False
+
     def __init__(self, spec: MixerSpec, options: Any = None):
         super().__init__(spec)
         self.epsilon = 1e-6  # as in the authors' code; a sentence of padding alone has no keys

@@ -53,6 +53,8 @@ class Longformer(MultiHeadMixer):
         global_tokens: g, at least 1.
     """
 
+    not_exportable = "its windows depend on the length"
+
     def __init__(self, spec: MixerSpec, options: Optional[LongformerOptions] = None):
         super().__init__(spec, counts_positions=True)
         options = options or LongformerOptions()

@@ -52,6 +52,8 @@ class Performer(Float32Mixer):
         redraw: updates after which new features are drawn (section 4.2); 0 keeps the first ones.
     """
 
+    drops_weights = False
+
     seed: Tensor
     directions: Tensor
 

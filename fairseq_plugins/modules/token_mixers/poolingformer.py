@@ -66,6 +66,8 @@ class Poolingformer(MultiHeadMixer):
         stride: z.
     """
 
+    not_exportable = "its windows depend on the length"
+
     def __init__(self, spec: MixerSpec, options: Optional[PoolingformerOptions] = None):
         super().__init__(spec, counts_positions=True)
         options = options or PoolingformerOptions()

@@ -46,8 +46,12 @@ class TokenMixer(nn.Module):
     left_to_right = False
     # whether it takes --encoder-xformers-att-config
     takes_xformers = False
+    # whether it has weights of positions, which --attention-dropout drops
+    drops_weights = True
     # why TorchScript cannot compile it; empty if it can
     not_scriptable = ""
+    # why `export` cannot write it as a graph; empty if it can
+    not_exportable = ""
 
     @classmethod
     def complete(cls, options: Any, specs: Sequence[MixerSpec]) -> Any:
