@@ -19,6 +19,7 @@ from fairseq_plugins.compat import (
     generation,
     intact_checkpoints,
     literals,
+    multi_tensor,
     numpy_names,
     resuming,
     stopping,
@@ -64,3 +65,4 @@ def apply() -> None:
     resuming.keep_parameters_in_float32()
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()
     stopping.save_when_terminated()
+    multi_tensor.update_all_parameters_at_once()

@@ -1,0 +1,129 @@
+"""Updating all parameters at once: fairseq's numbers to the bit, by few operations."""
+
+import pytest
+import torch
+from fairseq.optim.adam import Adam
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_plugins import compat
+from fairseq_plugins.compat import multi_tensor
+
+compat.apply()
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch, "_foreach_copy_"), reason="needs functions of torch 2.2"
+)
+SHAPES = [(5, 7), (3,), (1,), (64, 9), (2, 3, 4)]
+
+
+class Counter(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += "detach" not in str(function) and "zeros" not in str(function)
+        return function(*args, **(kwargs or {}))
+
+
+def parameters(count=1):
+    generator = torch.Generator().manual_seed(1)
+    return [
+        torch.nn.Parameter(torch.randn(shape, generator=generator))
+        for shape in SHAPES
+        for _ in range(count)
+    ]
+
+
+def updated(monkeypatch, devices, options, updates=7):
+    """Parameters and states after some updates; one parameter has no gradient in some of them."""
+    monkeypatch.setattr(multi_tensor, "DEVICES", devices)
+    params = parameters()
+    optimizer = Adam([{"params": params[:2]}, {"params": params[2:], "lr": 0.3}], **options)
+    generator = torch.Generator().manual_seed(2)
+    for update in range(updates):
+        for number, p in enumerate(params):
+            p.grad = torch.randn(p.shape, generator=generator)
+            if number == 3 and update % 3 == 0:
+                p.grad = None
+        if update == 3:  # resumed
+            optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.step()
+    return [*params, *(v for p in params for v in optimizer.state[p].values())]
+
+
+@pytest.mark.parametrize(
+    "options", [{"lr": 0.01}, {"lr": 0.02, "betas": (0.8, 0.98), "eps": 1e-6, "weight_decay": 0.1}]
+)
+def test_adam_is_fairseqs_to_the_bit(monkeypatch, options):
+    plain, listed = (updated(monkeypatch, devices, options) for devices in ((), ("cpu",)))
+    assert len(plain) == len(listed) == 4 * len(SHAPES)
+    for ours, theirs in zip(listed, plain):
+        assert ours == theirs if isinstance(ours, int) else torch.equal(ours, theirs)
+
+
+def test_the_number_of_operations_does_not_grow_with_the_model(monkeypatch):
+    counts = {}
+    for devices in ((), ("cpu",)):
+        monkeypatch.setattr(multi_tensor, "DEVICES", devices)
+        for copies in (1, 8):
+            params = parameters(copies)
+            optimizer = Adam(params, lr=0.1)
+            for p in params:
+                p.grad = torch.ones_like(p)
+            with Counter() as counter:
+                optimizer.step()
+            counts[devices, copies] = counter.count
+    assert counts[("cpu",), 1] == counts[("cpu",), 8] <= 10
+    assert counts[(), 8] > 7 * counts[(), 1] > counts[("cpu",), 8]
+
+
+@pytest.mark.parametrize("more", [(), ("--bf16", "--clip-norm", "0.1", "--weight-decay", "0.01")])
+def test_trainings_are_the_same(more, monkeypatch, toy_data, tmp_path, run_train, train_args):
+    states = []
+    for number, devices in enumerate(((), ("cpu",))):
+        monkeypatch.setattr(multi_tensor, "DEVICES", devices)
+        words = [
+            *train_args,
+            *more,
+            "--cpu",
+            "--max-update",
+            4,
+            "--save-dir",
+            tmp_path / str(number),
+        ]
+        run_train(toy_data.bin, *words)
+        path = tmp_path / str(number) / "checkpoint_last.pt"
+        states.append(torch.load(path, weights_only=False))
+    plain, listed = states
+    assert all(torch.equal(plain["model"][name], listed["model"][name]) for name in plain["model"])
+    moments = [state["last_optimizer_state"]["state"] for state in states]
+    assert moments[0].keys() == moments[1].keys()
+    for index, state in moments[0].items():
+        assert state["step"] == moments[1][index]["step"] == 4
+        for name in ("exp_avg", "exp_avg_sq"):
+            assert torch.equal(state[name], moments[1][index][name])
+
+
+def test_the_norm_of_all_gradients(monkeypatch):
+    gradients = [p.detach() for p in parameters()]
+    exact = torch.cat([g.double().flatten() for g in gradients]).norm()
+    for devices in ((), ("cpu",)):
+        monkeypatch.setattr(multi_tensor, "DEVICES", devices)
+        for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2)):
+            found = multi_tensor.total_norm([g.to(dtype) for g in gradients])
+            assert found.dtype == torch.float32
+            assert abs(found.item() - exact.item()) <= tolerance * exact.item()
+
+
+@pytest.mark.parametrize("kind", ["half", "amsgrad", "closure", "sparse"])
+def test_what_it_does_not_do_is_left_to_fairseq(monkeypatch, kind):
+    monkeypatch.setattr(multi_tensor, "DEVICES", ("cpu",))
+    monkeypatch.setattr(multi_tensor, "_adam", lambda *given: pytest.fail("listed"))
+    p = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16 if kind == "half" else None))
+    optimizer = Adam([p], lr=0.1, amsgrad=kind == "amsgrad")
+    p.grad = torch.ones_like(p)
+    if kind == "sparse":
+        p.grad = p.grad.to_sparse()
+        with pytest.raises(RuntimeError, match="sparse"):
+            optimizer.step()
+        return
+    optimizer.step(*([lambda: None] if kind == "closure" else []))
+    assert (p < 1).all()
