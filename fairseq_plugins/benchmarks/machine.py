@@ -1,6 +1,7 @@
 """The conditions of a measurement: device, dtype, threads, software, commit."""
 
 import argparse
+import hashlib
 import os
 import platform
 import subprocess
@@ -80,8 +81,20 @@ def processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def commit() -> Optional[str]:
-    """The commit of the checkout, with "+" if files are modified; None without a checkout."""
+def commit() -> str:
+    """The commit of the checkout, with "+" if files are modified; without a checkout a checksum."""
+    return _checked_out() or f"unknown, files {_checksum()}"
+
+
+def _checksum() -> str:
+    """Ten digits that change with any Python file of the package."""
+    content = hashlib.sha256()
+    for path in sorted((ROOT / "fairseq_plugins").rglob("*.py")):
+        content.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return content.hexdigest()[:10]
+
+
+def _checked_out() -> Optional[str]:
     if not (ROOT / ".git").exists():
         return None
     answers = []

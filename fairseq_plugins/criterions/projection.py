@@ -19,7 +19,9 @@ from fairseq_plugins.modules.copy_attention import Copies
 
 from .wrappers import unwrap
 
-CHUNK = 512  # rows of logits in memory at a time
+CHUNK = 512  # rows of logits in memory at a time, on a CPU
+# Numbers of logits at a time, on a GPU: 256 MiB in float32. A chunk launches some 50 kernels there.
+GPU_CHUNK = 2**26
 # float16 turns numbers below 6e-8 to 0 and loses digits below 6e-5. The products that compute
 # gradients are therefore scaled by these powers of two. The weight's scale is smaller, because its
 # gradient sums over many tokens.
@@ -121,8 +123,8 @@ def chunked_loss(
         target: N, without padding.
         weight: V x d; bias: V or None.
         objective: of P passes.
-        chunk: rows of logits at a time, of all passes together (default: CHUNK). Logits take
-            chunk x V numbers.
+        chunk: rows of logits at a time, of all passes together (default: `default_chunk`). Logits
+            take chunk x V numbers.
         count_correct: also count the tokens whose most probable word is the target; else
             `correct` is 0.
         copies: of the N tokens, for one pass, or None.
@@ -147,7 +149,7 @@ def chunked_loss(
                 target,
                 copies,
                 objective,
-                max(1, (CHUNK if chunk is None else chunk) // len(features)),
+                max(1, (chunk or default_chunk(features.device, weight.size(0))) // len(features)),
                 count_correct,
                 torch.is_grad_enabled(),
             )
@@ -158,6 +160,11 @@ def chunked_loss(
     return sums._replace(
         loss=sums.loss - log_generate, nll_loss=sums.nll_loss - log_generate.detach()
     )
+
+
+def default_chunk(device: torch.device, vocabulary: int) -> int:
+    """Rows of logits at a time: as many as stay in a CPU's cache, or as keep a GPU busy."""
+    return CHUNK if device.type == "cpu" else max(CHUNK, GPU_CHUNK // vocabulary)
 
 
 def _autocast_dtype(device: torch.device) -> Optional[torch.dtype]:

@@ -450,3 +450,10 @@ def test_trains_in_bf16(run_train, toy_data, train_args, tmp_path):
     words = [*train_args, "--criterion", "label_smoothed_cross_entropy_fused", "--bf16"]
     output = run_train(toy_data.bin, *words, "--save-dir", tmp_path, "--max-update", 2).output
     assert "| nll_loss " in output and "nan" not in output
+
+
+def test_a_gpu_gets_larger_chunks_of_a_size_that_does_not_grow_with_the_vocabulary():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert projection.default_chunk(cpu, 10000) == projection.CHUNK
+    assert 4096 <= projection.default_chunk(gpu, 10000) <= 2**26 / 10000
+    assert projection.default_chunk(gpu, 10**6) == projection.CHUNK
