@@ -34,7 +34,7 @@ logs.
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Callable, Dict, List, Sequence
 
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
@@ -42,9 +42,23 @@ from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.reproduction import report, runs
-from fairseq_plugins.reproduction.tables import TABLES
+from fairseq_plugins.reproduction.tables import TABLES, Table
 from fairseq_plugins.training import recipes
 from fairseq_plugins.training.jobs import alone_in
+
+
+def _by_value(value: Callable[[Table], Any]) -> str:
+    """A default that differs from table to table: each value, and the tables that have it."""
+    tables: Dict[str, List[str]] = {}
+    for name, table in TABLES.items():
+        tables.setdefault(str(value(table)), []).append(name)
+    return "; ".join(f"{shown} ({', '.join(names)})" for shown, names in tables.items())
+
+
+def _seeds(table: Table) -> str:
+    seeds = sorted({seed for _, seed in table.runs} or table.seeds)
+    shown = " ".join(map(str, seeds))
+    return f"{shown}, of some rows 1" if table.runs and len(seeds) > 1 else shown
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -73,8 +87,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
-        help="default: 1 to 3; ftc, low-resource, summaries: 1; translation, multi30k: 1 to 3 of "
-        "transformer and ftc, 1 of the others",
+        help="default: " + _by_value(_seeds),
     )  # fmt: skip
     parser.add_argument("--reduced", action="store_true", help="the table's size for two CPU cores")
     parser.add_argument(
@@ -97,8 +110,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--average", type=at_least(0), metavar="K",
         help="test the average of the last K checkpoints, of epochs or updates; 0: the best, by "
-        "--best-checkpoint-metric (default: 10 for translation, multi30k; 5 for low-resource; 0 "
-        "for the other tables)",
+        "--best-checkpoint-metric (default: " + _by_value(lambda table: table.average) + ")",
     )  # fmt: skip
     parser.add_argument(
         "--generate", default="", type=shlex.split, metavar="WORDS",

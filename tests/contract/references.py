@@ -39,7 +39,12 @@ class Reference(NamedTuple):
 
 
 def weights(*layers: nn.Module) -> List[Tensor]:
-    return [tensor for layer in layers for tensor in (layer.weight, layer.bias)]
+    """The weight and the bias of each layer, zeros where it has none."""
+    found = []
+    for layer in layers:
+        bias = layer.bias
+        found += [layer.weight, layer.weight.new_zeros(len(layer.weight)) if bias is None else bias]
+    return found
 
 
 def softmax_rows(mixer, heads, options, x, memory, pooled=1):
