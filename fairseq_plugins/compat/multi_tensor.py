@@ -65,7 +65,8 @@ def _state_of(optimizer: Any, p: Tensor) -> Dict[str, Any]:
     if not state:
         state.update(step=0, exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
     for name in ("exp_avg", "exp_avg_sq"):
-        state[name] = state[name].to(p)
+        if state[name].dtype != p.dtype or state[name].device != p.device:  # just loaded
+            state[name] = state[name].to(p)
     state["step"] += 1
     return state
 

@@ -265,8 +265,10 @@ class _ChunkedLoss(torch.autograd.Function):
                     else:
                         weight_grad += grad.t().mm(x * (weight_scale / scale) if is_half else x)
 
+        # the weights are filled on the device: a copy would make the host wait for all of the loss
+        passes = [features.new_full((), part, dtype=exact) for part in objective.cross_entropy]
+        parts = torch.stack(passes)
         # subtract the share of every word once, before gradients are rounded to the inputs' dtypes
-        parts = torch.tensor(objective.cross_entropy, dtype=exact, device=features.device)
         if feature_grad is not None:
             feature_grad = feature_grad.div_(scale) if is_half else feature_grad
             feature_grad.sub_((parts[:, None] * weight_sum.mul_(share)).unsqueeze(1))
