@@ -1,8 +1,8 @@
 """Losses of the output projection, in two forms with equal values and gradients.
 
 `plain_loss` takes the log-probabilities of a whole batch. `chunked_loss` takes features, projects a
-chunk of tokens at a time and computes gradients in the same loop: it never holds the logits of the
-whole batch.
+chunk of tokens at a time and computes gradients in the same loop: the logits that it holds do not
+grow with the batch.
 """
 
 import math
@@ -24,7 +24,7 @@ CHUNK = 512  # rows of logits in memory at a time, on a CPU
 GPU_CHUNK = 2**26
 # float16 turns numbers below 6e-8 to 0 and loses digits below 6e-5. The products that compute
 # gradients are therefore scaled by these powers of two. The weight's scale is smaller, because its
-# gradient sums over many tokens.
+# gradient sums over many tokens: over CHUNK, so chunks in float16 are no larger anywhere.
 FEATURE_SCALE, WEIGHT_SCALE = 2.0**10, 2.0**3
 
 
@@ -149,7 +149,7 @@ def chunked_loss(
                 target,
                 copies,
                 objective,
-                max(1, (chunk or default_chunk(features.device, weight.size(0))) // len(features)),
+                max(1, (chunk or default_chunk(features, weight.size(0))) // len(features)),
                 count_correct,
                 torch.is_grad_enabled(),
             )
@@ -162,9 +162,11 @@ def chunked_loss(
     )
 
 
-def default_chunk(device: torch.device, vocabulary: int) -> int:
+def default_chunk(features: Tensor, vocabulary: int) -> int:
     """Rows of logits at a time: as many as stay in a CPU's cache, or as keep a GPU busy."""
-    return CHUNK if device.type == "cpu" else max(CHUNK, GPU_CHUNK // vocabulary)
+    if features.device.type == "cpu" or features.dtype == torch.float16:
+        return CHUNK
+    return max(CHUNK, GPU_CHUNK // vocabulary)
 
 
 def _autocast_dtype(device: torch.device) -> Optional[torch.dtype]:

@@ -403,7 +403,8 @@ class Reproduction:
         saved = len(averaging.find(plan.save_dir, averaging.kind_of(plan.save_dir)))
         count = min(self.average, saved)
         if count < self.average:
-            say(f"has {saved} checkpoints: tests their average, not that of {self.average}")
+            found = f"the average of its {saved} checkpoints" if saved else "its best checkpoint"
+            say(f"tests {found}, as it has not {self.average} of epochs or updates")
         checkpoints = "the best checkpoint on valid"
         if count:
             checkpoints = f"the average of the last {count} checkpoints"

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fairseq import utils
 from fairseq.optim.adam import Adam
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -111,6 +112,31 @@ def test_the_norm_of_all_gradients(monkeypatch):
             found = multi_tensor.total_norm([g.to(dtype) for g in gradients])
             assert found.dtype == torch.float32
             assert abs(found.item() - exact.item()) <= tolerance * exact.item()
+
+
+def test_clipping_by_that_norm_is_fairseqs(monkeypatch):
+    for name in ("multi_tensor_total_norm", "multi_tensor_l2norm_available"):
+        monkeypatch.setattr(utils, name, getattr(utils, name, None), raising=False)
+    monkeypatch.setattr(multi_tensor, "DEVICES", ("cpu",))
+    found = []
+    for there in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        params = parameters()
+        for p in params:
+            p.grad = p.detach().clone()
+        found.append([utils.clip_grad_norm_(params, 0.5), *(p.grad for p in params)])
+        assert bool(utils.multi_tensor_l2norm_available) == there
+    assert utils.multi_tensor_total_norm is multi_tensor.total_norm
+    for ours, theirs in zip(*found):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_copies_between_tensors_of_several_types_are_left_to_fairseq(monkeypatch):
+    monkeypatch.setattr(multi_tensor, "DEVICES", ("cpu",))
+    here = [torch.ones(2), torch.ones(3)]
+    there = [torch.zeros(2, dtype=torch.bfloat16), torch.zeros(3)]
+    assert not multi_tensor._copied(list(zip(there, here)))
+    assert multi_tensor._copied([(there[0], here[0])]) and there[0].tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("kind", ["half", "amsgrad", "closure", "sparse"])

@@ -453,7 +453,12 @@ def test_trains_in_bf16(run_train, toy_data, train_args, tmp_path):
 
 
 def test_a_gpu_gets_larger_chunks_of_a_size_that_does_not_grow_with_the_vocabulary():
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert projection.default_chunk(cpu, 10000) == projection.CHUNK
-    assert 4096 <= projection.default_chunk(gpu, 10000) <= 2**26 / 10000
-    assert projection.default_chunk(gpu, 10**6) == projection.CHUNK
+    def rows(kind, vocabulary, dtype=torch.bfloat16):
+        features = SimpleNamespace(device=torch.device(kind), dtype=dtype)
+        return projection.default_chunk(features, vocabulary)
+
+    assert rows("cpu", 10000) == projection.CHUNK
+    assert 4096 <= rows("cuda", 10000) <= 2**26 / 10000
+    assert rows("cuda", 10**6) == projection.CHUNK
+    # WEIGHT_SCALE keeps sums over so many tokens within float16, and no more
+    assert rows("cuda", 10000, torch.float16) == projection.CHUNK

@@ -63,15 +63,18 @@ def asked() -> bool:
 def check_processes_agree() -> None:
     """Raise a ConfigurationError in all processes if some cannot use kernels as the others do.
 
-    All processes must call this together.
+    All processes must call this together. If none can, this is told at the first tensor for them.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return
     found: List[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, _choice())
-    for rank, (_, problem) in enumerate(found):
-        if problem:  # told by all: a process that failed alone would leave the others waiting
-            raise ConfigurationError(f"rank {rank}: {problem}")
+    problems = {rank: problem for rank, (_, problem) in enumerate(found) if problem}
+    if problems and len(problems) < len(found):
+        # told by all: a process that failed alone would leave the others waiting
+        rank, problem = min(problems.items())
+        raise ConfigurationError(f"rank {rank}: {problem}")
+    asked()  # refuses a value that is wrong everywhere
     missing = ", ".join(str(rank) for rank, (on, _) in enumerate(found) if not on)
     if any(on for on, _ in found) and missing:
         raise ConfigurationError(
