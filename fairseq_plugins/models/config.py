@@ -5,6 +5,7 @@
 """
 
 import difflib
+import functools
 import logging
 from argparse import ArgumentParser, Namespace
 from contextlib import contextmanager
@@ -262,6 +263,10 @@ def plan_model(args: Any) -> ModelPlan:
     encoder_ffn = FEED_FORWARDS.choose("encoder_ffn", args)
     decoder_ffn = FEED_FORWARDS.choose("decoder_ffn", args)
     _check_decoder_mixer(args)
+    idle = TOKEN_MIXERS.idle([mixer.name], args)
+    idle += FEED_FORWARDS.idle([encoder_ffn.name, decoder_ffn.name], args)
+    for name, part in idle:
+        _warn_of_idle_option(flag(name), part)
     if args.encoder_xformers_att_config and not mixer.part.takes_xformers:
         raise ConfigurationError(
             f"--encoder-xformers-att-config does not go with --encoder-token-mixer {mixer.name}: "
@@ -306,6 +311,11 @@ def plan_model(args: Any) -> ModelPlan:
     )
     _check_quant_noise(args, plan)
     return plan
+
+
+@functools.lru_cache(maxsize=None)  # a model is planned several times
+def _warn_of_idle_option(option: str, part: str) -> None:
+    logger.warning("%s has no effect: no layer of the model has %s", option, part)
 
 
 def store_completed(plan: ModelPlan, args: Any) -> None:

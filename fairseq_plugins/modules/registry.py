@@ -2,7 +2,18 @@
 
 from argparse import ArgumentParser
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple, Type, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+)  # fmt: skip
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -89,6 +100,23 @@ class Registry:
         for name, (_, options) in self._parts.items():
             for field in _fields(options):
                 yield f"{name}_{field.name}", field
+
+    def idle(self, chosen: Sequence[str], args: Any) -> List[Tuple[str, str]]:
+        """Options that are not at their default though no layer has their part.
+
+        Args:
+            chosen: the names of the parts that layers have.
+
+        Returns:
+            the name of each option, and that of its part.
+        """
+        return [
+            (f"{name}_{field.name}", name)
+            for name, (_, options) in self._parts.items()
+            for field in _fields(options)
+            if name not in chosen
+            and str(getattr(args, f"{name}_{field.name}")) != str(field.default)
+        ]
 
     def add_options(self, parser: ArgumentParser) -> None:
         """Add the options of all parts to a command line."""

@@ -547,3 +547,27 @@ def test_hydra_train_trains_the_same_model(run_process, run_train, toy_data, tmp
     for name, tensor in states[0].items():
         if not name.endswith("_float_tensor"):  # fairseq never fills it: only its type counts
             assert torch.equal(tensor, states[1][name]), name
+
+
+def test_options_of_parts_that_no_layer_has_are_told_once(parse, caplog):
+    from fairseq_plugins.models import config
+
+    config._warn_of_idle_option.cache_clear()
+    words = "--encoder-token-mixer linformer --linformer-projected-length 9 --decoder-ffn mscffn"
+    words += " --mscffn-subspaces 4 --performer-features 5 --fastformer-interaction add"
+    for _ in range(2):
+        parse("--arch", "transformer_ftc", *words.split()).build_model()
+    said = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
+    assert sorted(said) == [
+        "--fastformer-interaction has no effect: no layer of the model has fastformer",
+        "--performer-features has no effect: no layer of the model has performer",
+    ]
+
+
+@pytest.mark.parametrize("arch", sorted(PRESETS))
+def test_presets_set_no_idle_option(parse, caplog, arch):
+    from fairseq_plugins.models import config
+
+    config._warn_of_idle_option.cache_clear()
+    config.plan_model(parse("--arch", arch).args)
+    assert not [record for record in caplog.records if "no effect" in record.getMessage()]
