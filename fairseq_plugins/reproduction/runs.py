@@ -239,8 +239,8 @@ class Reproduction:
         if request.reduced:
             self.table = self.table.reduce()
         # files of the package: the names of some exist for several tasks
-        beside = [recipes.find(self.table.rows[0].recipe).parent]
-        self.files = [recipes.find(name, beside) for name in self.table.settings]
+        self.beside = [recipes.find(self.table.rows[0].recipe).parent]
+        self.files = [recipes.find(name, self.beside) for name in self.table.settings]
         self.files += request.settings
         self.generation = [recipes.find(self.table.generation)] if self.table.generation else []
         self.todo = choose_runs(self.table, request.rows, request.seeds)
@@ -304,8 +304,11 @@ class Reproduction:
         request = self.request
         save_dir = self.out / "runs" / _run(row, seed)
         words = [*shlex.split(row.words), "--seed", str(seed)]
+        files = list(self.files)
         if row.begins and not first:
             words += ["--finetune-from-model", str(save_dir / FIRST / "checkpoint_best.pt")]
+            if row.then:  # before the user's settings, which replace all others
+                files.insert(len(self.table.settings), recipes.find(row.then, self.beside))
         for kept in ("--keep-interval-updates", "--keep-last-epochs"):
             words += [kept, str(self.average or 1)]
         words += self.ending()
@@ -315,7 +318,7 @@ class Reproduction:
                 recipe=recipes.find(row.recipe),
                 data=self.first_data(row) if first else request.data.resolve(),
                 save_dir=save_dir / FIRST if first else save_dir,
-                settings=self.files,
+                settings=files,
                 words=[*words, *request.words],
                 processes=1,
                 precision="auto" if half else self.table.precision,

@@ -365,7 +365,8 @@ def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
     def run(self, command, log, on_line, lock=None, threads=None):
         words = dict(zip(command, command[1:]))
         folder = Path(words["--save-dir"])
-        trained.append((command[3], folder, words.get("--finetune-from-model")))
+        schedule = (words["--lr"], words["--lr-scheduler"], words["--max-update"])
+        trained.append((command[3], folder, words.get("--finetune-from-model"), schedule))
         log.write_text("# now\n# words\n" + log_line(1, reach[folder.name]))
         return 0 if reach[folder.name] else 1
 
@@ -376,8 +377,11 @@ def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluate, "evaluate", lambda *args: system)
     both, folder = tmp_path / "data" / "both-directions", tmp_path / "runs" / "ftc_both-seed1"
     stages = [
-        (str(both), folder / "first", None),
-        (str(data), folder, str(folder / "first" / "checkpoint_best.pt")),
+        (str(both), folder / "first", None, ("5e-3", "inverse_sqrt", "8000")),
+        (
+            *(str(data), folder, str(folder / "first" / "checkpoint_best.pt")),
+            ("2e-3", "polynomial_decay", "3500"),
+        ),
     ]
 
     def repeat(train=True):

@@ -49,6 +49,7 @@ class Row(NamedTuple):
         reduced: replaces `words` with `--reduced`, if given.
         begins: name of the `FIRST_DATA` on which the model is trained first, with the same options.
             Training on the table's data then starts from the parameters alone.
+        then: a file of the package with more settings for the table's data, after `begins`.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Row(NamedTuple):
     claim: str = ""
     reduced: Optional[str] = None
     begins: str = ""
+    then: str = ""
 
 
 class Cited(NamedTuple):

@@ -48,6 +48,7 @@ MULTI30K = Table(
             "transformer_ftc",
             f"{_BLOCKS} {_FUSED}",
             begins="both-directions",
+            then="multi30k_fine_tune",
         ),
         Row("fastformer", ("Fastformer",), "fastformer", f"--encoder-layers 4 {_FUSED}"),
         Row("mscffn", ("MSCFFN",), "mscffn", f"--encoder-layers 4 {_FUSED}"),
