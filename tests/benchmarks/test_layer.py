@@ -97,6 +97,29 @@ def test_works_take_turns_and_begin_in_turn():
     assert [len(own) for own in times] == [4, 4]
 
 
+@pytest.mark.parametrize("queued", [True, False])
+def test_a_gpu_waits_until_the_work_is_queued_before_its_clock_starts(monkeypatch, queued):
+    calls = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            calls.append("record")
+
+        def elapsed_time(self, end):
+            return 2500.0
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("synchronize"))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: calls.append("wait"))
+    gpu = torch.device("cuda")
+    assert timing.seconds(lambda: calls.append("work"), gpu, queued=queued) == 2.5
+    wait = ["wait"] if queued else []
+    assert calls == ["synchronize", *wait, "record", "work", "record", "synchronize"]
+
+
 def test_ratios_are_taken_within_a_moment():
     slow = [1.0, 10.0, 1.0]  # a machine that was busy in the middle
     rows = timing.comparison(["a", "b"], [slow, [t / 2 for t in slow]], [8, 2])

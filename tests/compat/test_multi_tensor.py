@@ -81,18 +81,10 @@ def test_trainings_are_the_same(more, monkeypatch, toy_data, tmp_path, run_train
     states = []
     for number, devices in enumerate(((), ("cpu",))):
         monkeypatch.setattr(multi_tensor, "DEVICES", devices)
-        words = [
-            *train_args,
-            *more,
-            "--cpu",
-            "--max-update",
-            4,
-            "--save-dir",
-            tmp_path / str(number),
-        ]
-        run_train(toy_data.bin, *words)
-        path = tmp_path / str(number) / "checkpoint_last.pt"
-        states.append(torch.load(path, weights_only=False))
+        folder = tmp_path / str(number)
+        words = [*train_args, *more, "--cpu", "--max-update", 4]
+        run_train(toy_data.bin, *words, "--save-dir", folder)
+        states.append(torch.load(folder / "checkpoint_last.pt", weights_only=False))
     plain, listed = states
     assert all(torch.equal(plain["model"][name], listed["model"][name]) for name in plain["model"])
     moments = [state["last_optimizer_state"]["state"] for state in states]

@@ -168,9 +168,7 @@ def test_equals_the_reference_in_any_batch(part, side):
     try:
         assert_same_function(in_a_batch, alone, leaves_of(module, x=x))
     except AssertionError as error:
-        where = (
-            "a sentence alone has the right values, so look at padding, other sentences, gradients"
-        )
+        where = "right alone, so padding, other sentences or a gradient are wrong"
         for sentence, expected in zip(x, alone()):
             found = part.run(module, sentence.unsqueeze(1)).squeeze(1)
             if not torch.allclose(found, expected, rtol=1e-4, atol=1e-4):
@@ -210,7 +208,9 @@ def test_pooled_queries_equal_the_reference(part, window, lengths, memory_length
     memory_mask = padding_mask(memory_lengths, side)
 
     def in_a_batch():
-        padded, padded_memory = pad(x, mask, fill=1e9), pad(memory, memory_mask, fill=1e9)
+        # fairseq's attention multiplies values at padding by zero
+        fill = 1e9 if part.name == "softmax" else float("nan")
+        padded, padded_memory = pad(x, mask, fill), pad(memory, memory_mask, fill)
         return unpad(part.run(module, padded, mask, padded_memory, memory_mask), mask)
 
     assert_same_function(
@@ -241,7 +241,9 @@ def test_padding_alone_and_large_numbers_are_finite(part, dtype):
     x = (30 * torch.randn(5, 3, DIM)).to(dtype).requires_grad_()
     out = run_or_skip(lambda: part.run(module, x, mask))
     assert out.dtype == dtype and torch.isfinite(out).all()
-    (out.float() / out.detach().float().abs().max()).pow(2).mean().backward()
+    # products of three features: as in training, the loss is scaled until gradients fit float16
+    scale = 2.0**-13 if part.name == "fastformer" else 1.0
+    (scale * out.float().pow(2).mean()).backward()
     assert_finite_gradients(module, x)
 
 
