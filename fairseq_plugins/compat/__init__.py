@@ -62,6 +62,7 @@ def apply() -> None:
     resuming.shuffle_after_the_curriculum()
     resuming.train_no_further_than_asked()
     resuming.remember_validations()
+    resuming.count_time_anew()
     resuming.keep_parameters_in_float32()
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()
     stopping.save_when_terminated()

@@ -1,6 +1,7 @@
 """Repairs of resuming: a resumed training ends with the same parameters as an uninterrupted one."""
 
 import logging
+import os
 import sys
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List
@@ -106,6 +107,7 @@ def remember_validations() -> None:
     a training that --patience has ended trained further; now it trains nothing. They also
     write the checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this
     repeats the scheduler's step after loading. A validation that SIGTERM broke off comes first.
+    A training that goes on from a checkpoint of another folder counts anew.
     """
 
     def make_save(original: Callable) -> Callable:
@@ -119,11 +121,13 @@ def remember_validations() -> None:
 
     def make_load(original: Callable) -> Callable:
         def load_checkpoint(cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
+            own = _in_save_dir(cfg, trainer.checkpoint_suffix)
             state, iterator = original(cfg, trainer, **kwargs)
             if state is None or trainer.get_num_updates() == 0:  # a new training
                 return state, iterator
             if not cfg.reset_meters:
-                _patience().update(state.get(EARLY_STOPPING, {}))
+                if own:
+                    _patience().update(state.get(EARLY_STOPPING, {}))
                 due = state.get(DUE)
                 if due and _program() and not trainer.cfg.dataset.disable_validation:
                     state["val_loss"] = _validate(trainer, state["train_iterator"], due)
@@ -159,6 +163,33 @@ def remember_validations() -> None:
 
     wrap(Plateau, "state_dict", "remember_validations", make_state)
     wrap(Plateau, "load_state_dict", "remember_validations", make_load_state)
+
+
+def _in_save_dir(cfg: Any, suffix: str) -> bool:
+    """Whether the checkpoint that fairseq will load is one of the training's own."""
+    if cfg.restore_file == "checkpoint_last.pt":  # fairseq looks for it there
+        return os.path.exists(os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt"))
+    folder = os.path.dirname(os.path.abspath(cfg.restore_file))
+    return os.path.realpath(folder) == os.path.realpath(cfg.save_dir)
+
+
+def count_time_anew() -> None:
+    """Let a new training's time begin at 0, for --stop-time-hours; 0.12.2 and ff do not.
+
+    With --finetune-from-model or --reset-optimizer they add the time of the training that wrote the
+    checkpoint, though updates begin at 0.
+    """
+
+    def make(original: Callable) -> Callable:
+        def load_checkpoint(cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
+            loaded = original(cfg, trainer, **kwargs)
+            if trainer.get_num_updates() == 0:
+                trainer._previous_training_time = 0
+            return loaded
+
+        return load_checkpoint
+
+    wrap(checkpoint_utils, "load_checkpoint", "count_time_anew", make)
 
 
 def what_follows(trainer: Trainer, iterator: Any) -> str:

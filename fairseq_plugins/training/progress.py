@@ -8,6 +8,7 @@ RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates")
 RECOVERED = re.compile(r"\S+ is (?:missing|damaged).*: resuming from the newest intact one.*")
 REPORT = re.compile(r"train_inner .* num_updates=(\d+)")
 VALID = re.compile(r"valid on .* num_updates (\d+)")
+NOTHING_LEFT = re.compile(r"nothing left to train.*")
 SCORE = re.compile(r"\b(bleu|accuracy) ([\d.]+)")
 
 
@@ -33,7 +34,7 @@ class Progress:
     def line(self, text: str) -> None:
         """Process a line of the log."""
         report, valid, resumed = REPORT.search(text), VALID.search(text), RESUMED.search(text)
-        recovered = RECOVERED.search(text)
+        told = RECOVERED.search(text) or NOTHING_LEFT.search(text)
         if report:
             done, now = int(report.group(1)), time.monotonic()
             if self.first is None or done <= self.first[1]:
@@ -48,8 +49,8 @@ class Progress:
             self.say(f"update {done:,}{self.goal}  valid {_loss(text)}{score}")
         elif resumed:
             self.say(f"resumed from update {int(resumed.group(1)):,}")
-        elif recovered:
-            self.say(recovered.group())
+        elif told:
+            self.say(told.group())
         elif "OOM: Ran out of memory" in text:
             self.say(
                 "a batch did not fit into the GPU's memory, and fairseq skipped it: stop this "

@@ -108,3 +108,27 @@ def test_patience_counts_across_kills(corpus, train_args, tmp_path):
         assert train(words, tmp_path / "killed", kill=Killed(epochs * an_epoch)).status == [9]
     assert train(words, tmp_path / "killed").status == [0]
     assert updates(load(tmp_path / "killed")) == end
+
+    # in another folder the count begins anew
+    on = [*words, "--restore-file", tmp_path / "whole" / "checkpoint_last.pt"]
+    assert train(on, tmp_path / "on").status == [0]
+    assert updates(load(tmp_path / "on")) == 2 * end
+
+
+def test_a_new_training_does_not_count_the_time_of_the_one_it_begins_with(
+    corpus, train_args, tmp_path
+):
+    words = [corpus.bin, *train_args, *BASE, "--max-update"]
+    assert train([*words, 3], tmp_path / "first").status == [0]
+    path = tmp_path / "first" / "checkpoint_last.pt"
+    state = torch.load(path, weights_only=False)
+    state["extra_state"]["previous_training_time"] = 7200.0
+    torch.save(state, path)
+    for begin, expected in (
+        (["--finetune-from-model", path], 6),
+        (["--restore-file", path, "--reset-optimizer", "--reset-dataloader"], 6),
+        (["--restore-file", path], 4),  # goes on: its hour is over after the next update
+    ):
+        folder = tmp_path / f"{begin[0]}-{len(begin)}"
+        assert train([*words, 6, *begin, "--stop-time-hours", 1], folder).status == [0]
+        assert updates(load(folder)) == expected, begin

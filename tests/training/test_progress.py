@@ -28,6 +28,12 @@ def test_reports_of_a_real_training(run_train, toy_data, train_args, tmp_path):
     assert lines[1].startswith("update 6/6  train nll ")
 
 
+def test_a_training_that_has_ended_says_so():
+    told = "nothing left to train: 3 validations in a row were no better, --patience is 3"
+    lines = summarise([f"2026-01-01 | INFO | fairseq_plugins.compat.resuming | {told}"], updates=9)
+    assert lines == [told]
+
+
 def test_time_left_counts_from_where_this_run_began():
     line = "train_inner | epoch 001: 1 / 9 loss=3, nll_loss={}, ppl=8, num_updates={}, lr=1"
     lines = summarise([line.format(2.5, n) for n in (100, 200, 300)], updates=300)
