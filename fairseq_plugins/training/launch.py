@@ -327,6 +327,7 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
             float(todo.end["stop_time_hours"]),
             seconds,
         )
+        settings.mark_unfinished(save_dir)
         started = time.monotonic()
         status = jobs.run(todo.command, log, progress.line, lock, todo.threads)
         if status == stopping.STATUS:

@@ -1,6 +1,7 @@
 """The settings of a training, and checks that a folder holds a training with the same settings."""
 
 import argparse
+import contextlib
 import hashlib
 import json
 import re
@@ -173,6 +174,12 @@ def end_of(args: argparse.Namespace) -> Dict[str, Any]:
 def mark_finished(save_dir: Path, end: Dict[str, Any]) -> None:
     """Record that a training reached this end."""
     write_json(save_dir / FINISHED, end)
+
+
+def mark_unfinished(save_dir: Path) -> None:
+    """Forget the end that a training reached: it goes on."""
+    with contextlib.suppress(FileNotFoundError):
+        (save_dir / FINISHED).unlink()
 
 
 def reached(save_dir: Path, end: Dict[str, Any]) -> bool:

@@ -397,6 +397,7 @@ def trained(toy_data, tmp_path, run_train):
 
     resume("--max-update", 4)
     resume.commands, resume.save_dir = commands, save_dir
+    resume.longer = plan(toy_data.bin, "--save-dir", save_dir, "--cpu", *words, "--max-update", 9)
     return resume
 
 
@@ -408,6 +409,15 @@ def test_a_finished_training_is_kept(trained):
     assert "kept" not in trained("--max-update", "5") and len(trained.commands) == 2
     (trained.save_dir / "checkpoint_last.pt").unlink()
     assert "kept" not in trained("--max-update", "5") and len(trained.commands) == 3
+
+
+def test_a_finished_training_that_goes_on_is_not_finished(trained, monkeypatch):
+    """Broken off, it holds more updates than the shorter command asked for: nothing is kept."""
+    monkeypatch.setattr(jobs.Jobs, "run", lambda *arguments: 128 + signal.SIGTERM)
+    with pytest.raises(jobs.JobFailed, match="stopped by SIGTERM"):
+        launch.train(trained.longer, jobs.Jobs(), lambda line: None)
+    assert "kept" not in trained("--max-update", "4")
+    assert "kept" in trained("--max-update", "4")
 
 
 def test_a_rerun_resumes_and_does_not_read_where_it_began_again(trained, tmp_path):
