@@ -434,7 +434,7 @@ def learning_curves(results: Dict[str, Any]) -> Tuple[str, List[Curve]]:
 
     Returns:
         the first of `VALIDATION` that all runs were validated by, and the curve of each run. Hours
-        are updates times the run's median time of one.
+        are updates times the run's median time of one, after those of its training on other data.
     """
     runs = [
         (row["name"], run["seed"], run["training"])
@@ -449,10 +449,11 @@ def learning_curves(results: Dict[str, Any]) -> Tuple[str, List[Curve]]:
         return "", []
     curves = []
     for row, seed, trained in runs:
+        begun = trained.get("first_seconds", 0) / 3600  # on other data
         hours = trained["epoch_seconds"] / trained["updates_per_epoch"] / 3600
         # a run that was killed repeats some
         points = {point["num_updates"]: point[measure] for point in trained["valid"]}
-        times = [updates * hours for updates in sorted(points)]
+        times = [begun + updates * hours for updates in sorted(points)]
         curves.append(Curve(row, seed, times, [points[updates] for updates in sorted(points)]))
     return measure, curves
 

@@ -307,11 +307,14 @@ class Reproduction:
         files = list(self.files)
         if row.begins and not first:
             words += ["--finetune-from-model", str(save_dir / FIRST / "checkpoint_best.pt")]
-            if row.then:  # before the user's settings, which replace all others
-                files.insert(len(self.table.settings), recipes.find(row.then, self.beside))
+        length = None
+        if row.then and not first:  # before the user's settings, which replace all others
+            own = recipes.find(row.then, self.beside)
+            files.insert(len(self.table.settings), own)
+            length = recipes.read(own).get("max_update")
         for kept in ("--keep-interval-updates", "--keep-last-epochs"):
             words += [kept, str(self.average or 1)]
-        words += self.ending()
+        words += self.ending(length)
         half = {"--fp16", "--bf16", "--amp"} & set(request.words)
         return launch.plan(
             launch.Request(
@@ -327,11 +330,16 @@ class Reproduction:
             )
         )
 
-    def ending(self) -> List[str]:
-        """Options that end each run of this call; a later call may continue the same runs."""
+    def ending(self, length: Optional[int] = None) -> List[str]:
+        """Options that end each run of this call; a later call may continue the same runs.
+
+        Args:
+            length: updates of a training that has its own, which --max-update only shortens.
+        """
         words = []
         if self.request.max_update:
-            words += ["--max-update", str(self.request.max_update)]
+            updates = min(self.request.max_update, length or self.request.max_update)
+            words += ["--max-update", str(updates)]
         if self.request.max_minutes:
             words += ["--stop-time-hours", f"{self.request.max_minutes / 60:.6g}"]
         return words
@@ -396,8 +404,9 @@ class Reproduction:
         *before, plan = self.plans[_run(row, seed)]
         path = plan.save_dir / "result.json"
         record = read_json(path) or {}
-        for first in before:
-            launch.train(first, self.jobs, say, SECONDS_BETWEEN_LINES)
+        if not any(plan.save_dir.glob("checkpoint*.pt")):  # the rest does not read the beginning
+            for first in before:
+                launch.train(first, self.jobs, say, SECONDS_BETWEEN_LINES)
         trained = launch.train(plan, self.jobs, say, SECONDS_BETWEEN_LINES)
         if trained or "training" not in record:
             record = {"row": row.name, "seed": seed, "options": self.options()}
@@ -432,10 +441,12 @@ class Reproduction:
     def describe_training(self, row: Row, plan: launch.Plan) -> Dict[str, Any]:
         log = _read_log(plan.save_dir, self.request.timing_skip)
         step = statistics.median(log.step_seconds) if log.step_seconds else None
-        first = _read_log(plan.save_dir / FIRST).updates if row.begins else 0
+        first = _read_log(plan.save_dir / FIRST, self.request.timing_skip) if row.begins else None
         return {
             "command": plan.command,
-            "first_updates": first,
+            "first_updates": first.updates if first else 0,
+            "first_seconds": first.updates * statistics.median(first.step_seconds)
+            if first and first.step_seconds else 0,
             "parameters": self.parameters[row.name],
             "updates": log.updates,
             "updates_per_epoch": log.updates_per_epoch,

@@ -384,9 +384,9 @@ def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
         ),
     ]
 
-    def repeat(train=True):
+    def repeat(*words, train=True):
         trained.clear()
-        made = make(data, tmp_path, "--rows", "ftc_both", table="multi30k")
+        made = make(data, tmp_path, "--rows", "ftc_both", *words, table="multi30k")
         if train:
             made.finish_all()
         made.write_results()
@@ -402,6 +402,14 @@ def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
     assert trained == stages[1:]  # the first training is finished
     assert "ftc_both was trained before on other data (both-directions), for 10 updates" in table
     assert re.search(r"^\| FTC, both directions first .* 20 \|$", table, re.MULTILINE)
+
+    # trained on, it does not read the first model again, and its own length stays
+    (folder / "checkpoint_last.pt").touch()
+    repeat("--max-update", 10000)
+    assert trained == []
+    (folder / "finished").unlink()
+    repeat("--max-update", 10000)
+    assert trained == stages[1:]
 
 
 def test_rows_of_recipes_are_trained_and_timed_as_they_say(data, settings, tmp_path, monkeypatch):
@@ -645,8 +653,10 @@ def test_learning_curves_are_those_of_the_logs(results, tmp_path):
         {"num_updates": 300.0, "bleu": 2.0, "nll_loss": 5.0},
     ]
     add("ftc-2x3", 3, 35.0, 3600.0, updates_per_epoch=100, valid=points)
+    add("ftc-2x3", 4, 35.0, 3600.0, updates_per_epoch=100, valid=points[:1], first_seconds=7200.0)
     curve = ("ftc-2x3", 3, [1.0, 2.0, 3.0], [1.5, 3.0, 2.0])
-    assert report.learning_curves(made) == ("bleu", [curve])
+    later = ("ftc-2x3", 4, [3.0], [1.5])  # after two hours on other data
+    assert report.learning_curves(made) == ("bleu", [curve, later])
     losses = [{"num_updates": 50.0, "nll_loss": 8.0}]
     add("transformer", 3, 34.0, 1800.0, updates_per_epoch=100, valid=losses)
     measure, curves = report.learning_curves(made)
