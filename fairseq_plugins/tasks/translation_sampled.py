@@ -55,7 +55,6 @@ class SampledTranslationTask(TranslationTask):
     """
 
     cfg: SampledTranslationConfig
-    varies_by_epoch = True  # a resumed training does not need to sample the first epoch
 
     def __init__(self, cfg: SampledTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
@@ -67,6 +66,8 @@ class SampledTranslationTask(TranslationTask):
         self.kind = BPEDropout if cfg.bpe_dropout else UnigramSampling
         self.strength = cfg.bpe_dropout or cfg.sentencepiece_alpha
         self.kind.check(self.strength)
+        # a resumed training then needs no batches of the first epoch
+        self.varies_by_epoch = bool(self.strength)
         for option in ("truncate_source", "load_alignments", "num_batch_buckets"):
             if self.strength and getattr(cfg, option):
                 raise ConfigurationError(

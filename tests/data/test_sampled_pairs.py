@@ -12,6 +12,10 @@ from fairseq_plugins.data.sampled_pairs import SampledPairs
 from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.subwords import KINDS
+from fairseq_plugins.tasks.translation_sampled import (
+    SampledTranslationConfig,
+    SampledTranslationTask,
+)
 from tests.conftest import write_toy_text
 
 SAMPLERS = {"bpe": (BPEDropout, 0.2), "sentencepiece": (UnigramSampling, 0.2)}
@@ -224,6 +228,15 @@ def test_options_that_cannot_work_are_refused(
             toy_data.bin, *train_args, "--task", "translation_sampled", *more,
             "--save-dir", tmp_path, "--max-update", 1,
         )  # fmt: skip
+
+
+def test_only_sampled_data_vary_by_epoch(toy_data):
+    """compat.resuming keeps the batches of the first epoch for all other data."""
+    dictionary = Dictionary.load(str(toy_data.bin / "dict.src.txt"))
+    for strength in (0.0, 0.1):
+        cfg = SampledTranslationConfig(data=str(toy_data.bin), bpe_dropout=strength)
+        task = SampledTranslationTask(cfg, dictionary, dictionary)
+        assert task.varies_by_epoch == bool(strength)
 
 
 def test_without_sampling_it_is_translation(toy_data, train_args, tmp_path, run_train):
