@@ -105,6 +105,13 @@ def main(argv: Sequence[str]) -> int:
         with only_warnings_of_fairseq():
             baseline = evaluate(other, jobs, _say)
         print("\n".join(baseline.lines()))
+        tests = (system.test, baseline.test)
+        kinds, references = zip(*((type(t), getattr(t, "references", None)) for t in tests))
+        if kinds[0] is not kinds[1] or references[0] != references[1]:
+            raise ConfigurationError(
+                f"--compare {args.compare} has other references than {args.run}: compare models of "
+                "one task and direction"
+            )
         found = system.test.compare(system.text, baseline.text, args.samples)
         print(f"{system.name} against {baseline.name}")
         for name, result in found.items():

@@ -52,8 +52,11 @@ class Summaries:
         joined_by = {"bpe": "subword_nmt"}.get(settings.subword, settings.subword)
         self.words = ["--task", "summarization", "--remove-bpe", joined_by]
         pair = f"{settings.source_lang}-{settings.target_lang}"
-        prefix = data / f"{split}.{pair}.{settings.target_lang}"
-        binary = [Path(f"{prefix}.{end}") for end in ("idx", "bin")]
+        source, prefix = (
+            data / f"{split}.{pair}.{language}"
+            for language in (settings.source_lang, settings.target_lang)
+        )
+        binary = [Path(f"{side}.{end}") for side in (source, prefix) for end in ("idx", "bin")]
         self.files = [*sorted(data.glob("dict.*.txt")), *binary]
         for path in self.files:
             if not path.is_file():

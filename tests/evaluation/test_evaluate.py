@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
+import torch
 
 from fairseq_plugins.commands import evaluate as command
 from fairseq_plugins.commands import prepare_summarization, prepare_translation
@@ -169,12 +170,12 @@ def translations(monkeypatch, data):
     """fairseq-generate replaced: `.calls` has the checkpoints, `.pieces` is what comes out."""
 
     class Output:
-        calls, pieces = [], worse(subwords(data))
+        calls, pieces, directions = [], worse(subwords(data)), [("de", "en")]
 
     def run(self, command, log, on_line, lock=None, threads=None):
         assert command[1:3] == ["-m", "fairseq_cli.generate"]
         words = dict(zip(command, command[1:]))
-        assert (words["--source-lang"], words["--target-lang"]) == ("de", "en")
+        assert (words["--source-lang"], words["--target-lang"]) in Output.directions
         checkpoint = Path(words["--path"])
         assert checkpoint.is_file()
         Output.calls.append(checkpoint.name)
@@ -255,6 +256,17 @@ def test_paired_bootstrap(data, fresh_run, tmp_path, translations, capsys):
     # a system does not differ from its equal
     call(data, other, "--compare", shutil.copytree(str(other), str(tmp_path / "equal")))
     assert capsys.readouterr().out.count(" +0.00, p = 1.0000: ") == 3
+
+
+def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, translations):
+    other = Path(shutil.copytree(str(fresh_run), str(tmp_path / "other")))
+    state = torch.load(other / "checkpoint_best.pt", weights_only=False)
+    state["cfg"]["task"].update(source_lang="en", target_lang="de")
+    torch.save(state, other / "checkpoint_best.pt")
+    translations.directions.append(("en", "de"))
+    with pytest.raises(ConfigurationError, match="other has other references than .*direction"):
+        call(data, fresh_run, "--compare", other)
+    assert not list(fresh_run.rglob("against-*.json"))
 
 
 def test_real_translations_from_the_shell(data, fresh_run):
@@ -385,6 +397,12 @@ def test_summaries_are_trained_on_a_cpu_and_scored(documents, run_process, tmp_p
     assert references == (documents / "text" / "raw" / "test.target").read_text().splitlines()
     scores = json.loads((folder / "scores.json").read_text("utf-8"))["scores"]
     assert list(scores) == ["ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum"]
+
+
+def test_summaries_are_kept_only_of_the_same_documents_and_summaries(documents):
+    names = {path.name for path in Summaries(documents, "test").files}
+    binary = {path.name for path in documents.glob("test.*") if path.suffix in (".bin", ".idx")}
+    assert len(binary) == 4 and binary < names
 
 
 def test_paired_bootstrap_of_rouge(documents):
