@@ -81,6 +81,16 @@ def test_lines_keep_their_order_and_company_changes_nothing(translate):
         assert err == ""
 
 
+def test_a_line_has_the_limit_of_its_own_length(model, monkeypatch):
+    """In a batch with a longer line it may not write more than alone."""
+    translator = Translator([model], cpu=True)
+    monkeypatch.setattr(translator, "max_length", lambda length: length // 4 + 1)
+    sources = [translator.processor.encode(line).split() for line in SENTENCES]
+    alone = [translator.generate([source])[0] for source in sources]
+    assert translator.generate(sources) == alone
+    assert not any(output.complete for output in alone), "no limit was reached: nothing is tested"
+
+
 def test_8_bit_products_translate_much_the_same(translate, model):
     text = "".join(line + "\n" for line in SENTENCES)
     exact, rounded = translate(text)[0], translate(text, "--int8")[0]

@@ -120,6 +120,19 @@ def test_a_gpu_waits_until_the_work_is_queued_before_its_clock_starts(monkeypatc
     assert calls == ["synchronize", *wait, "record", "work", "record", "synchronize"]
 
 
+def test_layers_are_queued_before_they_are_timed(monkeypatch, tmp_path):
+    given, interleave = [], timing.interleave
+
+    def record(*arguments, **named):
+        given.append(named)
+        return interleave(*arguments, **named)
+
+    monkeypatch.setattr(timing, "interleave", record)
+    words = ["--dim", 16, "--heads", 2, "--tokens", 8, "--lengths", 8, "--contender", "ffn"]
+    measure(tmp_path, *LAYER, *words)
+    assert given == [{"queued": True}]
+
+
 def test_ratios_are_taken_within_a_moment():
     slow = [1.0, 10.0, 1.0]  # a machine that was busy in the middle
     rows = timing.comparison(["a", "b"], [slow, [t / 2 for t in slow]], [8, 2])

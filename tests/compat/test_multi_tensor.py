@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from fairseq import utils
+from fairseq import options, utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim.adam import Adam
+from fairseq.optim.fp16_optimizer import FP16Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_plugins import compat
@@ -74,6 +76,32 @@ def test_the_number_of_operations_does_not_grow_with_the_model(monkeypatch):
             counts[devices, copies] = counter.count
     assert counts[("cpu",), 1] == counts[("cpu",), 8] <= 10
     assert counts[(), 8] > 7 * counts[(), 1] > counts[("cpu",), 8]
+
+
+def test_nor_does_that_of_a_whole_update_in_bf16(monkeypatch):
+    monkeypatch.setattr(multi_tensor, "DEVICES", ("cpu",))
+    monkeypatch.setattr(utils, "multi_tensor_total_norm", multi_tensor.total_norm, raising=False)
+    monkeypatch.setattr(utils, "multi_tensor_l2norm_available", True)
+    words = ["data", "--bf16", "--optimizer", "adam", "--lr", "0.1", "--arch", "transformer"]
+    cfg = convert_namespace_to_omegaconf(
+        options.parse_args_and_arch(options.get_training_parser(), words)
+    )
+    counts = []
+    for copies in (1, 8):
+        params = [torch.nn.Parameter(p.bfloat16()) for p in parameters(copies)]
+        optimizer = FP16Optimizer.build_optimizer(cfg, params)
+        for _ in range(2):  # the first one allocates
+            for p in params:
+                p.grad = torch.ones_like(p)
+            optimizer._needs_sync = True  # as `backward` does
+            with Counter() as counter:
+                optimizer.clip_grad_norm(1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+        assert all(p.grad is None for p in params)
+        assert not any(p.grad.any() for p in optimizer.fp32_params)
+        counts.append(counter.count)
+    assert counts[0] == counts[1] <= 25
 
 
 @pytest.mark.parametrize("more", [(), ("--bf16", "--clip-norm", "0.1", "--weight-decay", "0.01")])

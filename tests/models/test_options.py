@@ -564,6 +564,15 @@ def test_options_of_parts_that_no_layer_has_are_told_once(parse, caplog):
     ]
 
 
+def test_options_of_feed_forwards_that_no_layer_has_are_told(parse, caplog):
+    from fairseq_plugins.models import config
+
+    config._warn_of_idle_option.cache_clear()
+    config.plan_model(parse("--arch", "transformer_ftc", "--mscffn-subspaces", "4").args)
+    said = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
+    assert said == ["--mscffn-subspaces has no effect: no layer of the model has mscffn"]
+
+
 @pytest.mark.parametrize("arch", sorted(PRESETS))
 def test_presets_set_no_idle_option(parse, caplog, arch):
     from fairseq_plugins.models import config

@@ -12,6 +12,7 @@ from fairseq_plugins import serving
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving import Scored, Summarizer, Translator
 from fairseq_plugins.serving.folder import Dictionary, Export
+from fairseq_plugins.serving.search import Hypothesis
 
 WITHOUT_TORCH = """
 import sys
@@ -124,6 +125,18 @@ def test_sampling_among_more_words_than_there_are(exported):
     options = {"sampling": True, "seed": 3}
     found = Translator(exported.folder, sampling_topk=10**6, **options).translate(["a b"])
     assert found == Translator(exported.folder, **options).translate(["a b"])
+
+
+def test_a_batch_has_at_most_32_lines(exported, monkeypatch):
+    sizes = []
+
+    def search(export, batch, options):
+        sizes.append(len(batch))
+        return [[Hypothesis([4], 0.0, [0.0])] for _ in batch]
+
+    monkeypatch.setattr(serving, "search", search)
+    assert len(Translator(exported.folder).translate(["a b"] * 70)) == 70
+    assert sizes == [32, 32, 6]
 
 
 def test_a_search_that_finds_nothing_is_an_incomplete_output(exported, monkeypatch):
