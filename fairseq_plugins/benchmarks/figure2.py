@@ -8,7 +8,7 @@ heads, windows of 16 (Poolingformer 256), 16 global and 16 random tokens, 16 pro
 The inner dimension, which the paper does not give, is 1,024. Embeddings are fixed and tokens
 random; the batch has the same number of tokens at every length (section 4.3).
 
-Options are those of `growth`, whose defaults differ here. Rerun to resume.
+Options are those of `growth`, with other defaults: the lengths are 128 to 65,536. Rerun to resume.
 """
 
 import argparse

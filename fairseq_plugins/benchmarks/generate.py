@@ -46,12 +46,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "one word; repeatable",
     )
     parser.add_argument("--options", default="", help="options that all architectures get")
-    parser.add_argument("--subset", default="test", help="of the data (default: test)")
-    parser.add_argument("--beam", type=int, default=5, help="hypotheses a sentence (default: 5)")
-    parser.add_argument("--batch-size", type=int, default=32, help="sentences (default: 32)")
-    parser.add_argument("--batches", type=int, default=4, help="different batches (default: 4)")
-    parser.add_argument("--rounds", type=int, default=3, help="times each is counted (default: 3)")
-    parser.add_argument("--warmup", type=int, default=1, help="times before that (default: 1)")
+    parser.add_argument("--subset", default="test", help="of the data (default: %(default)s)")
+    parser.add_argument(
+        "--beam", type=int, default=5, help="hypotheses a sentence (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=32, help="sentences (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batches", type=int, default=4, help="different batches (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="times each is counted (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--warmup", type=int, default=1, help="times before that (default: %(default)s)"
+    )
     parser.add_argument("--free-length", action="store_true", help="let models end sentences")
     parser.add_argument("--bleu", action="store_true", help="score translations of the subset, too")
     machine.add_arguments(parser)

@@ -235,7 +235,7 @@ COLUMNS = [
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path, help="the prepared folder")
     parser.add_argument("--out", type=Path, required=True, help="output folder")
-    machine.add_arguments(parser)
+    machine.add_arguments(parser, argparse.SUPPRESS)  # each goal has its own --dtype
 
 
 def run(args: argparse.Namespace) -> results.Report:

@@ -37,7 +37,7 @@ BOTH = "both"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--axis", choices=AXES, default="length", help="default: length")
+    parser.add_argument("--axis", choices=AXES, default="length", help="default: %(default)s")
     parser.add_argument(
         "--values", type=layer.numbers, help="values on the axis, such as 128,256,512"
     )
@@ -48,19 +48,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an architecture and its options; repeatable",
     )
     workloads.add_arguments(parser)
-    parser.add_argument("--part", choices=workloads.PARTS, default="model", help="default: model")
+    parser.add_argument(
+        "--part", choices=workloads.PARTS, default="model", help="default: %(default)s"
+    )
     parser.add_argument("--what", choices=[*workloads.WHAT, BOTH], default=BOTH)
     parser.add_argument(
         "--length",
         type=int,
         default=128,
-        help="source length, if it is not the axis (default: 128)",
+        help="source length, if it is not the axis (default: %(default)s)",
     )
     parser.add_argument(
         "--target-length", type=int, help="target length (default: that of the source)"
     )
     parser.add_argument(
-        "--tokens", type=int, default=4096, help="tokens in each batch (default: 4096)"
+        "--tokens", type=int, default=4096, help="tokens in each batch (default: %(default)s)"
     )
     parser.add_argument(
         "--sentences",
@@ -68,19 +70,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sentences in each batch, at every length, instead of --tokens",
     )
     parser.add_argument(
-        "--rounds", type=int, default=5, help="how often each is timed (default: 5)"
+        "--rounds", type=int, default=5, help="how often each is timed (default: %(default)s)"
     )
     parser.add_argument(
         "--budget",
         type=float,
         default=30.0,
-        help="seconds per point; slower points get fewer rounds (default: 30)",
+        help="seconds per point; slower points get fewer rounds (default: %(default)s)",
     )
     parser.add_argument(
         "--longest-step",
         type=float,
         default=60.0,
-        help="leave out steps that take more seconds (default: 60)",
+        help="leave out steps that take more seconds (default: %(default)s)",
     )
     memory.add_limits(parser)
     machine.add_arguments(parser)

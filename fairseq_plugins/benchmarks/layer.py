@@ -35,15 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sequence lengths, such as 512,8192 (default: 1024)",
     )
     parser.add_argument(
-        "--tokens", type=int, default=8192, help="tokens in each batch (default: 8192)"
+        "--tokens", type=int, default=8192, help="tokens in each batch (default: %(default)s)"
     )
     parser.add_argument("--what", choices=workloads.WHAT, default="training")
     workloads.add_arguments(parser)
     parser.add_argument(
-        "--rounds", type=int, default=7, help="how often each is timed (default: 7)"
+        "--rounds", type=int, default=7, help="how often each is timed (default: %(default)s)"
     )
     parser.add_argument(
-        "--warmup", type=int, default=1, help="rounds before the timed ones (default: 1)"
+        "--warmup", type=int, default=1, help="rounds before the timed ones (default: %(default)s)"
     )
     modules.add_options(parser)
     machine.add_arguments(parser)

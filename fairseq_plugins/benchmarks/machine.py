@@ -17,10 +17,14 @@ CLOCKS = ("wall", "processor")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(
+    parser: argparse.ArgumentParser, dtype_help: str = "default: %(default)s"
+) -> None:
     """Add the options of every subcommand."""
-    parser.add_argument("--dtype", choices=list(DTYPES), default="fp32", help="default: fp32")
-    parser.add_argument("--threads", type=int, default=1, help="processor threads (default: 1)")
+    parser.add_argument("--dtype", choices=list(DTYPES), default="fp32", help=dtype_help)
+    parser.add_argument(
+        "--threads", type=int, default=1, help="processor threads (default: %(default)s)"
+    )
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument(
         "--clock",

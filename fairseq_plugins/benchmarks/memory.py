@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="a module or an architecture, and its options; repeatable",
     )
-    parser.add_argument("--part", choices=workloads.PARTS, default="model", help="default: model")
+    parser.add_argument(
+        "--part", choices=workloads.PARTS, default="model", help="default: %(default)s"
+    )
     parser.add_argument("--what", choices=workloads.WHAT, default="training")
     parser.add_argument(
         "--lengths", type=layer.numbers, default=[256], help="source lengths (default: 256)"
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-length", type=int, help="target length (default: that of the source)"
     )
     parser.add_argument(
-        "--tokens", type=int, default=4096, help="tokens in each batch (default: 4096)"
+        "--tokens", type=int, default=4096, help="tokens in each batch (default: %(default)s)"
     )
     workloads.add_arguments(parser)
     modules.add_options(parser)
@@ -49,13 +51,13 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         "--memory-limit",
         type=float,
         default=6.0,
-        help="GiB of memory that a process may use (default: 6)",
+        help="GiB of memory that a process may use (default: %(default)s)",
     )
     parser.add_argument(
         "--patience",
         type=float,
         default=600.0,
-        help="seconds that a process may take (default: 600)",
+        help="seconds that a process may take (default: %(default)s)",
     )
 
 

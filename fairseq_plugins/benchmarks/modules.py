@@ -119,9 +119,11 @@ MODULES: Dict[str, Callable[[argparse.Namespace], nn.Module]] = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the sizes of single modules; options of a contender override them."""
     parser.add_argument(
-        "--dim", type=int, default=512, help="dimension d of single modules (default: 512)"
+        "--dim", type=int, default=512, help="dimension d of single modules (default: %(default)s)"
     )
-    parser.add_argument("--heads", type=int, default=8, help="heads of token mixers (default: 8)")
+    parser.add_argument(
+        "--heads", type=int, default=8, help="heads of token mixers (default: %(default)s)"
+    )
     parser.add_argument("--inner", type=int, help="inner dimension of ffn (default: 4 d)")
     parser.add_argument(
         "--subspaces",
@@ -129,10 +131,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="subspaces n of mscffn (default: 12, or the nearest number that fits)",
     )
     parser.add_argument(
-        "--expansion", type=int, default=6, help="expansion m of mscffn (default: 6)"
+        "--expansion", type=int, default=6, help="expansion m of mscffn (default: %(default)s)"
     )
     parser.add_argument(
-        "--dropout", type=float, default=0.0, help="dropout inside a module (default: 0)"
+        "--dropout", type=float, default=0.0, help="dropout inside a module (default: %(default)s)"
     )
 
 

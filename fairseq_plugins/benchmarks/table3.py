@@ -7,7 +7,7 @@ Encoders of 6 layers, 768 features, 12 heads, inner dimension 3,072, with 32 sen
 the lengths 128, 1K and 4K. The paper trains a classifier of bytes on a V100 GPU; here the step is
 that of the encoder with a loss on its output, fixed embeddings and Adam.
 
-Options are those of `growth`, whose defaults differ here. Rerun to resume.
+Options are those of `growth`, with other defaults. Rerun to resume.
 """
 
 import argparse

@@ -35,24 +35,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arch", action="append", required=True, help="an architecture and its options; repeatable"
     )
     parser.add_argument("--options", "--model", default="", help="options that all models get")
-    parser.add_argument("--part", choices=PARTS, default="model", help="default: model")
+    parser.add_argument("--part", choices=PARTS, default="model", help="default: %(default)s")
     parser.add_argument(
-        "--max-tokens", type=int, default=2048, help="maximum tokens in a batch (default: 2048)"
+        "--max-tokens",
+        type=int,
+        default=2048,
+        help="maximum tokens in a batch (default: %(default)s)",
     )
     parser.add_argument(
         "--order",
         choices=ORDERS,
         default="length",
-        help="group sentences by length, as in training, or randomly (default: length)",
+        help="group sentences by length, as in training, or randomly (default: %(default)s)",
     )
     parser.add_argument(
-        "--batches", type=int, default=8, help="number of different batches (default: 8)"
+        "--batches", type=int, default=8, help="number of different batches (default: %(default)s)"
     )
     parser.add_argument(
-        "--rounds", type=int, default=5, help="how often each batch is timed (default: 5)"
+        "--rounds", type=int, default=5, help="how often each batch is timed (default: %(default)s)"
     )
     parser.add_argument(
-        "--warmup", type=int, default=1, help="rounds before the timed ones (default: 1)"
+        "--warmup", type=int, default=1, help="rounds before the timed ones (default: %(default)s)"
     )
     machine.add_arguments(parser)
 

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vocabulary",
         type=int,
         default=1000,
-        help="size of the artificial vocabulary (default: 1000)",
+        help="size of the artificial vocabulary (default: %(default)s)",
     )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 
 import pytest
 
@@ -171,3 +172,17 @@ def test_steps_that_would_take_too_long_are_left_out():
     row["first_seconds"] = 7.6
     found = growth.too_slow(args, 1024, "training", words, [row])
     assert found == "not run: at least 61 s a step from length 1,024 on"
+
+
+@pytest.mark.parametrize("name", benchmark.COMMANDS)
+def test_the_defaults_in_the_help_are_those_that_are_used(name):
+    """Figure 2 and table 3 change defaults of `growth`."""
+    parser = argparse.ArgumentParser()
+    benchmark.COMMANDS[name].add_arguments(parser)
+    shown = 0
+    for action in parser._actions:
+        said = re.search(r"default: ([\w.]+)\)?$", (action.help or "") % vars(action))
+        if said and (said[1][0].isdigit() or said[1] in map(str, action.choices or [])):
+            assert str(action.default).strip("[]") == said[1], action.option_strings
+            shown += 1
+    assert shown
