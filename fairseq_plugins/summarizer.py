@@ -1,6 +1,6 @@
 """Summarize raw documents with a trained model.
 
-Summarizer("runs/fastformer_cnn_dm").summarize(["A long document."])[0].summary
+Summarizer("runs/fastformer_copy_cnn_dm").summarize(["A long document."])[0].summary
 """
 
 from typing import Optional, Sequence, Union

@@ -1,4 +1,4 @@
-"""Run all that needs a GPU: CUDA tests, speed goals, the translation table.
+"""Run on a GPU: the GPU tests, the speed goals, the table "translation".
 
     bash scripts/gpu_report.sh DATA --out DIR --minutes 8
 

@@ -1,8 +1,8 @@
 """Summarize raw text: one document per line in, one summary per line out.
 
-    python -m fairseq_plugins summarize --model runs/fastformer_cnn_dm < documents.txt > out.txt
-    python -m fairseq_plugins summarize --model runs/fastformer_cnn_dm --json < documents.txt
-    head -5 test.source | python -m fairseq_plugins summarize --model runs/fastformer_cnn_dm \\
+    python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm < in.txt > out.txt
+    python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm --json < in.txt
+    head -5 test.source | python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm \\
         --page test.target > page.md
 
 Documents are split into subwords as in the prepared folder that the model was trained on. Lines

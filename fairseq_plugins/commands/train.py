@@ -31,8 +31,8 @@ def read_request(argv: Sequence[str]) -> launch.Request:
     )
     parser.add_argument(
         "--settings", action="append", default=[], metavar="FILE",
-        help="more settings: a YAML file like a recipe, or a file of command-line options; "
-        "repeatable",
+        help="more settings: a YAML file like a recipe, a file of command-line options, or a name "
+        "beside the recipe, such as reduced_cpu; repeatable",
     )  # fmt: skip
     parser.add_argument(
         "--processes", type=int, metavar="N",
