@@ -15,6 +15,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import stopping
 from fairseq_plugins.compat.resuming import what_follows
+from tests.batches import WHOLE
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def _terminate(monkeypatch, owner, name, call):
 
 
 def state_of(path):
-    return torch.load(str(path), map_location="cpu", weights_only=False)
+    return torch.load(str(path), map_location="cpu", **WHOLE)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from fairseq_plugins.criterions import (
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import Copies, find_places
 from fairseq_plugins.modules.packed_decoder import Packing
-from tests.batches import TORCH_2
+from tests.batches import TORCH_2, WHOLE
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
 PAD = 1
@@ -367,8 +367,7 @@ def share_a_batch(rank, folder, criterion, backend, find_unused_parameters):
     torch.set_num_threads(1)
     meeting = f"file://{folder}/{backend}{find_unused_parameters}"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    whole = {"weights_only": False} if TORCH_2 else {}  # a word that older releases do not know
-    model, halves = torch.load(f"{folder}/work.pt", **whole)
+    model, halves = torch.load(f"{folder}/work.pt", **WHOLE)
     if backend == "legacy_ddp":
         wrapped = LegacyDistributedDataParallel(model, dist.group.WORLD)
     else:  # as fairseq does it on a GPU

@@ -21,6 +21,7 @@ from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.summarization import Text as SummaryText
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.training import jobs
+from tests.batches import WHOLE
 from tests.conftest import ROOT
 
 TARGET = [  # with what Moses escapes, splits and joins
@@ -260,7 +261,7 @@ def test_paired_bootstrap(data, fresh_run, tmp_path, translations, capsys):
 
 def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, translations):
     other = Path(shutil.copytree(str(fresh_run), str(tmp_path / "other")))
-    state = torch.load(other / "checkpoint_best.pt", weights_only=False)
+    state = torch.load(other / "checkpoint_best.pt", **WHOLE)
     state["cfg"]["task"].update(source_lang="en", target_lang="de")
     torch.save(state, other / "checkpoint_best.pt")
     translations.directions.append(("en", "de"))
