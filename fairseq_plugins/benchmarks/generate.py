@@ -56,12 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batches", type=int, default=4, help="different batches (default: %(default)s)"
     )
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="times each is counted (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--warmup", type=int, default=1, help="times before that (default: %(default)s)"
-    )
+    timing.add_arguments(parser, rounds=3)
     parser.add_argument("--free-length", action="store_true", help="let models end sentences")
     parser.add_argument("--bleu", action="store_true", help="score translations of the subset, too")
     machine.add_arguments(parser)

@@ -39,12 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--what", choices=workloads.WHAT, default="training")
     workloads.add_arguments(parser)
-    parser.add_argument(
-        "--rounds", type=int, default=7, help="how often each is timed (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--warmup", type=int, default=1, help="rounds before the timed ones (default: %(default)s)"
-    )
+    timing.add_arguments(parser, rounds=7)
     modules.add_options(parser)
     machine.add_arguments(parser)
 

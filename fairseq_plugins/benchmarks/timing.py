@@ -1,5 +1,6 @@
 """Time contenders in turn in one process, because ratios are stable while absolute times drift."""
 
+import argparse
 import statistics
 import time
 from functools import partial
@@ -57,6 +58,19 @@ def seconds(
     begin = now()
     work()
     return now() - begin
+
+
+def add_arguments(parser: argparse.ArgumentParser, rounds: int) -> None:
+    """Add --rounds, with this default, and --warmup, which `interleave` takes."""
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=rounds,
+        help="how often each work is timed on each batch (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--warmup", type=int, default=1, help="rounds before the timed ones (default: %(default)s)"
+    )
 
 
 def interleave(

@@ -51,12 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batches", type=int, default=8, help="number of different batches (default: %(default)s)"
     )
-    parser.add_argument(
-        "--rounds", type=int, default=5, help="how often each batch is timed (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--warmup", type=int, default=1, help="rounds before the timed ones (default: %(default)s)"
-    )
+    timing.add_arguments(parser, rounds=5)
     machine.add_arguments(parser)
 
 
