@@ -22,12 +22,12 @@ RUN/evaluation and computed again only if checkpoints, data or options differ. R
 import argparse
 import sys
 from pathlib import Path
-from typing import Sequence
+from typing import Any, Sequence
 
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.errors import ConfigurationError, check_least
-from fairseq_plugins.evaluation.evaluate import Request, check, evaluate
+from fairseq_plugins.evaluation.evaluate import Request, System, check, evaluate
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.training import recipes
 from fairseq_plugins.training.jobs import Jobs
@@ -105,9 +105,7 @@ def main(argv: Sequence[str]) -> int:
         with only_warnings_of_fairseq():
             baseline = evaluate(other, jobs, _say)
         print("\n".join(baseline.lines()))
-        tests = (system.test, baseline.test)
-        kinds, references = zip(*((type(t), getattr(t, "references", None)) for t in tests))
-        if kinds[0] is not kinds[1] or references[0] != references[1]:
+        if _references(system) != _references(baseline):
             raise ConfigurationError(
                 f"--compare {args.compare} has other references than {args.run}: compare models of "
                 "one task and direction"
@@ -132,6 +130,11 @@ def main(argv: Sequence[str]) -> int:
     if args.at_least is not None and system.scores[name]["score"] < args.at_least:
         raise ConfigurationError(f"{name} is below {args.at_least:g}")
     return 0
+
+
+def _references(system: System) -> Any:
+    """What the output was scored against; `Summaries.compare` looks at the references itself."""
+    return type(system.test), getattr(system.test, "references", None)
 
 
 def _say(line: str) -> None:
