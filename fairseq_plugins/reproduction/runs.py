@@ -409,8 +409,9 @@ class Reproduction:
                 launch.train(first, self.jobs, say, SECONDS_BETWEEN_LINES)
         trained = launch.train(plan, self.jobs, say, SECONDS_BETWEEN_LINES)
         if trained or "training" not in record:
+            before = record.get("training", {})
             record = {"row": row.name, "seed": seed, "options": self.options()}
-            record["training"] = self.describe_training(row, plan)
+            record["training"] = self.describe_training(row, plan, before)
             write_json(path, record)
         saved = len(averaging.find(plan.save_dir, averaging.kind_of(plan.save_dir)))
         count = min(self.average, saved)
@@ -438,15 +439,20 @@ class Reproduction:
         """What the user gave for all rows, without what only says when a run ends."""
         return _quoted([*map(str, self.request.settings), *self.request.words])
 
-    def describe_training(self, row: Row, plan: launch.Plan) -> Dict[str, Any]:
+    def describe_training(
+        self, row: Row, plan: launch.Plan, before: Dict[str, Any]
+    ) -> Dict[str, Any]:
+        """What the table and the plots need; `before` is that of an earlier call, if any."""
         log = _read_log(plan.save_dir, self.request.timing_skip)
         step = statistics.median(log.step_seconds) if log.step_seconds else None
-        first = _read_log(plan.save_dir / FIRST, self.request.timing_skip) if row.begins else None
+        first = {name: before.get(name, 0) for name in ("first_updates", "first_seconds")}
+        if (plan.save_dir / FIRST / "train.log").is_file():  # who needs room may delete it
+            begun = _read_log(plan.save_dir / FIRST, self.request.timing_skip)
+            time_of_one = statistics.median(begun.step_seconds) if begun.step_seconds else 0
+            first = {"first_updates": begun.updates, "first_seconds": begun.updates * time_of_one}
         return {
             "command": plan.command,
-            "first_updates": first.updates if first else 0,
-            "first_seconds": first.updates * statistics.median(first.step_seconds)
-            if first and first.step_seconds else 0,
+            **first,
             "parameters": self.parameters[row.name],
             "updates": log.updates,
             "updates_per_epoch": log.updates_per_epoch,

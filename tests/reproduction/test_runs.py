@@ -408,7 +408,8 @@ def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
     repeat("--max-update", 10000)
     assert trained == []
     (folder / "finished").unlink()
-    repeat("--max-update", 10000)
+    shutil.rmtree(str(folder / "first"))  # to have room
+    assert "(both-directions), for 10 updates" in repeat("--max-update", 10000)
     assert trained == stages[1:]
 
 
