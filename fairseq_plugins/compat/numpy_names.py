@@ -1,4 +1,4 @@
-"""Repairs of names that numpy 2 removed."""
+"""Repairs of names that numpy 1.24 and 2 removed."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +13,8 @@ MODULES = (data_utils, dynamic_crf_layer, language_pair_dataset, token_block_dat
 
 
 def keep_old_numpy_names() -> None:
-    """Repair `--num-batch-buckets` and `--sample-break-mode eos` with numpy 2 (0.12.2 and ff)."""
-    if int(np.__version__.split(".")[0]) < 2:
+    """Repair `--num-batch-buckets` and `--sample-break-mode eos` with numpy 1.24 or newer."""
+    if hasattr(np, "float"):
         return
     for module in MODULES:
         overlay(

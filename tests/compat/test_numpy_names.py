@@ -1,4 +1,4 @@
-"""Options of fairseq that need names which numpy 2 dropped."""
+"""Options of fairseq that need names which numpy 1.24 and 2 dropped."""
 
 import ast
 from pathlib import Path
