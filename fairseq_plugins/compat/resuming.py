@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List
 
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import EpochBatchIterator, FrozenBatchSampler
 from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin as HalfOptimizer
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule as Plateau
 from fairseq.trainer import Trainer
@@ -58,9 +58,9 @@ def keep_the_batches_of_the_first_epoch() -> None:
 
 
 def shuffle_after_the_curriculum() -> None:
-    """Shuffle after --curriculum ends; ff never does (0.12.2 does).
+    """Shuffle after --curriculum ends; 0.12.2 and ff never do.
 
-    ff keeps one data loader across epochs, together with its first choice whether to shuffle. A
+    They keep one data loader across epochs, together with its first choice whether to shuffle. A
     resumed run has a new loader, so it did shuffle.
     """
 
@@ -68,8 +68,9 @@ def shuffle_after_the_curriculum() -> None:
         def next_epoch_itr(
             self: EpochBatchIterator, shuffle: bool = True, *args: Any, **kwargs: Any
         ) -> Any:
-            sampler = getattr(self, "epoch_batch_sampler", None)
-            if sampler is not None:
+            # 0.12.2 puts it in the place of the batches
+            sampler = getattr(self, "epoch_batch_sampler", self.batch_sampler)
+            if isinstance(sampler, FrozenBatchSampler):
                 sampler.shuffle = shuffle and not self.disable_shuffling
             return original(self, shuffle, *args, **kwargs)
 
@@ -259,8 +260,8 @@ def keep_parameters_in_float32() -> None:
     """Store the float32 copies of the parameters that --bf16 and --fp16 train.
 
     0.12.2 and ff do not, so a resumed run starts from copies rounded to 8 or 11 bits. Storing them
-    in the optimizer's state adds 4 bytes per parameter to about 12. If the model's parameters are
-    not those copies rounded (after averaging, for example), the copies are ignored.
+    in the optimizer's state adds 4 bytes per parameter to about 12. A number whose rounded value is
+    not that of the model (after averaging, for example) is ignored.
     """
 
     def make_state(original: Callable) -> Callable:
@@ -276,10 +277,10 @@ def keep_parameters_in_float32() -> None:
             original(self, state, *args)
             copies, half = _float32(self), self.fp16_params[0].dtype
             if [tuple(one.shape) for one in stored] == [tuple(one.shape) for one in copies]:
-                stored = [one.to(copy.device) for one, copy in zip(stored, copies)]
-                if all(torch.equal(a.to(half), b.to(half)) for a, b in zip(stored, copies)):
-                    for copy, one in zip(copies, stored):
-                        copy.data.copy_(one)
+                for copy, one in zip(copies, stored):
+                    one = one.to(copy.device)
+                    same = one.to(half) == copy.to(half)
+                    copy.data.copy_(torch.where(same, one, copy))
 
         return load_state_dict
 
