@@ -213,7 +213,7 @@ if [ "$device" = auto ]; then
 fi
 
 # What was set up: .install/environment holds the Python, a fingerprint and the extras, line by line.
-remembered() { [ -f "$state/environment" ] && sed -n "$1p" "$state/environment" || true; }
+remembered() { if [ -f "$state/environment" ]; then sed -n "$1p" "$state/environment"; fi; }
 fingerprint() { cat "$root/setup.py" "$root/pyproject.toml" "$root/fairseq_plugins/version.py" "$root/scripts/install.sh" "$root/scripts/common.sh" | cksum; }
 
 if [ "$print_python" = yes ]; then
