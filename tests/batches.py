@@ -7,9 +7,6 @@ import torch
 from torch import Tensor
 
 SIDES = ("left", "right")
-TORCH_2 = int(torch.__version__.split(".")[0]) >= 2
-# for torch.load of any types; older releases do not know the word
-WHOLE = {"weights_only": False} if TORCH_2 else {}
 
 
 def make_sentences(lengths: Sequence[int], channels: int, seed: int = 0) -> List[Tensor]:

@@ -6,6 +6,7 @@ import pytest
 
 from fairseq_plugins.benchmarks import growth
 from tests.benchmarks.test_train_step import SIZES, counts, measure, refused
+from tests.versions import TORCH_2
 
 
 def test_what_a_feed_forward_network_keeps(tmp_path):
@@ -20,6 +21,7 @@ def test_what_a_feed_forward_network_keeps(tmp_path):
     assert abs(row["peak_bytes"] - row["allocated_bytes"]) < 4 * 2**20
 
 
+@pytest.mark.skipif(not TORCH_2, reason="no sdpa")
 def test_memory_grows_with_length_where_weights_are_kept(tmp_path):
     """Dropout on the attention weights needs all of them; the additive attention has few."""
     words = ["memory", "--dim", 32, "--heads", 4, "--dropout", 0.1, "--tokens", 2048]
@@ -33,6 +35,7 @@ def test_memory_grows_with_length_where_weights_are_kept(tmp_path):
     assert "fastformer" in plot.read_text()
 
 
+@pytest.mark.skipif(not TORCH_2, reason="no sdpa")
 def test_what_does_not_fit_is_said(tmp_path):
     words = ["memory", "--dim", 32, "--heads", 8, "--dropout", 0.1, "--tokens", 4096]
     words += ["--contender", "sdpa", "--contender", "fastformer"]

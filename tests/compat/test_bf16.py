@@ -8,7 +8,7 @@ from fairseq import options
 
 from fairseq_plugins import compat
 from fairseq_plugins.errors import ConfigurationError
-from tests.batches import TORCH_2
+from tests.versions import TORCH_2
 
 compat.apply()
 

@@ -8,6 +8,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from fairseq_plugins import compat
 from fairseq_plugins.errors import ConfigurationError
+from tests.versions import TORCH_2
 
 compat.apply()
 
@@ -27,6 +28,7 @@ def test_amp_without_a_gpu_says_that_it_does_nothing(toy_data, tmp_path, run_tra
     assert losses[0] == losses[1] and len(losses[0]) == 2
 
 
+@pytest.mark.skipif(not TORCH_2, reason="no dropout in fp16 on the CPU")
 def test_memory_efficient_fp16_trains_on_a_cpu(toy_data, tmp_path, run_train, train_args):
     words = [toy_data.bin, *train_args, "--cpu", "--max-update", 2, "--no-save"]
     output = run_train(*words, "--save-dir", tmp_path, "--memory-efficient-fp16").output

@@ -22,7 +22,6 @@ from fairseq_plugins.modules.registry import Registry
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 from tests.batches import (
     SIDES,
-    TORCH_2,
     assert_close,
     assert_same_function,
     leaves_of,
@@ -34,6 +33,7 @@ from tests.batches import (
     unpad,
 )
 from tests.contract import references
+from tests.versions import TORCH_2
 
 LENGTHS = (4, 1, 9, 2, 7, 3, 17, 8, 5, 6)
 DIM, MEMORY_DIM, HEADS = 15, 21, 3

@@ -27,8 +27,8 @@ from fairseq_plugins.criterions import (
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import Copies, find_places
 from fairseq_plugins.modules.packed_decoder import Packing
-from tests.batches import TORCH_2, WHOLE
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
+from tests.versions import TORCH_2, WHOLE
 
 PAD = 1
 TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: 2))

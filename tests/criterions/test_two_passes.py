@@ -17,8 +17,8 @@ from fairseq_plugins.criterions import (
     two_passes,
 )
 from fairseq_plugins.errors import ConfigurationError
-from tests.batches import TORCH_2
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
+from tests.versions import TORCH_2
 
 PAD, END = 1, 2
 TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: END))

@@ -21,8 +21,8 @@ from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.summarization import Text as SummaryText
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.training import jobs
-from tests.batches import WHOLE
 from tests.conftest import ROOT
+from tests.versions import WHOLE
 
 TARGET = [  # with what Moses escapes, splits and joins
     "A man isn't running, he's walking!",

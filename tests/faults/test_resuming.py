@@ -8,8 +8,8 @@ import re
 import pytest
 import torch
 
-from tests.batches import WHOLE
 from tests.faults.training import Killed, difference, load, not_once, seen, train, updates
+from tests.versions import WHOLE
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
 

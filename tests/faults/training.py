@@ -31,6 +31,7 @@ from fairseq_cli import train as command
 
 from fairseq_plugins.errors import ConfigurationError
 from tests.conftest import USER_DIR
+from tests.versions import NOT_TRAINED, OLD_FAIRSEQ
 
 # what torch imports at the first update, once for all
 torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1).step()
@@ -121,12 +122,12 @@ def _be_a_process(
         update = self.get_num_updates()
         if kill is not None and (update, rank) == kill[:2]:
             os.kill(os.getpid(), signal.SIGKILL)
-        done = step(self, samples, raise_oom)
+        # first: once the processes have met in the step, the others may end this one at any time
         if record is not None:
             ids = [i for sample in samples if sample for i in sample["id"].tolist()]
             with open(record / str(rank), "a") as file:
                 file.write(json.dumps([update, epoch, ids]) + "\n")
-        return done
+        return step(self, samples, raise_oom)
 
     status = 1
     try:
@@ -226,7 +227,9 @@ def difference(one: Dict[str, Any], other: Dict[str, Any]) -> str:
     """The first difference to the bit between two checkpoints; empty if there is none."""
     if updates(one) != updates(other):
         return f"{updates(one)} updates, and {updates(other)}"
-    for what in ("model", "last_optimizer_state"):
+    # when fairseq 0.12.2 loads, it makes its copies of weights anew: the optimizer's state differs
+    copies = OLD_FAIRSEQ and one["cfg"]["model"].arch == "transformer"
+    for what in ["model"] if copies else ["model", "last_optimizer_state"]:
         found = _difference(one[what], other[what], what)
         if found:
             return found
@@ -234,9 +237,9 @@ def difference(one: Dict[str, Any], other: Dict[str, Any]) -> str:
 
 
 def _difference(one: Any, other: Any, name: str) -> str:
-    if name.endswith("_float_tensor"):  # fairseq 0.12.2 never fills it: only its type counts
-        return ""
     if torch.is_tensor(one):
+        if NOT_TRAINED.fullmatch(name):
+            return "" if (one.dtype, one.shape) == (other.dtype, other.shape) else name
         return "" if torch.equal(one, other) else name
     if isinstance(one, dict):
         if set(one) != set(other):

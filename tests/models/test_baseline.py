@@ -1,12 +1,11 @@
 """With every choice at the Transformer's, the model is fairseq's `transformer`, bit for bit."""
 
-import re
-
 import pytest
 import torch
 from fairseq.models.transformer import TransformerConfig
 
 from tests.models.conftest import TINY, drop_mscffn
+from tests.versions import FUSED_COPY
 
 CHOICES = (
     "--time-window 1 --feature-window 1 --encoder-token-mixer softmax --encoder-ffn standard"
@@ -29,8 +28,6 @@ OPTIONS = {
     "adaptive input": ["--adaptive-input"],
     "checkpointed": ["--checkpoint-activations"],
 }
-# fairseq 0.12.2 keeps the encoder's weights twice; `compat` drops the copies on loading a file
-FUSED_COPY = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)")
 
 
 @pytest.fixture(scope="module")

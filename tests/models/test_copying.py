@@ -23,6 +23,7 @@ from tests.batches import assert_close
 from tests.models.conftest import TINY
 from tests.models.test_options import assert_one_clear_line, from_words, from_yaml
 from tests.reference.copy_attention import copy_probabilities, coverage_loss
+from tests.versions import TORCH_2
 
 COPY = "--copy-attention --decoder-layers 2".split()
 COMPRESSIONS = {
@@ -188,6 +189,8 @@ def test_packed_copies_reach_the_loss(build_joined, make_sample, monkeypatch):
 @pytest.mark.parametrize("path", ["plain", "fast"])
 @pytest.mark.parametrize("target_side", ["left", "right"])
 def test_coverage_is_of_real_positions(build_joined, make_sample, make_tokens, path, target_side):
+    if (path, target_side) == ("plain", "left") and not TORCH_2:
+        pytest.skip("NaN in fairseq's attention, where a position sees padding alone")
     model = build_joined(*COPY, "--coverage", 0.5, "--training-path", path).train()
     sample = sample_with_copies(make_sample)
     previous = make_tokens(LENGTHS[1:] + LENGTHS[:1], target_side, 11, seed=4)

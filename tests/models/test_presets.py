@@ -8,6 +8,7 @@ import torch
 
 from tests.models.describe_presets import build as build_preset
 from tests.models.describe_presets import describe, old_name
+from tests.versions import OLD_FAIRSEQ
 
 RECORD = json.loads((Path(__file__).parent / "presets.json").read_text(encoding="utf-8"))
 
@@ -15,8 +16,13 @@ RECORD = json.loads((Path(__file__).parent / "presets.json").read_text(encoding=
 @pytest.mark.parametrize("arch", sorted(RECORD["presets"]))
 def test_a_preset_builds_what_it_built(parse, arch):
     parse("--arch", "transformer_ftc")  # reads the plugin
-    found = describe(*build_preset(arch), RECORD["options"])
-    assert found == RECORD["presets"][arch]
+    args, model = build_preset(arch)
+    options = [name for name in RECORD["options"] if hasattr(args, name)]
+    found, expected = describe(args, model, options), dict(RECORD["presets"][arch])
+    if OLD_FAIRSEQ:  # which does not have all of them
+        assert set(RECORD["options"]) - set(options) == {"merge_src_tgt_embed"}
+        del found["options"], expected["options"]
+    assert found == expected
 
 
 @pytest.mark.parametrize("words", ["", "--checkpoint-activations", "--decoder-layerdrop 0.1"])

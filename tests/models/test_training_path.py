@@ -7,7 +7,8 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.models import efficient_transformer
 from fairseq_plugins.modules.dropout import FastDropout
 from fairseq_plugins.modules.token_mixers import softmax_attention
-from tests.batches import TORCH_2, assert_close
+from tests.batches import assert_close
+from tests.versions import TORCH_2
 
 BASE = "--encoder-blocks 1,1 --decoder-layers 2 --training-path fast".split()
 OPTIONS = {

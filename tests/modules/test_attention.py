@@ -6,7 +6,8 @@ import torch
 from fairseq_plugins.modules import attention
 from fairseq_plugins.modules.attention import ChunkedAttention, attend, attend_plainly
 from fairseq_plugins.modules.dropout import FastDropout
-from tests.batches import TORCH_2, assert_close
+from tests.batches import assert_close
+from tests.versions import TORCH_2
 
 BATCH, HEADS, SIZE = 2, 3, 4
 

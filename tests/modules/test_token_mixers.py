@@ -20,14 +20,7 @@ from fairseq_plugins.modules.token_mixers import (
     SoftmaxAttention,
 )
 from fairseq_plugins.modules.token_mixers.performer import orthogonal_features
-from tests.batches import (
-    assert_close,
-    make_sentences,
-    pad,
-    padding_mask,
-    randomize,
-    unpad,
-)
+from tests.batches import assert_close, make_sentences, pad, padding_mask, randomize, unpad
 from tests.contract.references import MIXERS
 
 DIM, MEMORY_DIM, HEADS = 15, 21, 3

@@ -22,6 +22,7 @@ from fairseq_plugins.reproduction import report, runs
 from fairseq_plugins.reproduction.tables import TABLES
 from fairseq_plugins.training import jobs
 from tests.conftest import SIZES
+from tests.versions import OLD_FAIRSEQ
 
 FTC_PAPER = TABLES["ftc"]
 
@@ -463,7 +464,9 @@ def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
     made = make(data, tmp_path, "--settings", settings)
     sizes = made.parameters
     assert list(sizes) == [row.name for row in FTC_PAPER.rows]
-    assert sizes["tc-2x3"] == sizes["transformer"] > sizes["fc-2x3-linear"] > sizes["fc-2x3"]
+    assert sizes["tc-2x3"] > sizes["fc-2x3-linear"] > sizes["fc-2x3"]
+    # fairseq 0.12.2 keeps some of its weights twice
+    assert sizes["tc-2x3"] == sizes["transformer"] or OLD_FAIRSEQ
     assert sizes["fc-2x3"] == sizes["ftc-2x3"] > sizes["fc-2x3-window4"]
     assert made.data["pairs"].keys() == SIZES.keys()
 
