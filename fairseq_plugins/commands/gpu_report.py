@@ -1,15 +1,16 @@
-"""Run on a GPU: the GPU tests, the speed goals, the table "translation".
+"""Run on a GPU: the GPU tests, the speed goals, and a table of `reproduce`.
 
     bash scripts/gpu_report.sh DATA --out DIR --minutes 8
 
 It needs no network. Rerun to resume: what is finished is kept. DATA is a folder of a prepare-*
 command for translation. DIR gets report.md and report.json, written as it goes, beside
 
-    tests.log       the tests marked "gpu", in a checkout with pytest; at most a third of the time
-    goals/          `benchmark goals`, each measurement with figures; at most another third
-    translation/    `reproduce translation`; table.md and results.json tell how far it is
+    tests.log    the tests marked "gpu", in a checkout with pytest; at most a third of the time
+    goals/       `benchmark goals`, each measurement with figures; at most another third
+    TABLE/       `reproduce TABLE`; table.md and results.json tell how far it is
 
-Options that are not listed below go to `reproduce translation`, and so do the options after --.
+What had to be stopped gets twice its time in the next call. Options that are not listed below go to
+`reproduce`, and so do the options after --.
 """
 
 import argparse
@@ -28,9 +29,12 @@ from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.files import written_whole
+from fairseq_plugins.reproduction.tables import TABLES
 from fairseq_plugins.training.jobs import Jobs, alone_in
 
 MODULE = [sys.executable, "-m", "fairseq_plugins"]
+STOPPED = "stopped: its time was up"
+TRANSLATION = ("translation", "multi30k", "low-resource", "ftc")  # tables for such data
 
 
 class Step(NamedTuple):
@@ -41,24 +45,43 @@ class Step(NamedTuple):
     seconds: float  # then it is ended, unless 0: the command has a limit of its own
 
 
-def steps(args: argparse.Namespace, words: Sequence[str], left: Callable[[], float]) -> Any:
-    """The steps one after the other; `left` tells the seconds that are left when one begins."""
-    share = 20 * args.minutes
+def steps(
+    args: argparse.Namespace,
+    words: Sequence[str],
+    left: Callable[[], float],
+    done: Dict[str, Dict[str, Any]],
+) -> Any:
+    """The steps one after the other.
+
+    Args:
+        left: tells the seconds that are left when a step begins.
+        done: what became of the steps in earlier calls.
+    """
+
+    def share(name: str) -> float:
+        """A third of the time, or twice that in which the step was not ready."""
+        before = done.get(name, {})
+        twice = 2 * before["seconds"] if before.get("status") == STOPPED else 0.0
+        return min(max(20 * args.minutes, twice), left())
+
     device = ["--cpu"] if args.cpu else []
     tests = machine.ROOT / "tests"
-    if tests.is_dir() and importlib.util.find_spec("pytest") is None:
-        print("tests: not run, as pytest is missing: bash scripts/install.sh --extras test")
+    missing = [name for name in ("pytest", "pytest_timeout") if not importlib.util.find_spec(name)]
+    if tests.is_dir() and missing:
+        names = " and ".join(missing).replace("_", "-")
+        print(f"tests: not run without {names}: bash scripts/install.sh --extras test")
     elif tests.is_dir():
         pytest = [sys.executable, "-m", "pytest", "-q", "-m", "gpu and not slow"]
         # several processes: most of the time goes into compiling kernels
         pytest += ["-n", "4"] if importlib.util.find_spec("xdist") else []
         pytest += ["-p", "no:cacheprovider"]
-        yield Step("tests", [*pytest, "--rootdir", str(machine.ROOT), str(tests)], share)
+        pytest += ["--rootdir", str(machine.ROOT), str(tests)]
+        yield Step("tests", pytest, share("tests"))
     speed = [*MODULE, "benchmark", "goals", str(args.data), "--out", str(args.out / "goals")]
-    yield Step("goals", [*speed, "--json", str(args.out / "goals.json"), *device], share)
-    table = [*MODULE, "reproduce", "translation", str(args.data)]
-    table += ["--out", str(args.out / "translation"), "--minutes", f"{left() / 60:.3f}"]
-    yield Step("translation", [*table, "--parallel", str(args.parallel), *device, *words], 0)
+    yield Step("goals", [*speed, "--json", str(args.out / "goals.json"), *device], share("goals"))
+    table = [*MODULE, "reproduce", args.table, str(args.data)]
+    table += ["--out", str(args.out / args.table), "--minutes", f"{left() / 60:.3f}"]
+    yield Step(args.table, [*table, "--parallel", str(args.parallel), *device, *words], 0)
 
 
 def run(step: Step, folder: Path) -> Dict[str, Any]:
@@ -79,7 +102,7 @@ def run(step: Step, folder: Path) -> Dict[str, Any]:
     except KeyboardInterrupt:
         if not step.seconds or time.monotonic() - started < step.seconds:
             raise
-        status = "stopped: its time was up"
+        status = STOPPED
     finally:
         timer.cancel()
     return {
@@ -93,7 +116,8 @@ def run(step: Step, folder: Path) -> Dict[str, Any]:
 def write_report(folder: Path, report: Dict[str, Any]) -> None:
     """report.md and report.json: what is known of each step."""
     report["goals_table"] = read_json(folder / "goals.json")
-    report["translation_table"] = read_json(folder / "translation" / "results.json")
+    tables = [name for name in report["steps"] if name in TABLES]
+    report["tables"] = {name: read_json(folder / name / "results.json") for name in tables}
     write_json(folder / "report.json", report)
     with written_whole(folder / "report.md") as file:
         file.write("{device}, Python {python}, torch {torch}, commit {commit}\n".format(
@@ -101,8 +125,8 @@ def write_report(folder: Path, report: Dict[str, Any]) -> None:
         ))  # fmt: skip
         for name, step in report["steps"].items():
             file.write(f"\n## {name}\n\n{step['status']}, {step['seconds']:.0f} s\n\n")
-            table = folder / "translation" / "table.md"
-            if name == "translation" and table.is_file():
+            table = folder / name / "table.md"
+            if name in tables and table.is_file():
                 file.write(table.read_text(encoding="utf-8"))
             elif name == "goals" and report["goals_table"]:
                 rows = report["goals_table"]["rows"]
@@ -121,6 +145,9 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("data", type=Path, metavar="DATA", help="the prepared folder")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to work")
+    parser.add_argument(
+        "--table", choices=TRANSLATION, default="translation", help="default: %(default)s"
+    )
     parser.add_argument(
         "--minutes", type=at_least(0.1, float), default=8.0, metavar="M",
         help="stop after this many minutes, plus up to one to start and to save (default: 8)",
@@ -150,10 +177,11 @@ def main(argv: Sequence[str]) -> int:
             raise ConfigurationError(f"--out {args.out} has a report of a {device}: choose another")
         report["machine"] = here
         done = report["steps"]
-        for step in steps(args, words, lambda: max(1.0, end - time.monotonic())):
+        for step in steps(args, words, lambda: max(1.0, end - time.monotonic()), done):
             before = done.get(step.name, {})
             kept = before.get("status") == "finished" and before.get("commit") == here["commit"]
-            if step.name == "tests" and kept:
+            changed = here["commit"].endswith("+")  # files that are not in the commit
+            if step.name == "tests" and kept and not changed:
                 print("tests: kept", flush=True)
                 continue
             print(f"{step.name}: its log is {args.out / step.name}.log", flush=True)

@@ -16,6 +16,14 @@ def report(tmp_path, monkeypatch):
     """report(*words): runs it with fake programs; returns those that were run, by step."""
     out, started = tmp_path / "out", {}
     again = type("Again", (), {"status": {}, "stuck": set()})
+    here = gpu_report.machine.describe(gpu_report.torch.device("cpu"), 1)
+
+    def describe(**changed):
+        there = {**here, "commit": "1234567", **changed}
+        monkeypatch.setattr(gpu_report.machine, "describe", lambda *rest: there)
+
+    again.describe = staticmethod(describe)
+    describe()
 
     class Jobs:
         def __init__(self):
@@ -33,10 +41,10 @@ def report(tmp_path, monkeypatch):
             if log.stem == "goals":
                 (out / "goals.json").write_text(json.dumps({"rows": [GOAL]}))
                 on_line("noise\n")
-            if log.stem == "translation":
-                (out / "translation").mkdir(exist_ok=True)
-                (out / "translation" / "table.md").write_text("the table\n")
-                (out / "translation" / "results.json").write_text('{"rows": [2]}')
+            if log.stem in ("translation", "multi30k"):
+                (out / log.stem).mkdir(exist_ok=True)
+                (out / log.stem / "table.md").write_text(f"the table {log.stem}\n")
+                (out / log.stem / "results.json").write_text('{"rows": [2]}')
             on_line("the end of " + log.stem + "\n")
             return again.status.get(log.stem, 0)
 
@@ -59,15 +67,25 @@ def test_everything_is_in_the_report(report, tmp_path):
     assert words[-6:] == ["--cpu", "--settings", "tiny", "--", "--max-epoch", "2"]
     assert 0 < float(words[words.index("--minutes") + 1]) <= 8
     text = (report.out / "report.md").read_text()
-    assert "the end of tests" in text and "the table\n" in text
+    assert "the end of tests" in text and "the table translation\n" in text
     assert "| a step | Transformer | - | 0.500 | - | - | reached |" in text and "noise" not in text
     written = json.loads((report.out / "report.json").read_text())
-    assert written["goals_table"] == {"rows": [GOAL]} and written["translation_table"] == {
-        "rows": [2]
-    }
+    assert written["goals_table"] == {"rows": [GOAL]}
+    assert written["tables"] == {"translation": {"rows": [2]}}
 
 
-def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report, monkeypatch):
+def test_another_table_is_reported_beside_the_first(report):
+    report.run()
+    status, started = report.run("--table", "multi30k")
+    assert status == 0 and list(started) == ["goals", "multi30k"]
+    words = started["multi30k"]
+    assert words[words.index("reproduce") + 1] == "multi30k"
+    assert words[words.index("--out") + 1] == str(report.out / "multi30k")
+    text = (report.out / "report.md").read_text()
+    assert "the table translation\n" in text and "the table multi30k\n" in text
+
+
+def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
     report.status = {"tests": 1}
     status, started = report.run()
     assert status == 1 and len(started) == 3
@@ -77,17 +95,16 @@ def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report, monkey
     status, started = report.run()
     assert status == 0 and list(started) == ["goals", "translation"]
     assert "the end of tests" in (report.out / "report.md").read_text()
-    # those of another commit say nothing of this one
-    there = gpu_report.machine.describe(gpu_report.torch.device("cpu"), 1)
-    monkeypatch.setattr(gpu_report.machine, "describe", lambda *rest: {**there, "commit": "new"})
-    assert "tests" in report.run()[1]
+    # those of another commit say nothing of this one, nor do those of files that have changed since
+    report.describe(commit="1234567+")
+    assert "tests" in report.run()[1] and "tests" in report.run()[1]
 
 
 def test_without_pytest_the_tests_are_left_out_and_a_line_says_so(report, monkeypatch, capsys):
     monkeypatch.setattr(gpu_report.importlib.util, "find_spec", lambda name: None)
     status, started = report.run()
     assert status == 0 and list(started) == ["goals", "translation"]
-    assert "tests: not run, as pytest is missing" in capsys.readouterr().out
+    assert "tests: not run without pytest and pytest-timeout" in capsys.readouterr().out
 
 
 def test_a_step_that_takes_too_long_leaves_time_for_the_others(report):
@@ -97,10 +114,26 @@ def test_a_step_that_takes_too_long_leaves_time_for_the_others(report):
     assert "stopped: its time was up" in (report.out / "report.md").read_text()
 
 
-def test_another_device_does_not_get_into_the_same_report(report, monkeypatch):
+def test_what_was_stopped_gets_twice_its_time(report, monkeypatch):
+    limits = {}
+
+    def run(step, folder):
+        limits[step.name] = step.seconds
+        status = gpu_report.STOPPED if step.name == "goals" else "finished"
+        return {"status": status, "seconds": 150.0, "command": step.command, "lines": []}
+
+    monkeypatch.setattr(gpu_report, "run", run)
     report.run()
-    there = gpu_report.machine.describe(gpu_report.torch.device("cpu"), 1)
-    monkeypatch.setattr(gpu_report.machine, "describe", lambda *rest: {**there, "device": "other"})
+    assert limits["goals"] == limits["tests"] == 160
+    report.run()
+    assert limits["goals"] == 300
+    report.run("--minutes", "4")
+    assert 230 < limits["goals"] <= 240  # all that is left
+
+
+def test_another_device_does_not_get_into_the_same_report(report):
+    report.run()
+    report.describe(device="other")
     with pytest.raises(ConfigurationError, match="has a report of a .*: choose another"):
         report.run()
 
