@@ -46,6 +46,7 @@ from fairseq_plugins.reproduction import report, runs
 from fairseq_plugins.reproduction.tables import TABLES, Table
 from fairseq_plugins.training import recipes
 from fairseq_plugins.training.jobs import alone_in
+from fairseq_plugins.training.launch import PRECISIONS
 
 
 def _by_value(value: Callable[[Table], Any]) -> str:
@@ -134,6 +135,11 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--threads", type=at_least(1), metavar="N",
         help="processor threads of a run (default: all cores / --parallel)",
     )  # fmt: skip
+    parser.add_argument(
+        "--precision", choices=PRECISIONS,
+        help="auto: bf16 on a GPU that supports it, fp16 on other GPUs, fp32 on a CPU (default: "
+        + _by_value(lambda table: table.precision) + ")",
+    )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument(
         "--report-only", action="store_true",
@@ -176,6 +182,7 @@ def read_request(args: argparse.Namespace) -> runs.Request:
         time_rounds=args.time_rounds,
         timing_skip=args.timing_skip,
         threads=args.threads or runs.available_threads(args.parallel),
+        precision=args.precision,
         cpu=args.cpu,
     )
 

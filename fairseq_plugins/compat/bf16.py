@@ -42,6 +42,6 @@ def warn_if_emulated() -> None:
     if supported is not None and not supported():
         logger.warning(
             "--bf16 is slow here: this CPU has no instructions for bf16, torch emulates them, and "
-            "a step took 11 times as long as in float32 (torch 2.13). Leave --bf16 out to train "
-            "in float32"
+            "a step took 11 times as long as in float32 (torch 2.13). Train in float32: leave "
+            "--bf16 out, and give train and reproduce --precision fp32"
         )

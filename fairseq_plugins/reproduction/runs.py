@@ -78,6 +78,7 @@ class Request(NamedTuple):
     time_rounds: int = 5
     timing_skip: int = 100
     threads: int = 1
+    precision: Optional[str] = None  # None for the table's
     cpu: bool = False
 
 
@@ -324,7 +325,7 @@ class Reproduction:
                 settings=files,
                 words=[*words, *request.words],
                 processes=1,
-                precision="auto" if half else self.table.precision,
+                precision=request.precision or ("auto" if half else self.table.precision),
                 cpu=self.cpu,
                 threads=request.threads,
             )
@@ -437,7 +438,10 @@ class Reproduction:
 
     def options(self) -> str:
         """What the user gave for all rows, without what only says when a run ends."""
-        return _quoted([*map(str, self.request.settings), *self.request.words])
+        return _quoted([*map(str, self.request.settings), *self.precision(), *self.request.words])
+
+    def precision(self) -> List[str]:
+        return ["--precision", self.request.precision] if self.request.precision else []
 
     def describe_training(
         self, row: Row, plan: launch.Plan, before: Dict[str, Any]
@@ -551,7 +555,8 @@ class Reproduction:
                 for run in runs
                 if run.get("options", self.options()) != self.options()
             ]
-            shown = [*map(str, self.request.settings), *self.ending(), *self.request.words]
+            shown = [*map(str, self.request.settings), *self.precision(), *self.ending()]
+            shown += self.request.words
             results: Dict[str, Any] = {
                 **self.table._asdict(),
                 "table": self.request.table,

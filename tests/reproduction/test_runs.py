@@ -518,6 +518,10 @@ def test_the_device_and_the_precision_are_the_papers_unless_asked(data, settings
     words = ["--settings", settings, "--rows", "transformer", "--", "--bf16"]
     made = make(data, tmp_path / "half", *words)
     assert made.plan(made.rows[0], 1).command.count("--bf16") == 1
+    words = ["--rows", "transformer", "--precision", "fp32"]
+    made = make(data, tmp_path / "float32", *words, table="multi30k")
+    assert "--bf16" not in made.plan(made.rows[0], 1).command
+    assert made.options() == "--precision fp32"
 
 
 # --- the report -----------------------------------------------------------------------------------
