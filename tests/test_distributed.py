@@ -149,6 +149,22 @@ def test_srun_equals_one_process(words, one_process, tmp_path, run_train):
     assert_same_training([first], tmp_path, one_process)
 
 
+@pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
+def test_a_process_with_fewer_batches_in_an_update(words, tmp_path, run_train):
+    """Seven batches an epoch: in its last update one process has two and the other has one."""
+    words = [*words, "--batch-size", 32, "--required-batch-size-multiple", 1]
+    words += ["--max-update", 4, "--save-dir"]
+    whole = run_train(*words, tmp_path / "one", "--update-freq", 4).output
+    shared = tmp_path / "two"
+    shared.mkdir()
+    environments = [
+        {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+        for rank in range(2)
+    ]
+    outputs = train_together([*words, shared, "--update-freq", 2], shared, environments, run_train)
+    assert_same_training(outputs[:1], shared, (whole, parameters(tmp_path / "one")))
+
+
 def find_free_port():
     import socket
 

@@ -1,12 +1,18 @@
-"""Repair of batching: no sentence is dropped."""
+"""Repairs of batches: no sentence is dropped, and each counts."""
 
 from typing import Any, Callable, List
 
 import numpy as np
 from fairseq.data import data_utils
+from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
+
+NO_SENTENCES = (
+    "there are no sentences for a batch: the data is empty, or every sentence is longer than "
+    "--max-source-positions, --max-target-positions or --max-tokens"
+)
 
 
 def keep_the_last_batch() -> None:
@@ -26,13 +32,47 @@ def keep_the_last_batch() -> None:
             except IndexError:
                 if len(indices) > 0:
                     raise
-                raise ConfigurationError(
-                    "there are no sentences for a batch: the data is empty, or every sentence is "
-                    "longer than --max-source-positions, --max-target-positions or --max-tokens"
-                ) from None
+                raise ConfigurationError(NO_SENTENCES) from None
             rest = indices[sum(len(batch) for batch in batches) :]
             return batches + [rest] if len(rest) > 0 else batches
 
         return batch_by_size
 
     wrap(data_utils, "batch_by_size", "keep_the_last_batch", make)
+
+
+def refuse_to_train_on_no_batch() -> None:
+    """Say in one line that there is nothing to train on (0.12.2, and ff with other options)."""
+
+    def make(original: Callable) -> Callable:
+        def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(self, *args, **kwargs)
+            except Exception as error:
+                if "The dataset is empty" in str(error):
+                    raise ConfigurationError(NO_SENTENCES) from None
+                raise
+
+        return get_train_iterator
+
+    wrap(Trainer, "get_train_iterator", "refuse_to_train_on_no_batch", make)
+
+
+def count_every_batch() -> None:
+    """Divide the last gradient of an epoch by the sizes of all its batches (0.12.2 and ff).
+
+    If processes cannot share the batches of an epoch equally, fairseq gives some of them an empty
+    one at the end. With --update-freq above 1, a process whose last batch is empty reports the size
+    0 for its other batches too, while their gradients count: 7 batches of 2 processes and
+    --update-freq 2 end with a gradient 1.5 times too large. So empty batches are left out where a
+    process has others. With fully sharded parameters each batch is a meeting: these keep them.
+    """
+
+    def make(original: Callable) -> Callable:
+        def train_step(self: Trainer, samples: List[Any], *args: Any, **kwargs: Any) -> Any:
+            real = samples if self.is_fsdp else [sample for sample in samples if sample]
+            return original(self, real or samples, *args, **kwargs)
+
+        return train_step
+
+    wrap(Trainer, "train_step", "count_every_batch", make)

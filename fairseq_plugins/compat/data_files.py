@@ -166,7 +166,9 @@ def _check_files(path: str, dictionary: Any = None) -> None:
         raise ConfigurationError(
             f"{tokens} {problem} ({found:,} bytes, not {expected:,}): {remake}"
         )
-    if dictionary is not None and expected > 0:
+    if expected == 0:
+        raise ConfigurationError(f"{tokens} is empty, as was the text it was made from: {remake}")
+    if dictionary is not None:
         largest = int(np.memmap(tokens, dtype=kind, mode="r").max())
         if largest >= len(dictionary):
             language = path.rsplit(".", 1)[-1]

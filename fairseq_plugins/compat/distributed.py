@@ -69,6 +69,8 @@ def complete_distributed_launch() -> None:
                     distributed.ddp_backend = "legacy_ddp"
                 if not distributed.distributed_no_spawn:
                     return _spawn_on_cpu(cfg, main, kwargs)
+            if on_cpu and alone:  # 0.12.2 starts NCCL for one process of torchrun
+                return main(cfg, **kwargs)
             return original(cfg, main, **kwargs)
 
         return call_main
@@ -186,14 +188,18 @@ def end_process_groups() -> None:
     fairseq never does. At the interpreter's exit gloo's threads then sometimes abort the process
     ("terminate called without an active exception"), and torchrun reports a finished training as
     failed.
+
+    The replacement has a name in this module, so that processes which fairseq spawns find it, and
+    with it all repairs, before they read --user-dir.
     """
+    distributed_utils.distributed_main = main_of_a_process
 
-    def make(distributed_main: Callable) -> Callable:
-        def main_and_end(*args: Any, **kwargs: Any) -> None:
-            distributed_main(*args, **kwargs)  # ends with a barrier: all processes are done
-            if dist.is_initialized():
-                dist.destroy_process_group()
 
-        return main_and_end
+_main_of_a_process = distributed_utils.distributed_main
 
-    wrap(distributed_utils, "distributed_main", "end_process_groups", make)
+
+def main_of_a_process(*args: Any, **kwargs: Any) -> None:
+    """fairseq's `distributed_main`, which ends with a barrier; then all processes are done."""
+    _main_of_a_process(*args, **kwargs)
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -23,7 +23,8 @@ def update_all_parameters_at_once() -> None:
     its own optimizers use too, they are 22, of some kernels each. (Older releases of torch copy
     between bf16 and float32 tensor by tensor in them.) Numbers are computed in the same way; of the
     norm alone the order of the sum may differ. During the update Adam takes 4 more bytes for each
-    parameter. In all versions of fairseq; needs torch 2.2. With `--fp16` fairseq has one flat
+    parameter. In all versions of fairseq, but 0.12.2 scales and clips its gradients tensor by
+    tensor; needs torch 2.2. With `--fp16` fairseq has one flat
     tensor, and its own copies stay.
     """
     if not hasattr(torch, "_foreach_copy_"):

@@ -79,6 +79,27 @@ def shuffle_after_the_curriculum() -> None:
     wrap(EpochBatchIterator, "next_epoch_itr", "shuffle_after_the_curriculum", make)
 
 
+def leave_out_the_last_batch_of_the_epoch() -> None:
+    """Resume with --skip-remainder-batch where the training stopped; 0.12.2 loses batches.
+
+    It takes the number of batches that are left for that of the whole epoch.
+    """
+
+    def make(original: Callable) -> Callable:
+        def get_iterator(self: EpochBatchIterator, *args: Any, **kwargs: Any) -> Any:
+            skips, self.skip_remainder_batch = self.skip_remainder_batch, False
+            iterator = original(self, *args, **kwargs)
+            self.skip_remainder_batch = skips
+            if skips and iterator is not None:
+                iterator.take(len(iterator) - 1)
+            return iterator
+
+        return get_iterator
+
+    name = "leave_out_the_last_batch_of_the_epoch"
+    wrap(EpochBatchIterator, "_get_iterator_for_epoch", name, make)
+
+
 def train_no_further_than_asked() -> None:
     """Stop at --max-update; 0.12.2 and ff make one more update when resuming at or beyond it.
 

@@ -5,7 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from fairseq.data import data_utils
+from fairseq.data import FairseqDataset, data_utils
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models.transformer import TransformerModel
 from fairseq.tasks.fairseq_task import FairseqTask
 
@@ -70,6 +71,49 @@ def test_no_sentence_is_an_error_where_fairseq_would_crash_and_no_batch_elsewher
         return
     with pytest.raises(ConfigurationError, match="no sentences for a batch.*--max-source-p"):
         data_utils.batch_by_size([], len, **options)
+
+
+def test_training_without_a_sentence_is_an_error_of_one_line(
+    toy_data, train_args, tmp_path, run_train
+):
+    with pytest.raises(ConfigurationError, match="no sentences for a batch.*--max-source-p"):
+        run_train(
+            toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-source-positions", 1,
+            "--skip-invalid-size-inputs-valid-test", "--required-batch-size-multiple", 1,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("done", [0, 5, 12, 19])
+def test_all_batches_but_the_last_are_read_after_resuming(done):
+    """`--skip-remainder-batch`, stopped after so many of 20 batches."""
+    numbers = [[number] for number in range(20)]
+
+    def iterator():
+        dataset = Numbers()
+        return EpochBatchIterator(
+            dataset, dataset.collater, numbers, skip_remainder_batch=True, buffer_size=0
+        )
+
+    first = iterator()
+    epoch = first.next_epoch_itr(shuffle=False)
+    read = [next(epoch) for _ in range(done)]
+    state = first.state_dict()
+    resumed = iterator()
+    resumed.load_state_dict(state)
+    if resumed.next_epoch_idx == 1:
+        read += list(resumed.next_epoch_itr(shuffle=False))
+    assert read == numbers[:-1]
+
+
+class Numbers(FairseqDataset):
+    def __getitem__(self, index):
+        return index
+
+    def __len__(self):
+        return 20
+
+    def collater(self, samples):
+        return samples
 
 
 def test_interactive_skips_a_line_that_is_too_long(tiny_checkpoint, toy_data, run_interactive):

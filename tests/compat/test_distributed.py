@@ -1,7 +1,10 @@
 """What a training asks of the machine, in one process; tests/test_distributed.py has several."""
 
 import argparse
+import pickle
 import re
+import subprocess
+import sys
 
 import pytest
 from fairseq.distributed import utils as distributed_utils
@@ -53,3 +56,22 @@ def test_process_groups_end_with_the_training(monkeypatch, tmp_path):
     during = []
     distributed_utils.distributed_main(0, lambda cfg: during.append(dist.is_initialized()), cfg, {})
     assert during == [True] and not dist.is_initialized()
+
+
+def test_a_spawned_process_finds_the_repairs():
+    """It unpickles what fairseq gives it to run, before it reads --user-dir."""
+    given = pickle.dumps(distributed_utils.distributed_main)
+    code = "import pickle, sys; from fairseq.distributed import utils; "
+    code += f"main = pickle.loads({given!r}); assert main is utils.distributed_main; print(main)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "main_of_a_process" in done.stdout
+
+
+def test_one_process_of_torchrun_trains_on_a_cpu(
+    toy_data, train_args, tmp_path, run_train, monkeypatch
+):
+    variables = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost"}
+    for name, value in {**variables, "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    words = ["--cpu", "--max-update", 1, "--save-dir", tmp_path]
+    assert "num_updates 1" in run_train(toy_data.bin, *train_args, *words).output

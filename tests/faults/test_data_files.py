@@ -97,6 +97,20 @@ def test_dictionary_cut_between_two_lines(data, words, model, run_train, run_gen
     assert "does not fit" in message and str(data / "dict.tgt.txt") in message
 
 
+def test_text_without_a_line(corpus, tmp_path, words, run_train, run_preprocess):
+    empty(tmp_path / "none.src")
+    empty(tmp_path / "none.tgt")
+    run_preprocess(
+        "--source-lang", "src", "--target-lang", "tgt", "--trainpref", tmp_path / "none",
+        "--validpref", tmp_path / "none", "--destdir", tmp_path / "prepared", "--workers", 1,
+        "--srcdict", corpus.bin / "dict.src.txt", "--tgtdict", corpus.bin / "dict.tgt.txt",
+    )  # fmt: skip
+    message = refused(run_train, tmp_path / "prepared", *words[1:])
+    assert re.search(
+        r"\w+\.src-tgt\.src\.bin is empty, as was the text it was made from: ", message
+    )
+
+
 def test_another_architecture(data, model, words, run_train):
     message = refused(run_train, *words, "--restore-file", model, "--encoder-ffn-embed-dim", 24)
     # fairseq 0.12.2 finds its copy fc1_weight first
