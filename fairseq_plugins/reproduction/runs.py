@@ -402,12 +402,18 @@ class Reproduction:
         Raises:
             ConfigurationError: training or testing failed.
         """
-        *before, plan = self.plans[_run(row, seed)]
+        *beginnings, plan = self.plans[_run(row, seed)]
         path = plan.save_dir / "result.json"
         record = read_json(path) or {}
-        if not any(plan.save_dir.glob("checkpoint*.pt")):  # the rest does not read the beginning
-            for first in before:
+        begun = any(plan.save_dir.glob("checkpoint*.pt"))  # the rest does not read the beginning
+        for first in beginnings:
+            if not begun:
                 launch.train(first, self.jobs, say, SECONDS_BETWEEN_LINES)
+            elif first.save_dir.is_dir() and not settings.reached(first.save_dir, first.end):
+                say(
+                    "its first stage ended otherwise than asked now, and stays: delete "
+                    f"{plan.save_dir} to train both stages anew"
+                )
         trained = launch.train(plan, self.jobs, say, SECONDS_BETWEEN_LINES)
         if trained or "training" not in record:
             before = record.get("training", {})

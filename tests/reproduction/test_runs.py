@@ -385,9 +385,13 @@ def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
         ),
     ]
 
+    said = []
+
     def repeat(*words, train=True):
         trained.clear()
+        said.clear()
         made = make(data, tmp_path, "--rows", "ftc_both", *words, table="multi30k")
+        made.say = said.append
         if train:
             made.finish_all()
         made.write_results()
@@ -406,8 +410,10 @@ def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
 
     # trained on, it does not read the first model again, and its own length stays
     (folder / "checkpoint_last.pt").touch()
+    repeat()
+    assert trained == [] and "first stage" not in "".join(said)
     repeat("--max-update", 10000)
-    assert trained == []
+    assert trained == [] and "its first stage ended otherwise than asked now" in "".join(said)
     (folder / "finished").unlink()
     shutil.rmtree(str(folder / "first"))  # to have room
     assert "(both-directions), for 10 updates" in repeat("--max-update", 10000)
