@@ -16,6 +16,7 @@ from fairseq_plugins.compat import (
     command_line,
     data_files,
     distributed,
+    ema,
     generation,
     intact_checkpoints,
     literals,
@@ -63,6 +64,7 @@ def apply() -> None:
     resuming.keep_the_batches_of_the_first_epoch()
     resuming.shuffle_after_the_curriculum()
     resuming.leave_out_the_last_batch_of_the_epoch()
+    resuming.resume_with_another_number_of_processes()
     resuming.train_no_further_than_asked()
     resuming.remember_validations()
     resuming.count_time_anew()
@@ -70,3 +72,4 @@ def apply() -> None:
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()
     stopping.save_when_terminated()
     multi_tensor.update_all_parameters_at_once()
+    ema.average_shared_weights_once()

@@ -1,6 +1,7 @@
 """Repairs of resuming: a resumed training ends with the same parameters as an uninterrupted one."""
 
 import logging
+import math
 import os
 import sys
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from typing import Any, Callable, Dict, List
 
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data.iterators import EpochBatchIterator, FrozenBatchSampler
+from fairseq.data.iterators import EpochBatchIterator, FrozenBatchSampler, GroupedIterator
 from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin as HalfOptimizer
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule as Plateau
 from fairseq.trainer import Trainer
@@ -21,6 +22,7 @@ EARLY_STOPPING = "early_stopping"
 DUE = "validation_due"  # in checkpoints, and of a trainer: from `what_follows`
 REPEATING = "repeats_validation"  # of a trainer: whether it makes up for a validation
 FLOAT32 = "float32_parameters"
+SHARDS = "num_shards"  # of an iterator
 
 
 def keep_the_batches_of_the_first_epoch() -> None:
@@ -98,6 +100,45 @@ def leave_out_the_last_batch_of_the_epoch() -> None:
 
     name = "leave_out_the_last_batch_of_the_epoch"
     wrap(EpochBatchIterator, "_get_iterator_for_epoch", name, make)
+
+
+def resume_with_another_number_of_processes() -> None:
+    """Go on in the epoch behind what all processes have read (0.12.2 and ff).
+
+    fairseq stores how many batches each process has read. With other processes it takes this for
+    their number, and with another --update-freq it may end an update early and repeat the epoch.
+    """
+
+    def make_state(original: Callable) -> Callable:
+        def state_dict(self: EpochBatchIterator) -> Dict[str, Any]:
+            return {**original(self), SHARDS: self.num_shards}
+
+        return state_dict
+
+    def make_load(original: Callable) -> Callable:
+        def load_state_dict(self: EpochBatchIterator, state: Dict[str, Any]) -> None:
+            state = dict(state)
+            read = state.get("iterations_in_epoch", 0) * state.get(SHARDS, self.num_shards)
+            state["iterations_in_epoch"] = read // self.num_shards
+            original(self, state)
+
+        return load_state_dict
+
+    def make_groups(original: Callable) -> Callable:
+        def __init__(
+            self: GroupedIterator, iterable: Any, chunk_size: int, *args: Any, **kwargs: Any
+        ) -> None:
+            original(self, iterable, chunk_size, *args, **kwargs)
+            if not (kwargs.get("skip_remainder_batch") or any(args)):
+                left = len(iterable) - getattr(iterable, "n", 0)
+                self.total = self.n + math.ceil(left / chunk_size)
+
+        return __init__
+
+    name = "resume_with_another_number_of_processes"
+    wrap(EpochBatchIterator, "state_dict", name, make_state)
+    wrap(EpochBatchIterator, "load_state_dict", name, make_load)
+    wrap(GroupedIterator, "__init__", name, make_groups)
 
 
 def train_no_further_than_asked() -> None:

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from fairseq.data import FairseqDataset, data_utils
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 from fairseq.models.transformer import TransformerModel
 from fairseq.tasks.fairseq_task import FairseqTask
 
@@ -103,6 +103,38 @@ def test_all_batches_but_the_last_are_read_after_resuming(done):
     if resumed.next_epoch_idx == 1:
         read += list(resumed.next_epoch_itr(shuffle=False))
     assert read == numbers[:-1]
+
+
+@pytest.mark.parametrize("done", [0, 1, 2, 5, 6])
+@pytest.mark.parametrize("before, after", [((1, 4), (2, 2)), ((2, 2), (1, 4)), ((4, 1), (1, 3))])
+def test_an_epoch_goes_on_with_other_processes(before, after, done):
+    """`done` updates of 26 batches, then the rest, by other (processes, --update-freq)."""
+
+    def groups(rank, processes, size, states=()):
+        dataset = Numbers()
+        iterator = EpochBatchIterator(
+            dataset, dataset.collater, [[number] for number in range(26)], buffer_size=0,
+            num_shards=processes, shard_id=rank, seed=1,
+        )  # fmt: skip
+        for state in states:
+            iterator.load_state_dict(state)
+        return iterator, GroupedIterator(iterator.next_epoch_itr(), size)
+
+    def numbers(samples):
+        return [number for sample in samples for number in sample]
+
+    read, states = [], []
+    for rank in range(before[0]):
+        iterator, epoch = groups(rank, *before)
+        read += [number for _ in range(done) for number in numbers(next(epoch))]
+        states.append(iterator.state_dict())
+    for rank in range(after[0]):
+        iterator, epoch = groups(rank, *after, states[:1])
+        assert iterator.epoch == 1
+        for samples in epoch:
+            read += numbers(samples)
+        assert iterator.end_of_epoch()
+    assert sorted(read) == list(range(26))
 
 
 class Numbers(FairseqDataset):
