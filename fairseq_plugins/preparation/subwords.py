@@ -3,10 +3,11 @@
 import io
 import itertools
 from pathlib import Path
-from typing import Any, Dict, Sequence, Type
+from typing import Any, Dict, List, Sequence, Type
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import count_lines, read_lines, write_bytes
+from fairseq_plugins.preparation.labelled import SPECIAL
 from fairseq_plugins.preparation.progress import progress_bar
 
 
@@ -49,8 +50,18 @@ class BytePairEncoding:
         return codes.getvalue().count("\n") - 1  # the first line is the version
 
     def cut(self, line: str) -> str:
-        """Segment a line into pieces, separated by spaces."""
-        return self._bpe.segment(line)
+        """Segment a line into pieces, separated by spaces.
+
+        Words of the text that fairseq's dictionaries use as marks, such as ``</s>``, are unknown.
+        A word that ends with ``@@`` gets a last piece ``@``, as its end would not be seen.
+        """
+        pieces = self._bpe.segment(line)
+        if "@@" in line:
+            words = (self._bpe.segment_tokens([word]) for word in line.split())
+            pieces = " ".join(piece for word in words for piece in _with_an_end(word))
+        if "<" in line:
+            pieces = " ".join("<unk>" if p in SPECIAL else p for p in pieces.split(" "))
+        return pieces
 
     @staticmethod
     def is_word_end(pieces: Sequence[str], end: int) -> bool:
@@ -60,6 +71,12 @@ class BytePairEncoding:
     def join(self, line: str) -> str:
         """Join pieces to words."""
         return (line + " ").replace("@@ ", "").rstrip()
+
+
+def _with_an_end(pieces: List[str]) -> List[str]:
+    """The pieces of a word, of which the last does not end with ``@@``."""
+    last = pieces[-1]
+    return [*pieces[:-1], last[:-1] + "@@", "@"] if last.endswith("@@") else pieces
 
 
 class SentencePiece:
