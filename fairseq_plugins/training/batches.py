@@ -3,7 +3,7 @@
 import argparse
 import itertools
 from pathlib import Path
-from typing import Dict, NamedTuple, Optional, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 import numpy as np
 from fairseq.data import indexed_dataset
@@ -143,6 +143,22 @@ def longest_sentences(
             size = longest_of(index.with_suffix(""), cut if is_source else None)
             longest[subset] = max(longest.get(subset, 0), size)
     return longest
+
+
+def count_too_long(data: Path, subset: str, source: int, target: int, cut: Optional[int]) -> int:
+    """How many pairs have more tokens than these numbers, which fairseq leaves out of training.
+
+    Sources count at most `cut` tokens.
+    """
+    found: Any = 0
+    for index in data.glob(f"{subset}.*-*.*.idx"):
+        pair, language = index.name[len(subset) + 1 : -len(".idx")].rsplit(".", 1)
+        lengths = sizes(index.with_suffix(""))
+        if pair.startswith(language + "-"):
+            found = found | (np.minimum(lengths, cut or np.inf) > source)
+        else:
+            found = found | (lengths > target)
+    return int(np.sum(found))
 
 
 def check_longest(

@@ -111,6 +111,21 @@ def count_processes(asked: Optional[int], on_cpu: bool) -> int:
     return processes
 
 
+def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
+    """A line about the pairs that fairseq's translation leaves out of training, if there are any.
+
+    Other tasks refuse texts that are too long, or cut them.
+    """
+    if not str(given.task).startswith("translation"):
+        return []
+    names = ("max_source_positions", "max_target_positions")
+    limits = [getattr(given, name, batches.DEFAULT_MAX_SOURCE_POSITIONS) for name in names]
+    cut = batches.source_cut(given)
+    count = batches.count_too_long(data, given.train_subset, limits[0], limits[1], cut)
+    options = f"--max-source-positions {limits[0]} or --max-target-positions {limits[1]}"
+    return [f"{count:,} pairs are longer than {options}: they are left out"] if count else []
+
+
 def check_lengths(
     request: Request, given: argparse.Namespace, batch: Batch, whole: Batch, processes: int
 ) -> None:
@@ -228,7 +243,7 @@ def plan(request: Request) -> Plan:
             "it out for one"
         )
     words = [str(request.data), *recipes.settings([request.recipe, *request.settings])]
-    words += bleu_options(request.data, words)
+    words += bleu_options(request.data, [*words, *request.words])
     words += request.words
     given = settings.parse(words)
     on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
@@ -270,6 +285,7 @@ def plan(request: Request) -> Plan:
         summary=[
             f"{request.name}: {given.arch} on {request.data}, into {save_dir}",
             f"an update: {batch.describe(total)}; {' '.join([device, *precision])}",
+            *tell_left_out(request.data, given),
         ],
         settings={
             **settings.settled(given, whole, request.data, save_dir),
@@ -314,7 +330,8 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         if before.get(sharing, todo.settings[sharing]) != todo.settings[sharing]:
             say(
                 f"before, it was {before[sharing]}. fairseq resumes within an epoch by the number "
-                "of batches, so this epoch reads some sentences twice or not at all"
+                "of batches: if they have another size now, this epoch reads some sentences twice "
+                "or not at all"
             )
         stored = dict(todo.settings)
         if before and settings.PRECISION not in before:  # an older release did not store it

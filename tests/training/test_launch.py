@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,13 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
     lines = (toy_data.raw / "train.src").read_text().splitlines()
     assert longest["train"] == max(len(line.split()) for line in lines) + 1  # end of sentence
     assert set(longest) == {"train", "valid"}
+    count = partial(batches.count_too_long, toy_data.bin, "train")
+    lengths = [len(line.split()) + 1 for line in lines]
+    assert count(5, 99, None) == sum(length > 5 for length in lengths) > 0
+    assert count(5, 99, 5) == count(99, 99, None) == 0
+    assert count(5, 5, None) >= max(count(5, 99, None), count(99, 5, None)) > 0
+    told = plan(toy_data.bin, "--", "--max-source-positions", 5).summary[-1]
+    assert told.startswith(f"{count(5, 1024, None)} pairs are longer than --max-source-positions 5")
     with pytest.raises(ConfigurationError, match="longest sentence of train has 13 .*--tokens-per"):
         plan(toy_data.bin, "--tokens-per-process", 8)
     with pytest.raises(ConfigurationError, match="--max-tokens 13 or more is needed"):
