@@ -68,6 +68,7 @@ class Translations:
                 )
         kind = KINDS[settings.subword]
         self._subwords = kind(data / kind.file_name)
+        self.language = target
         self._moses, self._undo = Moses(target), settings.tokenise(target).undo
         self._tokenised_before = settings.tokenizer == "none" and settings.subword == "bpe"
         self._untokenised = settings.tokenizer == "none" and settings.subword != "bpe"
@@ -97,9 +98,19 @@ class Translations:
         """sacreBLEU metrics by name. Tokenised BLEU is not smoothed, as in multi-bleu.perl."""
         return {
             TOKENISED_BLEU: BLEU(tokenize="none", smooth_method="none", lowercase=True, force=True),
-            "BLEU": BLEU(lowercase=self.lowercase),
+            "BLEU": self._bleu(),
             "chrF2": CHRF(lowercase=self.lowercase),
         }
+
+    def _bleu(self) -> BLEU:
+        """sacreBLEU's choice for the language: 13a, but for Chinese, Japanese and Korean."""
+        try:
+            return BLEU(lowercase=self.lowercase, trg_lang=self.language)
+        except RuntimeError:
+            raise ConfigurationError(
+                f"BLEU of the language {self.language} needs a tokeniser: "
+                f"pip install 'sacrebleu[{self.language}]'"
+            ) from None
 
     def read(self, log: Path) -> Text:
         """Translations from the output of fairseq-generate.
