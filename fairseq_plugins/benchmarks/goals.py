@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.json_files import read_json
+from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.modules import kernels
 
 from . import machine, plots, results
@@ -32,6 +32,7 @@ ATTENTION = (
     "--encoder-layers 2 --encoder-embed-dim 512 --encoder-attention-heads 8"
     " --encoder-ffn-embed-dim 1024 --attention-dropout 0.1"
 )
+DEFINITION = "measurement"  # in the file of one: what it was
 
 
 class Measurement(NamedTuple):
@@ -256,7 +257,7 @@ def run(args: argparse.Namespace) -> results.Report:
     problems: Dict[str, str] = {}
     for number, (name, measurement) in enumerate(measurements.items(), 1):
         path = args.out / f"{name}.json"
-        if not _fits(path, args, where):
+        if not _fits(path, measurement, args, where):
             print(f"[{number}/{len(measurements)}] {name}", file=sys.stderr, flush=True)
             if not _measure(measurement, path, args, device.type):
                 print(f"{name} failed, see above", file=sys.stderr, flush=True)
@@ -293,8 +294,10 @@ def draw(path: Path, rows: List[Dict[str, Any]]) -> None:
     plots.bars(path, shown, "Ratio to the baseline")
 
 
-def _fits(path: Path, args: argparse.Namespace, where: Dict[str, Any]) -> bool:
-    """Whether an earlier run measured this, with these arguments on this machine.
+def _fits(
+    path: Path, measurement: Measurement, args: argparse.Namespace, where: Dict[str, Any]
+) -> bool:
+    """Whether an earlier run measured this, as it is defined now, on this machine.
 
     Of the machine all but the commit counts, which the table names.
     """
@@ -303,11 +306,17 @@ def _fits(path: Path, args: argparse.Namespace, where: Dict[str, Any]) -> bool:
         return False
     had, same = before.get("arguments", {}), {"data": str(args.data), "clock": args.clock}
     other = [name for name, value in same.items() if had.get(name, value) != value]
+    other += ["definition"] if before.get(DEFINITION) != _definition(measurement) else []
     then = before.get("machine", {})
     other += [name for name in where if name != "commit" and then.get(name) != where[name]]
     if other:
         print(f"{path} has another {', '.join(other)}: measuring again", file=sys.stderr)
     return not other
+
+
+def _definition(measurement: Measurement) -> List[str]:
+    """What decides the figures, apart from the data and the machine."""
+    return [*map(str, measurement.command(Path("DATA"))), f"triton={measurement.triton}"]
 
 
 def _measure(measurement: Measurement, path: Path, args: argparse.Namespace, device: str) -> bool:
@@ -322,6 +331,7 @@ def _measure(measurement: Measurement, path: Path, args: argparse.Namespace, dev
     if done.returncode != 0 or not path.exists():
         return False
     path.with_suffix(".md").write_text(done.stdout, encoding="utf-8")
+    write_json(path, {**(read_json(path) or {}), DEFINITION: _definition(measurement)})
     return True
 
 

@@ -86,7 +86,10 @@ def processor_name() -> str:
 
 
 def commit() -> str:
-    """The commit of the checkout, with "+" if files are modified; without a checkout a checksum."""
+    """The commit of the checkout, with "+" and a checksum if it has other files than the commit.
+
+    Files that git does not know count within the package. Without a checkout a checksum alone.
+    """
     return _checked_out() or f"unknown, files {_checksum()}"
 
 
@@ -102,7 +105,12 @@ def _checked_out() -> Optional[str]:
     if not (ROOT / ".git").exists():
         return None
     answers = []
-    for words in (["rev-parse", "--short=10", "HEAD"], ["status", "--porcelain", "-uno"]):
+    status = ["status", "--porcelain"]
+    for words in (
+        ["rev-parse", "--short=10", "HEAD"],
+        [*status, "-uno"],
+        [*status, "fairseq_plugins"],
+    ):
         try:
             done = subprocess.run(
                 ["git", "-C", str(ROOT), *words],
@@ -116,4 +124,4 @@ def _checked_out() -> Optional[str]:
         if done.returncode != 0:
             return None
         answers.append(done.stdout.strip())
-    return answers[0] + ("+" if answers[1] else "")
+    return answers[0] + (f"+{_checksum()}" if any(answers[1:]) else "")

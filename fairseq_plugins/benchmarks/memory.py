@@ -5,9 +5,9 @@
 
 Contenders as in `layer`; an architecture runs whole, or its encoder with --part encoder. "peak" is
 the growth of the process over one run (on a GPU that of torch's allocations), which leaves out what
-was there before: the program, parameters, the optimizer's state. "allocated" is the same of torch's
-own allocations. "kept" is what forward keeps for backward, parameters left out. A run that does not
-fit --memory-limit is shown with the reason.
+was there before: the program, parameters, their gradients, the optimizer's state. "allocated" is
+that of torch's allocations on a CPU, with gradients. "kept" is what forward keeps for backward,
+parameters left out. A run that does not fit --memory-limit is shown with the reason.
 """
 
 import argparse
