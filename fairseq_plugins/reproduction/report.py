@@ -187,17 +187,19 @@ def agreement(results: Dict[str, Any]) -> List[str]:
 def pairs_in_order(results: Dict[str, Any]) -> List[str]:
     """How many pairs of rows have a clear order here, and the same one as in the paper."""
     metric, rows = results["metrics"][0], results["rows"]
-    counts = {1: 0, 0: 0, -1: 0}
+    counts = {1: 0, 0: 0, -1: 0, "alone": 0}
     for row, other in itertools.combinations([row for row in rows if row["paper"]], 2):
         here = _difference(scores(row, metric), scores(other, metric))
         if here:
-            counts[here.sign * _claimed(results, row, other)[1]] += 1
+            sign = here.sign * _claimed(results, row, other)[1]
+            counts[sign if sign or not here.sign else "alone"] += 1
     total = sum(counts.values())
     if not total:
         return []
     return [
         f"Pairs of rows: {total}. Their order is clear here and as in the paper for {counts[1]}, "
-        f"clear and the other way round for {counts[-1]}, and open for {counts[0]}."
+        f"clear and the other way round for {counts[-1]}, clear here alone for {counts['alone']}, "
+        f"and open for {counts[0]}."
     ]
 
 

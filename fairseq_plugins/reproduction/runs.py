@@ -125,9 +125,10 @@ def refuse_fixed(table: Table, words: Iterable[str], where: str) -> None:
 # --- the training log -----------------------------------------------------------------------------
 
 LOADED = re.compile(r"Loaded checkpoint .* @ (\d+) updates")
-REPORT = re.compile(r"epoch (\d+): +\d+ / (\d+) .*\bwps=([\d.]+).*\bwpb=([\d.]+)")
+NUMBER = r"([\d.]+(?:e[+-]?\d+)?)"  # fairseq writes a million as 1e+06
+REPORT = re.compile(rf"epoch (\d+): +\d+ / (\d+) .*\bwps={NUMBER}.*\bwpb={NUMBER}")
 VALID = re.compile(r" valid on .*")
-VALUE = re.compile(r"\| (\w+) ([\d.]+)")
+VALUE = re.compile(rf"\| (\w+) {NUMBER}")
 UPDATES = re.compile(r"\bnum_updates:?[ =](\d+)")
 PAUSE = re.compile(r"begin validation|Preparing to save checkpoint|end of epoch \d")
 
@@ -414,10 +415,16 @@ class Reproduction:
                     "its first stage ended otherwise than asked now, and stays: delete "
                     f"{plan.save_dir} to train both stages anew"
                 )
+        parallel = record.get("parallel", 0)
+        if not settings.reached(plan.save_dir, plan.end):  # kept if this call is ended
+            parallel = record["parallel"] = max(parallel, self.request.parallel)
+            plan.save_dir.mkdir(parents=True, exist_ok=True)
+            write_json(path, record)
         trained = launch.train(plan, self.jobs, say, SECONDS_BETWEEN_LINES)
         if trained or "training" not in record:
-            before = record.get("training", {})
+            before = {**record.get("training", {}), "parallel": parallel}
             record = {"row": row.name, "seed": seed, "options": self.options()}
+            record["parallel"] = parallel
             record["training"] = self.describe_training(row, plan, before)
             write_json(path, record)
         saved = len(averaging.find(plan.save_dir, averaging.kind_of(plan.save_dir)))
@@ -471,7 +478,7 @@ class Reproduction:
             "epoch_seconds": step * log.updates_per_epoch
             if step and log.updates_per_epoch else None,
             "timing_skip": self.request.timing_skip,
-            "parallel": self.request.parallel,
+            "parallel": before["parallel"] or self.request.parallel,
             "machine": self.machine,
         }  # fmt: skip
 

@@ -788,7 +788,7 @@ def test_a_killed_row_resumes_and_is_tested(data, settings, tmp_path, capsys):
     process.kill()  # its training goes with it
     output, _ = process.communicate(timeout=1200)
     assert process.returncode == -signal.SIGKILL, output
-    assert not (first / "result.json").exists()
+    assert json.loads((first / "result.json").read_text()) == {"parallel": 1}
 
     with jobs.alone_in(first, "training", patience=1200):  # the training is gone
         updates = newest_update(first) + 12
