@@ -8,6 +8,7 @@ from typing import Any, Iterable, List, NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.classification import load_cut
 from fairseq_plugins.raw_text import Place, find_checkpoint, load_models
 from fairseq_plugins.serving.batches import fill_batches
@@ -49,6 +50,10 @@ class Classifier:
         path = find_checkpoint(model)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         self.folder, (loaded,), _, self.task = load_models([str(path)], data, classifier=True)
+        if getattr(self.task.cfg, "regression_target", False):
+            raise ConfigurationError(
+                f"--model {path} is trained with --regression-target: it has no labels"
+            )
         self.head = self.task.cfg.classification_head_name
         self.model: Any = loaded.to(self.device).eval()
         dictionary = self.task.label_dictionary

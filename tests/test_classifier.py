@@ -10,6 +10,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_plugins import classifier
 from fairseq_plugins.classifier import Classifier
 from fairseq_plugins.commands import classify as command
 from fairseq_plugins.commands import evaluate, train
@@ -168,3 +169,10 @@ def test_what_does_not_fit_is_told_in_one_line(trained, tiny_checkpoint, toy_dat
         Classifier(trained, other, cpu=True)
     with pytest.raises(ConfigurationError, match="has no dictionaries"):
         Classifier(trained, tmp_path, cpu=True)
+
+
+def test_a_regression_is_no_classifier(trained, monkeypatch):
+    task = SimpleNamespace(cfg=SimpleNamespace(regression_target=True))
+    monkeypatch.setattr(classifier, "load_models", lambda *a, **k: (trained, [None], None, task))
+    with pytest.raises(ConfigurationError, match="trained with --regression-target"):
+        Classifier(trained, cpu=True)

@@ -5,6 +5,7 @@ import io
 import json
 import random
 import re
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -122,6 +123,16 @@ def test_what_is_not_read_is_counted(summarize, model):
         "2 of 4 document(s) are longer than 29 subwords, which is what the model reads: {} "
         "subwords at their ends were not read; number 2, 4\n".format(len(start) + whole - 58)
     )
+
+
+def test_no_more_is_read_than_was_prepared(folder, model, tmp_path):
+    data = shutil.copytree(str(folder / "data"), str(tmp_path / "data"))
+    path = tmp_path / "data" / "preparation.json"
+    stored = json.loads(path.read_text())
+    stored["settings"]["max_source"] = 9  # with the end
+    path.write_text(json.dumps(stored))
+    (found,) = Summarizer([model], data=data, cpu=True).summarize(["Rain fell. " * 20])
+    assert found.read == 8
 
 
 def test_a_summary_that_does_not_end_is_told(summarize):

@@ -24,6 +24,7 @@ def can_decode_in_beams(decoder: Any) -> bool:
     dropouts = [module for module in decoder.modules() if isinstance(module, FairseqDropout)]
     return (
         has_standard_layers(decoder)
+        and len(decoder.layers) > 0
         and all(layer.encoder_attn is not None for layer in decoder.layers)
         and decoder.project_in_dim is None
         and not any(dropout.apply_during_inference for dropout in dropouts)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.subwords import KINDS
@@ -25,6 +25,13 @@ class Processing(NamedTuple):
     tokenizer: str
     lowercase: bool
     subword: str
+    max_source: Optional[int] = None  # positions of a document, its end included
+
+    @classmethod
+    def of(cls, stored: Dict[str, Any]) -> "Processing":
+        """Take the settings from all those of a preparation."""
+        needed = {name: stored[name] for name in cls._fields if name not in cls._field_defaults}
+        return cls(**needed, max_source=stored.get("max_source"))
 
     @classmethod
     def load(cls, folder: Path) -> "Processing":
@@ -36,7 +43,7 @@ class Processing(NamedTuple):
         path = Path(folder) / FILE
         try:
             stored: Dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
-            return cls(*(stored[name] for name in cls._fields))
+            return cls.of(stored)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
                 "{} cannot be used ({}): the prepare-* commands write it, and it says how text "

@@ -120,7 +120,7 @@ def prepare(
     """
     folder, settings = preparation.folder, preparation.settings
     languages = [settings["source_lang"], settings["target_lang"]]
-    processing = Processing(*(settings[name] for name in Processing._fields))
+    processing = Processing.of(settings)
 
     for split in ("train", "valid", "test"):
         for language in languages:

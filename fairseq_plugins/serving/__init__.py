@@ -52,6 +52,11 @@ class _Served:
         if shortlist and options.sampling:
             raise ConfigurationError("--shortlist is for beam search: leave out --sampling")
         self.export = Export(Path(model), threads, shortlist)
+        if self.export.copies and options.temperature != 1:
+            raise ConfigurationError(
+                "--temperature: an exported model that copies has probabilities alone, and no "
+                "logits to divide: leave it out"
+            )
         self.options, self.max_tokens = options, max_tokens
         if 2 * options.beam > self.export.most_candidates:
             raise ConfigurationError(

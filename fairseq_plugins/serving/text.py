@@ -104,9 +104,14 @@ class DocumentSummarizer:
     def set_lengths(self, least: int, most: Optional[int]) -> None:
         """Limit the subwords of a summary; a `most` of None is `LONGEST`, or the model's limit.
 
+        Those of a document are limited as in the preparation of the data.
+
         Raises:
             ConfigurationError: the model cannot write summaries of these lengths.
         """
+        prepared = self.processor.settings.max_source  # longer documents were not trained on
+        if prepared is not None:
+            self.max_source = min(self.max_source, prepared - 1)
         self._longest = min(LONGEST, self.max_output) if most is None else most
         if self._longest > self.max_output:
             raise ConfigurationError(
