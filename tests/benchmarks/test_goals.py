@@ -97,6 +97,11 @@ def test_goals_are_judged_and_what_is_there_is_kept(small, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "time.json has another clock, torch: measuring again" in said and "[1/2] time" in said
 
+    small["time"] = small["time"]._replace(triton=True)
+    measure(tmp_path, *words)
+    said = capsys.readouterr().err
+    assert "time.json has another definition: measuring again" in said and "[2/2]" not in said
+
 
 def test_a_measurement_that_fails_is_named_and_repeated(small, tmp_path, capsys, monkeypatch):
     small["time"] = goals.Measurement("layer --lengths 8", ["no such module"])

@@ -1,5 +1,7 @@
 """The conditions that stand beside a figure."""
 
+import subprocess
+
 from fairseq_plugins.benchmarks import machine
 
 
@@ -12,3 +14,28 @@ def test_without_a_checkout_the_files_themselves_are_named(tmp_path, monkeypatch
     assert before.startswith("unknown, files ") and machine.commit() == before
     code.write_text("x = 2\n")
     assert machine.commit() != before
+
+
+def test_files_that_differ_from_the_commit_are_told_apart(tmp_path, monkeypatch):
+    def git(*words):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, stdout=subprocess.DEVNULL)
+
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    code = tmp_path / "fairseq_plugins" / "a.py"
+    code.parent.mkdir()
+    code.write_text("x = 1\n")
+    git("init", "-q")
+    git("add", ".")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Begin")
+    (tmp_path / "notes").write_text("")  # not of the package
+    clean = machine.commit()
+    assert len(clean) == 10
+    code.write_text("x = 2\n")
+    changed = machine.commit()
+    assert changed.startswith(clean + "+") and machine.commit() == changed
+    code.write_text("x = 3\n")
+    assert machine.commit() not in (changed, clean)
+    code.write_text("x = 1\n")
+    assert machine.commit() == clean
+    (code.parent / "b.py").write_text("")
+    assert machine.commit().startswith(clean + "+")

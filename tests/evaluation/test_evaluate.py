@@ -17,6 +17,7 @@ import torch
 from fairseq_plugins.commands import evaluate as command
 from fairseq_plugins.commands import prepare_summarization, prepare_translation
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import translation
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.summarization import Text as SummaryText
 from fairseq_plugins.evaluation.translation import Translations
@@ -130,6 +131,20 @@ def test_scores_follow_from_their_definitions(prepare, options):
     assert ("isn 't" in " ".join(test.references.tokens).lower().replace("&apos;", "'")) != (
         "none" in options
     )
+
+
+def test_a_language_without_spaces_has_its_own_tokeniser(prepare, monkeypatch):
+    test = Translations(prepare(), "test", "en")
+    test.language = "zh"
+    assert type(test.metrics()["BLEU"].tokenizer).__name__ == "TokenizerZh"
+
+    def missing(**options):
+        raise RuntimeError("Japanese tokenization requires extra dependencies")
+
+    monkeypatch.setattr(translation, "BLEU", missing)
+    with pytest.raises(ConfigurationError, match=r"BLEU of the language ja needs .*sacrebleu\[ja"):
+        test.language = "ja"
+        test._bleu()
 
 
 def test_text_that_was_tokenised_before_is_detokenised_on_both_sides(prepare, tmp_path):

@@ -185,6 +185,8 @@ def test_time_of_an_update_leaves_out_what_is_no_training():
     assert log.updates_per_epoch == 50 and log.updates == 80
     assert runs.read_log(lines[:3], skip=0) == ([], 50, 10, 1, [])
     assert runs.read_log([], skip=0) == ([], None, 0, 0, [])
+    fast = log_line(1, 30).replace("wps=3000.0", "wps=1.5e+06")
+    assert runs.read_log([log_line(1, 20), fast]).step_seconds[-1] == pytest.approx(0.002)
 
 
 VALIDATIONS = "".join(
