@@ -316,7 +316,7 @@ def _fits(
 
 def _definition(measurement: Measurement) -> List[str]:
     """What decides the figures, apart from the data and the machine."""
-    return [*map(str, measurement.command(Path("DATA"))), f"triton={measurement.triton}"]
+    return [*measurement.command(Path("DATA")), f"triton={measurement.triton}"]
 
 
 def _measure(measurement: Measurement, path: Path, args: argparse.Namespace, device: str) -> bool:

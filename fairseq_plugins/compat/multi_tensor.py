@@ -24,8 +24,7 @@ def update_all_parameters_at_once() -> None:
     between bf16 and float32 tensor by tensor in them.) Numbers are computed in the same way; of the
     norm alone the order of the sum may differ. During the update Adam takes 4 more bytes for each
     parameter. In all versions of fairseq, but 0.12.2 scales and clips its gradients tensor by
-    tensor; needs torch 2.2. With `--fp16` fairseq has one flat
-    tensor, and its own copies stay.
+    tensor; needs torch 2.2. With `--fp16` fairseq has one flat tensor, and its own copies stay.
     """
     if not hasattr(torch, "_foreach_copy_"):
         return
