@@ -202,6 +202,17 @@ def test_a_step_costs_one_token_a_hypothesis(build_generator, model, make_sample
     assert rows == [len(LENGTHS)] + [5 * len(LENGTHS)] * 6
 
 
+def test_a_decoder_without_layers_is_left_to_fairseq(build, build_generator, make_sample):
+    empty = build("--decoder-layers", 0, arch="transformer")
+    found, expected = (
+        build_generator([empty], accelerated).generate([empty], make_sample(LENGTHS))
+        for accelerated in (True, False)
+    )
+    assert len(found) == len(LENGTHS)
+    for some, others in zip(found, expected):
+        assert [a["tokens"].tolist() for a in some] == [b["tokens"].tolist() for b in others]
+
+
 @pytest.mark.parametrize(
     "words",
     [
