@@ -14,6 +14,7 @@ from fairseq_plugins.compat import (
     bf16,
     checkpoints,
     command_line,
+    cudnn_attention,
     data_files,
     distributed,
     ema,
@@ -72,4 +73,5 @@ def apply() -> None:
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()
     stopping.save_when_terminated()
     multi_tensor.update_all_parameters_at_once()
+    cudnn_attention.leave_out_cudnn_attention()
     ema.average_shared_weights_once()

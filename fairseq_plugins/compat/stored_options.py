@@ -5,8 +5,9 @@ of them to `eval` and opens others as files, and omegaconf resolves `${...}` in 
 are strings, which safe unpickling allows. `plain` makes them safe before fairseq sees them.
 
 The rule for files: only a file that the user names is opened, on the command line, in a call, or by
-putting it beside the checkpoint. The one exception is `data`, the prepared folder: `Translator` and
-`Summarizer` read dictionaries and the settings of the preparation from it.
+putting it beside the checkpoint. The one exception is `data`, the prepared folder: `translate`,
+`summarize`, `classify`, `export` and their classes read dictionaries and the settings of the
+preparation from it.
 """
 
 import logging
