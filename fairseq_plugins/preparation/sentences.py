@@ -22,7 +22,9 @@ ABBREVIATIONS = frozenset(
 )
 _END = re.compile(
     r"[.!?]+[\"'\u201d\u2019)\]]*\s+"  # the end of a sentence, with its closing quotation marks,
-    r"(?=[\"'\u201c\u2018(\[]*[A-Z0-9])"  # and the beginning of the next
+    r"(?=[\"'\u201c\u2018(\[]*([^\W_]))"  # and the beginning of the next
+    "|[\u3002\uff01\uff1f\uff61]+[\"'\u201d\u2019\u300d\u300f\uff09)\\]]*\\s*"  # Chinese, Japanese
+    r"|[\u0964\u06d4\u061f]+[\"'\u201d\u2019)\]]*\s+"  # of Indian languages, Urdu and Arabic
 )
 
 
@@ -39,18 +41,20 @@ def separate_sentences(text: str, boundary: str = BOUNDARY) -> List[str]:
 
 
 def split_sentences(text: str) -> List[str]:
-    """The sentences of English text, found by punctuation and capitals.
+    """The sentences of a text, found by punctuation and, where a script has them, capitals.
 
-    A full stop after a known abbreviation or a single initial does not end a sentence. Only white
-    space is lost.
+    A full stop after a known English abbreviation or a single initial does not end a sentence. Only
+    white space is lost.
     """
     text = " ".join(text.split())
     sentences, start = [], 0
     for found in _END.finditer(text):
+        if found.group(1) and found.group(1).islower():
+            continue
         last = re.split(r"[^\w.]", text[start : found.start()])[-1].lower()
         if found.group()[0] == "." and (last in ABBREVIATIONS or re.fullmatch(r"[a-z]", last)):
             continue
-        if last == "no" and text[found.end()].isdigit():  # No. 1
+        if last == "no" and text[found.end() :][:1].isdigit():  # No. 1
             continue
         sentences.append(text[start : found.end()].strip())
         start = found.end()

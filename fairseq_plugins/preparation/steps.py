@@ -45,6 +45,12 @@ class Preparation:
             raise ConfigurationError(
                 f"DIR {destination}: name a folder to be made, such as data/corpus"
             )
+        for letter in (",", os.pathsep):  # fairseq takes these for the end of a path
+            if letter in str(self.destination):
+                raise ConfigurationError(
+                    f"DIR {self.destination}: fairseq cannot read paths with '{letter}': choose "
+                    "another folder"
+                )
         self.folder = self.destination.with_name(self.destination.name + ".part")
         try:
             self._open(keep)

@@ -278,15 +278,21 @@ def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict
         types = read_types(folder, language)
         for split in splits:
             name = "{}.{}".format(split, language)
-            lines = [line.split() for line in read_lines(folder / SUBWORDS / name)]
-            found = numbers.setdefault(split, {"pairs": len(lines)})
-            found[language] = {
+            found = {
                 "words": sum(len(line.split()) for line in read_lines(folder / TOKENISED / name)),
-                "subwords": sum(map(len, lines)),
-                "longest": max(map(len, lines), default=0),
-                "empty": sum(1 for line in lines if not line),
-                "unknown": sum(1 for line in lines for piece in line if piece not in types),
+                **dict.fromkeys(("subwords", "longest", "empty", "unknown"), 0),
             }
+            pairs = 0
+            for line in read_lines(
+                folder / SUBWORDS / name
+            ):  # one at a time: there may be millions
+                pieces = line.split()
+                pairs += 1
+                found["subwords"] += len(pieces)
+                found["longest"] = max(found["longest"], len(pieces))
+                found["empty"] += not pieces
+                found["unknown"] += sum(piece not in types for piece in pieces)
+            numbers.setdefault(split, {"pairs": pairs})[language] = found
     return numbers
 
 
@@ -333,10 +339,10 @@ def check_options(args: argparse.Namespace) -> None:
     """Raise a ConfigurationError for invalid languages, cleaning limits or `--valid-every`."""
     for option in ("source_lang", "target_lang"):
         language = getattr(args, option)
-        if not re.fullmatch(r"[^\s./]+", language):
+        if not re.fullmatch(r"[^\s./-]+", language):
             raise ConfigurationError(
                 f"--{option.replace('_', '-')} '{language}': files are named after it; give a word "
-                "without dots, slashes and spaces, such as de"
+                "without dots, slashes, hyphens and spaces, such as de or zh_CN"
             )
     if args.source_lang == args.target_lang:
         raise ConfigurationError(f"--source-lang and --target-lang are both {args.source_lang}")

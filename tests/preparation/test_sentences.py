@@ -36,6 +36,15 @@ def test_boundary_touching_words_as_pieces_joined_have_it():
         ("It is No. 1. She said no. He left.", ["It is No. 1.", "She said no.", "He left."]),
         ("Mr. Smith met Dr. J. Jones Jr. Monday.", ["Mr. Smith met Dr. J. Jones Jr. Monday."]),
         ("It rose 3.5 percent. 2014 was worse.", ["It rose 3.5 percent.", "2014 was worse."]),
+        ("It rained. \u00c9 tarde. \u00fcber uns", ["It rained.", "\u00c9 tarde. \u00fcber uns"]),
+        (
+            "\u041c\u0438\u0440. \u042d\u0442\u043e.",
+            ["\u041c\u0438\u0440.", "\u042d\u0442\u043e."],
+        ),  # Russian
+        (
+            "\u0930\u093e\u092e\u0964 \u0906\u092f\u093e\u0964",
+            ["\u0930\u093e\u092e\u0964", "\u0906\u092f\u093e\u0964"],
+        ),  # Hindi
         ("we need to close ... gaps", ["we need to close ... gaps"]),
         ("", []),
         ("   ", []),
@@ -45,3 +54,12 @@ def test_sentences_of_running_text(text, expected):
     found = split_sentences(text)
     assert found == expected
     assert " ".join(found) == " ".join(text.split())  # nothing is lost
+
+
+def test_sentences_without_spaces_between_them():
+    rain, sun, said = (
+        "\u4eca\u5929\u4e0b\u96e8\u3002",
+        "\u660e\u5929\u6674\uff01",
+        "\u300c\u662f\u3002\u300d",
+    )
+    assert split_sentences(rain + sun + said + "\u4e86") == [rain, sun, said, "\u4e86"]

@@ -145,3 +145,19 @@ def test_lines_keep_their_order(workers):
     assert list(map_lines(lambda line: line + "!", lines, workers, "test")) == [
         line + "!" for line in lines
     ]
+
+
+@pytest.mark.parametrize("language", ["zh-CN", "a.b", "a/b", "a b", ""])
+def test_languages_that_no_file_can_be_named_after_are_refused(run, corpus, language, tmp_path):
+    with pytest.raises(ConfigurationError, match="--target-lang .*give a word without .*zh_CN"):
+        run("--train", corpus / "train", "--valid-every", 10, "--target-lang", language)
+    assert not list(tmp_path.glob("data*"))
+
+
+@pytest.mark.parametrize("name", ["a,b", "a:b", "c,d/a"])
+def test_folders_that_fairseq_cannot_read_are_refused_at_once(corpus, tmp_path, name):
+    before = sorted(tmp_path.rglob("*"))
+    words = ["--source-lang", "fr", "--target-lang", "en", "--train", str(corpus / "train")]
+    with pytest.raises(ConfigurationError, match="fairseq cannot read paths with '[,:]'"):
+        prepare_translation.main([str(tmp_path / name), *words, "--valid-every", "10"])
+    assert sorted(tmp_path.rglob("*")) == before
