@@ -123,19 +123,29 @@ def read_archives(archives: Sequence[Path], ids: Optional[Path]) -> Tuple[List[s
         archives: the archives.
         ids: a file of story ids to read; None for all stories.
 
+    A story that is there twice is read once.
+
     Raises:
-        ConfigurationError: an archive or `ids` cannot be read.
+        ConfigurationError: an archive or `ids` cannot be read, or the archives lack a story of
+            `ids`.
     """
     wanted = None if ids is None else set(read_ids(ids))
-    sources, targets, broken = [], [], 0
+    sources, targets, broken, seen = [], [], 0, set()
     for story in read_stories(archives):
-        if wanted is not None and story.id not in wanted:
+        if story.id in seen or (wanted is not None and story.id not in wanted):
             continue
+        seen.add(story.id)
         if story.problem:
             broken += 1
             continue
         sources.append("\n".join(story.article))
         targets.append(join_sentences(story.highlights))
+    missing = sorted((wanted or set()) - seen)
+    if missing:
+        raise ConfigurationError(
+            f"{ids}: {len(missing):,} of its stories are not in the archives, such as "
+            f"{missing[0]}: give all archives"
+        )
     if broken:
         print(f"{broken} empty or broken stories are left out", file=sys.stderr)
     return sources, targets

@@ -34,19 +34,22 @@ UNKNOWN = (("<<unk>>", " unknownwordofreference "), ("<unk>", " unknownwordofsum
 
 
 # Chinese characters and Japanese kana: texts have no spaces between their words
-_SINGLE = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
+_SINGLE = re.compile(
+    "([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
+)
 
 
 class UnicodeWords:
     """A tokenizer for rouge-score, whose own one knows only the letters a to z.
 
     A word is a sequence of letters, digits and marks of any script, in lower case; each Chinese
-    character and each Japanese kana is one.
+    character and each Japanese kana is one. Thai, Lao, Khmer and Burmese, also written without
+    spaces, need text with spaces between words.
     """
 
     def tokenize(self, text: str) -> List[str]:
         """The words of a text."""
-        text = unicodedata.normalize("NFC", text).lower()
+        text = unicodedata.normalize("NFKC", text).lower()
         kept = (c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text)
         return _SINGLE.sub(r" \1 ", "".join(kept)).split()
 

@@ -1,13 +1,15 @@
 """Sentences of a document as its summary: the first, random ones, the best."""
 
+import io
 import random
 import sys
+import tarfile
 
 import pytest
 
 from fairseq_plugins.commands import lead_baseline
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.lead import TextRank, draw, lead, oracle
+from fairseq_plugins.evaluation.lead import TextRank, draw, lead, oracle, read_archives
 from fairseq_plugins.scoring.rouge import score_documents
 
 DOCUMENT = "Rain fell. Snow lay on the hills. Nobody came. The wind rose in the north."
@@ -80,3 +82,27 @@ def test_the_command_has_a_row_for_each(tmp_path, capsys):
     assert list(found[1]) == ["Lead-1", "Lead-2", "Random-2", "TextRank-2", "Oracle-2"]
     assert found[1]["Lead-2"] == found[0]["Lead-2"]
     assert "F1 = 100.00/" in found[1]["Oracle-2"] and "F1 = 100.00/" not in found[1]["Lead-2"]
+
+
+def test_stories_are_read_once_and_none_is_missing(archive_of_stories, tmp_path):
+    archive = archive_of_stories("a", "b", "c")
+    assert len(read_archives([archive, archive], None)[0]) == 3
+    (tmp_path / "ids").write_text("c\na\n")
+    assert read_archives([archive], tmp_path / "ids")[0] == ["Rain fell on a.", "Rain fell on c."]
+    (tmp_path / "ids").write_text("c\nx\ny\n")
+    with pytest.raises(ConfigurationError, match="2 of its stories are not in the archives.* x:"):
+        read_archives([archive], tmp_path / "ids")
+
+
+@pytest.fixture
+def archive_of_stories(tmp_path):
+    def make(*ids):
+        with tarfile.open(str(tmp_path / "stories.tgz"), "w:gz") as archive:
+            for name in ids:
+                content = f"Rain fell on {name}.\n\n@highlight\n\nRain fell".encode()
+                member = tarfile.TarInfo(f"stories/{name}.story")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return tmp_path / "stories.tgz"
+
+    return make

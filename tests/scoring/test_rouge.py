@@ -16,6 +16,7 @@ from fairseq_plugins.scoring.rouge import (
     METRICS,
     RougeConfig,
     RougeScorer,
+    UnicodeWords,
     bootstrap,
     prepare,
     rouge,
@@ -248,3 +249,9 @@ def test_lead_baseline_is_near_the_literature():
     assert figures[0] == pytest.approx(29.1, abs=1.5)
     assert figures[1] == pytest.approx(11.1, abs=1.5)
     assert figures[3] == pytest.approx(25.9, abs=1.5)
+
+
+def test_each_chinese_character_is_a_word_also_rare_and_half_width_ones():
+    assert UnicodeWords().tokenize("\u4eca\u65e5 \U00020000\U00020001 \uff71\uff72") == [
+        *("\u4eca", "\u65e5", "\U00020000", "\U00020001", "\u30a2", "\u30a4")
+    ]
