@@ -88,6 +88,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         with interrupted_when_terminated():
             return int(module.main(words[1:]))
+    except ConfigurationError:
+        raise
+    except OSError as error:  # such as a full disk
+        raise ConfigurationError(f"{error.filename or name}: {error.strerror or error}") from error
     except KeyboardInterrupt as error:
         print("stopped", file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)

@@ -118,8 +118,12 @@ def prepare(output: Path) -> None:
 def save(state: Dict[str, Any], output: Path) -> None:
     """Write a checkpoint atomically: a killed process leaves no partial file."""
     temporary = output.with_name(output.name + ".tmp")
-    torch.save(state, str(temporary))
-    os.replace(temporary, output)
+    try:
+        torch.save(state, str(temporary))
+        os.replace(temporary, output)
+    finally:
+        if temporary.exists():
+            temporary.unlink()
 
 
 def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[str, Any]:

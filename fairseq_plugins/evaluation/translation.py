@@ -104,12 +104,13 @@ class Translations:
 
     def _bleu(self) -> BLEU:
         """sacreBLEU's choice for the language: 13a, but for Chinese, Japanese and Korean."""
+        language = self.language.split("_")[0].lower()  # zh of zh_CN
         try:
-            return BLEU(lowercase=self.lowercase, trg_lang=self.language)
+            return BLEU(lowercase=self.lowercase, trg_lang=language)
         except RuntimeError:
             raise ConfigurationError(
                 f"BLEU of the language {self.language} needs a tokeniser: "
-                f"pip install 'sacrebleu[{self.language}]'"
+                f"pip install 'sacrebleu[{language}]'"
             ) from None
 
     def read(self, log: Path) -> Text:

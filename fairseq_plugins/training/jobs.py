@@ -89,7 +89,7 @@ class Jobs:
         Raises:
             KeyboardInterrupt: `stop` was called.
         """
-        environment = dict(os.environ, PYTHONUNBUFFERED="1")
+        environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
         # threads that spin while waiting would take processor time from other programs
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         if threads is not None:

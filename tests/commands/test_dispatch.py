@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from fairseq_plugins import commands
+from fairseq_plugins.commands import lead_baseline
 from fairseq_plugins.errors import ConfigurationError
 
 NAMES = sorted(commands.commands())
@@ -30,6 +31,16 @@ def test_every_command_has_help_that_names_itself(name, capsys):
         commands.main([name, "-h"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: python -m fairseq_plugins {name} ")
+
+
+@pytest.mark.parametrize("file, named", [("out.pt", "out.pt"), (None, "lead-baseline")])
+def test_a_fault_of_the_system_is_one_line(monkeypatch, file, named):
+    def main(argv):
+        raise OSError(28, "No space left on device", file)
+
+    monkeypatch.setattr(lead_baseline, "main", main)
+    with pytest.raises(ConfigurationError, match=f"^{named}: No space left on device$"):
+        commands.main(["lead-baseline"])
 
 
 def test_starting_imports_neither_torch_nor_fairseq():

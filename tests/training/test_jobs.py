@@ -23,6 +23,14 @@ def test_output_is_logged_and_passed_on(tmp_path):
     assert log.count("\none\ntwo\n") == 2 and log.count("\n# ") == 4
 
 
+def test_output_is_utf8_whatever_the_locale_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    lines = []
+    program = "print('M\u00fcnchen')"
+    assert jobs.Jobs().run([sys.executable, "-c", program], tmp_path / "log", lines.append) == 0
+    assert lines == ["M\u00fcnchen\n"]
+
+
 def test_stop_ends_what_runs(tmp_path):
     running, lines, outcome = jobs.Jobs(), [], []
 
