@@ -117,13 +117,11 @@ def _f1(found: Counter, reference: Counter) -> float:
 
 
 def read_archives(archives: Sequence[Path], ids: Optional[Path]) -> Tuple[List[str], List[str]]:
-    """Documents and summaries from CNN/DailyMail's story archives.
+    """Documents and summaries from CNN/DailyMail's story archives, each story once.
 
     Args:
         archives: the archives.
         ids: a file of story ids to read; None for all stories.
-
-    A story that is there twice is read once.
 
     Raises:
         ConfigurationError: an archive or `ids` cannot be read, or the archives lack a story of

@@ -283,9 +283,7 @@ def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict
                 **dict.fromkeys(("subwords", "longest", "empty", "unknown"), 0),
             }
             pairs = 0
-            for line in read_lines(
-                folder / SUBWORDS / name
-            ):  # one at a time: there may be millions
+            for line in read_lines(folder / SUBWORDS / name):  # millions do not fit in memory
                 pieces = line.split()
                 pairs += 1
                 found["subwords"] += len(pieces)
