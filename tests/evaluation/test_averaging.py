@@ -110,6 +110,17 @@ def test_best(save_dir, tmp_path, maximize):
     assert_mean(average(tmp_path, tmp_path, "--best", 2), [kept[loss] for loss in best])
 
 
+def test_nothing_is_left_where_the_disk_is_full(tmp_path, monkeypatch):
+    def write_half(state, path):
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device", path)
+
+    monkeypatch.setattr(torch, "save", write_half)
+    with pytest.raises(OSError, match="No space"):
+        averaging.save({}, tmp_path / "average.pt")
+    assert not list(tmp_path.iterdir())
+
+
 def test_average_of_one_is_itself_and_generates(save_dir, tmp_path, toy_data, run_generate):
     state = average(tmp_path, save_dir, "--last", 1)
     expected = model(save_dir / "checkpoint4.pt")

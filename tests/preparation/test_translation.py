@@ -1,6 +1,7 @@
 """prepare-translation: any pair, any raw text."""
 
 import random
+import re
 
 import pytest
 
@@ -114,6 +115,14 @@ def test_a_vocabulary_too_large_for_the_text(run, corpus):
         run(*given, "--subword", "sentencepiece", "--vocab-size", 9000)
     folder = run(*given, "--vocab-size", 9000)
     assert "of 9,000 asked for" in (folder / "report.txt").read_text()
+
+
+def test_the_report_counts_unknown_subwords(run, corpus):
+    write(corpus / "valid.fr", ["L'An ☃ & ☃ plus."] + ["L'An & plus."] * 4)
+    write(corpus / "valid.en", read(corpus / "train.en")[:5])
+    folder = run("--train", corpus / "train", "--valid", corpus / "valid")
+    report = (folder / "report.txt").read_text(encoding="utf-8")
+    assert re.findall("Unknown subwords.*", report) == ["Unknown subwords in valid: fr 2, en 0"]
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def test_finished_runs_are_kept_and_unfinished_ones_done(repeat, tmp_path):
 
     # longer: trained on; shorter: there already; tested in another way: only tested
     assert repeat("--max-update", 30)[0][0] == "train transformer-seed1 30"
-    assert repeat("--max-update", 25, "--parallel", 4)[0] == tests
+    assert sorted(repeat("--max-update", 25, "--parallel", 4)[0]) == sorted(tests)
     assert json.loads(path.read_text())["training"]["parallel"] == 1  # nothing was left to train
     assert repeat("--max-update", 40, "--parallel", 4)[0][0].startswith("train ")
     assert repeat("--max-update", 50)[0][0].startswith("train ")

@@ -167,6 +167,7 @@ def test_the_reduced_setting_fits_every_recipe_of_its_task(task):
             files = [recipes.find(name), recipes.find("reduced_cpu", [folder])]
             args = settings.parse(["DATA", *recipes.settings(files)])
             assert args.encoder_embed_dim == 128 and args.max_update == 1500
+            assert not args.max_epoch  # with few sentences it would end before the updates
             assert args.best_checkpoint_metric == "loss" and not getattr(args, "eval_bleu", False)
     assert recipes.find("reduced_cpu", [folder]).parent == folder
 
