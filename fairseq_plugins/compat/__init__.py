@@ -61,6 +61,7 @@ def apply() -> None:
     data_files.require_targets_for_training()
     data_files.explain_sizes_that_do_not_fit()
     intact_checkpoints.write_checkpoints_to_the_disk()
+    intact_checkpoints.retry_writing_from_the_beginning()
     intact_checkpoints.refuse_damaged_checkpoints()
     resuming.keep_the_batches_of_the_first_epoch()
     resuming.shuffle_after_the_curriculum()

@@ -14,17 +14,19 @@ import zipfile
 from pathlib import Path
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
+import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 
 from fairseq_plugins.compat.checkpoints import unreadable
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import overlay, wrap
 from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
 LAST = "checkpoint_last"
+AS_FOLDER = 0x10  # attribute of a record of a zip archive; torch reads no bytes of a folder
 
 
 def write_checkpoints_to_the_disk() -> None:
@@ -54,6 +56,23 @@ def _write_out(path: str) -> None:
         os.close(descriptor)
 
 
+def retry_writing_from_the_beginning() -> None:
+    """Let each attempt to write a checkpoint replace what a failed one has left.
+
+    0.12.2 and ff try three times, into the same open file. After an error that passes, such as a
+    disk that is full for a moment, the checkpoint began with half of another one: saving succeeded
+    and loading failed.
+    """
+
+    def save(state: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+        if getattr(file, "seekable", bool)():  # not where iopath writes in the background
+            file.seek(0)
+            file.truncate()
+        torch.save(state, file, *args, **kwargs)
+
+    overlay(checkpoint_utils, "torch", save=save)
+
+
 def find_damage(path: str) -> str:
     """What is wrong with a checkpoint, in a few words; empty if it is intact.
 
@@ -75,9 +94,16 @@ def _find_damage(path: str, size: int, changed: int) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             record = archive.testzip()
+            entries = archive.infolist()
     except Exception as error:  # a damaged table of contents can trip zipfile anywhere
         return f"its table of contents cannot be read: {error}"
-    return f"the checksum of {record} is wrong" if record else ""
+    if record:
+        return f"the checksum of {record} is wrong"
+    if any(entry.is_dir() or entry.external_attr & AS_FOLDER for entry in entries):
+        return "its table of contents names a record as a folder"
+    if min((entry.header_offset for entry in entries), default=0):
+        return "there is something before its first record"
+    return ""
 
 
 def refuse_damaged_checkpoints() -> None:

@@ -19,14 +19,15 @@ def wrap(owner: Any, name: str, repair: str, make: Callable[[Callable], Callable
 class Overlay:
     """A view of a module with some names replaced."""
 
-    def __init__(self, module: Any, **replaced: Any) -> None:
-        vars(self).update(replaced, _module=module)
+    def __init__(self, module: Any) -> None:
+        self._module = module
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
 
 
 def overlay(owner: Any, name: str, **replaced: Any) -> None:
-    """Replace the module `name` among the globals of `owner` by an Overlay, unless it is one."""
+    """Replace names of the module `name` for `owner` alone, in whose globals it is."""
     if not isinstance(getattr(owner, name), Overlay):
-        setattr(owner, name, Overlay(getattr(owner, name), **replaced))
+        setattr(owner, name, Overlay(getattr(owner, name)))
+    vars(getattr(owner, name)).update(replaced)

@@ -1,5 +1,6 @@
 """Checkpoints damaged by a power cut or disk: the newest intact one is used, with a warning."""
 
+import errno
 import os
 import random
 import shutil
@@ -12,7 +13,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from fairseq_plugins import json_files
-from fairseq_plugins.compat.intact_checkpoints import find_damage
+from fairseq_plugins.compat.intact_checkpoints import _find_damage, find_damage
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.training.progress import Progress
 from tests.faults.training import DAMAGE, Killed, difference, flip, load, train, updates
@@ -178,6 +179,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(killed, tmp_path):
     for _ in range(100):
         shutil.copyfile(killed / LAST, path)
         flip(path, generator)
+        _find_damage.cache_clear()  # several changes may fall into one tick of the clock
         if find_damage(str(path)):
             found += 1
             continue
@@ -187,6 +189,34 @@ def test_a_flipped_bit_is_found_or_changes_nothing(killed, tmp_path):
             continue
         assert difference(state, expected) == ""
     assert found > 50
+
+
+def test_the_disk_is_full_for_a_moment(killed, tmp_path, monkeypatch):
+    """fairseq writes again, into the same open file."""
+    state = load(killed)
+    path, save, failures = tmp_path / LAST, torch.save, []
+
+    def fail_first(state, file):
+        if not failures:
+            failures.append(file.write(b"more than " * 10**6))
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(state, file)
+
+    monkeypatch.setattr(torch, "save", fail_first)
+    monkeypatch.setattr("fairseq.checkpoint_utils.time.sleep", lambda seconds: None)
+    checkpoint_utils.torch_persistent_save(state, str(path))
+    assert len(failures) == 1 and find_damage(str(path)) == ""
+    assert difference(load(tmp_path), state) == ""
+
+
+def test_what_torch_would_read_wrongly_is_damage(killed, tmp_path):
+    path = tmp_path / LAST
+    whole = (killed / LAST).read_bytes()
+    path.write_bytes(whole[:1000] + whole)
+    assert find_damage(str(path)) == "there is something before its first record"
+    entry = whole.index(b"PK\x01\x02")  # of the table of contents; attributes are at 38
+    path.write_bytes(whole[: entry + 38] + b"\x10" + whole[entry + 39 :])
+    assert find_damage(str(path)) == "its table of contents names a record as a folder"
 
 
 def test_old_checkpoints_without_checksums_are_loaded(killed, tmp_path):
