@@ -27,25 +27,32 @@ Without a command: print the folder for fairseq's --user-dir. COMMAND -h shows i
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: it ends a command as Ctrl-C does, so that trainings save their state."""
+    """SIGTERM or SIGHUP, its number: ends a command as Ctrl-C does, so that trainings save."""
 
 
 @contextlib.contextmanager
 def interrupted_when_terminated() -> Iterator[None]:
-    """Turn SIGTERM, which clusters send before they end a job, into `Terminated`."""
+    """Turn SIGTERM, which clusters send before they end a job, into `Terminated`.
+
+    So does SIGHUP, of a terminal that is closed, unless it is ignored, as nohup does.
+    """
 
     def handle(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # asked again, it ends at once
-        raise Terminated
+        signal.signal(number, signal.SIG_DFL)  # asked again, it ends at once
+        raise Terminated(number)
 
     if threading.current_thread() is not threading.main_thread():  # it gets no signals
         yield
         return
-    before = signal.signal(signal.SIGTERM, handle)
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, handle)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def commands() -> Dict[str, Path]:
@@ -94,4 +101,4 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         raise ConfigurationError(f"{error.filename or name}: {error.strerror or error}") from error
     except KeyboardInterrupt as error:
         print("stopped", file=sys.stderr)
-        return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+        return 128 + (error.args[0] if isinstance(error, Terminated) else signal.SIGINT)

@@ -46,7 +46,7 @@ from fairseq_plugins.reproduction import report, runs
 from fairseq_plugins.reproduction.tables import TABLES, Table
 from fairseq_plugins.training import recipes
 from fairseq_plugins.training.jobs import alone_in
-from fairseq_plugins.training.launch import PRECISIONS
+from fairseq_plugins.training.launch import PRECISIONS, available_threads
 
 
 def _by_value(value: Callable[[Table], Any]) -> str:
@@ -133,7 +133,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--threads", type=at_least(1), metavar="N",
-        help="processor threads of a run (default: all cores / --parallel)",
+        help="processor threads of a run (default: OMP_NUM_THREADS, or all cores / --parallel)",
     )  # fmt: skip
     parser.add_argument(
         "--precision", choices=PRECISIONS,
@@ -181,7 +181,7 @@ def read_request(args: argparse.Namespace) -> runs.Request:
         interleaved=table.timed and args.time == "interleaved",
         time_rounds=args.time_rounds,
         timing_skip=args.timing_skip,
-        threads=args.threads or runs.available_threads(args.parallel),
+        threads=args.threads or available_threads(args.parallel),
         precision=args.precision,
         cpu=args.cpu,
     )

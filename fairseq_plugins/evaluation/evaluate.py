@@ -41,6 +41,7 @@ class Request(NamedTuple):
     words: Sequence[str] = ()  # more options for fairseq-generate
     cpu: bool = False
     unicode: bool = False  # ROUGE of words of any script
+    threads: Optional[int] = None  # of fairseq-generate on a CPU; None leaves the choice to torch
 
     @property
     def label(self) -> str:
@@ -217,9 +218,9 @@ def _generate(
     if part.exists():
         part.unlink()
     with progress_bar(description=request.split, total=total, unit=" sentences") as bar:
-        status = jobs.run(command, part, lambda line: _count(line, bar), lock)
+        status = jobs.run(command, part, lambda line: _count(line, bar), lock, request.threads)
     if status != 0:
-        raise JobFailed(f"fairseq-generate failed: {failure_in(part)}; its log is {part}")
+        raise JobFailed(f"fairseq-generate failed: {failure_in(part, status)}; its log is {part}")
     os.replace(part, log)
 
 

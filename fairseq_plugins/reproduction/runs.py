@@ -7,7 +7,6 @@ folder "first".
 
 import contextlib
 import difflib
-import os
 import re
 import shlex
 import statistics
@@ -438,6 +437,7 @@ class Reproduction:
         request = evaluate.Request(
             self.request.data.resolve(), plan.save_dir, last=count or None,
             settings=self.generation, words=self.request.generate, cpu=self.cpu,
+            threads=self.request.threads if self.cpu else None,
         )  # fmt: skip
         system = evaluate.evaluate(request, self.jobs, say)
         record["scoring"] = {
@@ -543,7 +543,7 @@ class Reproduction:
             self.say("time ratio: not finished; it begins again with the next call")
             return
         if status != 0:
-            message = f"the benchmark failed: {failure_in(log)}; its log is {log}"
+            message = f"the benchmark failed: {failure_in(log, status)}; its log is {log}"
             self.failures.append({"run": "time ratio", "message": message})
             self.say(f"time ratio: FAILED: {message}")
             return
@@ -619,8 +619,3 @@ def _read_log(folder: Path, skip: int = 0) -> TrainingLog:
 
 def _quoted(words: Iterable[str]) -> str:
     return " ".join(map(shlex.quote, words))
-
-
-def available_threads(parallel: int) -> int:
-    """CPU threads for each of `parallel` simultaneous runs."""
-    return max(1, len(os.sched_getaffinity(0)) // parallel)

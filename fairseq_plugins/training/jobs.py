@@ -9,10 +9,11 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, Callable, Iterator, List, Optional, Sequence, Set
+from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 
@@ -49,12 +50,19 @@ def alone_in(folder: Path, work: str, patience: Optional[float] = None) -> Itera
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except OSError:
+            except BlockingIOError:
                 if time.monotonic() > until:
                     raise ConfigurationError(
                         f"another {work} is running in {folder}: wait for it, or stop it"
                     ) from None
                 time.sleep(0.2)
+            except OSError as error:  # such as Lustre mounted without the option flock
+                print(
+                    f"{folder} cannot be locked ({error.strerror}): make sure that no other "
+                    f"{work} runs there",
+                    file=sys.stderr,
+                )
+                break
         yield lock
 
 
@@ -65,7 +73,7 @@ class Jobs:
     """
 
     def __init__(self) -> None:
-        self._running: Set["subprocess.Popen[str]"] = set()
+        self._running: Dict["subprocess.Popen[str]", Path] = {}  # with their logs
         self._guard = threading.Lock()
         self._stopping = False
 
@@ -84,7 +92,7 @@ class Jobs:
             log: where its output is appended, after a line with the time and the command.
             on_line: called with each line of the output.
             lock: the lock of the folder; the program inherits it, as it may outlive this process.
-            threads: number of threads of the program, unless OMP_NUM_THREADS is set.
+            threads: number of threads of the program; None leaves it to OMP_NUM_THREADS and torch.
 
         Raises:
             KeyboardInterrupt: `stop` was called.
@@ -93,7 +101,7 @@ class Jobs:
         # threads that spin while waiting would take processor time from other programs
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         if threads is not None:
-            environment.setdefault("OMP_NUM_THREADS", str(threads))
+            environment["OMP_NUM_THREADS"] = str(threads)
         with open(log, "a", encoding="utf-8") as file:
             file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}\n# ")
             file.write(" ".join(shlex.quote(word) for word in command) + "\n")
@@ -113,7 +121,7 @@ class Jobs:
                     start_new_session=True,
                     pass_fds=[lock.fileno()] if lock else [],
                 )
-                self._running.add(process)
+                self._running[process] = log
             assert process.stdout is not None
             try:
                 with process.stdout:
@@ -124,8 +132,8 @@ class Jobs:
                 process.wait()
             finally:
                 with self._guard:
-                    self._running.discard(process)
-                _end([process])
+                    self._running.pop(process, None)
+                _end({process: log})
         if self._stopping:
             raise KeyboardInterrupt
         return process.returncode
@@ -134,7 +142,7 @@ class Jobs:
         """End all programs, which have `SECONDS_TO_SAVE`; start no more."""
         with self._guard:
             self._stopping = True
-            running = list(self._running)
+            running = dict(self._running)
         _end(running)
 
 
@@ -143,7 +151,7 @@ def _end_with_the_parent() -> None:
         LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-def _end(processes: Sequence["subprocess.Popen[str]"]) -> None:
+def _end(processes: Mapping["subprocess.Popen[str]", Path]) -> None:
     """End running processes with SIGTERM, then what is left of their groups with SIGKILL.
 
     Data loaders get no SIGTERM: a training that loses them cannot save its state.
@@ -155,14 +163,24 @@ def _end(processes: Sequence["subprocess.Popen[str]"]) -> None:
     while any(process.poll() is None for process in running) and time.monotonic() < until:
         time.sleep(0.05)
     for process in running:
+        if process.poll() is None:
+            print(
+                f"{processes[process]}: its program did not end within {SECONDS_TO_SAVE:.0f} s and "
+                "was killed; a training goes on from its last checkpoint",
+                file=sys.stderr,
+            )
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     for process in running:
         process.wait()
 
 
-def failure_in(log: Path) -> str:
-    """The line that says why the last run in a log failed, or its last three lines."""
+def failure_in(log: Path, status: int) -> str:
+    """Why the last run in a log failed, by its exit status and the error in the log, if any."""
+    if status < 0:
+        name = signal.Signals(-status).name
+        reason = ", probably for lack of memory" if name == "SIGKILL" else ""
+        return f"it was killed by {name}{reason}"
     lines: List[str] = []
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         lines = [] if line.startswith("# ") else [*lines, re.sub(r"^\[rank\d+\]: ?", "", line)]

@@ -189,9 +189,8 @@ def resuming(words: Sequence[str], begin: str, save_dir: Path) -> List[str]:
 
     fairseq reads a --restore-file of another folder at every start, so a rerun would begin anew.
     """
-    elsewhere = (
-        Path(begin).name != begin and save_dir.resolve() not in Path(begin).resolve().parents
-    )
+    default = begin == "checkpoint_last.pt"  # the only name that is not below the current folder
+    elsewhere = not default and save_dir.resolve() not in Path(begin).resolve().parents
     if not elsewhere or not any(save_dir.glob("checkpoint*.pt")):
         return list(words)
     kept = [word for word in words if not word.startswith("--reset-")]
@@ -205,6 +204,14 @@ def gpus_have_bf16() -> bool:
     return all(
         torch.cuda.get_device_capability(gpu) >= (8, 0) for gpu in range(torch.cuda.device_count())
     )
+
+
+def available_threads(processes: int) -> int:
+    """Processor threads for each of several processes: OMP_NUM_THREADS, or they share the cores."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked):
+        return int(asked)
+    return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
 def launcher(request: Request, processes: int) -> List[str]:
@@ -277,7 +284,7 @@ def plan(request: Request) -> Plan:
     words = resuming(words, given.restore_file, save_dir)
     logging = ["--log-format", "simple", "--log-interval", "50"]
     device = "CPU" if on_cpu else torch.cuda.get_device_name()
-    threads = request.threads or max(1, len(os.sched_getaffinity(0)) // processes)
+    threads = request.threads or available_threads(processes)
     return Plan(
         name=request.name,
         command=[*launcher(request, processes), words[0], *logging, *words[1:]],
@@ -350,7 +357,9 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         if status == stopping.STATUS:
             raise JobFailed(f"{todo.name}: stopped by SIGTERM, its state is saved: rerun to resume")
         if status != 0:
-            raise JobFailed(f"{todo.name}: training failed: {failure_in(log)}; its log is {log}")
+            raise JobFailed(
+                f"{todo.name}: training failed: {failure_in(log, status)}; its log is {log}"
+            )
         settings.mark_finished(save_dir, todo.end)
         say(f"trained in {time.monotonic() - started:.0f} s; the log is {log}")
     return True

@@ -8,6 +8,7 @@ RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates")
 RECOVERED = re.compile(r"\S+ is (?:missing|damaged).*: resuming from the newest intact one.*")
 REPORT = re.compile(r"train_inner .* num_updates=(\d+)")
 VALID = re.compile(r"valid on .* num_updates (\d+)")
+SLOW = re.compile(r"--bf16 is slow here.*")
 NOTHING_LEFT = re.compile(r"nothing left to train.*")
 SCORE = re.compile(r"\b(bleu|accuracy) ([\d.]+)")
 
@@ -34,7 +35,7 @@ class Progress:
     def line(self, text: str) -> None:
         """Process a line of the log."""
         report, valid, resumed = REPORT.search(text), VALID.search(text), RESUMED.search(text)
-        told = RECOVERED.search(text) or NOTHING_LEFT.search(text)
+        told = RECOVERED.search(text) or NOTHING_LEFT.search(text) or SLOW.search(text)
         if report:
             done, now = int(report.group(1)), time.monotonic()
             if self.first is None or done <= self.first[1]:
@@ -48,6 +49,7 @@ class Progress:
             done = int(valid.group(1))
             self.say(f"update {done:,}{self.goal}  valid {_loss(text)}{score}")
         elif resumed:
+            self.until = float("inf")  # the log does not say how much of the limit was used before
             self.say(f"resumed from update {int(resumed.group(1)):,}")
         elif told:
             self.say(told.group())

@@ -1,5 +1,7 @@
 """`python -m fairseq_plugins`: quick to start, lists its commands, and runs one."""
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -41,6 +43,34 @@ def test_a_fault_of_the_system_is_one_line(monkeypatch, file, named):
     monkeypatch.setattr(lead_baseline, "main", main)
     with pytest.raises(ConfigurationError, match=f"^{named}: No space left on device$"):
         commands.main(["lead-baseline"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_ends_as_an_interrupt_does(monkeypatch, capsys, number):
+    """SIGHUP comes from a terminal that is closed."""
+
+    def main(argv):
+        os.kill(os.getpid(), number)
+        pytest.fail("it goes on")
+
+    monkeypatch.setattr(lead_baseline, "main", main)
+    before = signal.getsignal(number)
+    assert commands.main(["lead-baseline"]) == 128 + number
+    assert signal.getsignal(number) == before
+    assert capsys.readouterr().err == "stopped\n"
+
+
+def test_a_command_under_nohup_goes_on(monkeypatch):
+    def main(argv):
+        os.kill(os.getpid(), signal.SIGHUP)
+        return 0
+
+    monkeypatch.setattr(lead_baseline, "main", main)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert commands.main(["lead-baseline"]) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_starting_imports_neither_torch_nor_fairseq():

@@ -1,5 +1,6 @@
 """Jobs end as a group, are logged, and run one at a time in a folder."""
 
+import errno
 import os
 import sys
 import threading
@@ -80,7 +81,38 @@ def test_an_interrupt_ends_the_program(tmp_path):
 )
 def test_why_a_program_failed(tmp_path, lines, expected):
     (tmp_path / "log").write_text("\n".join(lines))
-    assert jobs.failure_in(tmp_path / "log") == expected
+    assert jobs.failure_in(tmp_path / "log", 1) == expected
+
+
+@pytest.mark.parametrize("name, reason", [("KILL", ", probably for lack of memory"), ("SEGV", "")])
+def test_a_program_that_was_killed(tmp_path, name, reason):
+    log = tmp_path / "log"
+    status = jobs.Jobs().run(["sh", "-c", f"echo 5 / 188; kill -{name} $$"], log, lambda line: None)
+    assert jobs.failure_in(log, status) == f"it was killed by SIG{name}{reason}"
+
+
+@pytest.mark.parametrize("asked, expected", [(3, "3\n"), (None, "2\n")])
+def test_threads_that_are_asked_for_count_more_than_exported_ones(
+    tmp_path, monkeypatch, asked, expected
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    lines = []
+    command = ["sh", "-c", "echo $OMP_NUM_THREADS"]
+    jobs.Jobs().run(command, tmp_path / "log", lines.append, threads=asked)
+    assert lines == [expected]
+
+
+def test_a_program_that_does_not_end_is_killed_and_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(jobs, "SECONDS_TO_SAVE", 0.1)
+
+    def interrupted(line):
+        raise KeyboardInterrupt
+
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEPS
+    with pytest.raises(KeyboardInterrupt):
+        jobs.Jobs().run([sys.executable, "-c", deaf], tmp_path / "log", interrupted)
+    told = capsys.readouterr().err
+    assert told.startswith(f"{tmp_path / 'log'}: its program did not end") and "was killed" in told
 
 
 def test_one_at_a_time_in_a_folder(tmp_path):
@@ -94,3 +126,16 @@ def test_one_at_a_time_in_a_folder(tmp_path):
     with pytest.raises(ConfigurationError, match="file/new cannot be written"):
         with jobs.alone_in(tmp_path / "file" / "new", "training"):
             pass
+
+
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, capsys):
+    def refuse(file, operation):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(jobs.fcntl, "flock", refuse)
+    with jobs.alone_in(tmp_path, "training"):
+        told = capsys.readouterr().err
+    assert told == (
+        f"{tmp_path} cannot be locked (Function not implemented): make sure that no other training "
+        "runs there\n"
+    )

@@ -36,12 +36,33 @@ def plan(data, *words, recipe="transformer_ftc"):
     return launch.plan(command.read_request([recipe, str(data), *map(str, words)]))
 
 
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path, monkeypatch):
+    """Without --save-dir a training is in runs/, where the checkout may have one."""
+    monkeypatch.chdir(tmp_path)
+
+
 def value(words, option):
     """The last value of an option on a command line, which is the one that counts."""
     return [after for word, after in zip(words, words[1:]) if word == option][-1]
 
 
 # --- settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked, exported, expected", [(3, "2", 3), (None, "2", 2), (3, None, 3)])
+def test_threads_are_those_asked_for(toy_data, monkeypatch, asked, exported, expected):
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if exported:
+        monkeypatch.setenv("OMP_NUM_THREADS", exported)
+    request = command.read_request(["transformer_ftc", str(toy_data.bin), "--cpu"])
+    assert launch.plan(request._replace(threads=asked)).threads == expected
+
+
+def test_processes_share_the_cores(monkeypatch):
+    monkeypatch.setattr(launch.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4,2")  # of nested regions, too: not one number
+    assert [launch.available_threads(n) for n in (1, 3, 9)] == [8, 2, 1]
 
 
 def test_later_options_win(toy_data, tmp_path):
@@ -431,9 +452,10 @@ def test_a_finished_training_that_goes_on_is_not_finished(trained, monkeypatch):
     assert "kept" in trained("--max-update", "4")
 
 
-def test_a_rerun_resumes_and_does_not_read_where_it_began_again(trained, tmp_path):
-    """fairseq reads --restore-file of another folder at every start."""
-    begin = ["--restore-file", str(tmp_path / "other" / "checkpoint_best.pt"), "--reset-optimizer"]
+@pytest.mark.parametrize("place", ["other/checkpoint_best.pt", "pretrained.pt"])
+def test_a_rerun_resumes_and_does_not_read_where_it_began_again(trained, place):
+    """fairseq reads --restore-file of another folder, or of the current one, at every start."""
+    begin = ["--restore-file", place, "--reset-optimizer"]
     shutil.rmtree(str(trained.save_dir))
     for updates in ("5", "6"):
         trained("--max-update", updates, *begin)

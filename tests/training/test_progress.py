@@ -2,6 +2,10 @@
 
 import time
 
+import pytest
+import torch
+
+from fairseq_plugins.compat import bf16
 from fairseq_plugins.training.progress import Progress
 
 
@@ -74,6 +78,24 @@ def test_lines_are_limited_in_time_and_hours_give_the_end(monkeypatch):
         "update 7  train nll 2.5  about 90 s left",
         "update 8  train nll 2.5  about 3 h 2 min left",
     ]
+
+
+def test_no_time_is_estimated_from_a_limit_that_was_used_before():
+    line = "train_inner | epoch 001: 1 / 9 loss=3, nll_loss=2.5, num_updates={}, lr=1"
+    said = []
+    progress = Progress(said.append, updates=0, hours=10)
+    progress.line("Loaded checkpoint runs/a/checkpoint_last.pt (epoch 2 @ 5000 updates)")
+    progress.line(line.format(5100))
+    assert said == ["resumed from update 5,000", "update 5,100  train nll 2.5"]
+
+
+@pytest.mark.skipif(torch.__version__ < "2", reason="torch 1 cannot tell")
+def test_slow_arithmetic_is_told(caplog, monkeypatch):
+    name = "_is_mkldnn_bf16_supported"
+    monkeypatch.setattr(torch.ops.mkldnn, name, lambda: False, raising=False)
+    bf16.warn_if_emulated()
+    (told,) = summarise([f"2026-01-01 | WARNING | bf16 | {caplog.messages[-1]}"], updates=9)
+    assert told.startswith("--bf16 is slow here") and told.endswith("--precision fp32")
 
 
 def test_bleu_and_out_of_memory_are_reported():
