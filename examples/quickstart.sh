@@ -2,6 +2,7 @@
 # Sets everything up, then trains a model to translate and shows what it learnt. See -h.
 set -euo pipefail
 
+unset CDPATH # cd would print the folder
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 source "$root/scripts/common.sh"
 
@@ -95,7 +96,9 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd -P)
 exec 9>"$out/lock"
 if command -v flock >/dev/null; then
-    flock -w 10 9 || die "another run is at work in $out: wait for it, or stop it"
+    status=0
+    flock -w 10 9 || status=$? # other failures: this file system has no locks
+    [ "$status" -ne 1 ] || die "another run is at work in $out: wait for it, or stop it"
 fi
 # names of folders contain a checksum of their inputs, so a folder that exists is up to date
 fingerprint() { sha256sum | cut -c 1-10; }
@@ -135,7 +138,7 @@ bin="$out/data-$text_key"
 if [ -d "$bin" ]; then
     say "kept: $bin"
 else
-    plugin prepare-translation "$bin" "${prepare[@]}" 2>&1 | grep -v ^INFO || exit 2
+    plugin prepare-translation "$bin" "${prepare[@]}"
 fi
 
 heading "4/5 training $arch, $threads thread(s), $updates updates"

@@ -2,6 +2,7 @@
 # Sets up everything the plugin needs. Rerun to resume; a finished set-up is only checked. See -h.
 set -euo pipefail
 
+unset CDPATH # cd would print the folder
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv="$root/.venv"
 state="$root/.install" # the log, the lock and what was set up

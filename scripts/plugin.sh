@@ -3,6 +3,7 @@
 # otherwise with the one in PATH.
 set -euo pipefail
 
+unset CDPATH # cd would print the folder
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 source "$root/scripts/common.sh"
 

@@ -2,6 +2,7 @@
 # Sets everything up (scripts/install.sh), then checks style and types and runs the tests.
 set -euo pipefail
 
+unset CDPATH # cd would print the folder
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 # for the edit loop, and for old releases of torch, whose types fail mypy
 quick=(tests/contract tests/modules tests/criterions tests/generation -m "not slow")

@@ -2,6 +2,7 @@
 # Collects everything but torch as wheels, for machines without a network. See -h.
 set -euo pipefail
 
+unset CDPATH # cd would print the folder
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 # shellcheck source=scripts/common.sh
 source "$root/scripts/common.sh"

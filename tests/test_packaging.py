@@ -26,11 +26,15 @@ PYTHONS = ["3.8", "3.9", "3.10", "3.11", "3.12"]
 
 
 def bash(*words, cwd=ROOT, **environment):
-    """Runs a script with its errors apart, as a user without any GPU would."""
+    """Runs a script with its errors apart, in an environment that could mislead it.
+
+    bash warns of a locale that is not installed, and `cd` prints the folder where CDPATH is set.
+    """
+    usual = {**os.environ, "LC_ALL": "C.UTF-8", "CDPATH": "."}
     return subprocess.run(
         ["bash", *map(str, words)],
         cwd=str(cwd),
-        env={**os.environ, **environment},
+        env={**usual, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

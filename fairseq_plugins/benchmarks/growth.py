@@ -104,8 +104,9 @@ def run(args: argparse.Namespace) -> results.Report:
     device = machine.choose_device(args)
     where = machine.describe(device, args.threads)
     whats = list(workloads.WHAT) if args.what == BOTH else [args.what]
-    rows: List[Dict[str, Any]] = []
     kept = kept_rows(args, where)
+    # the file keeps those that are not asked for now
+    rows = [r for r in kept if r["value"] not in args.values or r["what"] not in whats]
     left_out: Dict[Tuple[str, str], str] = {}
     batch = f"{args.tokens:,} tokens" if args.sentences is None else f"{args.sentences:,} sentences"
     notes = [
@@ -136,7 +137,9 @@ def run(args: argparse.Namespace) -> results.Report:
             for value in args.values:
                 for what in whats:
                     found = [r for r in kept if r["value"] == value and r["what"] == what]
-                    rows += found or point(args, device, value, what, rows, left_out)
+                    smaller = [r for r in rows if r["value"] < value]
+                    rows += found or point(args, device, value, what, smaller, left_out)
+                    rows.sort(key=lambda row: row["value"])
                     left_out.update(
                         {(r["contender"], what): r["problem"] for r in found if r["problem"]}
                     )

@@ -87,6 +87,9 @@ def measure(
     except EOFError:
         process.join()
         return Peak(problem=f"the process was killed ({process.exitcode}), probably for memory")
+    except BaseException:  # such as Ctrl-C: the process need not go on
+        process.terminate()
+        raise
     finally:
         process.join()
         ours.close()

@@ -9,8 +9,8 @@ command for translation. DIR gets report.md and report.json, written as it goes,
     goals/       `benchmark goals`, each measurement with figures; at most another third
     TABLE/       `reproduce TABLE`; table.md and results.json tell how far it is
 
-What had to be stopped gets twice its time in the next call. Options that are not listed below go to
-`reproduce`, and so do the options after --.
+What had to be stopped gets up to twice its time in the next call. Options that are not listed below
+go to `reproduce`, and so do the options after --.
 """
 
 import argparse
@@ -24,12 +24,13 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 import torch
 
 from fairseq_plugins.benchmarks import goals, machine, results
-from fairseq_plugins.commands import split
+from fairseq_plugins.commands import reproduce, split
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.files import written_whole
 from fairseq_plugins.reproduction.tables import TABLES
+from fairseq_plugins.training import launch
 from fairseq_plugins.training.jobs import Jobs, alone_in
 
 MODULE = [sys.executable, "-m", "fairseq_plugins"]
@@ -59,10 +60,10 @@ def steps(
     """
 
     def share(name: str) -> float:
-        """A third of the time, or twice that in which the step was not ready."""
+        """A third of the time, or twice that in which the step was not ready; half is left over."""
         before = done.get(name, {})
         twice = 2 * before["seconds"] if before.get("status") == STOPPED else 0.0
-        return min(max(20 * args.minutes, twice), left())
+        return min(max(20 * args.minutes, twice), left() / 2)
 
     device = ["--cpu"] if args.cpu else []
     tests = machine.ROOT / "tests"
@@ -163,12 +164,10 @@ def main(argv: Sequence[str]) -> int:
     args, more = parser.parse_known_args(own)
     if not (args.cpu or torch.cuda.is_available()):
         raise ConfigurationError("torch sees no GPU: use --cpu to try the command without one")
-    if not args.data.is_dir():
-        raise ConfigurationError(
-            f"DATA {args.data}: no such folder; the prepare-* commands make one"
-        )
+    launch.check_data(args.data)
     end = time.monotonic() + 60 * args.minutes
     words = [*more, "--", *extra] if extra else more
+    reproduce.read_arguments([args.table, str(args.data), *words])  # it comes last: check now
     with alone_in(args.out, "report"):
         report = read_json(args.out / "report.json") or {"steps": {}}
         here = machine.describe(torch.device("cpu" if args.cpu else "cuda"), 1)

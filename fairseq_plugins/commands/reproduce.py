@@ -196,6 +196,10 @@ def read_results(folder: Path, table: str, option: str) -> Dict[str, Any]:
     results = read_json(folder / "results.json")
     if results is None:
         raise ConfigurationError(f"{option}: {folder} has no results.json; name its folder")
+    if not isinstance(results, dict) or not {"table", "data", "rows"} <= set(results):
+        raise ConfigurationError(
+            f"{option}: {folder}/results.json is not of this command: name another folder"
+        )
     if results["table"] != table:
         raise ConfigurationError(
             f"{option}: {folder} has results of {results['table']}, not of {table}: name another "
@@ -210,6 +214,12 @@ def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:
     others = [read_results(other, table, "--beside") for other in beside]
     sizes = {results["data"]["pairs"]["train"]: folder}
     for other, found in zip(beside, others):
+        if found["reduced"] != results["reduced"]:
+            size = "reduced" if found["reduced"] else "of full size"
+            raise ConfigurationError(
+                f"--beside: the runs in {other} are {size}, those in {folder} are not: name a "
+                "folder of the same size"
+            )
         pairs = found["data"]["pairs"]["train"]
         if pairs in sizes:
             raise ConfigurationError(

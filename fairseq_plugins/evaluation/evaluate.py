@@ -7,8 +7,10 @@ import os
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from unittest import mock
 
 import torch
+from fairseq import options
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
@@ -100,6 +102,33 @@ def check(request: Request) -> None:
     choose(request)
 
 
+def check_generation(task: str, words: Sequence[str]) -> None:
+    """Check options for fairseq-generate before there is a model to evaluate.
+
+    Args:
+        task: the name of the model's task.
+        words: the options, as in `Request.words`.
+
+    Raises:
+        ConfigurationError: there are some for a classifier, or fairseq does not know one.
+    """
+
+    def refuse(message: str) -> None:
+        raise ConfigurationError(f"--generate: fairseq-generate does not take this: {message}")
+
+    if words and task in CLASSIFICATION:
+        raise ConfigurationError(
+            f"--generate {' '.join(words)}: a classifier does not generate: leave it out"
+        )
+    for word in words:
+        if word.split("=")[0] in OWN_OPTIONS:
+            raise ConfigurationError(f"--generate {word}: this command sets it: leave it out")
+    with mock.patch.object(sys, "argv", ["fairseq-generate"]):
+        parser = options.get_generation_parser()
+    with mock.patch.object(parser, "error", refuse):
+        options.parse_args_and_arch(parser, ["DATA", "--path", "RUN", "--task", task, *words])
+
+
 def choose(request: Request) -> List[Path]:
     """The checkpoints to average, or the single checkpoint to use.
 
@@ -137,14 +166,14 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     task = averaging.load(paths[-1])["cfg"]["task"]
     test: Any
     languages: List[str] = []
-    options = request.generation
+    generation = request.generation
     if task["_name"] in CLASSIFICATION:
         if request.words or request.settings:
             raise ConfigurationError(
                 f"{run} is a classifier: --beam, --max-tokens, --settings and what stands behind "
                 "-- are for generation: leave them out"
             )
-        test, options = Labels(request.data, request.split), []
+        test, generation = Labels(request.data, request.split), []
     else:
         prepared = Processing.load(request.data)  # its direction is the default
         languages = [
@@ -162,7 +191,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     inputs = {
         "checkpoints": _identity(paths),
         "data": _identity(test.files),
-        "options": options,
+        "options": generation,
     }
     with alone_in(run / "evaluation", "evaluation") as lock:
         folder.mkdir(exist_ok=True)
@@ -192,7 +221,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                 "checkpoints": [path.name for path in paths],
                 "split": request.split,
                 "sentences": test.total,
-                "options": options,
+                "options": generation,
                 "scores": scores,
             },
         )

@@ -75,16 +75,19 @@ def _preprocess(
         if (destination / name).exists():
             (destination / name).unlink()
     words += ["--destdir", str(destination), "--workers", str(workers)]
-    handlers, tell = preprocess.logger.handlers[:], logging.raiseExceptions
+    logger, tell = preprocess.logger, logging.raiseExceptions
+    handlers, propagate = logger.handlers[:], logger.propagate
     logging.raiseExceptions = False  # report a full disk once, not for each line of the log
-    preprocess.logger.addFilter(_says_something)
+    logger.propagate = False  # its counts are for preprocess.log; a command has its own report
+    logger.addFilter(_says_something)
     try:
         preprocess.main(options.get_preprocessing_parser().parse_args(words))
     finally:  # close the log file; otherwise the next run in this process would write to it
-        for handler in set(preprocess.logger.handlers) - set(handlers):
+        for handler in set(logger.handlers) - set(handlers):
             handler.close()
-            preprocess.logger.removeHandler(handler)
-        preprocess.logger.removeFilter(_says_something)
+            logger.removeHandler(handler)
+        logger.removeFilter(_says_something)
+        logger.propagate = propagate
         logging.raiseExceptions = tell
     for path in destination.iterdir():
         if path.suffix in (".bin", ".idx", ".txt"):

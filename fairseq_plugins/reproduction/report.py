@@ -231,7 +231,7 @@ def _signed(found: Optional[Difference]) -> str:
 
 
 def unfinished(results: Dict[str, Any]) -> List[str]:
-    """Lines with the progress of the runs without a test score."""
+    """Lines with the progress of the runs that are to be trained further."""
     if not results["unfinished"]:
         return []
     lines = ["", "Not finished. Rerun to resume:", ""]

@@ -275,6 +275,7 @@ class Reproduction:
                         settings.check_same(plan.save_dir, plan.settings)
                     self.plans[_run(row, seed)] = plans
                 self.parameters[row.name] = count_parameters(plans[-1].given)
+                evaluate.check_generation(plans[-1].given.task, request.generate)
             except ConfigurationError as error:
                 words = row.words or "no options"
                 raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
@@ -483,12 +484,13 @@ class Reproduction:
         }  # fmt: skip
 
     def unfinished(self) -> List[Dict[str, Any]]:
-        """The progress of the runs of this call that have no test score."""
+        """The progress of the runs of this call that are to be trained further or tested."""
         found = []
         for run, plans in self.plans.items():
             tested = (read_json(plans[-1].save_dir / "result.json") or {}).get("scoring")
             begun = [plan for plan in plans if (plan.save_dir / "train.log").is_file()]
-            if begun and not tested:
+            reached = settings.reached(plans[-1].save_dir, plans[-1].end)
+            if begun and not (tested and reached):
                 name = f"{run}, other data" if begun[-1] != plans[-1] else run
                 log = _read_log(begun[-1].save_dir)
                 found.append(

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from fairseq_plugins.benchmarks import growth
+from fairseq_plugins.benchmarks import growth, peak_memory
 from tests.benchmarks.test_train_step import SIZES, counts, measure, refused
 from tests.versions import TORCH_2
 
@@ -82,8 +82,53 @@ def test_an_interrupted_run_shows_what_it_has(tmp_path, monkeypatch):
     monkeypatch.setattr(growth, "point", point)
     words = ["growth", "--values", "8,16", "--tokens", 16, "--contender", "transformer"]
     found = measure(tmp_path, *words)
-    assert [row["value"] for row in found["rows"]] == [8]
+    assert [row["value"] for row in found["rows"]] == [8, 8]  # training and inference
     assert "interrupted" in found["notes"][-1]
+
+
+def test_values_that_are_not_asked_for_again_stay_in_the_file(tmp_path, monkeypatch):
+    smaller = []
+
+    def point(args, device, value, what, before, left_out):
+        smaller.append([row["value"] for row in before])
+        return [{"value": value, "what": what, "contender": "transformer", "problem": ""}]
+
+    monkeypatch.setattr(growth, "point", point)
+    words = ["growth", "--what", "training", "--tokens", 64, "--contender", "transformer"]
+    for values in ("8,32", "16", "32,64"):
+        found = measure(tmp_path, *words, "--values", values)
+    assert [row["value"] for row in found["rows"]] == [8, 16, 32, 64]
+    assert smaller == [[], [8], [8], [8, 16, 32]]
+
+
+def test_an_interrupt_ends_the_measuring_process(monkeypatch):
+    """It took as long as its step before."""
+    started = []
+
+    class Process:
+        def __init__(self, **options):
+            started.append(self)
+            self.done = []
+
+        def __getattr__(self, name):
+            return lambda: self.done.append(name)
+
+    class Pipe:
+        def close(self):
+            pass
+
+        def poll(self, seconds):
+            raise KeyboardInterrupt
+
+    context = argparse.Namespace(
+        set_forkserver_preload=lambda names: None,
+        Pipe=lambda duplex: (Pipe(), Pipe()),
+        Process=Process,
+    )
+    monkeypatch.setattr(peak_memory.multiprocessing, "get_context", lambda kind: context)
+    with pytest.raises(KeyboardInterrupt):
+        peak_memory.measure("transformer", None, 1, 1.0)
+    assert started[0].done == ["start", "terminate", "join"]
 
 
 def test_depth_and_width_reach_the_model():

@@ -17,6 +17,7 @@ def report(tmp_path, monkeypatch):
     out, started = tmp_path / "out", {}
     again = type("Again", (), {"status": {}, "stuck": set()})
     here = gpu_report.machine.describe(gpu_report.torch.device("cpu"), 1)
+    (tmp_path / "dict.en.txt").write_text("a 1\n")
 
     def describe(**changed):
         there = {**here, "commit": "1234567", **changed}
@@ -120,15 +121,25 @@ def test_what_was_stopped_gets_twice_its_time(report, monkeypatch):
     def run(step, folder):
         limits[step.name] = step.seconds
         status = gpu_report.STOPPED if step.name == "goals" else "finished"
-        return {"status": status, "seconds": 150.0, "command": step.command, "lines": []}
+        return {"status": status, "seconds": 100.0, "command": step.command, "lines": []}
 
     monkeypatch.setattr(gpu_report, "run", run)
     report.run()
     assert limits["goals"] == limits["tests"] == 160
     report.run()
-    assert limits["goals"] == 300
+    assert limits["goals"] == 200
     report.run("--minutes", "4")
-    assert 230 < limits["goals"] <= 240  # all that is left
+    assert 110 < limits["goals"] <= 120  # half of what is left: the table gets the rest
+
+
+@pytest.mark.parametrize(
+    "words, told", [(["--minute", "5"], "--minute 5"), (["--rowz", "ftc"], "--rowz ftc")]
+)
+def test_unknown_options_are_refused_before_the_first_step(report, capsys, words, told):
+    with pytest.raises(SystemExit):
+        report.run(*words)
+    assert f"unrecognized arguments: {told}" in capsys.readouterr().err
+    assert not report.out.exists()
 
 
 def test_another_device_does_not_get_into_the_same_report(report):
@@ -142,5 +153,7 @@ def test_without_a_gpu_it_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_report.torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigurationError, match="torch sees no GPU: use --cpu"):
         gpu_report.main([str(tmp_path), "--out", str(tmp_path / "out")])
+    with pytest.raises(ConfigurationError, match="has no dictionaries .* prepare-"):
+        gpu_report.main([str(tmp_path), "--cpu", "--out", str(tmp_path / "out")])
     with pytest.raises(ConfigurationError, match="no such folder"):
         gpu_report.main([str(tmp_path / "no"), "--cpu", "--out", str(tmp_path / "out")])

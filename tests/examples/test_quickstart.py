@@ -137,7 +137,7 @@ def test_bad_text(text, tmp_path):
     folder = shutil.copytree(str(text), str(tmp_path / "bad"))
     Path(folder, "valid.en").write_bytes(b"one line\n")
     status, output = finish(start(tmp_path / "out", "--data", folder))
-    assert status == 2
+    assert status == 1
     assert "valid.de has 20 lines" in output.splitlines()[-1]
     assert not [path for path in (tmp_path / "out").glob("data-*") if path.suffix != ".part"]
 

@@ -117,6 +117,13 @@ def test_a_vocabulary_too_large_for_the_text(run, corpus):
     assert "of 9,000 asked for" in (folder / "report.txt").read_text()
 
 
+def test_what_fairseq_counts_goes_to_its_log_alone(run, corpus, caplog):
+    with caplog.at_level("INFO"):
+        folder = run("--train", corpus / "train", "--valid", corpus / "valid")
+    assert "[fr] Dictionary: " in (folder / "preprocess.log").read_text(encoding="utf-8")
+    assert not [line for line in caplog.messages if "Dictionary" in line]
+
+
 def test_the_report_counts_unknown_subwords(run, corpus):
     write(corpus / "valid.fr", ["L'An ☃ & ☃ plus."] + ["L'An & plus."] * 4)
     write(corpus / "valid.en", read(corpus / "train.en")[:5])

@@ -333,6 +333,32 @@ def test_the_timing_of_steps_ends_with_the_call(data, settings, tmp_path, monkey
     assert not (tmp_path / "out" / "interleaved.json").exists()
 
 
+def test_a_row_that_is_to_train_on_is_not_finished(repeat, tmp_path):
+    """Its score is that of less training."""
+    assert repeat("--max-update", 20)[1].unfinished() == []
+    repeat.stuck.add("ftc-2x3-seed1")
+    made = repeat("--max-update", 50, "--minutes", 60)[1]
+    assert [run["run"] for run in made.unfinished()] == ["ftc-2x3-seed1"]
+    table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    assert "| ftc-2x3-seed1 | " in table.split("Not finished. Rerun to resume:")[1]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("--lenpenn 0.6", "--generate: fairseq-generate does not take this: .*--lenpenn"),
+        ("--beam many", "--generate: fairseq-generate does not take this: .*invalid int.*many"),
+        ("--path x", "--generate --path: this command sets it"),
+    ],
+)
+def test_options_of_the_search_are_checked_before_training(
+    data, settings, tmp_path, words, message
+):
+    with pytest.raises(ConfigurationError, match=message):
+        given = ["--settings", settings, "--rows", "transformer", "--generate=" + words]
+        make(data, tmp_path / "out", *given)
+
+
 def test_runs_with_other_options_are_named(repeat, tmp_path):
     repeat("--max-update", 20)
     record = tmp_path / "out" / "runs" / "ftc-2x3-seed1" / "result.json"
@@ -724,6 +750,17 @@ def test_results_beside_are_of_the_same_table_and_other_data(results, tmp_path):
             (tmp_path / folder).mkdir(exist_ok=True)
             made = json.dumps({**results[0], "table": table})
             (tmp_path / folder / "results.json").write_text(made)
+        with pytest.raises(ConfigurationError, match=message):
+            reproduce.main(list(map(str, words)))
+    for made, message in (
+        (
+            {**results[0], "reduced": True},
+            "--beside: the runs in .*less are reduced, .*out are not",
+        ),
+        ([], "--beside: .*less/results.json is not of this command"),
+        ({"rows": []}, "--beside: .*less/results.json is not of this command"),
+    ):
+        (tmp_path / "less" / "results.json").write_text(json.dumps(made))
         with pytest.raises(ConfigurationError, match=message):
             reproduce.main(list(map(str, words)))
 
