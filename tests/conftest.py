@@ -38,6 +38,10 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from unittest import mock
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported
+# a job of a cluster is no launch of the trainings in these tests
+for _name in [*os.environ]:
+    if _name.startswith(("SLURM_", "MASTER_")) or _name.endswith(("RANK", "WORLD_SIZE")):
+        del os.environ[_name]
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

@@ -139,7 +139,9 @@ def test_every_kind_of_option_trains_and_loads(data, run_train, tmp_path):
     assert classifier.cut == [1]
 
 
-def test_a_recipe_reads_the_folder(data, tmp_path):
+def test_a_recipe_reads_the_folder(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # without --save-dir a training is in runs/
+
     def plan(folder, *words):
         request = ["imdb", folder, "--cpu", "--settings", "reduced_cpu", "--", *words]
         return launch.plan(train.read_request([str(word) for word in request]))

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 TRAIN = [sys.executable, "-W", "ignore", "-m", "fairseq_cli.train"]
 TORCHRUN = [
     sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--nproc_per_node", "2",
-    "--standalone", "-m",
+    "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", "-m",
 ]  # fmt: skip
 
 ARCHITECTURES = {
@@ -183,6 +183,7 @@ def test_validation_by_two_processes(toy_data, tiny_checkpoint, run_process, run
     assert done.returncode == 0, done.stdout
     expected = losses(run_validate(*words).output, "valid")
     assert len(expected) == 1
+    assert losses(done.stdout, "valid")
     for seen in losses(done.stdout, "valid"):
         assert seen == pytest.approx(expected[0], abs=0.0011)
 

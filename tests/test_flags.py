@@ -224,6 +224,7 @@ def test_scores_are_those_of_the_tokens_and_lenpen_divides_them(generate):
 
 def test_nbest_are_different_and_in_order(generate):
     best = hypotheses(generate("--beam", 4))
+    assert len(best) == 13
     for sentence, several in hypotheses(generate("--beam", 4, "--nbest", 3)).items():
         assert len({text for _, text in several}) == len(several) == 3
         assert several == sorted(several, reverse=True, key=lambda hypothesis: hypothesis[0])

@@ -1,6 +1,10 @@
 """The conditions that stand beside a figure."""
 
+import os
+import shutil
 import subprocess
+
+import pytest
 
 from fairseq_plugins.benchmarks import machine
 
@@ -16,7 +20,14 @@ def test_without_a_checkout_the_files_themselves_are_named(tmp_path, monkeypatch
     assert machine.commit() != before
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_files_that_differ_from_the_commit_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")  # such as signed commits
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # git before 2.32
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # of a hook that runs the tests
+        monkeypatch.delenv(name, raising=False)
+
     def git(*words):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True, stdout=subprocess.DEVNULL)
 

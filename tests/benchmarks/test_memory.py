@@ -15,10 +15,9 @@ def test_what_a_feed_forward_network_keeps(tmp_path):
     assert row["problem"] == "" and row["parameters"] == 2 * 4 * 48 * 48 + 5 * 48
     # its input and the inner layer, in fp32
     assert row["kept_bytes"] == 8192 * (48 + 4 * 48) * 4
-    assert row["peak_ratio"] == row["kept_ratio"] == 1.0
+    assert row["peak_ratio"] == row["kept_ratio"] == 1.0 and row["peak_bytes"] > 0
     # at its peak there are also the gradients of the output and of the inner layer
     assert row["allocated_bytes"] > row["kept_bytes"] - 8192 * 48 * 4
-    assert abs(row["peak_bytes"] - row["allocated_bytes"]) < 4 * 2**20
 
 
 @pytest.mark.skipif(not TORCH_2, reason="no sdpa")
@@ -30,8 +29,10 @@ def test_memory_grows_with_length_where_weights_are_kept(tmp_path):
     rows = measure(tmp_path, *words, "--lengths", "64,512", "--plot", plot)["rows"]
     short, _, long, additive = rows
     assert long["kept_bytes"] > 4 * short["kept_bytes"]
-    assert long["peak_bytes"] > 3 * short["peak_bytes"]
-    assert additive["kept_ratio"] < 0.2 and additive["peak_ratio"] < 0.5
+    assert long["allocated_bytes"] > 3 * short["allocated_bytes"]
+    assert additive["kept_ratio"] < 0.2
+    assert additive["allocated_bytes"] < 0.5 * long["allocated_bytes"]
+    assert additive["peak_bytes"] > 0  # of the process, with what else it touches
     assert "fastformer" in plot.read_text()
 
 

@@ -3,10 +3,12 @@
 import io
 import os
 import pickle
+import random
 import shutil
 import subprocess
 import sys
 from collections import OrderedDict
+from pathlib import Path
 
 import pytest
 import torch
@@ -87,7 +89,7 @@ def damaged(kind, content):
         "zeros": bytes(len(content)),
         "zeros at the start": bytes(1000) + content[1000:],
         "zeros in the middle": content[:2000] + bytes(4000) + content[6000:],
-        "random": os.urandom(5000),
+        "random": random.Random(1).getrandbits(40000).to_bytes(5000, "big"),
         "empty": b"",
         "one byte": b"\x80",
         "HTML": b"<!DOCTYPE html><html><body>404 Not Found</body></html>",
@@ -199,7 +201,7 @@ def test_interrupted_copy_leaves_the_old_checkpoint(tmp_path, monkeypatch):
 
     def copy_half(src, dst, **kwargs):
         with open(dst, "wb") as file:
-            file.write(open(src, "rb").read()[:1000])
+            file.write(Path(src).read_bytes()[:1000])
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:

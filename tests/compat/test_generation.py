@@ -73,6 +73,7 @@ def test_interactive_prints_soft_alignments_as_generate_does(
         if kind == "hard":
             assert printed[0] == printed[1]
         for number, line in printed[0].items() if kind == "soft" else ():
+            assert len(line.split()) == len(printed[1][number].split())
             for row, other in zip(line.split(), printed[1][number].split()):
                 numbers = [[float(x) for x in part.split(",")] for part in (row, other)]
                 assert numbers[0] == pytest.approx(numbers[1], abs=1e-5)

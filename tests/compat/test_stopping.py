@@ -20,7 +20,8 @@ from tests.versions import NOT_TRAINED, WHOLE
 
 @pytest.fixture(autouse=True)
 def signals():
-    """A training that ends by itself leaves its handler."""
+    """A training that ends by itself leaves its handler, here or in another file."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -199,8 +200,8 @@ def test_it_saves_when_the_signal_ends_its_data_loaders_too(
 
     def train_step(*args, **kwargs):
         # not from this process: loaders that their parent ends do so without an error
-        group = f"-{os.getpgrp()}"
-        subprocess.run(["kill", "-TERM", "--", group], start_new_session=True)
+        command = f"kill -TERM -{os.getpgrp()}"
+        subprocess.run(["sh", "-c", command], start_new_session=True, check=True)
         for _ in range(20):  # the loaders die meanwhile
             time.sleep(0.02)
         return original(*args, **kwargs)

@@ -240,9 +240,9 @@ def prepare(folder: Path) -> Path:
 def storm(seconds: float, seed: int, first: int = 0, trials: Optional[int] = None) -> Counter:
     """Run trials from number `first` on; returns how many faults were tried and what they did."""
     counts: Counter = Counter()
-    until = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as temporary:
         corpus = prepare(Path(temporary))
+        until = time.monotonic() + seconds
         number = first
         while time.monotonic() < until and (trials is None or number < first + trials):
             generator = random.Random(f"{seed} {number}")

@@ -1,14 +1,13 @@
 """Whatever options are drawn, a model runs, or they are refused in one line."""
 
 import os
-import random
 
 from tests.models.random_options import try_many
 
 
 def test_random_options_run_or_are_refused(parse_joined, capsys):
     """More of them: ``RANDOM_OPTIONS=1000 RANDOM_SEED=2 pytest -s`` with the path of this file."""
-    seed = int(os.environ.get("RANDOM_SEED", random.randrange(10**6)))
+    seed = int(os.environ.get("RANDOM_SEED", "1"))
     count = int(os.environ.get("RANDOM_OPTIONS", "60"))
     counts, faults = try_many(parse_joined, count, seed)
     capsys.readouterr()  # what argparse said

@@ -837,7 +837,8 @@ def test_a_killed_row_resumes_and_is_tested(data, settings, tmp_path, capsys):
         updates = newest_update(first) + 12
     assert reproduce.main([*words, "--max-update", str(updates), *own]) == 0
     output = capsys.readouterr().out
-    assert int(re.search(r"ftc-2x3 seed 1: resumed from update (\d+)", output).group(1)) >= 6
+    resumed = re.search(r"ftc-2x3 seed 1: resumed from update ([\d,]+)", output).group(1)
+    assert int(resumed.replace(",", "")) >= 6
 
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     (run,) = results["rows"][8]["runs"]
