@@ -9,6 +9,7 @@ where fairseq is not installed, there is only `fairseq_plugins.serving`.
 import importlib
 import importlib.util
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_plugins.errors import show_configuration_errors_in_one_line
@@ -37,7 +38,19 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _is_the_program() -> bool:
+    """Whether Python imports this package to run it: `python -m fairseq_plugins`."""
+    if sys.argv[:1] != ["-m"]:  # argv[0] while Python looks for any module to run
+        return False
+    try:  # Python 3.8 and 3.9 have no sys.orig_argv
+        words = getattr(sys, "orig_argv", None) or Path("/proc/self/cmdline").read_text().split(
+            "\0"
+        )
+    except OSError:
+        return False
+    return "-m" in words and words[words.index("-m") + 1].split(".")[0] == __name__
+
+
 show_configuration_errors_in_one_line()
-# argv[0] is "-m" while Python looks for the module to run: `python -m fairseq_plugins`
-if sys.argv[:1] != ["-m"] and importlib.util.find_spec("fairseq") is not None:
+if not _is_the_program() and importlib.util.find_spec("fairseq") is not None:
     register()

@@ -12,6 +12,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.classification import load_cut
 from fairseq_plugins.raw_text import Place, find_checkpoint, load_models
 from fairseq_plugins.serving.batches import fill_batches
+from fairseq_plugins.serving.text import listed
 
 
 class Prediction(NamedTuple):
@@ -66,7 +67,7 @@ class Classifier:
         self.cut: List[int] = []
         self._texts = 0
 
-    def classify(self, texts: Sequence[str]) -> List[Prediction]:
+    def classify(self, texts: Iterable[str]) -> List[Prediction]:
         """Classify raw texts; one prediction per text, in the order of the texts.
 
         Raises:
@@ -74,7 +75,7 @@ class Classifier:
                 holds images.
         """
         cut, tokens = self._cut_text, []
-        for text in texts:
+        for text in listed(texts):
             self._texts += 1
             pieces = cut(text)
             if len(pieces) > self.max_tokens_of_text:

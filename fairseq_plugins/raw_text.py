@@ -1,7 +1,7 @@
 """Generate from raw text with a trained model and the subword model of its prepared folder."""
 
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -170,14 +170,16 @@ def load_models(
 
     Raises:
         ConfigurationError: the folder or its dictionaries are missing, the models were trained with
-            other dictionaries, or they are of the wrong kind.
+            other dictionaries or for several directions, or they are of the wrong kind.
     """
-    state, overrides = None, {}
+    overrides: Dict[str, str] = {}
+    tasks = []
+    for path in paths:
+        state = checkpoint_utils.load_checkpoint_to_cpu(path)
+        kept = state.get("cfg")
+        tasks.append(vars(state["args"]) if kept is None else kept["task"])
     if data is None:
-        state = checkpoint_utils.load_checkpoint_to_cpu(paths[0])
-        cfg = state.get("cfg")
-        trained_on = cfg["task"]["data"] if cfg is not None else state["args"].data
-        data = Path(utils.split_paths(trained_on)[0])
+        data = _trained_on(tasks[0])
         if not data.is_dir():
             raise ConfigurationError(
                 f"the model was trained on {data}, which is not there: name the prepared folder "
@@ -189,9 +191,12 @@ def load_models(
         raise ConfigurationError(
             f"{data} has no dictionaries (dict.*.txt): is it the prepared folder?"
         )
+    _check_same_text(paths, tasks, Path(data))
     try:
+        # fairseq reads no overrides into a state that it is given
+        known = state if len(paths) == 1 and not overrides else None
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
-            paths, overrides, state=state if len(paths) == 1 else None
+            paths, overrides, state=known
         )
     except SizeMismatch as error:
         if not error.parameter.endswith("embed_tokens.weight"):
@@ -206,3 +211,37 @@ def load_models(
             f"{option} {paths[0]} writes no text: it is a classifier, for the command classify"
         )
     return Path(data), models, cfg, task
+
+
+def _trained_on(task: Any) -> Path:
+    return Path(utils.split_paths(task["data"])[0])
+
+
+def _check_same_text(paths: Sequence[str], tasks: Sequence[Any], data: Path) -> None:
+    """Raise a ConfigurationError if models differ in direction, or in words from `data`.
+
+    Sizes alone do not tell: fairseq pads dictionaries to multiples of 8. A training's folder that
+    is gone is not compared.
+    """
+    directions: Dict[Tuple[str, str], str] = {}
+    for path, task in zip(paths, tasks):
+        pair = (task.get("source_lang"), task.get("target_lang"))
+        if all(pair):
+            directions.setdefault(pair, path)
+        trained_on = _trained_on(task)
+        for dictionary in dictionaries(trained_on):
+            same = data / dictionary.relative_to(trained_on)
+            if same.is_file() and _words(same) != _words(dictionary):
+                raise ConfigurationError(
+                    f"{path} was not trained with the dictionaries in {data} but with those in "
+                    f"{trained_on}"
+                )
+    if len(directions) > 1:
+        told = ", ".join(f"{path} {pair[0]}-{pair[1]}" for pair, path in directions.items())
+        raise ConfigurationError(f"models of two directions are no ensemble: {told}")
+
+
+def _words(dictionary: Path) -> List[str]:
+    """The words of a dictionary, without their counts."""
+    text = dictionary.read_text(encoding="utf-8")
+    return [line.rpartition(" ")[0] for line in text.split("\n")]

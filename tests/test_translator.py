@@ -14,6 +14,7 @@ from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.raw_text import find_checkpoint
+from fairseq_plugins.serving.search import Options
 from fairseq_plugins.translator import Translator
 
 NUMBERS = "eins zwei drei vier acht neun".split()
@@ -201,6 +202,56 @@ def test_mistakes_are_told(translate, folder, model, tmp_path):
         translate("", "--fp16")
     with pytest.raises(SystemExit):
         translate("", "--beam", "0")
+
+
+def test_dictionaries_of_one_size_but_other_words_are_refused(translate, folder, model, tmp_path):
+    shutil.copytree(str(folder / "bpe"), str(tmp_path / "other"))
+    dictionary = tmp_path / "other" / "dict.en.txt"
+    lines = dictionary.read_text(encoding="utf-8").splitlines(keepends=True)
+    dictionary.write_text("".join(lines[::-1]), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="dictionaries in .*other but with those in .*bpe"):
+        translate("", "--data", tmp_path / "other")
+    # counts say nothing of the model
+    counts = [line.rpartition(" ")[0] + " 7\n" for line in lines]
+    dictionary.write_text("".join(counts), encoding="utf-8")
+    assert translate("Eins.\n", "--data", tmp_path / "other") == translate("Eins.\n")
+
+
+def test_models_of_two_directions_are_no_ensemble(model, tmp_path):
+    state = torch.load(str(model / "checkpoint_last.pt"), map_location="cpu")
+    task = state["cfg"]["task"]
+    task["source_lang"], task["target_lang"] = task["target_lang"], task["source_lang"]
+    torch.save(state, str(tmp_path / "checkpoint_last.pt"))
+    message = "two directions are no ensemble: .* de-en, .*checkpoint_last.pt en-de"
+    with pytest.raises(ConfigurationError, match=message):
+        Translator([model, tmp_path], cpu=True)
+
+
+def test_any_iterable_of_lines_but_no_string(model):
+    translator = Translator([model], cpu=True)
+    expected = translator.translate(SENTENCES)
+    assert translator.translate(line for line in SENTENCES) == expected
+    with pytest.raises(ConfigurationError, match="one string was given .*: give .text."):
+        translator.translate("Eins zwei.")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_the_length_penalty_is_finite(translate, value, capsys):
+    with pytest.raises(SystemExit):
+        translate("", f"--lenpen={value}")
+    assert f"--lenpen: {value}: give a finite number" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match=f"--lenpen {value}: give a finite number"):
+        Options(lenpen=float(value)).check()
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout"])
+def test_a_closed_stream_is_told(translate, monkeypatch, name):
+    put = {"stdin": "input", "stdout": "output"}[name]
+    words = ["--model", "no/such/folder"]
+    with monkeypatch.context() as closed:
+        closed.setattr(sys, name, None)
+        with pytest.raises(ConfigurationError, match=f"standard {put} is closed: give a file"):
+            translate_command.main(words)
 
 
 def test_a_data_folder_that_moved_is_named(folder, model, tmp_path):

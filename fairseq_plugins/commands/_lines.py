@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import io
 import itertools
+import math
 import os
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
     )
     parser.add_argument(
         "--lenpen",
-        type=float,
+        type=at_least(-math.inf, float),
         default=1.0,
         help=f"above 1 favours long {what} (default: %(default)s)",
     )
@@ -103,6 +104,9 @@ def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
 @contextlib.contextmanager
 def own_output() -> Iterator[TextIO]:
     """Standard output in UTF-8, as the input is, without what libraries print or log."""
+    for stream, name in ((sys.stdin, "input"), (sys.stdout, "output")):
+        if stream is None:
+            raise ConfigurationError(f"standard {name} is closed: give a file or a pipe")
     out = sys.stdout
     if isinstance(out, io.TextIOWrapper):
         out.reconfigure(encoding="utf-8")

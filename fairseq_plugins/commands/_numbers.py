@@ -1,6 +1,7 @@
 """Numbers as values of command-line options."""
 
 import argparse
+import math
 from typing import Any, Callable
 
 
@@ -13,7 +14,9 @@ def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], 
         except ValueError:
             whole = "whole " if kind is int else ""
             raise argparse.ArgumentTypeError(f"{text!r} is no {whole}number") from None
-        if not number >= least:
+        if not math.isfinite(number):
+            raise argparse.ArgumentTypeError(f"{text}: give a finite number")
+        if number < least:
             raise argparse.ArgumentTypeError(f"{text}: give at least {least}")
         return number
 

@@ -352,6 +352,9 @@ def _half_scales(objective: Objective) -> Tuple[float, float]:
     return FEATURE_SCALE / room, WEIGHT_SCALE / room
 
 
+ADAPTIVE = "adaptive_loss --ddp-backend legacy_ddp"  # that trains an adaptive softmax
+
+
 def find_projection(model: Any, passes: int = 1) -> nn.Linear:
     """The output projection of a model whose loss `chunked_loss` can compute.
 
@@ -388,8 +391,11 @@ def find_projection(model: Any, passes: int = 1) -> nn.Linear:
             "--share-decoder-input-output-embed avoids"
         )
     if reason is not None:
+        instead = "label_smoothed_cross_entropy"
+        if getattr(decoder, "adaptive_softmax", None) is not None:
+            instead = ADAPTIVE
         raise ConfigurationError(
             f"--criterion label_smoothed_cross_entropy_fused cannot train this model: {reason}; "
-            "use --criterion label_smoothed_cross_entropy"
+            f"use --criterion {instead}"
         )
     return decoder.output_projection

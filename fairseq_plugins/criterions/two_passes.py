@@ -10,7 +10,7 @@ from torch import Tensor
 from fairseq_plugins.errors import ConfigurationError
 
 from .label_smoothed_cross_entropy_fused import LabelSmoothedCrossEntropyFused
-from .projection import Objective, find_projection
+from .projection import ADAPTIVE, Objective, find_projection, unwrap
 
 
 class TwoPassCriterion(LabelSmoothedCrossEntropyFused):
@@ -44,6 +44,12 @@ class TwoPassCriterion(LabelSmoothedCrossEntropyFused):
         try:
             projection = find_projection(model, 2 if two_passes else 1)
         except ConfigurationError:
+            decoder = getattr(unwrap(model)[-1], "decoder", None)
+            if getattr(decoder, "adaptive_softmax", None) is not None:
+                raise ConfigurationError(
+                    "--adaptive-softmax-cutoff leaves no probabilities of the whole vocabulary for "
+                    f"this criterion to compare: use --criterion {ADAPTIVE}"
+                ) from None
             projection = None
         if two_passes:
             return self.compute(model, sample, self.objective(), projection)

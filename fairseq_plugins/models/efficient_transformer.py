@@ -188,6 +188,29 @@ class Encoder(TransformerEncoderBase):
         self.upsample_time = plan.time_window**plan.later_blocks
         self.upsample_features = plan.feature_window**plan.later_blocks
 
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Any:
+        """As fairseq's, and refuse entries of a shared token mixer that differ between layers.
+
+        Loading would keep those of the last layer.
+        """
+        super().upgrade_state_dict_named(state_dict, name)
+        first_of: Dict[int, int] = {}
+        layers: List[Any] = list(
+            self.layers.children()
+        )  # all of them: LayerDrop iterates over some
+        for number, layer in enumerate(layers):
+            first = first_of.setdefault(id(layer.mixer), number)
+            for entry in layer.mixer.state_dict():
+                own, other = (
+                    state_dict.get(f"{name}.layers.{n}.mixer.{entry}") for n in (number, first)
+                )
+                if own is not None and other is not None and not torch.equal(own, other):
+                    raise ConfigurationError(
+                        f"encoder layers {first} and {number} share a token mixer here, and differ "
+                        "in the checkpoint: give the --fastformer-sharing that it was trained with"
+                    )
+        return state_dict
+
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         """A placeholder: fairseq builds layers one by one, and these may share parts.
 

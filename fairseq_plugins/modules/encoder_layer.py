@@ -119,4 +119,10 @@ class EncoderLayer(nn.Module):
 
 
 # prefixes in fairseq's TransformerEncoderLayer, and those of the same weights here
-_FAIRSEQ_NAMES = (("self_attn.", "mixer.attention."), ("fc1.", "ffn.fc1."), ("fc2.", "ffn.fc2."))
+_FAIRSEQ_NAMES = (
+    ("self_attn.", "mixer.attention."),
+    ("fc1.", "ffn.fc1."),
+    ("fc2.", "ffn.fc2."),
+    ("layer_norms.0.", "self_attn_layer_norm."),  # of fairseq before 0.6.1
+    ("layer_norms.1.", "final_layer_norm."),
+)

@@ -50,8 +50,10 @@ class Options(NamedTuple):
         check_least(self, beam=1, nbest=1, min_len=0, no_repeat_ngram=0, sampling_topk=0, seed=0)
         if self.nbest > self.beam:
             raise ConfigurationError("--nbest {} is above --beam {}".format(self.nbest, self.beam))
+        if not np.isfinite(self.lenpen):
+            raise ConfigurationError("--lenpen {}: give a finite number".format(self.lenpen))
         if not 0 < self.temperature < np.inf:
-            raise ConfigurationError("--temperature {}: above 0".format(self.temperature))
+            raise ConfigurationError("--temperature {}: must be above 0".format(self.temperature))
         for name, off in (("sampling_topk", 0), ("temperature", 1.0)):
             value = getattr(self, name)
             if value != off and not self.sampling:

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.sentences import BOUNDARY
@@ -32,6 +32,17 @@ class Summary(NamedTuple):
     copied: Optional[List[Tuple[str, Optional[int]]]] = None
 
 
+def listed(texts: Iterable[str]) -> List[str]:
+    """The texts as a list; one string alone, whose characters would be taken for texts, is refused.
+
+    Raises:
+        ConfigurationError: a single string was given.
+    """
+    if isinstance(texts, str):
+        raise ConfigurationError("one string was given where a list of texts is read: give [text]")
+    return list(texts)
+
+
 class LineTranslator:
     """Lines to translations; a subclass has `processor`, `max_source` and `generate`.
 
@@ -54,8 +65,9 @@ class LineTranslator:
         """The most subwords of a translation, for a source of this many tokens."""
         return 2 * LENGTH_STEP * math.ceil(source_length / LENGTH_STEP)
 
-    def translate(self, lines: Sequence[str]) -> List[str]:
+    def translate(self, lines: Iterable[str]) -> List[str]:
         """One translation per line, in the order of `lines`; a line without words stays empty."""
+        lines = listed(lines)
         parts: List[List[str]] = []
         line_of: List[int] = []
         split, cut_off = [], set()
@@ -124,12 +136,12 @@ class DocumentSummarizer:
         """The most subwords of a summary, whatever the length of its document."""
         return self._longest
 
-    def summarize(self, documents: Sequence[str]) -> List[Summary]:
+    def summarize(self, documents: Iterable[str]) -> List[Summary]:
         """One summary per document, in order; a document without words has an empty summary.
 
         The model reads the first `max_source` subwords of a document.
         """
-        pieces = [self.processor.encode(document).split() for document in documents]
+        pieces = [self.processor.encode(document).split() for document in listed(documents)]
         kept = [part[: self.max_source] for part in pieces]
         outputs = iter(self.generate([part for part in kept if part]))
         summaries = []

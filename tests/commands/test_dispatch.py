@@ -10,6 +10,7 @@ import pytest
 from fairseq_plugins import commands
 from fairseq_plugins.commands import lead_baseline
 from fairseq_plugins.errors import ConfigurationError
+from tests.conftest import ROOT
 
 NAMES = sorted(commands.commands())
 
@@ -76,11 +77,27 @@ def test_a_command_under_nohup_goes_on(monkeypatch):
 def test_starting_imports_neither_torch_nor_fairseq():
     """As Python does for -m: argv[0] is "-m" while the package is imported."""
     code = (
-        "import sys; sys.argv = ['-m']; from fairseq_plugins.commands import main; main([]);"
+        "import sys; sys.argv = ['-m']; sys.orig_argv = ['python', '-m', 'fairseq_plugins'];"
+        "from fairseq_plugins.commands import main; main([]);"
         "main(['-h']); sys.exit(sorted({'torch', 'fairseq', 'numpy'} & set(sys.modules)) or 0)"
     )
     result = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_program_of_another_package_registers_everything(tmp_path):
+    """`python -m mt.go`, where the package mt imports this one."""
+    (tmp_path / "mt").mkdir()
+    (tmp_path / "mt" / "__init__.py").write_text("import fairseq_plugins\n")
+    known = "'transformer_ftc' in fairseq.models.ARCH_MODEL_REGISTRY"
+    (tmp_path / "mt" / "go.py").write_text(f"import fairseq.models\nprint({known})\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    printed = subprocess.check_output(
+        [sys.executable, "-W", "ignore", "-m", "mt.go"],
+        env={**os.environ, "PYTHONPATH": path},
+        encoding="utf-8",
+    )
+    assert printed.splitlines()[-1] == "True"
 
 
 def test_an_ordinary_import_registers_everything():

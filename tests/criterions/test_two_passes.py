@@ -419,6 +419,16 @@ def test_word_dropout_changes_training_alone(build, make_sample, arch):  # noqa:
             torch.testing.assert_close(found[3][name], gradient, msg=name)
 
 
+@pytest.mark.parametrize("kind", [LabelSmoothedCrossEntropyRDrop, LabelSmoothedCrossEntropySimCut])
+def test_an_adaptive_softmax_is_refused(build, make_sample, kind):  # noqa: F811
+    model = build("--adaptive-softmax-cutoff", "10,20", arch="transformer", plain=True).train()
+    message = "use --criterion adaptive_loss --ddp-backend legacy_ddp"
+    with pytest.raises(ConfigurationError, match=f"--adaptive-softmax-cutoff .*: {message}"):
+        make(kind)(model, make_sample((5, 1)))
+    with pytest.raises(ConfigurationError, match=message):
+        make(LabelSmoothedCrossEntropyFused)(model, make_sample((5, 1)))
+
+
 def test_hooks_go_when_the_model_fails(build, make_sample):  # noqa: F811
     model, sample = build(arch="transformer").train(), make_sample((5, 1, 7, 3))
     sample["net_input"]["src_tokens"] = None

@@ -1,5 +1,7 @@
 """With every choice at the Transformer's, the model is fairseq's `transformer`, bit for bit."""
 
+import copy
+
 import pytest
 import torch
 from fairseq.models.transformer import TransformerConfig
@@ -60,6 +62,22 @@ def pairs(parse):
         return cache[key]
 
     return make
+
+
+def test_normalisation_of_the_oldest_checkpoints_has_other_names(pairs):
+    expected, model = pairs(next(iter(OPTIONS)))
+    names = {"self_attn_layer_norm": "layer_norms.0", "final_layer_norm": "layer_norms.1"}
+    state = {}
+    for name, tensor in expected.state_dict().items():
+        if not FUSED_COPY.fullmatch(name):
+            for new, old in names.items() if name.startswith("encoder.layers.") else ():
+                name = name.replace(new, old)
+            state[name] = tensor + 1
+    assert "encoder.layers.0.layer_norms.1.weight" in state
+    loaded = copy.deepcopy(model)
+    loaded.load_state_dict(state, strict=True)
+    norms = loaded.encoder.layers[0].final_layer_norm, model.encoder.layers[0].final_layer_norm
+    assert torch.equal(norms[0].weight, norms[1].weight + 1)
 
 
 def loss_of(model, sample):

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 
+from fairseq_plugins.errors import ConfigurationError
 from tests.batches import (
     SIDES,
     assert_close,
@@ -263,6 +264,19 @@ def test_layers_of_one_size_share_their_mixer(build, words, distinct):
         # the rest of a layer is its own
         assert len({id(layer.ffn) for layer in layers}) == len(layers)
         assert len({id(layer.self_attn_layer_norm) for layer in layers}) == len(layers)
+
+
+def test_layers_that_differ_do_not_load_into_a_shared_mixer(build):
+    words = "--encoder-blocks 3 --time-window 1 --feature-window 1".split()
+    words += ["--encoder-token-mixer", "fastformer"]
+    state = build(*words, "--fastformer-sharing", "query-value").state_dict()
+    shared = build(*words)
+    with pytest.raises(ConfigurationError, match="layers 0 and 1 share .*--fastformer-sharing"):
+        shared.load_state_dict(dict(state))
+    shared.load_state_dict(shared.state_dict())
+    dropped = build(*words, "--encoder-layerdrop", 0.9)
+    with pytest.raises(ConfigurationError, match="layers 0 and 1 share .*--fastformer-sharing"):
+        dropped.train().load_state_dict(dict(state))
 
 
 def test_mixers_know_how_many_positions_were_pooled(build):

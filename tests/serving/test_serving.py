@@ -17,6 +17,7 @@ from fairseq_plugins.serving.search import Hypothesis
 WITHOUT_TORCH = """
 import sys
 sys.argv = ["-m"]  # as `python -m fairseq_plugins` has it
+sys.orig_argv = ["python", "-m", "fairseq_plugins"]
 from fairseq_plugins.serving import Summarizer, Translator
 print(Translator(sys.stdin.readline().strip()).translate(["a b", ""]))
 unwanted = {"torch", "fairseq", "onnx", "hydra"} & set(sys.modules)
