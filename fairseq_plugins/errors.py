@@ -32,6 +32,7 @@ def check_least(options: Any, **least: float) -> None:
     Args:
         options: has the options as attributes, such as the arguments of a command.
         least: the lowest value that each option may have, by name.
+
     Raises:
         ConfigurationError: an option is lower, or is no number.
     """

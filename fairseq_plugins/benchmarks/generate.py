@@ -145,7 +145,7 @@ def load(words: str, args: argparse.Namespace, device: torch.device) -> Tuple[An
             raise ConfigurationError(f"`{words}`: a checkpoint takes {INT8} and {PLAIN} only")
         task, model = _from_checkpoint(Path(own[0]), args.data)
     else:
-        rest = " ".join(map(shlex.quote, own))
+        rest = shlex.join(own)
         found = contenders.build_on_data(rest, args.options, args.data, "fp32", True)
         task, model = found.task, found.model
     model = model.to(device, machine.DTYPES[args.dtype]).eval()

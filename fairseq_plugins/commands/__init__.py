@@ -1,6 +1,6 @@
 """The commands of `python -m fairseq_plugins COMMAND`, one file each.
 
-A command's file has a one-line docstring, which the list of commands shows, and a function
+A command's file has a docstring, whose first line the list of commands shows, and a function
 `main(argv) -> int`: arguments in, a call into the package, a message out, the exit status. A file
 `a_b.py` is the command `a-b`. Only the file of the command that runs is imported.
 """

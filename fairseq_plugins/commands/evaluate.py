@@ -128,7 +128,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"written: {system.folder}/scores.json, {name}")
     name = "BLEU" if "BLEU" in system.scores else next(iter(system.scores))
     if args.at_least is not None and system.scores[name]["score"] < args.at_least:
-        raise ConfigurationError(f"{name} is below {args.at_least:g}")
+        reached = system.scores[name]["score"]
+        raise ConfigurationError(f"{name} {reached:.2f} is below --at-least {args.at_least:g}")
     return 0
 
 

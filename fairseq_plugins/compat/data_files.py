@@ -31,7 +31,7 @@ class MissingData(ConfigurationError, FileNotFoundError):
 def _remake(folder: str) -> str:
     """Advice for the user: how to create a prepared folder again."""
     if os.path.exists(os.path.join(folder, PREPARATION)):
-        return f"remove {folder} and run the scripts/prepare_*.py command that made it again"
+        return f"remove {folder} and run the prepare-* command that made it again"
     log = os.path.join(folder, "preprocess.log")
     how = f" with the options in {log}" if os.path.exists(log) else ""
     return f"remove {folder} and run fairseq-preprocess again{how}"
@@ -52,8 +52,8 @@ def check_dictionaries() -> None:
                 if os.path.isdir(folder):
                     raise MissingData(f"{f} is missing: {_remake(folder)}") from None
                 raise MissingData(
-                    f"DATA {folder}: no such folder; scripts/prepare_*.py or fairseq-preprocess "
-                    "makes one"
+                    f"DATA {folder}: no such folder; the prepare-* commands or "
+                    "fairseq-preprocess make one"
                 ) from None
             except Exception as error:
                 problem = str(error).splitlines()[0]
@@ -78,8 +78,8 @@ def check_folders() -> None:
                 source, target = original(path)
             except (FileNotFoundError, NotADirectoryError):
                 raise MissingData(
-                    f"DATA {path}: no such folder; scripts/prepare_*.py or fairseq-preprocess "
-                    "makes one"
+                    f"DATA {path}: no such folder; the prepare-* commands or "
+                    "fairseq-preprocess make one"
                 ) from None
             if source is None:
                 raise MissingData(

@@ -177,9 +177,12 @@ def check_same_parameters(
     for name in [*sums, *model]:
         for one, other, have, lack in ((sums, model, first, path), (model, sums, path, first)):
             if name in one and name not in other:
-                raise ConfigurationError(f"{have} has the parameter {name} and {lack} does not")
+                raise ConfigurationError(
+                    f"{have} has the parameter {name} and {lack} does not: average checkpoints of "
+                    "one training"
+                )
         if sums[name].shape != model[name].shape:
             raise ConfigurationError(
                 f"the parameter {name} is {tuple(sums[name].shape)} in {first} and "
-                f"{tuple(model[name].shape)} in {path}"
+                f"{tuple(model[name].shape)} in {path}: average checkpoints of one training"
             )

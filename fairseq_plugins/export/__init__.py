@@ -26,11 +26,11 @@ from fairseq_plugins.version import __version__
 
 from .prepared import prepared_pairs
 
-BEAM = 5  # of those searches
-SENTENCES = 20  # number of sentences that the comparison with torch searches for
-BATCH = 32  # of them searched for at once
+BEAM = 5  # of the comparison with torch
+SENTENCES = 20  # that the comparison translates
+BATCH = 32  # sentences that it translates at once
 SAMPLES = 1000  # of the paired bootstrap
-LONGEST = 60  # tokens of those hypotheses at most
+LONGEST = 60  # tokens of its hypotheses at most
 TIE = 1e-5  # scores this close are a tie: either hypothesis may come first
 EXACT = 1e-4  # the largest allowed difference of scores in float32
 

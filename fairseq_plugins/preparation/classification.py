@@ -30,7 +30,6 @@ from fairseq_plugins.preparation.files import (
     written_whole,
 )
 from fairseq_plugins.preparation.labelled import (
-    SPECIAL,
     LabelledReader,
     cifar10_items,
     count_labels,
@@ -41,7 +40,7 @@ from fairseq_plugins.preparation.processing import FILE
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import table
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.subwords import SentencePiece
+from fairseq_plugins.preparation.subwords import SPECIAL, SentencePiece
 from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sentences
 from fairseq_plugins.preparation.workers import add_workers_option, check_workers, map_lines
 

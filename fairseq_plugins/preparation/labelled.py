@@ -8,8 +8,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.archives import read_members
 from fairseq_plugins.preparation.documents import TOO_LONG, Document, Item
 from fairseq_plugins.preparation.files import LONGEST_LINE, open_to_read, raw_lines
-
-SPECIAL = frozenset(["<s>", "<pad>", "</s>", "<unk>"])  # in every dictionary of fairseq
+from fairseq_plugins.preparation.subwords import SPECIAL
 
 REVIEW = re.compile(r"(?:^|/)(train|test)/(pos|neg)/(\d+)_\d+\.txt$")
 IMAGES = re.compile(r"(?:^|/)(data_batch_\d|test_batch)\.bin$")

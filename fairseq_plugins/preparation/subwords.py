@@ -7,8 +7,10 @@ from typing import Any, Dict, List, Sequence, Type
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import count_lines, read_lines, write_bytes
-from fairseq_plugins.preparation.labelled import SPECIAL
 from fairseq_plugins.preparation.progress import progress_bar
+
+# the first entries of fairseq's dictionaries, which their files leave out
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 class BytePairEncoding:

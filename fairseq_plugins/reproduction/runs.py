@@ -452,7 +452,9 @@ class Reproduction:
 
     def options(self) -> str:
         """What the user gave for all rows, without what only says when a run ends."""
-        return _quoted([*map(str, self.request.settings), *self.precision(), *self.request.words])
+        return shlex.join(
+            [*map(str, self.request.settings), *self.precision(), *self.request.words]
+        )
 
     def precision(self) -> List[str]:
         return ["--precision", self.request.precision] if self.request.precision else []
@@ -516,12 +518,12 @@ class Reproduction:
         epochs = [trained[row.name]["training"]["updates_per_epoch"] for row in rows]
         count = min([BATCHES, *filter(None, epochs)])
         words = [sys.executable, "-m", "fairseq_plugins", "benchmark", "train-step"]
-        words += [str(self.request.data.resolve()), "--options=" + _quoted(common)]
+        words += [str(self.request.data.resolve()), "--options=" + shlex.join(common)]
         for args, row in zip(given, rows):
             recipe = recipes.read(recipes.find(row.recipe)).items()
             own = {n: v for n, v in recipe if n != "arch" and options.get(n) != v}
             own_words = [args.arch, *recipes.words(own), *shlex.split(row.words)]
-            words += ["--arch=" + _quoted(own_words)]
+            words += ["--arch=" + shlex.join(own_words)]
         half = [name for name in ("bf16", "fp16") if "--" + name in plans[0].command]
         words += ["--dtype", *half] if half else []
         words += ["--batches", str(count), "--rounds", str(self.request.time_rounds)]
@@ -577,7 +579,7 @@ class Reproduction:
                 "table": self.request.table,
                 "remarks": [*self.table.remarks, *others],
                 "reduced": self.request.reduced,
-                "settings": _quoted([self.rows[0].recipe, *self.table.settings, *shown]),
+                "settings": shlex.join([self.rows[0].recipe, *self.table.settings, *shown]),
                 "metrics": [metric.title for metric in self.table.metrics],
                 "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                 "data": self.data,
@@ -617,7 +619,3 @@ def _run(row: Row, seed: int) -> str:
 def _read_log(folder: Path, skip: int = 0) -> TrainingLog:
     with open(folder / "train.log", encoding="utf-8", errors="replace") as log:
         return read_log(log, skip)
-
-
-def _quoted(words: Iterable[str]) -> str:
-    return " ".join(map(shlex.quote, words))

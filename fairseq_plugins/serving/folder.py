@@ -8,6 +8,7 @@ import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import digest, read_lines
+from fairseq_plugins.preparation.subwords import SPECIAL
 
 from .shortlist import FILE as SHORTLIST
 from .shortlist import Shortlist
@@ -25,8 +26,6 @@ KEYS = {
 }
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 SHORTLIST_DECODER = "decoder_shortlist.onnx"
-# the first entries of fairseq's dictionaries, which their files leave out
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 PADDING, END, UNKNOWN = 1, 2, 3
 ONNXRUNTIME = (1, 21)  # the first release whose attention with a cache of beams is right
 

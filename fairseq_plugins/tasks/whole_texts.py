@@ -24,8 +24,7 @@ class WholeTexts(FairseqTask):
         longest = int(np.max(dataset.sizes)) if len(dataset) else 0
         too_long = ConfigurationError(
             f"a text of {longest:,} tokens is longer than --max-tokens (or --max-tokens-valid) "
-            "allows a whole batch to be: give at least that many, or cut texts with "
-            + self.how_to_cut
+            f"{max_tokens}: give {longest} or more, or cut texts with {self.how_to_cut}"
         )
         # the only texts that may be left out are those of valid and test, when asked to
         optional = getattr(self.cfg, "skip_invalid_size_inputs_valid_test", False)

@@ -104,7 +104,7 @@ class Jobs:
             environment["OMP_NUM_THREADS"] = str(threads)
         with open(log, "a", encoding="utf-8") as file:
             file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}\n# ")
-            file.write(" ".join(shlex.quote(word) for word in command) + "\n")
+            file.write(shlex.join(command) + "\n")
             file.flush()
             with self._guard:
                 if self._stopping:

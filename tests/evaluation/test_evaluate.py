@@ -364,7 +364,7 @@ def test_examples_and_a_goal(data, fresh_run, translations, capsys):
     assert lines[0] == f"  source      {TARGET[0].upper()}"
     assert lines[1] == f"  reference   {TARGET[0]}" and lines[2].startswith("  translation a man")
     assert sum("  source" in line for line in lines) == 2
-    with pytest.raises(ConfigurationError, match="BLEU is below 101"):
+    with pytest.raises(ConfigurationError, match="BLEU 100.00 is below --at-least 101"):
         call(data, fresh_run, "--at-least", 101)
 
 

@@ -147,7 +147,7 @@ def test_missing_subset_and_folder(data, words, model, tmp_path, run_train, run_
 def test_a_prepared_folder_names_its_own_command(data, words, run_train):
     (data / PREPARATION).write_text("{}")
     cut(data / "train.src-tgt.src.bin")
-    assert f"remove {data} and run the scripts/prepare_*.py command" in refused(run_train, *words)
+    assert f"remove {data} and run the prepare-* command" in refused(run_train, *words)
 
 
 def test_good_data_of_every_format_is_read(tmp_path, corpus, words, run_train, run_preprocess):
