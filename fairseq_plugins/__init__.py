@@ -42,12 +42,12 @@ def _is_the_program() -> bool:
     """Whether Python imports this package to run it: `python -m fairseq_plugins`."""
     if sys.argv[:1] != ["-m"]:  # argv[0] while Python looks for any module to run
         return False
-    try:  # Python 3.8 and 3.9 have no sys.orig_argv
-        words = getattr(sys, "orig_argv", None) or Path("/proc/self/cmdline").read_text().split(
-            "\0"
-        )
-    except OSError:
-        return False
+    words = getattr(sys, "orig_argv", [])
+    if not words:  # before Python 3.10
+        try:
+            words = Path("/proc/self/cmdline").read_text(encoding="utf-8").split("\0")
+        except OSError:
+            return False
     return "-m" in words and words[words.index("-m") + 1].split(".")[0] == __name__
 
 

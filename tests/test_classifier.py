@@ -81,7 +81,7 @@ def test_evaluate_scores_what_was_binarised(data, trained, capsys):
     assert evaluate.main(words) == 0
     assert "kept:" in capsys.readouterr().err
     assert (folder / "labels.log").stat().st_mtime_ns == before
-    with pytest.raises(ConfigurationError, match="accuracy is below 101"):
+    with pytest.raises(ConfigurationError, match="accuracy 100.00 is below --at-least 101"):
         evaluate.main([*words, "--at-least", "101"])
 
 

@@ -14,7 +14,7 @@ def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], 
         except ValueError:
             whole = "whole " if kind is int else ""
             raise argparse.ArgumentTypeError(f"{text!r} is no {whole}number") from None
-        if not math.isfinite(number):
+        if number != number or abs(number) == math.inf:
             raise argparse.ArgumentTypeError(f"{text}: give a finite number")
         if number < least:
             raise argparse.ArgumentTypeError(f"{text}: give at least {least}")

@@ -116,7 +116,9 @@ def check_generation(task: str, words: Sequence[str]) -> None:
     def refuse(message: str) -> None:
         raise ConfigurationError(f"--generate: fairseq-generate does not take this: {message}")
 
-    if words and task in CLASSIFICATION:
+    if not words:
+        return
+    if task in CLASSIFICATION:
         raise ConfigurationError(
             f"--generate {' '.join(words)}: a classifier does not generate: leave it out"
         )

@@ -195,9 +195,8 @@ class Encoder(TransformerEncoderBase):
         """
         super().upgrade_state_dict_named(state_dict, name)
         first_of: Dict[int, int] = {}
-        layers: List[Any] = list(
-            self.layers.children()
-        )  # all of them: LayerDrop iterates over some
+        # all of them, where LayerDrop iterates over some
+        layers: List[Any] = list(self.layers.children())
         for number, layer in enumerate(layers):
             first = first_of.setdefault(id(layer.mixer), number)
             for entry in layer.mixer.state_dict():

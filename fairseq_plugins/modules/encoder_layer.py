@@ -123,6 +123,6 @@ _FAIRSEQ_NAMES = (
     ("self_attn.", "mixer.attention."),
     ("fc1.", "ffn.fc1."),
     ("fc2.", "ffn.fc2."),
-    ("layer_norms.0.", "self_attn_layer_norm."),  # of fairseq before 0.6.1
+    ("layer_norms.0.", "self_attn_layer_norm."),  # old names, which fairseq maps, too
     ("layer_norms.1.", "final_layer_norm."),
 )

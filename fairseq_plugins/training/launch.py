@@ -189,7 +189,7 @@ def resuming(words: Sequence[str], begin: str, save_dir: Path) -> List[str]:
 
     fairseq reads a --restore-file of another folder at every start, so a rerun would begin anew.
     """
-    default = begin == "checkpoint_last.pt"  # the only name that is not below the current folder
+    default = begin == "checkpoint_last.pt"  # fairseq looks for this name alone in --save-dir
     elsewhere = not default and save_dir.resolve() not in Path(begin).resolve().parents
     if not elsewhere or not any(save_dir.glob("checkpoint*.pt")):
         return list(words)
