@@ -12,11 +12,11 @@ def describe_gpu(torch) -> List[str]:
     """One line a GPU that torch sees; else why there is none."""
     if torch.cuda.is_available():
         count = torch.cuda.device_count()
-        return ["GPU              {}".format(torch.cuda.get_device_name(i)) for i in range(count)]
+        return [f"GPU              {torch.cuda.get_device_name(i)}" for i in range(count)]
     lines = ["GPU              none seen: everything runs on the CPU"]
     if shutil.which("nvidia-smi"):
         if torch.version.cuda:
-            reason = "its CUDA {} needs a newer driver".format(torch.version.cuda)
+            reason = f"its CUDA {torch.version.cuda} needs a newer driver"
         else:
             reason = (
                 "it is the CPU build; uninstall it and run install.sh --device gpu to change it"
@@ -26,7 +26,7 @@ def describe_gpu(torch) -> List[str]:
 
 
 def main() -> int:
-    print("Python           {}  {}".format(platform.python_version(), sys.executable))
+    print(f"Python           {platform.python_version()}  {sys.executable}")
     name = "fairseq" if sys.version_info < (3, 11) else "fairseq-fixed"
     for module, package in [
         ("torch", "torch"),
@@ -38,21 +38,19 @@ def main() -> int:
         except Exception as error:
             cause = " ".join(str(error).split())
             print(
-                "selfcheck: {} cannot be imported: {}: {}".format(
-                    module, type(error).__name__, cause
-                ),
+                f"selfcheck: {module} cannot be imported: {type(error).__name__}: {cause}",
                 file=sys.stderr,
             )
             return 1
-        print("{:16s} {}".format(package, importlib.metadata.version(package)))
+        print(f"{package:16s} {importlib.metadata.version(package)}")
 
     torch = sys.modules["torch"]
     print("\n".join(describe_gpu(torch)))
     release = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if name == "fairseq" and release >= (1, 13):
         print(
-            "Warning: fairseq 0.12.2 trains but does not generate with torch {}: "
-            "use Python 3.11 or 3.12, or torch 1.12.1".format(torch.__version__)
+            f"Warning: fairseq 0.12.2 trains but does not generate with torch {torch.__version__}: "
+            "use Python 3.11 or 3.12, or torch 1.12.1"
         )
     return 0
 

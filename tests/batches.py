@@ -52,13 +52,13 @@ def assert_close(
     actual: Tensor, expected: Tensor, what: str = "", tolerance: float = 1e-10
 ) -> None:
     """Equal up to rounding, relative to the largest entry; NaN and inf are never equal."""
-    assert actual.shape == expected.shape, "{}: {} is not {}".format(
-        what, tuple(actual.shape), tuple(expected.shape)
+    assert actual.shape == expected.shape, (
+        f"{what}: {tuple(actual.shape)} is not {tuple(expected.shape)}"
     )
-    assert torch.isfinite(expected).all(), "{}: the expected value is not finite".format(what)
+    assert torch.isfinite(expected).all(), f"{what}: the expected value is not finite"
     scale = max(1.0, expected.abs().max().item()) if expected.numel() else 1.0
     worst = (actual - expected).abs().max().item() if expected.numel() else 0.0
-    assert worst <= tolerance * scale, "{}: off by {:.3g} of {:.3g}".format(what, worst, scale)
+    assert worst <= tolerance * scale, f"{what}: off by {worst:.3g} of {scale:.3g}"
 
 
 def value_and_gradients(
@@ -90,7 +90,7 @@ def assert_same_function(
     true_outputs, true_gradients = value_and_gradients(expected, leaves)
     assert len(outputs) == len(true_outputs)
     for number, (output, true_output) in enumerate(zip(outputs, true_outputs)):
-        assert_close(output, true_output, "output {}".format(number), tolerance)
+        assert_close(output, true_output, f"output {number}", tolerance)
     for name, gradient in gradients.items():
         assert_close(gradient, true_gradients[name], "gradient of " + name, tolerance)
 
@@ -99,7 +99,7 @@ def leaves_of(module: torch.nn.Module, **sentences: List[Tensor]) -> Dict[str, T
     """All leaves with a gradient: the parameters of a module and its input sentences."""
     leaves = dict(module.named_parameters())
     for name, group in sentences.items():
-        leaves.update({"{}[{}]".format(name, i): tensor for i, tensor in enumerate(group)})
+        leaves.update({f"{name}[{i}]": tensor for i, tensor in enumerate(group)})
     return leaves
 
 

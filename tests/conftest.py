@@ -53,7 +53,7 @@ if not torch.cuda.is_available():
 ROOT = Path(__file__).resolve().parent.parent
 USER_DIR = ROOT / "fairseq_plugins"
 
-VOCABULARY = ["{}{}".format(a, b) for a in "bdgklmnprst" for b in "aeiou"][:40]
+VOCABULARY = [f"{a}{b}" for a in "bdgklmnprst" for b in "aeiou"][:40]
 SIZES = {"train": 203, "valid": 21, "test": 13}
 
 
@@ -194,9 +194,7 @@ def write_toy_text(folder: Path, sizes: Dict[str, int], seed: int = 1) -> None:
             sources.append(" ".join(words))
             targets.append(" ".join(word.upper() for word in reversed(words)))
         for language, lines in (("src", sources), ("tgt", targets)):
-            (folder / "{}.{}".format(split, language)).write_text(
-                "\n".join(lines) + "\n", encoding="utf-8"
-            )
+            (folder / f"{split}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -207,7 +205,7 @@ def make_toy_data(run_preprocess):
         write_toy_text(raw, sizes, seed)
         words = ["--source-lang", "src", "--target-lang", "tgt", "--destdir", binary]
         for split in sizes:
-            words += ["--{}pref".format(split), raw / split]
+            words += [f"--{split}pref", raw / split]
         if joined:
             words += ["--joined-dictionary"]
         run_preprocess(*words, "--workers", 1)

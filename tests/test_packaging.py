@@ -233,7 +233,7 @@ def test_without_a_gpu_the_cuda_build_is_refused(checkout, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
     executable(tools / "nvidia-smi", "exit 9")
-    executable(tools / "uv", 'echo "$@" >"{}/asked"; exit 2'.format(tmp_path))
+    executable(tools / "uv", f'echo "$@" >"{tmp_path}/asked"; exit 2')
 
     status, errors = install(
         checkout,

@@ -29,11 +29,11 @@ def folder(tmp_path_factory):
     for split, size in (("train", 200), ("valid", 10), ("test", 12)):
         days = [generator.choices(WORDS, k=generator.randint(2, 12)) for _ in range(size)]
         for side, line in (
-            ("source", lambda words: " ".join("{} fell.".format(word) for word in words)),
-            ("target", lambda words: "{} first. <q> {} last.".format(words[0], words[-1])),
+            ("source", lambda words: " ".join(f"{word} fell." for word in words)),
+            ("target", lambda words: f"{words[0]} first. <q> {words[-1]} last."),
         ):
             text = "".join(line(words) + "\n" for words in days)
-            (folder / "{}.{}".format(split, side)).write_text(text, encoding="utf-8")
+            (folder / f"{split}.{side}").write_text(text, encoding="utf-8")
     prepare_summarization.main(
         [str(folder / "data"), "--vocab-size", "25", "--workers", "1"]
         + [word for s in ("train", "valid", "test") for word in ("--" + s, str(folder / s))]
@@ -120,8 +120,8 @@ def test_what_is_not_read_is_counted(summarize, model):
     assert (other["pieces"], other["read"]) == (whole, 29)
     assert short["pieces"] == short["read"] == len(encode("Fog fell.").split())
     assert err == (
-        "2 of 4 document(s) are longer than 29 subwords, which is what the model reads: {} "
-        "subwords at their ends were not read; number 2, 4\n".format(len(start) + whole - 58)
+        f"2 of 4 document(s) are longer than 29 subwords, which is what the model reads: "
+        f"{len(start) + whole - 58} subwords at their ends were not read; number 2, 4\n"
     )
 
 

@@ -21,8 +21,8 @@ class RefusedCheckpoint(ConfigurationError, pickle.UnpicklingError):
 def unreadable(path: str, reason: str) -> RefusedCheckpoint:
     """The error for a file that is damaged or not a checkpoint."""
     return RefusedCheckpoint(
-        "checkpoint {} cannot be read: it is damaged or not a checkpoint of fairseq ({}). Use "
-        "another copy, or another checkpoint of the same training".format(path, reason)
+        f"checkpoint {path} cannot be read: it is damaged or not a checkpoint of fairseq "
+        f"({reason}). Use another copy, or another checkpoint of the same training"
     )
 
 
@@ -60,8 +60,8 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> Dict[str, Any]:
             state[name] = plain(state[name])
     except (ConfigurationError, RecursionError) as error:
         raise RefusedCheckpoint(
-            "checkpoint {} is refused and nothing in it was run: {}. The file may be malicious: "
-            "use a checkpoint from a source you trust".format(path, error)
+            f"checkpoint {path} is refused and nothing in it was run: {error}. The file may be "
+            "malicious: use a checkpoint from a source you trust"
         ) from None
     return state
 
@@ -70,12 +70,11 @@ def _refuse(path: str, error: Exception) -> RefusedCheckpoint:
     refused = re.search(r"GLOBAL (\S+)", str(error))
     if isinstance(error, pickle.UnpicklingError) and refused is not None:
         return RefusedCheckpoint(
-            "checkpoint {} is refused and nothing in it was run: it asks for '{}', which fairseq "
-            "never writes, so the file may be malicious. Use a checkpoint from a source you trust; "
-            "if you wrote this one and trust that type, pass it to "
-            "torch.serialization.add_safe_globals() (torch 2.6 or newer) in your user-dir".format(
-                path, refused.group(1)
-            )
+            f"checkpoint {path} is refused and nothing in it was run: it asks for "
+            f"'{refused.group(1)}', which fairseq never writes, so the file may be "
+            "malicious. Use a checkpoint from a source you trust; if you wrote this one "
+            "and trust that type, pass it to "
+            "torch.serialization.add_safe_globals() (torch 2.6 or newer) in your user-dir"
         )
     # the first sentence only: the next one of torch advises to load without protection
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0]
@@ -93,8 +92,8 @@ def name_files_that_are_no_checkpoints() -> None:
                 return original(path, *args, **kwargs)
             except (IsADirectoryError, PermissionError) as error:
                 raise RefusedCheckpoint(
-                    "checkpoint {} cannot be read: {}. Give the file of a checkpoint, such as "
-                    "checkpoint_best.pt".format(path, error.strerror)
+                    f"checkpoint {path} cannot be read: {error.strerror}. Give the file of a "
+                    "checkpoint, such as checkpoint_best.pt"
                 ) from None
             except (AttributeError, IndexError, KeyError, TypeError) as error:
                 raise _refuse(path, error) from error

@@ -210,7 +210,7 @@ def _find_checkpoint(cfg: Any, suffix: str) -> Found:
 
 def _others(folder: Path, suffix: str) -> List[Path]:
     """All other checkpoints of fairseq in the folder, sorted by name."""
-    name = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+){}\.pt".format(re.escape(suffix)))
+    name = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best|\.best_.+){re.escape(suffix)}\.pt")
     return sorted(path for path in folder.iterdir() if name.fullmatch(path.name))
 
 

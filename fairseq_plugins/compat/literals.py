@@ -29,16 +29,14 @@ def read_literal(text: str) -> Any:
         TypeError: `text` is not a string, as with `eval`.
     """
     if not isinstance(text, str):
-        raise TypeError("read_literal() needs text, not {}".format(type(text).__name__))
+        raise TypeError(f"read_literal() needs text, not {type(text).__name__}")
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (ArithmeticError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
         shown = repr(text if len(text) <= 80 else text[:80] + "...")
         raise ConfigurationError(
-            "{} is not a plain value and was not run: fairseq evaluates this option, so it must be "
-            "a number, a list such as '[1, 2]', a tuple such as '(0.9, 0.98)' or a dict".format(
-                shown
-            )
+            f"{shown} is not a plain value and was not run: fairseq evaluates this option, so it "
+            "must be a number, a list such as '[1, 2]', a tuple such as '(0.9, 0.98)' or a dict"
         ) from None
 
 

@@ -81,7 +81,7 @@ def plain(value: Any, name: str = "") -> Any:
     if isinstance(value, (DictConfig, ListConfig)):
         value = OmegaConf.to_container(value, enum_to_str=True)
     if isinstance(value, Node):
-        raise ConfigurationError("its option {} is not a plain value".format(name))
+        raise ConfigurationError(f"its option {name} is not a plain value")
     if isinstance(value, Namespace):
         return Namespace(**plain(vars(value)))
     if isinstance(value, dict):
@@ -98,13 +98,11 @@ def plain(value: Any, name: str = "") -> Any:
 def _plain_text(value: str, name: str) -> str:
     if _LOOK_UP.search(value):
         raise ConfigurationError(
-            "its option {} is {!r}, which omegaconf would look up on this machine".format(
-                name, value
-            )
+            f"its option {name} is {value!r}, which omegaconf would look up on this machine"
         )
     if name in EVALUATED and not _REFERENCE.fullmatch(value):
         try:
             read_literal(value)
         except ConfigurationError as error:
-            raise ConfigurationError("its option {} is {}".format(name, error)) from None
+            raise ConfigurationError(f"its option {name} is {error}") from None
     return os.path.basename(value) if name in FILES_IN_DATA else value

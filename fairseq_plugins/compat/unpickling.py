@@ -84,13 +84,13 @@ class Unpickler(_Unpickler):
         module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
         full_name = module + "." + name
         if full_name not in _ALLOWED:
-            raise pickle.UnpicklingError("Unsupported global: GLOBAL {}".format(full_name))
+            raise pickle.UnpicklingError(f"Unsupported global: GLOBAL {full_name}")
         return _ALLOWED[full_name]
 
     def load_build(self) -> None:
         """Set the state of an object, but not of a class: that would change the whole process."""
         if callable(self.stack[-2]):
-            raise pickle.UnpicklingError("Unsupported state for {!r}".format(self.stack[-2]))
+            raise pickle.UnpicklingError(f"Unsupported state for {self.stack[-2]!r}")
         super().load_build()
 
     dispatch = dict(_Unpickler.dispatch)

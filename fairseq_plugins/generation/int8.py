@@ -44,7 +44,7 @@ def quantize(model: Any) -> Any:
         raise ConfigurationError("--int8 is for the CPU and the model is on a GPU: add --cpu")
     if weight.dtype != torch.float32:
         raise ConfigurationError(
-            "--int8 needs a model in float32, and this one is in {}".format(weight.dtype)
+            f"--int8 needs a model in float32, and this one is in {weight.dtype}"
         )
     engine = torch.backends.quantized.engine
     if engine in (None, "none"):

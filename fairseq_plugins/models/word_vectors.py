@@ -100,9 +100,8 @@ def _report_coverage(found: Tensor, dictionary: Any, path: str, option: str) -> 
             "give vectors of this dictionary's units, or leave the option out"
         )
     logger.info(
-        "{} {}: {:,} of the dictionary's {:,} words found ({:.1f} %)".format(
-            option, path, count, total, 100 * count / total
-        )
+        f"{option} {path}: {count:,} of the dictionary's {total:,} words found "
+        f"({100 * count / total:.1f} %)"
     )
     if count < LOW_COVERAGE * total:
         logger.warning(

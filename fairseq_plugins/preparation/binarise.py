@@ -32,14 +32,14 @@ def binarise(
     source, target = languages
     words: List[str] = ["--source-lang", source, "--target-lang", target]
     for split in splits:
-        words += ["--{}pref".format(split), str(text / split)]
+        words += [f"--{split}pref", str(text / split)]
     if joined_dictionary:
         words.append("--joined-dictionary")
     if like is not None:
         words += ["--srcdict", str(like / f"dict.{source}.txt")]
         if not joined_dictionary:
             words += ["--tgtdict", str(like / f"dict.{target}.txt")]
-    dictionaries = ["dict.{}.txt".format(language) for language in languages]
+    dictionaries = [f"dict.{language}.txt" for language in languages]
     _preprocess(words, Path(destination), dictionaries, workers)
 
 
@@ -59,7 +59,7 @@ def binarise_one_side(
     """
     words: List[str] = ["--only-source"]
     for split, path in files.items():
-        words += ["--{}pref".format(split), str(path)]
+        words += [f"--{split}pref", str(path)]
     if dictionary is not None:
         words += ["--srcdict", str(dictionary)]
     _preprocess(words, Path(destination), ["dict.txt"], workers)

@@ -19,11 +19,11 @@ class Limits(NamedTuple):
         if min(lengths) == 0:
             return "empty side"
         if max(lengths) > self.max_words:
-            return "more than {} words".format(self.max_words)
+            return f"more than {self.max_words} words"
         if min(lengths) < self.min_words:
-            return "fewer than {} words".format(self.min_words)
+            return f"fewer than {self.min_words} words"
         if max(lengths) / min(lengths) > self.max_ratio:
-            return "one side more than {:g} times as long".format(self.max_ratio)
+            return f"one side more than {self.max_ratio:g} times as long"
         if any(len(word) > LONGEST_WORD for side in words for word in side):
-            return "a word of more than {} characters".format(LONGEST_WORD)
+            return f"a word of more than {LONGEST_WORD} characters"
         return None

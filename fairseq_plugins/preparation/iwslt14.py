@@ -108,12 +108,12 @@ def extract(archive: Path, folder: Path) -> Dict[str, int]:
     with open_archive(archive) as tar:
         names = {Path(member.name).name: member for member in tar if member.isfile()}
         for language in LANGUAGES:
-            files = ["train.tags.de-en.{}".format(language)]
+            files = [f"train.tags.de-en.{language}"]
             lines = train_lines(_lines(tar, names, files[0], archive))
             _count(counts, "train", write_lines(folder / ("train." + language), lines), files)
             tests: List[str] = []
             for name in TEST_FILES:
-                file = "{}.de-en.{}.xml".format(name, language)
+                file = f"{name}.de-en.{language}.xml"
                 found = list(segments(_lines(tar, names, file, archive)))
                 _count(counts, name, len(found), [file])
                 tests += found
@@ -126,11 +126,11 @@ def _lines(
 ) -> Iterator[str]:
     if name not in names:
         raise ConfigurationError(
-            "{} has no file {}: is it the IWSLT'14 archive de-en.tgz?".format(archive, name)
+            f"{archive} has no file {name}: is it the IWSLT'14 archive de-en.tgz?"
         )
     file = tar.extractfile(names[name])
     assert file is not None
-    where = "{} in {}".format(name, archive)
+    where = f"{name} in {archive}"
     with file:
         for number, line in enumerate(raw_lines(file), 1):
             if line is None:
@@ -144,7 +144,6 @@ def _count(counts: Dict[str, int], name: str, count: int, files: List[str]) -> N
     before = counts.setdefault(name, count)
     if before != count:
         raise ConfigurationError(
-            "{} has {:,} lines of text and the German side has {:,}: they must be aligned".format(
-                files[0], count, before
-            )
+            f"{files[0]} has {count:,} lines of text and the German side has {before:,}: they "
+            "must be aligned"
         )

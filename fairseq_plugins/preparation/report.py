@@ -28,12 +28,12 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
     lines = ["{} to {}".format(*languages), ""]
     head = ["", "pairs"]
     for what in ("words", "subwords", "longest", "empty"):
-        head += ["{} {}".format(language, what) for language in languages]
+        head += [f"{language} {what}" for language in languages]
     rows = [head]
     for split, numbers in results["splits"].items():
         row = [split, "{:,}".format(numbers["pairs"])]
         for what in ("words", "subwords", "longest", "empty"):
-            row += ["{:,}".format(numbers[language][what]) for language in languages]
+            row += [f"{numbers[language][what]:,}" for language in languages]
         rows.append(row)
     lines += table(rows)
     lines += [
@@ -52,7 +52,7 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
         ),
     ]
     reasons = sorted(cleaned["dropped"].items(), key=lambda item: -item[1])
-    lines += ["  {:>9,}  {}".format(number, reason) for reason, number in reasons]
+    lines += [f"  {number:>9,}  {reason}" for reason, number in reasons]
     if settings["valid_every"]:
         lines += [
             "valid is every {}th of the pairs kept, and not in train".format(
@@ -70,9 +70,9 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
     ]
     sizes = subwords["types"]
     if settings["joined_dictionary"]:
-        lines += ["Vocabulary: {:,} types for both sides".format(sizes[languages[0]])]
+        lines += [f"Vocabulary: {sizes[languages[0]]:,} types for both sides"]
     else:
-        each = ["{} {:,} types".format(side, sizes[side]) for side in languages]
+        each = [f"{side} {sizes[side]:,} types" for side in languages]
         lines += ["Vocabulary: " + ", ".join(each)]
     for split, numbers in results["splits"].items():
         unknown = [numbers[language]["unknown"] for language in languages]

@@ -31,7 +31,7 @@ _END = re.compile(
 def join_sentences(sentences: Iterable[str]) -> str:
     """Sentences as one line, with `BOUNDARY` between them and single spaces."""
     clean = (" ".join(sentence.split()) for sentence in sentences)
-    return " {} ".format(BOUNDARY).join(sentence for sentence in clean if sentence)
+    return f" {BOUNDARY} ".join(sentence for sentence in clean if sentence)
 
 
 def separate_sentences(text: str, boundary: str = BOUNDARY) -> List[str]:

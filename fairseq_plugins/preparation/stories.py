@@ -61,7 +61,7 @@ def parse_story(
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        return Story(name, [], [], "byte {} is not UTF-8".format(error.start))
+        return Story(name, [], [], f"byte {error.start} is not UTF-8")
     article: List[str] = []
     highlights: List[str] = []
     after_mark = False
@@ -153,5 +153,5 @@ def read_ids(path: Union[str, Path]) -> List[str]:
             )
         ids.append(line)
     if not ids:
-        raise ConfigurationError("{} is empty: it should name a story in each line".format(path))
+        raise ConfigurationError(f"{path} is empty: it should name a story in each line")
     return ids

@@ -45,7 +45,7 @@ class BytePairEncoding:
         try:
             learn_bpe.learn_bpe(lines, codes, size)
         except ValueError:
-            raise ConfigurationError("no text in {} to learn merges on".format(files[0])) from None
+            raise ConfigurationError(f"no text in {files[0]} to learn merges on") from None
         finally:
             learn_bpe.tqdm = previous
         write_bytes(model, codes.getvalue().encode("utf-8"))
@@ -116,9 +116,7 @@ class SentencePiece:
             )
         except RuntimeError as error:
             raise ConfigurationError(
-                "--vocab-size {} does not fit this text: {}".format(
-                    size, str(error).splitlines()[-1]
-                )
+                f"--vocab-size {size} does not fit this text: {str(error).splitlines()[-1]}"
             ) from None
         write_bytes(model, trained.getvalue())
         return len(SentencePiece(model))

@@ -91,7 +91,7 @@ class PieceCutter:
         source = self._cut(pair[0]).split(" ")
         kept = source if self._max_source is None else source[: self._max_source - 1]
         sentences = map(self._cut, separate_sentences(pair[1]))
-        target = " {} ".format(BOUNDARY).join(sentence for sentence in sentences if sentence)
+        target = f" {BOUNDARY} ".join(sentence for sentence in sentences if sentence)
         return " ".join(kept), target, len(source) - len(kept)
 
 
@@ -104,7 +104,7 @@ def cut(
     lowercase: bool = False,
 ) -> Dict[str, int]:
     """Write `PIECES` of a split; returns the counts of documents, pieces and cuts."""
-    raw = [folder / RAW / "{}.{}".format(split, side) for side in ("source", "target")]
+    raw = [folder / RAW / f"{split}.{side}" for side in ("source", "target")]
     numbers = dict.fromkeys(
         "documents source target longest_source longest_target cut_documents cut_pieces "
         "summary_sentences".split(),
@@ -304,10 +304,10 @@ def _report(
         )
     left_out = sum(found["left_out"].values())
     if left_out:
-        lines += ["", "{:,} documents were left out; {} names them".format(left_out, LEFT_OUT)]
+        lines += ["", f"{left_out:,} documents were left out; {LEFT_OUT} names them"]
     else:
         lines += ["", "No document was left out."]
-    lines += ["  {:>9,}  {}".format(n, why) for why, n in sorted(found["left_out"].items())]
+    lines += [f"  {n:>9,}  {why}" for why, n in sorted(found["left_out"].items())]
     lines += [
         "",
         "{:,} SentencePiece pieces; dictionary types: {:,} source, {:,} target{}".format(
@@ -316,7 +316,7 @@ def _report(
             types["target"],
             " (one dictionary)" if settings["joined_dictionary"] else "",
         ),
-        "Between the sentences of a summary stands {}".format(BOUNDARY),
+        f"Between the sentences of a summary stands {BOUNDARY}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -380,5 +380,5 @@ def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
 def show(folder: Path) -> None:
     """Print the report of a prepared folder, and the next step."""
     print((folder / REPORT).read_text(encoding="utf-8"))
-    print("{} is ready for fairseq-train; this report is {}".format(folder, folder / REPORT))
+    print(f"{folder} is ready for fairseq-train; this report is {folder / REPORT}")
     print("fairseq-generate takes --remove-bpe sentencepiece --scoring rouge")

@@ -124,10 +124,10 @@ def prepare(
 
     for split in ("train", "valid", "test"):
         for language in languages:
-            if not (folder / ALL_RAW / "{}.{}".format(split, language)).exists():
+            if not (folder / ALL_RAW / f"{split}.{language}").exists():
                 continue
             preparation.step(
-                "tokenise {}.{}".format(split, language),
+                f"tokenise {split}.{language}",
                 tokenise,
                 folder,
                 split,
@@ -143,15 +143,13 @@ def prepare(
 
     kind = KINDS[settings["subword"]]
     splits = [split for split in ("train", "valid", "test") if split in cleaned["pairs"]]
-    train = [folder / TOKENISED / "train.{}".format(language) for language in languages]
+    train = [folder / TOKENISED / f"train.{language}" for language in languages]
     learnt = preparation.step(
         "learn subwords", kind.learn, train, folder / kind.file_name, settings["vocab_size"]
     )
     for split in splits:
         for language in languages:
-            preparation.step(
-                "cut {}.{}".format(split, language), cut, folder, split, language, kind, workers
-            )
+            preparation.step(f"cut {split}.{language}", cut, folder, split, language, kind, workers)
     preparation.step(
         "binarise",
         binarise,
@@ -178,7 +176,7 @@ def prepare(
 
 def tokenise(folder: Path, split: str, language: str, processing: Processing, workers: int) -> None:
     """Convert raw text to tokens, in lower case if the settings say so."""
-    name = "{}.{}".format(split, language)
+    name = f"{split}.{language}"
     raw = folder / ALL_RAW / name
     tokens = map_lines(
         processing.tokenise(language), read_lines(raw), workers, name, count_lines(raw)
@@ -200,7 +198,7 @@ def clean(
         # side by side: raw source, raw target, tokenised source, tokenised target
         out = {
             split: [
-                stack.enter_context(written_whole(folder / form / "{}.{}".format(split, language)))
+                stack.enter_context(written_whole(folder / form / f"{split}.{language}"))
                 for form in (RAW, TOKENISED)
                 for language in languages
             ]
@@ -224,7 +222,7 @@ def clean(
     if pairs["train"] == 0:
         raise ConfigurationError(
             "none of {:,} training pairs is fit to train on: {}".format(
-                read, ", ".join("{:,} {}".format(n, why) for why, n in dropped.items()) or "no text"
+                read, ", ".join(f"{n:,} {why}" for why, n in dropped.items()) or "no text"
             )
         )
     if every and pairs["valid"] == 0:
@@ -233,7 +231,7 @@ def clean(
             "held out; give a smaller number, or --valid"
         )
     for split in ("valid", "test"):
-        if (folder / ALL_RAW / "{}.{}".format(split, languages[0])).exists():
+        if (folder / ALL_RAW / f"{split}.{languages[0]}").exists():
             pairs[split] = sum(1 for _ in _pairs(folder / ALL_RAW, split, languages))
             if pairs[split] == 0:
                 raise ConfigurationError(
@@ -242,7 +240,7 @@ def clean(
                 )
             for form, everything in ((RAW, ALL_RAW), (TOKENISED, ALL_TOKENISED)):
                 for language in languages:
-                    name = "{}.{}".format(split, language)
+                    name = f"{split}.{language}"
                     write_lines(folder / form / name, read_lines(folder / everything / name))
     return {"read": read, "dropped": dropped, "pairs": pairs}
 
@@ -255,7 +253,7 @@ def check_pairs(pairs: Dict[str, int], expected: Dict[str, int]) -> None:
             "the papers used, or was tokenised differently. To use it, pass --expect-pairs any; "
             "results will not compare with the papers'".format(
                 *(
-                    " / ".join("{:,}".format(n.get(s, 0)) for s in ("train", "valid", "test"))
+                    " / ".join(f"{n.get(s, 0):,}" for s in ("train", "valid", "test"))
                     for n in (pairs, expected)
                 )
             )
@@ -264,7 +262,7 @@ def check_pairs(pairs: Dict[str, int], expected: Dict[str, int]) -> None:
 
 def cut(folder: Path, split: str, language: str, kind: Any, workers: int) -> None:
     """Cut the tokens of a split into subwords."""
-    name = "{}.{}".format(split, language)
+    name = f"{split}.{language}"
     tokens = folder / TOKENISED / name
     model = kind(folder / kind.file_name)
     pieces = map_lines(model.cut, read_lines(tokens), workers, name, count_lines(tokens))
@@ -277,7 +275,7 @@ def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict
     for language in languages:
         types = read_types(folder, language)
         for split in splits:
-            name = "{}.{}".format(split, language)
+            name = f"{split}.{language}"
             found = {
                 "words": sum(len(line.split()) for line in read_lines(folder / TOKENISED / name)),
                 **dict.fromkeys(("subwords", "longest", "empty", "unknown"), 0),
@@ -295,7 +293,7 @@ def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict
 
 
 def _pairs(folder: Path, split: str, languages: Sequence[str]) -> Iterator[Tuple[str, str]]:
-    return read_pairs(*(folder / "{}.{}".format(split, language) for language in languages))
+    return read_pairs(*(folder / f"{split}.{language}" for language in languages))
 
 
 def add_subword_options(parser: argparse.ArgumentParser) -> None:
@@ -351,5 +349,5 @@ def show(folder: Path) -> None:
     """Print the report of a prepared folder, and what fairseq-generate needs."""
     processing = Processing.load(folder)
     print((folder / REPORT).read_text(encoding="utf-8"))
-    print("{} is ready for fairseq-train; this report is {}".format(folder, folder / REPORT))
-    print("fairseq-generate takes --remove-bpe {}".format(KINDS[processing.subword].fairseq_name))
+    print(f"{folder} is ready for fairseq-train; this report is {folder / REPORT}")
+    print(f"fairseq-generate takes --remove-bpe {KINDS[processing.subword].fairseq_name}")

@@ -49,11 +49,11 @@ class Options(NamedTuple):
         """Raise ConfigurationError for values that cannot work."""
         check_least(self, beam=1, nbest=1, min_len=0, no_repeat_ngram=0, sampling_topk=0, seed=0)
         if self.nbest > self.beam:
-            raise ConfigurationError("--nbest {} is above --beam {}".format(self.nbest, self.beam))
+            raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
         if not np.isfinite(self.lenpen):
-            raise ConfigurationError("--lenpen {}: give a finite number".format(self.lenpen))
+            raise ConfigurationError(f"--lenpen {self.lenpen}: give a finite number")
         if not 0 < self.temperature < np.inf:
-            raise ConfigurationError("--temperature {}: must be above 0".format(self.temperature))
+            raise ConfigurationError(f"--temperature {self.temperature}: must be above 0")
         for name, off in (("sampling_topk", 0), ("temperature", 1.0)):
             value = getattr(self, name)
             if value != off and not self.sampling:

@@ -171,7 +171,7 @@ def splits_of_every_size(tmp_path_factory, toy_data, run_preprocess):
     for size in SIZES:
         for language in ("src", "tgt"):
             lines = (toy_data.raw / ("train." + language)).read_text().splitlines()[:size]
-            path = folder / "{}.{}".format(size, language)
+            path = folder / f"{size}.{language}"
             path.write_text("\n".join(lines) + "\n")
         prefixes.append(str(folder / str(size)))
     run_preprocess(
@@ -182,12 +182,12 @@ def splits_of_every_size(tmp_path_factory, toy_data, run_preprocess):
     # fairseq takes train, train1, train2, ... for one split, and so test, test1, ...
     for path in (folder / "bin").glob("test*"):
         number, rest = re.fullmatch(r"test(\d*)(\..*)", path.name).groups()
-        path.rename(path.with_name("size_{}_{}".format(SIZES[int(number or 0)], rest)))
+        path.rename(path.with_name(f"size_{SIZES[int(number or 0)]}_{rest}"))
     return folder / "bin"
 
 
 def split_of(size):
-    return "size_{}_".format(size)
+    return f"size_{size}_"
 
 
 def test_training_and_validation_see_every_sentence(
@@ -223,4 +223,4 @@ def test_generation_translates_every_sentence(splits_of_every_size, tiny_checkpo
         ).output  # fmt: skip
         translated = re.findall(r"^H-(\d+)\t", output, re.MULTILINE)
         assert sorted(map(int, translated)) == list(range(size))
-        assert "Translated {} sentences".format(size) in output
+        assert f"Translated {size} sentences" in output

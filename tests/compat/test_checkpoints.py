@@ -38,10 +38,10 @@ def every_torch(request, monkeypatch):
 
 def touch_with(how, path):
     if how == "os.system":
-        return Call(os.system, "touch {}".format(path))
+        return Call(os.system, f"touch {path}")
     if how == "subprocess":
         return Call(subprocess.check_call, ["touch", str(path)])
-    return Call(eval, "open({!r}, 'w').close()".format(str(path)))
+    return Call(eval, f"open({str(path)!r}, 'w').close()")
 
 
 def planted(checkpoint, folder, call):
@@ -128,7 +128,7 @@ def test_damaged_files_are_told_in_one_line(kind, every_torch, tmp_path, tiny_ch
     with pytest.raises(ConfigurationError) as error:
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
     message = str(error.value)
-    assert "\n" not in message and message.startswith("checkpoint {} ".format(path))
+    assert "\n" not in message and message.startswith(f"checkpoint {path} ")
     assert "use another" in message.lower() and "weights_only" not in message
     # the reader itself, where no check of the archive comes first
     if kind not in ("no history", "options of another kind"):
@@ -136,7 +136,7 @@ def test_damaged_files_are_told_in_one_line(kind, every_torch, tmp_path, tiny_ch
             checkpoints.read_checkpoint(file, map_location="cpu")
         message = str(error.value)
         assert "\n" not in message and "weights_only" not in message
-        assert message.startswith("checkpoint {} cannot be read".format(path))
+        assert message.startswith(f"checkpoint {path} cannot be read")
 
 
 def test_checkpoints_of_torch_before_1_6_are_read(every_torch, tmp_path, tiny_checkpoint):
@@ -153,7 +153,7 @@ def test_checkpoints_of_torch_before_1_6_are_read(every_torch, tmp_path, tiny_ch
 def test_a_folder_is_no_checkpoint(tmp_path, toy_data, run_generate):
     with pytest.raises(ConfigurationError) as error:
         run_generate(toy_data.bin, "--path", tmp_path)
-    assert "{} cannot be read: Is a directory".format(tmp_path) in str(error.value)
+    assert f"{tmp_path} cannot be read: Is a directory" in str(error.value)
 
 
 def test_a_program_prints_one_line(tmp_path, toy_data, run_process):
@@ -162,7 +162,7 @@ def test_a_program_prints_one_line(tmp_path, toy_data, run_process):
     words = ["-W", "ignore", "-m", "fairseq_cli.generate", toy_data.bin, "--path", path]
     done = run_process([sys.executable, *words, "--user-dir", USER_DIR])
     assert done.returncode == 1 and "Traceback" not in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("error: checkpoint {} ".format(path))
+    assert done.stdout.splitlines()[-1].startswith(f"error: checkpoint {path} ")
 
 
 def test_what_rank_0_sends_to_the_others_on_resuming_is_read(tiny_checkpoint):
@@ -182,7 +182,7 @@ def test_fused_copies_of_0_12_2_are_dropped(tmp_path, tiny_checkpoint):
     state = torch.load(str(tiny_checkpoint), map_location="cpu")
     own = OrderedDict(checkpoint_utils.load_checkpoint_to_cpu(str(tiny_checkpoint))["model"])
     layer = "encoder.layers.0."
-    projections = [own[layer + "self_attn.{}_proj.weight".format(name)] for name in "qkv"]
+    projections = [own[layer + f"self_attn.{name}_proj.weight"] for name in "qkv"]
     state["model"][layer + "in_proj_weight"] = torch.cat(projections)
     state["model"][layer + "in_proj_bias"] = torch.zeros(len(state["model"]))
     for name in ("fc1", "fc2"):

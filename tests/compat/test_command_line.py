@@ -53,11 +53,11 @@ def test_validation_without_a_task(tiny_checkpoint, toy_data, run_validate):
 
 def test_a_wrong_option_is_one_line_with_hydra_too(tmp_path, toy_data, run_process):
     (tmp_path / "wrong.yaml").write_text(
-        "common: {{user_dir: {}, cpu: true}}\n"
-        "task: {{_name: translation, data: {}, source_lang: src, target_lang: tgt}}\n"
-        "model: {{_name: transformer_ftc, time_window: -1}}\n"
-        "criterion: {{_name: cross_entropy}}\n"
-        "dataset: {{max_tokens: 100}}\n".format(USER_DIR, toy_data.bin)
+        f"common: {{user_dir: {USER_DIR}, cpu: true}}\n"
+        f"task: {{_name: translation, data: {toy_data.bin}, source_lang: src, target_lang: tgt}}\n"
+        "model: {_name: transformer_ftc, time_window: -1}\n"
+        "criterion: {_name: cross_entropy}\n"
+        "dataset: {max_tokens: 100}\n"
     )
     words = ["-W", "ignore", "-m", "fairseq_cli.hydra_train", "--config-dir", tmp_path]
     done = run_process([sys.executable, *words, "--config-name", "wrong"], cwd=tmp_path)

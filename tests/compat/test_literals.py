@@ -33,7 +33,7 @@ def test_literals_have_the_value_that_eval_gives(text):
         "f()", "open('/tmp/x', 'w')", "__import__('os').system('true')", "().__class__", "x", "",
         "[x for x in (1,)]", "lambda: 1", "f'{1}'", "1 if True else 2", "[1][0]", "{**{}}", "*[1]",
         "2 ** 9", "'a' * 9", "'a' + 'b'", "1 < 2", "(x := 1)", "1; 2", "[1] * 1.5", "1 / 0",
-        "{[]: 1}", "-'a'", "\0", "(" * 500, "[0] * {}".format(LONGEST + 1),
+        "{[]: 1}", "-'a'", "\0", "(" * 500, f"[0] * {LONGEST + 1}",
         "[[0] * 9999] * 9999 * 9999",
     ],
 )  # fmt: skip
@@ -51,7 +51,7 @@ def test_what_is_no_text_is_a_type_error_as_with_eval(value):
 
 def test_models_and_tasks_of_fairseq_run_no_text(tmp_path):
     touched = tmp_path / "touched"
-    code = "open({!r}, 'w')".format(str(touched))
+    code = f"open({str(touched)!r}, 'w')"
     task = argparse.Namespace(source_dictionary=Dictionary(), target_dictionary=Dictionary())
     for option in ("encoder_layers", "decoder_layers", "decoder_attention"):
         args = argparse.Namespace(max_source_positions=9, max_target_positions=9)

@@ -102,7 +102,7 @@ PLACES = [  # section, option, form of the options
 
 @pytest.mark.parametrize("section, option, form", PLACES)
 def test_planted_code_is_refused(section, option, form, plant, touched):
-    path = plant(set_option(section, option, "open({!r}, 'w')".format(str(touched))), form)
+    path = plant(set_option(section, option, f"open({str(touched)!r}, 'w')"), form)
     with pytest.raises(ConfigurationError) as error:
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
     message = str(error.value)
@@ -111,7 +111,7 @@ def test_planted_code_is_refused(section, option, form, plant, touched):
 
 
 def test_every_program_refuses_planted_code(plant, touched, programs):
-    code = "open({!r}, 'w')".format(str(touched))
+    code = f"open({str(touched)!r}, 'w')"
     path = plant(set_option("model", "adaptive_softmax_cutoff", code))
     for name, program in programs.items():
         with pytest.raises(ConfigurationError, match="nothing in it was run"):
@@ -126,7 +126,7 @@ def test_the_same_code_runs_without_the_check(plant, touched, toy_data, run_gene
     import fairseq.utils
 
     monkeypatch.delattr(fairseq.utils, "eval")
-    code = "open({!r}, 'w') and None".format(str(touched))
+    code = f"open({str(touched)!r}, 'w') and None"
     path = plant(set_option("model", "adaptive_softmax_cutoff", code))
     with pytest.raises(TypeError):
         run_generate(toy_data.bin, "--path", path)
@@ -168,7 +168,7 @@ def test_references_within_the_options_are_kept():
 @pytest.mark.parametrize("option", sorted(EVALUATED))
 def test_every_evaluated_option_is_checked_at_any_depth(option):
     for value in ("f()", ["f()"], ("1", "f()")):
-        with pytest.raises(ConfigurationError, match="option {} is 'f".format(option)):
+        with pytest.raises(ConfigurationError, match=f"option {option} is 'f"):
             plain({"w2v_args": Namespace(model=[{option: value}])})
     kept = {option: "[1, 2]", "other": "f()"}
     assert plain(kept) == kept

@@ -382,7 +382,7 @@ def documents(tmp_path_factory) -> Path:
                 " ".join(words[(i * i + n) % 6] for i in range(min(length, longest)))
                 for n, length in enumerate(lengths)
             ]
-            (folder / "{}.{}".format(split, side)).write_text("\n".join(lines) + "\n")
+            (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n")
     prepare_summarization.main(
         [str(folder / "data"), "--vocab-size", "22", "--workers", "1"]
         + [word for s in ("train", "valid", "test") for word in ("--" + s, str(folder / s))]

@@ -73,7 +73,7 @@ def train(
     cfg = _configuration(tuple(map(str, words)))
     with socket.socket() as free:
         free.bind(("localhost", 0))
-        meeting_point = "tcp://localhost:{}".format(free.getsockname()[1])
+        meeting_point = f"tcp://localhost:{free.getsockname()[1]}"
     outputs = [save_dir / f"output.{rank}" for rank in range(processes)]
     children = []
     for rank in range(processes):

@@ -332,4 +332,4 @@ def _noting(method, calls):
 
 
 def _rounded(line):
-    return re.sub(r"-?\d+\.\d+", lambda number: "{:.3f}".format(float(number.group())), line)
+    return re.sub(r"-?\d+\.\d+", lambda number: f"{float(number.group()):.3f}", line)

@@ -33,11 +33,11 @@ def one_step(setup, sample):
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:  # fairseq keeps a dimension for bookkeeping
             continue
-        assert parameter.grad is not None, "{} gets no gradient".format(name)
+        assert parameter.grad is not None, f"{name} gets no gradient"
         assert torch.isfinite(parameter.grad).all(), name
         # W_K's bias moves every score of a query alike, and the softmax does not see it
         if "k_proj.bias" not in name:
-            assert parameter.grad.abs().max() > 0, "the gradient of {} is zero".format(name)
+            assert parameter.grad.abs().max() > 0, f"the gradient of {name} is zero"
     optimizer.step()
     return model, before
 

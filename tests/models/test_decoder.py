@@ -53,7 +53,7 @@ def test_layer_equals_the_reference(build, ffn, activation, pre_norm, training):
         return unpad(out[0], mask)
 
     leaves = {name: p for name, p in layer.named_parameters() if p.requires_grad}
-    leaves.update(("x[{}]".format(i), sentence) for i, sentence in enumerate(x + memory))
+    leaves.update((f"x[{i}]", sentence) for i, sentence in enumerate(x + memory))
     assert_same_function(
         in_a_batch,
         lambda: [run_decoder_layer(true_layer, *pair, pre_norm) for pair in zip(x, memory)],

@@ -140,7 +140,7 @@ def test_padding_and_neighbours_change_nothing(
             assert [s.tolist() for s in sentences_of(batch, 1)] == [s.tolist() for s in sentences]
             found, found_gradients = value_and_gradients(partial(encode, model, batch), leaves)
             for length, a, b in zip(LENGTHS, found, outputs):
-                assert_close(a, b, "length {}, {}, {}".format(length, side, width), 1e-11)
+                assert_close(a, b, f"length {length}, {side}, {width}", 1e-11)
             for name in leaves:
                 assert_close(found_gradients[name], gradients[name], name, 1e-9)
 

@@ -43,7 +43,7 @@ def test_cached_decoding_equals_uncached(model, make_sample):
     for step in range(previous.size(1)):
         cached, _ = model.decoder(previous[:, : step + 1], encoder_out, incremental_state=state)
         real = previous[:, step].ne(1)
-        assert_close(cached[real, -1], whole[real, step], "step {}".format(step), FLOAT32_SOFTMAX)
+        assert_close(cached[real, -1], whole[real, step], f"step {step}", FLOAT32_SOFTMAX)
 
 
 def search(model, dictionary, sample, beam=4, **options):

@@ -155,9 +155,7 @@ def base_fingerprints(parse, make_sample):
     return get
 
 
-@pytest.mark.parametrize(
-    "base, option, value", OPTIONS, ids=["{}={}".format(o, v) for _, o, v in OPTIONS]
-)
+@pytest.mark.parametrize("base, option, value", OPTIONS, ids=[f"{o}={v}" for _, o, v in OPTIONS])
 def test_every_option_arrives_both_ways(parse, make_sample, base_fingerprints, base, option, value):
     words = ["--arch", "transformer_ftc", *TINY, *base, "--" + option]
     words += [] if value is True else [str(value)]
@@ -530,7 +528,7 @@ def test_hydra_train_trains_the_same_model(run_process, run_train, toy_data, tmp
     text = text.replace("target_lang: tgt", "target_lang: tgt, " + json.dumps(positions)[1:-1])
     (tmp_path / "toy.yaml").write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "fairseq_cli.hydra_train", "--config-dir", tmp_path]
-    result = run_process([*command, "--config-name", "toy", "hydra.run.dir={}".format(tmp_path)])
+    result = run_process([*command, "--config-name", "toy", f"hydra.run.dir={tmp_path}"])
     assert result.returncode == 0, result.stdout[-3000:]
 
     optimization = "--optimizer adam --lr 0.003 --lr-scheduler fixed --max-tokens 400 --seed 1"

@@ -11,8 +11,8 @@ def test_random_options_run_or_are_refused(parse_joined, capsys):
     count = int(os.environ.get("RANDOM_OPTIONS", "60"))
     counts, faults = try_many(parse_joined, count, seed)
     capsys.readouterr()  # what argparse said
-    print("seed {}: {}".format(seed, dict(counts)))
+    print(f"seed {seed}: {dict(counts)}")
     for fault in faults:
         print(fault)
-    assert not faults, "seed {}: {} of {} end in a traceback".format(seed, len(faults), count)
+    assert not faults, f"seed {seed}: {len(faults)} of {count} end in a traceback"
     assert counts["ran"] > 0 and counts["refused"] > 0

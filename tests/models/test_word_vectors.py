@@ -19,7 +19,7 @@ def write(path, vectors, header=False):
     """A text file of vectors; returns its name."""
     lines = ["{} {}".format(word, " ".join(map(str, numbers))) for word, numbers in vectors.items()]
     if header:
-        lines.insert(0, "{} {}".format(len(vectors), len(next(iter(vectors.values())))))
+        lines.insert(0, f"{len(vectors)} {len(next(iter(vectors.values())))}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(path)
 
@@ -29,7 +29,7 @@ def vectors_of(words, dim=24):
 
 
 def words_of(toy_data, side):
-    dictionary = toy_data.bin / "dict.{}.txt".format(side)
+    dictionary = toy_data.bin / f"dict.{side}.txt"
     return [line.split()[0] for line in dictionary.read_text().splitlines()]
 
 
@@ -70,7 +70,7 @@ def test_spaces_within_a_word_and_at_the_end_of_a_line(tmp_path):
 
 def test_a_piece_that_begins_a_word_is_the_word(tmp_path, caplog):
     path = write(tmp_path / "vectors.txt", vectors_of(["the", "s"]))
-    words = ["\u2581the", "\u2581"] + ["\u2581x{}".format(n) for n in range(20)]
+    words = ["\u2581the", "\u2581"] + [f"\u2581x{n}" for n in range(20)]
     dictionary, weight = loaded(path, words)
     assert weight[dictionary.index("\u2581the"), 0] == 1
     assert (weight[dictionary.index("\u2581")] == 0.5).all()
@@ -81,10 +81,10 @@ def test_words_without_a_vector_are_alike(tmp_path):
     generator = torch.Generator().manual_seed(1)
     mixing = torch.tensor([[2.0, 0.0, 0.0], [1.0, 0.5, 0.0], [0.0, 0.3, 0.1]])
     known = torch.randn(400, 3, generator=generator) @ mixing.t() + torch.tensor([5.0, -3.0, 0.0])
-    names = ["w{}".format(n) for n in range(400)]
+    names = [f"w{n}" for n in range(400)]
     path = write(tmp_path / "vectors.txt", dict(zip(names, known.tolist())))
     torch.manual_seed(1)
-    dictionary, weight = loaded(path, names + ["new{}".format(n) for n in range(4000)], dim=3)
+    dictionary, weight = loaded(path, names + [f"new{n}" for n in range(4000)], dim=3)
     new = weight[dictionary.index("new0") :]
     assert torch.allclose(new.mean(dim=0), known.mean(dim=0), atol=0.1)
     centred, expected = new - new.mean(dim=0), known - known.mean(dim=0)

@@ -22,7 +22,7 @@ class Archive(NamedTuple):
     def pairs(self) -> str:
         """As --expect-pairs has them."""
         valid = len(self.kept) // 23
-        return "{},{},{}".format(len(self.kept) - valid, valid, len(self.test))
+        return f"{len(self.kept) - valid},{valid},{len(self.test)}"
 
 
 def words(count: int, word: str = "wort") -> str:
@@ -76,8 +76,8 @@ def write_archive(path: Path, ordinary: int = 100, without: str = "") -> Archive
     """`ordinary` simple pairs and the odd ones above; `without` is a file to leave out."""
     train = list(TRAIN)
     for number in range(ordinary):
-        german = "Satz {} von {}".format(number, number % 7)
-        english = "Sentence {} of {}".format(number, number % 7)
+        german = f"Satz {number} von {number % 7}"
+        english = f"Sentence {number} of {number % 7}"
         train.append((german, english, german.lower(), english.lower()))
     files = {}
     for side, language in enumerate(("de", "en")):
@@ -85,13 +85,13 @@ def write_archive(path: Path, ordinary: int = 100, without: str = "") -> Archive
         lines += [pair[side] for pair in DROPPED] + METADATA + [pair[side] for pair in train[4:]]
         files["train.tags.de-en." + language] = "".join(line + "\n" for line in lines)
         for name, pair in zip(TEST_NAMES, TEST):
-            files["IWSLT14.{}.de-en.{}.xml".format(name, language)] = (
+            files[f"IWSLT14.{name}.de-en.{language}.xml"] = (
                 '<?xml version="1.0" encoding="UTF-8"?>\n<mteval>\n<srcset setid="x">\n'
                 '<doc docid="1">\n<title>Not & this</title>\n'
-                '<seg id="1"> {} </seg>\n</doc>\n</srcset>\n</mteval>\n'.format(pair[side])
+                f'<seg id="1"> {pair[side]} </seg>\n</doc>\n</srcset>\n</mteval>\n'
             )
         # other files that the original has, not to be read
-        files["IWSLT14.TED.tst2013.de-en.{}.xml".format(language)] = '<seg id="1"> no </seg>\n'
+        files[f"IWSLT14.TED.tst2013.de-en.{language}.xml"] = '<seg id="1"> no </seg>\n'
     with tarfile.open(str(path), "w:gz") as tar:
         for name, text in files.items():
             if name != without:

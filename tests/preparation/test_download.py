@@ -33,7 +33,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     @property
     def url(self):
-        return "http://127.0.0.1:{}/corpus.tgz".format(self.server_address[1])
+        return f"http://127.0.0.1:{self.server_address[1]}/corpus.tgz"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -50,14 +50,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             start = int(asked[len("bytes=") : -1])
             if start >= len(content):
                 self.send_response(416)
-                self.send_header("Content-Range", "bytes */{}".format(len(content)))
+                self.send_header("Content-Range", f"bytes */{len(content)}")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
             self.send_response(206)
-            self.send_header(
-                "Content-Range", "bytes {}-{}/{}".format(start, len(content) - 1, len(content))
-            )
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         else:
             self.send_response(200)
         length = server.length(len(content) - start)

@@ -52,8 +52,8 @@ def corpus(tmp_path):
     words = []
     for split, size in (("train", 40), ("valid", 5), ("test", 5)):
         numbers = [generator.randint(0, 999) for _ in range(size)]
-        write(tmp_path / (split + ".fr"), ["L'an {}.".format(n) for n in numbers])
-        write(tmp_path / (split + ".en"), ["The year {}.".format(n) for n in numbers])
+        write(tmp_path / (split + ".fr"), [f"L'an {n}." for n in numbers])
+        write(tmp_path / (split + ".en"), [f"The year {n}." for n in numbers])
         words += ["--" + split, str(tmp_path / split)]
     return words
 
@@ -66,7 +66,7 @@ def translation(folder, corpus, *more):
 
 # --- text -----------------------------------------------------------------------------------------
 
-GOOD = ['{{"article": "Rain fell on day {}.", "highlights": "Rain."}}'.format(n) for n in range(9)]
+GOOD = [f'{{"article": "Rain fell on day {n}.", "highlights": "Rain."}}' for n in range(9)]
 BAD = {
     b'{"article": "a \\ud800 b", "highlights": "Rain."}': "not UTF-8: half of a surrogate pair",
     b"[" * 100000: "no JSON: brackets are nested too deeply",
@@ -96,7 +96,7 @@ def test_a_bad_line_of_json_is_left_out_and_named(tmp_path, monkeypatch, capsys)
     left_out = [line.split("\t") for line in read(tmp_path / "data/left_out.txt")]
     assert len(left_out) == 2 * len(BAD)
     for number, (found, reason) in enumerate(zip(left_out, BAD.values())):
-        assert found[:2] == ["train", "train:{}".format(2 * number + 1)]
+        assert found[:2] == ["train", f"train:{2 * number + 1}"]
         assert found[2].startswith(reason)
     said = capsys.readouterr()
     assert "18 documents cannot be used:" in said.err and "18 documents were left out" in said.out
@@ -142,7 +142,7 @@ def test_a_pair_with_a_line_too_long_is_left_out_of_train(tmp_path, corpus, monk
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_an_empty_set_is_refused(tmp_path, corpus, split):
     for side in ("fr", "en"):
-        write(tmp_path / "{}.{}".format(split, side), [])
+        write(tmp_path / f"{split}.{side}", [])
     assert refused(translation, tmp_path / "data", corpus).startswith(split + " is empty")
     assert not (tmp_path / "data").exists()
 
@@ -247,7 +247,7 @@ def test_no_processes(tmp_path, corpus, number):
         (prepare_translation, pair),
     ):
         message = refused(command.main, [folder, *words, "--workers", str(number)])
-        assert message == "--workers {}: must be at least 1".format(number)
+        assert message == f"--workers {number}: must be at least 1"
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("data")]
 
 
@@ -272,7 +272,7 @@ def test_options_that_cannot_work(tmp_path, corpus, words, message):
 )
 def test_a_checksum_of_no_known_kind(tmp_path, checksum):
     message = refused(prepare_iwslt14.main, [str(tmp_path / "data"), "--checksum", checksum])
-    assert message.startswith("--checksum '{}': give md5:<32".format(checksum))
+    assert message.startswith(f"--checksum '{checksum}': give md5:<32")
     assert message.endswith(", or none")
     assert list(tmp_path.iterdir()) == []
 
@@ -348,7 +348,7 @@ def test_files_are_on_disk_before_a_step_is_recorded(tmp_path, corpus, monkeypat
     flushed = set()
 
     def fsync(descriptor):
-        name = os.path.basename(os.readlink("/proc/self/fd/{}".format(descriptor)))
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
         flushed.add(name[: -len(".part")] if name.endswith(".part") else name)
 
     monkeypatch.setattr(os, "fsync", fsync)
@@ -419,7 +419,7 @@ def test_workers_end_with_a_killed_run(tmp_path):
 def _alive(pid):
     for _ in range(12000):  # 20 minutes
         try:
-            with open("/proc/{}/stat".format(pid)) as file:
+            with open(f"/proc/{pid}/stat") as file:
                 if file.read().rpartition(")")[2].split()[0] == "Z":
                     return False
         except OSError:

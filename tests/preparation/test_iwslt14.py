@@ -21,7 +21,7 @@ def read(path):
 
 
 def sides(folder, split):
-    return list(zip(*(read(folder / "{}.{}".format(split, side)) for side in ("de", "en"))))
+    return list(zip(*(read(folder / f"{split}.{side}") for side in ("de", "en"))))
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def test_raw_text_is_kept(prepared):
 def test_fairseq_reads_what_was_binarised(prepared):
     for split in ("train", "valid", "test"):
         for side in ("de", "en"):
-            dictionary = Dictionary.load(str(prepared / "dict.{}.txt".format(side)))
-            prefix = prepared / "{}.de-en.{}".format(split, side)
+            dictionary = Dictionary.load(str(prepared / f"dict.{side}.txt"))
+            prefix = prepared / f"{split}.de-en.{side}"
             data = data_utils.load_indexed_dataset(str(prefix), dictionary)
             lines = [dictionary.string(line) for line in data]
-            cut = read(prepared / "text" / "subwords" / "{}.{}".format(split, side))
+            cut = read(prepared / "text" / "subwords" / f"{split}.{side}")
             known = [
                 " ".join(
                     piece if piece in dictionary.indices else "<unk>" for piece in line.split()
@@ -73,7 +73,7 @@ def test_fairseq_reads_what_was_binarised(prepared):
             ]
             assert lines == known
             joined = [(line + " ").replace("@@ ", "").rstrip() for line in cut]
-            assert joined == read(prepared / "text" / "tokenised" / "{}.{}".format(split, side))
+            assert joined == read(prepared / "text" / "tokenised" / f"{split}.{side}")
 
 
 def test_no_other_files_remain(prepared):
@@ -90,28 +90,26 @@ def test_the_report_counts_everything(prepared, archive):
     report = (prepared / "report.txt").read_text(encoding="utf-8")
     dropped = sum(archive.dropped.values())
     assert (
-        "{} pairs read, {} kept, {} left out:".format(
-            len(archive.kept) + dropped, len(archive.kept), dropped
-        )
+        f"{len(archive.kept) + dropped} pairs read, {len(archive.kept)} kept, {dropped} left out:"
         in report
     )
     for reason, number in archive.dropped.items():
-        assert "{}  {}\n".format(number, reason) in report
+        assert f"{number}  {reason}\n" in report
     splits = json.loads((prepared / "preparation.json").read_text())["results"]["count"]
     for split in ("train", "valid", "test"):
         row = next(line for line in report.split("\n") if line.startswith(split)).split()
         cut = prepared / "text" / "subwords"
         for side, language in enumerate(("de", "en")):
-            lines = [line.split() for line in read(cut / "{}.{}".format(split, language))]
+            lines = [line.split() for line in read(cut / f"{split}.{language}")]
             text = [pair[side] for pair in sides(prepared / "text" / "tokenised", split)]
             expected = [sum(len(line.split()) for line in text), sum(map(len, lines))]
             expected += [max(map(len, lines)), sum(1 for line in lines if not line)]
             assert [int(cell.replace(",", "")) for cell in row[2 + side :: 2]] == expected
             assert splits[split]["pairs"] == len(lines)
     for side in ("de", "en"):
-        lines = read(prepared / "text" / "subwords" / "train.{}".format(side))
+        lines = read(prepared / "text" / "subwords" / f"train.{side}")
         types = {piece for line in lines for piece in line.split()}
-        assert "{} {} types".format(side, len(types)) in report
+        assert f"{side} {len(types)} types" in report
     assert "60 BPE merges of 60 asked for" in report
 
 
@@ -121,7 +119,7 @@ def test_merges_are_learnt_on_train_alone_and_on_both_sides(prepared):
     lines = [
         line
         for side in ("de", "en")
-        for line in read(prepared / "text" / "tokenised" / "train.{}".format(side))
+        for line in read(prepared / "text" / "tokenised" / f"train.{side}")
     ]
     with open(str(prepared / "bpe.codes.expected"), "w+", encoding="utf-8") as out:
         learn_bpe(lines, out, 60)
@@ -194,7 +192,7 @@ def test_an_unfinished_folder_of_other_settings_is_not_used(tmp_path, run, monke
     run(tmp_path / "data", "--subword", "sentencepiece", "--joined-dictionary", vocab_size=64)
     names = {path.name for path in (tmp_path / "data").iterdir()}
     assert "sentencepiece.model" in names and "bpe.codes" not in names
-    dictionaries = [tmp_path / "data" / "dict.{}.txt".format(side) for side in ("de", "en")]
+    dictionaries = [tmp_path / "data" / f"dict.{side}.txt" for side in ("de", "en")]
     assert dictionaries[0].read_bytes() == dictionaries[1].read_bytes()
     report = (tmp_path / "data" / "report.txt").read_text(encoding="utf-8")
     assert "types for both sides" in report and "64 SentencePiece pieces" in report
@@ -204,9 +202,9 @@ def test_another_number_of_pairs_is_an_error(tmp_path, run, archive):
     with pytest.raises(ConfigurationError) as error:
         run(tmp_path / "data", expect_pairs="160239,7283,6750")
     train, valid, test = archive.pairs.split(",")
-    assert "{} / {} / {} pairs came out instead of 160,239 / 7,283 / 6,750".format(
-        train, valid, test
-    ) in str(error.value)
+    assert f"{train} / {valid} / {test} pairs came out instead of 160,239 / 7,283 / 6,750" in str(
+        error.value
+    )
     assert "--expect-pairs any" in str(error.value)
     assert not (tmp_path / "data").exists()
 
@@ -280,7 +278,7 @@ def test_from_any_folder(prepared, archive, tmp_path, run_process):
         cwd=tmp_path,
     )
     assert done.returncode == 1
-    assert done.stdout.startswith("error: {} was prepared with other settings".format(prepared))
+    assert done.stdout.startswith(f"error: {prepared} was prepared with other settings")
     assert "Traceback" not in done.stdout
 
 

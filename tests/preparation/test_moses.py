@@ -12,11 +12,9 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "iwslt14_de_en"
 
 @pytest.mark.parametrize("language, equal", [("de", 1.0), ("en", 0.999)])
 def test_lines_equal_the_original_character_for_character(language, equal):
-    path = DATA / "raw_to_tokenised.{}.tsv".format(language)
+    path = DATA / f"raw_to_tokenised.{language}.tsv"
     if not path.exists():
-        pytest.skip(
-            "{} is absent: the original's lines are not part of the repository".format(path)
-        )
+        pytest.skip(f"{path} is absent: the original's lines are not part of the repository")
     moses = Moses(language)
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
     different = [raw for raw, expected in rows if moses.tokenise(raw).lower() != expected]

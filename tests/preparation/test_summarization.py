@@ -21,21 +21,21 @@ SMALL = ["--vocab-size", "48", "--workers", "1"]
 
 def article(number):
     return (
-        "Story {} said. ".format(number)
+        f"Story {number} said. "
         + " ".join(WORDS[(number * k + k * k) % len(WORDS)] for k in range(1, 10 + number % 7))
         + "."
     )
 
 
 def summary(number):
-    return ["The {} fell .".format(WORDS[number % 4]), "It {} .".format(WORDS[4 + number % 4])]
+    return [f"The {WORDS[number % 4]} fell .", f"It {WORDS[4 + number % 4]} ."]
 
 
 def dictionary_text(folder, split, side):
     """What the binary data says, joined to text as fairseq-generate does it."""
-    dictionary = Dictionary.load(str(folder / "dict.{}.txt".format(side)))
+    dictionary = Dictionary.load(str(folder / f"dict.{side}.txt"))
     data = indexed_dataset.make_dataset(
-        str(folder / "{}.source-target.{}".format(split, side)), "mmap", dictionary=dictionary
+        str(folder / f"{split}.source-target.{side}"), "mmap", dictionary=dictionary
     )
     return [post_process(dictionary.string(data[i]), "sentencepiece") for i in range(len(data))]
 
@@ -49,13 +49,13 @@ def archive(tmp_path_factory):
         for number in range(42):  # two in no list
             text = article(number) + "".join("\n\n@highlight\n\n" + s for s in summary(number))
             content = broken.get(number, text.encode())
-            member = tarfile.TarInfo("cnn/stories/story{}.story".format(number))
+            member = tarfile.TarInfo(f"cnn/stories/story{number}.story")
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     lists = []
     for split, numbers in (("train", range(30)), ("val", range(30, 35)), ("test", range(35, 40))):
         lists.append(folder / (split + ".txt"))
-        lists[-1].write_text("".join("story{}\n".format(number) for number in numbers))
+        lists[-1].write_text("".join(f"story{number}\n" for number in numbers))
     return folder / "stories.tgz", lists
 
 
@@ -77,9 +77,9 @@ def test_stories_arrive_in_their_splits_with_their_names(prepared):
         split: (prepared / "text/raw" / (split + ".id")).read_text().split()
         for split in ("train", "valid", "test")
     }
-    assert ids["train"] == ["story{}".format(n) for n in range(30) if n not in (7, 8)]
-    assert ids["valid"] == ["story{}".format(n) for n in range(30, 35)]
-    assert ids["test"] == ["story{}".format(n) for n in range(35, 39)]
+    assert ids["train"] == [f"story{n}" for n in range(30) if n not in (7, 8)]
+    assert ids["valid"] == [f"story{n}" for n in range(30, 35)]
+    assert ids["test"] == [f"story{n}" for n in range(35, 39)]
     targets = (prepared / "text/raw/test.target").read_text().splitlines()
     assert targets == [join_sentences(summary(n)) for n in range(35, 39)]
 
@@ -114,7 +114,7 @@ def test_cut_sources_are_prefixes_and_counted(prepared):
     assert 0 < cut
     report = (prepared / "report.txt").read_text()
     assert "the longest source takes 20 positions: --max-source-positions" in report
-    assert "train: {} of 28 sources were cut off to take 20 positions".format(cut) in report
+    assert f"train: {cut} of 28 sources were cut off to take 20 positions" in report
 
 
 def test_one_dictionary_for_both_sides(prepared):
@@ -186,7 +186,7 @@ def test_json_lines_give_what_pairs_give(form, from_pairs, tmp_path):
         with open(str(tmp_path / (split + ".jsonl")), "w") as file:
             for n in numbers:
                 sentences = summary(n)
-                value = ["<S> {} </S>".format(s) for s in sentences]
+                value = [f"<S> {s} </S>" for s in sentences]
                 entry = {"id": n, "text": article(n), "abstract": value}
                 if form == "lines":
                     entry["abstract"] = "\n".join(sentences)

@@ -26,8 +26,8 @@ def corpus(tmp_path):
     folder = tmp_path / "raw"
     for split, size in (("train", 40), ("more", 20), ("valid", 5), ("test", 4)):
         numbers = [generator.randint(0, 999) for _ in range(size)]
-        write(folder / (split + ".fr"), ["L'An {} & plus.".format(n) for n in numbers])
-        write(folder / (split + ".en"), ["The Year {} & more.".format(n) for n in numbers])
+        write(folder / (split + ".fr"), [f"L'An {n} & plus." for n in numbers])
+        write(folder / (split + ".en"), [f"The Year {n} & more." for n in numbers])
     return folder
 
 
@@ -52,14 +52,12 @@ def test_several_files_make_up_train(run, corpus):
         raw = read(corpus / ("train." + side)) + read(corpus / ("more." + side))
         assert read(folder / "text" / "raw" / ("train." + side)) == raw
         for split in ("valid", "test"):
-            name = "{}.{}".format(split, side)
+            name = f"{split}.{side}"
             assert read(folder / "text" / "raw" / name) == read(corpus / name)
     first = read(folder / "text" / "tokenised" / "train.fr")[0].split()
     assert first[:2] == ["L&apos;", "An"] and first[3:] == ["&amp;", "plus", "."]
     assert {path.name for path in folder.glob("*.idx")} == {
-        "{}.fr-en.{}.idx".format(split, side)
-        for split in ("train", "valid", "test")
-        for side in ("fr", "en")
+        f"{split}.fr-en.{side}.idx" for split in ("train", "valid", "test") for side in ("fr", "en")
     }
 
 

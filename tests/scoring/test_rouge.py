@@ -217,9 +217,7 @@ def test_fairseq_generate(run_generate, toy_data, tiny_checkpoint):
         *[toy_data.bin, "--path", tiny_checkpoint, "--gen-subset", "test", "--beam", 1],
         *["--scoring", "rouge", "--rouge-stemmer", "--rouge-resamples", 20, "--cpu"],
     ).output
-    texts = {
-        kind: dict(re.findall(r"^{}-(\d+)\t(.*)$".format(kind), output, re.M)) for kind in "TD"
-    }
+    texts = {kind: dict(re.findall(rf"^{kind}-(\d+)\t(.*)$", output, re.M)) for kind in "TD"}
     assert len(texts["T"]) == len(texts["D"]) == toy_data.sizes["test"]
     names = sorted(texts["T"])
     expected = rouge(
@@ -228,7 +226,7 @@ def test_fairseq_generate(run_generate, toy_data, tiny_checkpoint):
         stemmer=True,
         resamples=0,
     )
-    figures = "/".join("{:.2f}".format(expected.f1(metric)) for metric in METRICS)
+    figures = "/".join(f"{expected.f1(metric):.2f}" for metric in METRICS)
     assert "Generate test with beam=1: ROUGE-1/2/L/Lsum F1 = " + figures in output
     assert "stem:porter|sent:<q>|mean:documents|bs:20|seed:12345" in output
 
