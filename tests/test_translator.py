@@ -283,7 +283,7 @@ def test_the_best_checkpoint_is_taken(tmp_path):
 
 def test_the_api_of_two_lines(model):
     """The README's example; it prints nothing."""
-    from fairseq_plugins import Summarizer, Translator  # noqa: F401
+    from fairseq_plugins import Classifier, Summarizer, Translator  # noqa: F401
 
     lines = Translator(str(model), cpu=True).translate(["Eins zwei."])
     assert lines == Translator([model], cpu=True).translate(["Eins zwei."])

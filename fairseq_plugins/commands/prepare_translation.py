@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional, Sequence
 
 from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.languages import two_letters
 from fairseq_plugins.preparation.processing import TOKENIZERS
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
@@ -98,6 +99,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         **subword_settings(args),
         "inputs": find_files(prefixes, languages),
     }
+    codes = {name: two_letters(name) for name in languages if two_letters(name) != name}
+    if codes and settings["tokenizer"] == "moses":
+        settings["moses_codes"] = codes
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
             left_out = preparation.step(

@@ -10,6 +10,7 @@ from sacrebleu.significance import PairedTest
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.generation import evenly, read_output
 from fairseq_plugins.preparation.files import read_lines, write_lines
+from fairseq_plugins.preparation.languages import two_letters
 from fairseq_plugins.preparation.moses import Moses
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.subwords import KINDS
@@ -69,7 +70,7 @@ class Translations:
         kind = KINDS[settings.subword]
         self._subwords = kind(data / kind.file_name)
         self.language = target
-        self._moses, self._undo = Moses(target), settings.tokenise(target).undo
+        self._moses, self._undo = Moses(two_letters(target)), settings.tokenise(target).undo
         self._tokenised_before = settings.tokenizer == "none" and settings.subword == "bpe"
         self._untokenised = settings.tokenizer == "none" and settings.subword != "bpe"
         self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
@@ -104,7 +105,7 @@ class Translations:
 
     def _bleu(self) -> BLEU:
         """sacreBLEU's choice for the language: 13a, but for Chinese, Japanese and Korean."""
-        language = self.language.split("_")[0].lower()  # zh of zh_CN
+        language = two_letters(self.language)
         try:
             return BLEU(lowercase=self.lowercase, trg_lang=language)
         except RuntimeError:

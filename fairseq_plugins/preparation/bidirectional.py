@@ -5,11 +5,11 @@ one direction (BiT, Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
 """
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.files import flush_to_disk, write_bytes
 from fairseq_plugins.preparation.processing import FILE, Processing
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.subwords import KINDS
@@ -61,7 +61,7 @@ def _copy(pair: Path, folder: Path, names: Sequence[str], languages: Sequence[st
     for split in COPIED:
         names = [*names, *(path.name for path in pair.glob(f"{split}.{data}.*"))]
     for name in names:
-        shutil.copyfile(pair / name, folder / name)
+        write_bytes(folder / name, (pair / name).read_bytes())
 
 
 def _join(pair: Path, folder: Path, split: str, languages: Sequence[str]) -> int:
@@ -75,4 +75,6 @@ def _join(pair: Path, folder: Path, split: str, languages: Sequence[str]) -> int
         for language in (first, second):
             builder.merge_file_(str(pair / f"{data}.{language}"))
         builder.finalize(joined + ".idx")
+        for ending in (".bin", ".idx"):
+            flush_to_disk(joined + ending)
     return len(indexed_dataset.make_dataset(joined, "mmap"))

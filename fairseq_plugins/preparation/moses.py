@@ -21,7 +21,8 @@ class Moses:
     """Tokenises and detokenises one language as the Moses scripts do.
 
     Args:
-        language: a two-letter code, which sets the rules for abbreviations and apostrophes.
+        language: a code of `languages.two_letters`, which sets the rules for abbreviations and
+            apostrophes; for any other, Moses has general rules and English abbreviations.
     """
 
     def __init__(self, language: str):

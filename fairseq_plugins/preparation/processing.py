@@ -26,12 +26,17 @@ class Processing(NamedTuple):
     lowercase: bool
     subword: str
     max_source: Optional[int] = None  # positions of a document, its end included
+    # Moses' code of a language that is named otherwise, such as en of en_US
+    moses_codes: Optional[Dict[str, str]] = None
 
     @classmethod
     def of(cls, stored: Dict[str, Any]) -> "Processing":
         """Take the settings from all those of a preparation."""
-        needed = {name: stored[name] for name in cls._fields if name not in cls._field_defaults}
-        return cls(**needed, max_source=stored.get("max_source"))
+        values: Dict[str, Any] = {
+            name: stored.get(name) if name in cls._field_defaults else stored[name]
+            for name in cls._fields
+        }
+        return cls(**values)
 
     @classmethod
     def load(cls, folder: Path) -> "Processing":
@@ -46,13 +51,14 @@ class Processing(NamedTuple):
             return cls.of(stored)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
-                "{} cannot be used ({}): the prepare-* commands write it, and it says how text "
-                "is tokenised; name the folder they prepared with --data".format(path, error)
+                f"{path} cannot be used ({error}): the prepare-* commands write it, and it says "
+                "how text is tokenised; name the folder they prepared with --data"
             ) from None
 
     def tokenise(self, language: str) -> "Tokenisation":
         """The tokenisation of `language`."""
-        return Tokenisation(language, self.tokenizer, self.lowercase)
+        code = (self.moses_codes or {}).get(language, language)
+        return Tokenisation(code, self.tokenizer, self.lowercase)
 
 
 class Tokenisation:
@@ -114,7 +120,7 @@ class Processor:
         model = Path(folder) / kind.file_name
         if not model.is_file():
             raise ConfigurationError(
-                "{} is missing: copy it from the folder that was prepared".format(model)
+                f"{model} is missing: copy it from the folder that was prepared"
             )
         self.subwords = kind(model)
         self._source = self.settings.tokenise(source_lang)

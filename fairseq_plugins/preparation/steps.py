@@ -2,7 +2,6 @@
 its name when all steps are done.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any, Callable, Dict, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import written_whole
+from fairseq_plugins.preparation.files import lock, written_whole
 from fairseq_plugins.preparation.processing import FILE
 
 LOCK = "lock"
@@ -35,6 +34,8 @@ class Preparation:
 
     def __init__(self, destination: Path, settings: Dict[str, Any], keep: Sequence[str] = ()):
         self.destination = Path(os.path.abspath(destination))
+        if self.destination.is_symlink():  # the folder that gets renamed is the one it leads to
+            self.destination = self.destination.resolve()
         self.settings = json.loads(json.dumps(settings))
         self.results: Dict[str, Any] = {}
         self._lock: Optional[IO[str]] = None
@@ -44,6 +45,11 @@ class Preparation:
         if self.destination in (Path.cwd(), Path("/")):
             raise ConfigurationError(
                 f"DIR {destination}: name a folder to be made, such as data/corpus"
+            )
+        if os.path.ismount(self.destination):
+            raise ConfigurationError(
+                f"DIR {destination} is a mount point, which no finished folder can replace: name a "
+                f"folder in it, such as {self.destination / 'data'}"
             )
         for letter in (",", os.pathsep):  # fairseq takes these for the end of a path
             if letter in str(self.destination):
@@ -69,7 +75,7 @@ class Preparation:
                 "another folder"
             )
         self._lock = open(self.folder / LOCK, "w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(self._lock, self.folder, "preparation")
         stored = _read(self.folder / FILE)
         if stored.get("settings") == self.settings:
             self.results = stored["results"]

@@ -8,6 +8,7 @@ import pytest
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.workers import map_lines
 
 
@@ -166,6 +167,53 @@ def test_languages_that_no_file_can_be_named_after_are_refused(run, corpus, lang
     with pytest.raises(ConfigurationError, match="--target-lang .*give a word without .*zh_CN"):
         run("--train", corpus / "train", "--valid-every", 10, "--target-lang", language)
     assert not list(tmp_path.glob("data*"))
+
+
+@pytest.mark.parametrize("french, english", [("fr_FR", "en_US"), ("fra_Latn", "eng_Latn")])
+def test_long_codes_have_the_rules_of_the_short_ones(run, corpus, french, english):
+    given = ["--train", corpus / "train", "--valid", corpus / "valid"]
+    short = run(*given).rename(corpus / "short")
+    for split in ("train", "valid"):
+        for code, long, line in (("fr", french, "J'aime l'été."), ("en", english, "We don't.")):
+            write(corpus / f"{split}.{long}", [line, *read(corpus / f"{split}.{code}")])
+    folder = run(*given, "--source-lang", french, "--target-lang", english)
+    for code, long in (("fr", french), ("en", english)):
+        lines = read(folder / "text/tokenised" / f"train.{long}")
+        assert lines[1:] == read(short / "text/tokenised" / f"train.{code}")
+        assert lines[0] == ("J&apos; aime l&apos; été ." if code == "fr" else "We don &apos;t .")
+        moses = Processing.load(folder).tokenise(long)
+        assert [moses.undo(line) for line in lines] == read(folder / "text/raw" / f"train.{long}")
+    # what an earlier release prepared keeps the rules that it was prepared with
+    earlier = Processing.load(folder)._replace(moses_codes=None)
+    assert earlier.tokenise(english)("We don't.") == "We don &apos; t ."
+
+
+def test_text_without_spaces_tells_the_option(run, corpus, capsys):
+    write(
+        corpus / "train.fr", ["\u6211\u559c\u6b22\u5403\u82f9\u679c\u3002"] * 30 + ["\u597d"] * 10
+    )
+    write(corpus / "train.en", ["I like to eat apples ."] * 30 + ["Good"] * 10)
+    given = ["--train", corpus / "train", "--valid", corpus / "valid", "--tokenizer", "none"]
+    folder = run(*given)
+    told = "Most pairs were left out for --max-ratio 1.5. Text without spaces between words counts"
+    assert told in capsys.readouterr().out and told in (folder / "report.txt").read_text()
+    folder.rename(corpus / "first")
+    assert told not in (run(*given, "--max-ratio", 1000) / "report.txt").read_text()
+
+
+def test_a_folder_that_cannot_be_renamed_is_refused_at_once(corpus, tmp_path, monkeypatch):
+    (tmp_path / "volume").mkdir()
+    words = ["--source-lang", "fr", "--target-lang", "en", "--train", str(corpus / "train")]
+    words += ["--valid-every", "10", "--workers", "1", "--vocab-size", "40"]
+    with monkeypatch.context() as patch:
+        patch.setattr("os.path.ismount", lambda path: str(path) == str(tmp_path / "volume"))
+        with pytest.raises(ConfigurationError, match="is a mount point.*name a folder in it"):
+            prepare_translation.main([str(tmp_path / "volume"), *words])
+    assert not (tmp_path / "volume.part").exists()
+    (tmp_path / "link").symlink_to(tmp_path / "volume")
+    prepare_translation.main([str(tmp_path / "link"), *words])
+    assert (tmp_path / "volume" / "train.fr-en.en.idx").is_file()
+    assert (tmp_path / "link").is_symlink()
 
 
 @pytest.mark.parametrize("name", ["a,b", "a:b", "c,d/a"])
