@@ -86,6 +86,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _identity(folder: Path) -> str:
-    """The checksum of the names and sizes of the reviews in a folder."""
-    files = (f"{file.relative_to(folder)} {file.stat().st_size}" for file in imdb_files(folder))
-    return hashlib.sha256("\n".join(files).encode()).hexdigest()
+    """The checksum of the names and contents of the reviews in a folder."""
+    files = (f"{file.relative_to(folder)} {digest(file)}" for file in imdb_files(folder))
+    return hashlib.sha256("\n".join(files).encode("utf-8", "surrogateescape")).hexdigest()

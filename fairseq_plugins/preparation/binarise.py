@@ -99,7 +99,17 @@ def _says_something(record: logging.LogRecord) -> bool:
     return not isinstance(record.msg, argparse.Namespace)
 
 
+def count_unknown(text: Path, dictionary: Path) -> int:
+    """The tokens of a text that a dictionary lacks, so that the model sees ``<unk>``."""
+    types = _types(dictionary)
+    return sum(token not in types for line in read_lines(text) for token in line.split())
+
+
 def read_types(folder: Path, language: str) -> Set[str]:
     """The tokens in `dict.{language}.txt`; fairseq adds four special symbols to them."""
-    tokens = (line.rpartition(" ")[0] for line in read_lines(folder / f"dict.{language}.txt"))
+    return _types(folder / f"dict.{language}.txt")
+
+
+def _types(dictionary: Path) -> Set[str]:
+    tokens = (line.rpartition(" ")[0] for line in read_lines(dictionary))
     return {token for token in tokens if not token.startswith("madeupword")}

@@ -12,10 +12,10 @@ import argparse
 import itertools
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least
-from fairseq_plugins.preparation.binarise import binarise_one_side
+from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.documents import (
     LEFT_OUT,
     RAW,
@@ -38,7 +38,7 @@ from fairseq_plugins.preparation.labelled import (
 )
 from fairseq_plugins.preparation.processing import FILE
 from fairseq_plugins.preparation.report import NAME as REPORT
-from fairseq_plugins.preparation.report import table
+from fairseq_plugins.preparation.report import table, unknown_tokens
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.subwords import SPECIAL, SentencePiece
 from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sentences
@@ -186,8 +186,9 @@ def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> No
         split: preparation.step(f"cut {split}", cut_split, folder, split, *how) for split in splits
     }
     preparation.step("binarise", _binarise, folder, targets, settings["units"], labels, workers)
+    unknown = preparation.step("count unknown tokens", _count_unknown, folder, splits)
     with written_whole(folder / REPORT) as file:
-        file.write(_report(settings, found, labels, numbers, folder))
+        file.write(_report(settings, found, labels, numbers, folder, unknown))
     preparation.finish(leave_out=["work"])
 
 
@@ -208,12 +209,18 @@ def _binarise(
     binarise_one_side(texts, folder / "input0", dictionary, workers)
 
 
+def _count_unknown(folder: Path, splits: Sequence[str]) -> Dict[str, int]:
+    dictionary = folder / "input0" / "dict.txt"
+    return {split: count_unknown(folder / PIECES / split, dictionary) for split in splits}
+
+
 def _report(
     settings: Dict[str, Any],
     found: Dict[str, Any],
     labels: Dict[str, Dict[str, int]],
     numbers: Dict[str, Dict[str, int]],
     folder: Path,
+    unknown: Dict[str, int],
 ) -> str:
     units = settings["units"]
     rows = [["split", "texts", units, "longest", "cut off", f"{units} not kept"]]
@@ -234,6 +241,7 @@ def _report(
         f"With its end symbol the longest text takes {longest:,} positions: --max-positions must "
         "not be less, unless --shorten-method truncate cuts.",
         f"{types:,} entries in the dictionary of {units}.",
+        *unknown_tokens(unknown, {split: n["tokens"] for split, n in numbers.items()}, units),
         "",
     ]
     names = list(labels["train"])

@@ -12,6 +12,11 @@ class Limits(NamedTuple):
     max_words: int = 175
     max_ratio: float = 1.5
 
+    @staticmethod
+    def uneven(ratio: float) -> str:
+        """The reason to leave out a pair whose sides differ in length by more than this ratio."""
+        return f"one side more than {ratio:g} times as long"
+
     def reason_against(self, source: str, target: str) -> Optional[str]:
         """The reason to leave out a tokenised pair, or None if it is kept."""
         words = source.split(), target.split()
@@ -23,7 +28,7 @@ class Limits(NamedTuple):
         if min(lengths) < self.min_words:
             return f"fewer than {self.min_words} words"
         if max(lengths) / min(lengths) > self.max_ratio:
-            return f"one side more than {self.max_ratio:g} times as long"
+            return self.uneven(self.max_ratio)
         if any(len(word) > LONGEST_WORD for side in words for word in side):
             return f"a word of more than {LONGEST_WORD} characters"
         return None

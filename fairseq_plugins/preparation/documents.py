@@ -188,8 +188,8 @@ def splits_of_stories(ids: Dict[str, List[str]]) -> Dict[str, str]:
         for name in names:
             if name in wanted:
                 raise ConfigurationError(
-                    "story {} is named twice, in {} and in {}: each belongs to one split, "
-                    "once".format(name, wanted[name], split)
+                    f"story {name} is named twice, in {wanted[name]} and in {split}: each "
+                    "belongs to one split, once"
                 )
             wanted[name] = split
     return wanted
@@ -208,13 +208,13 @@ def json_items(split: str, path: Path) -> Iterator[Item]:
     with open_to_read(path) as file:
         for number, line in enumerate(raw_lines(file), 1):
             if line is None or line.strip():
-                yield Item(split, "{}:{}".format(path.name, number), line)
+                yield Item(split, f"{path.name}:{number}", line)
 
 
 def pair_items(split: str, prefix: Path, target: str = "target") -> Iterator[Item]:
     """The pairs of lines of `PREFIX.source` and `PREFIX.target`; `target` is the second ending."""
     for number, pair in enumerate(read_input_pairs(*_sides(prefix, target)), 1):
-        yield Item(split, "{}:{}".format(prefix.name, number), pair)
+        yield Item(split, f"{prefix.name}:{number}", pair)
 
 
 def find_files(inputs: Dict[str, Path], target: str = "target") -> Dict[str, List[str]]:
@@ -319,7 +319,7 @@ def write_documents(
     with contextlib.ExitStack() as stack:
         files = {
             split: [
-                stack.enter_context(written_whole(folder / RAW / "{}.{}".format(split, kind)))
+                stack.enter_context(written_whole(folder / RAW / f"{split}.{kind}"))
                 for kind in ("source", "target", "id")
             ]
             for split in splits
@@ -327,20 +327,19 @@ def write_documents(
         report = stack.enter_context(written_whole(folder / LEFT_OUT))
         documents = map_lines(read, items, workers, "documents read", total)
         for document in documents:
+            name = _printable(document.name)
             if document.problem:
                 problem = _in_one_line(document.problem)
                 reason = problem.partition(":")[0]
                 reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
                 left_out[reason] = left_out.get(reason, 0) + 1
-                line = "{}\t{}\t{}".format(document.split, document.name, problem)
+                line = f"{document.split}\t{name}\t{problem}"
                 report.write(line + "\n")
                 if len(named) < NAMES_SHOWN:
                     named.append(line.replace("\t", "  "))
                 continue
             counts[document.split] += 1
-            for file, text in zip(
-                files[document.split], (document.source, document.target, document.name)
-            ):
+            for file, text in zip(files[document.split], (document.source, document.target, name)):
                 file.write(text + "\n")
     for split, count in counts.items():
         if not count:
@@ -353,7 +352,11 @@ def write_documents(
 
 def _in_one_line(problem: str) -> str:
     """A problem, which may quote the document, as one line of limited length."""
-    text = " ".join(problem.split())[:LONGEST_PROBLEM]
+    return _printable(" ".join(problem.split())[:LONGEST_PROBLEM])
+
+
+def _printable(text: str) -> str:
+    """The text with escapes for what is not UTF-8, such as bytes in the name of a file."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -383,7 +386,7 @@ def check_documents(
             "not those of the corpus. To go on with them, pass --expect any, and do not compare "
             "the results with published ones".format(
                 *(
-                    " / ".join("{:,}".format(n.get(s, 0)) for s in SPLITS)
+                    " / ".join(f"{n.get(s, 0):,}" for s in SPLITS)
                     for n in (found["documents"], expected)
                 )
             )
@@ -394,8 +397,8 @@ def tell_left_out(found: Dict[str, Any], folder: Path) -> None:
     """Print how many documents were left out, and the first ones, to stderr."""
     count = sum(found["left_out"].values())
     if count:
-        print("{:,} documents cannot be used:".format(count), file=sys.stderr)
+        print(f"{count:,} documents cannot be used:", file=sys.stderr)
         for line in found["named"]:
             print("  " + line, file=sys.stderr)
         if count > len(found["named"]):
-            print("  ... all are in {}".format(folder / LEFT_OUT), file=sys.stderr)
+            print(f"  ... all are in {folder / LEFT_OUT}", file=sys.stderr)

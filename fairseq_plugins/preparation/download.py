@@ -1,6 +1,5 @@
 """Downloads that resume after an interruption and are verified before use."""
 
-import fcntl
 import http.client
 import os
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import digest
+from fairseq_plugins.preparation.files import digest, lock
 from fairseq_plugins.preparation.progress import progress_bar
 
 BLOCK = 1 << 18
@@ -120,7 +119,7 @@ def fetch(
         destination.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "ab", buffering=0) as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file, part, "download")
             except BlockingIOError:
                 raise DownloadError(f"another process is downloading {part}") from None
             if checksum is None:  # nothing could verify the part of an earlier run

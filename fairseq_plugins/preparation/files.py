@@ -1,10 +1,12 @@
 """Text files: UTF-8, lines that end with a line feed only, written atomically."""
 
 import contextlib
+import fcntl
 import hashlib
 import os
+import sys
 from pathlib import Path
-from typing import IO, Callable, Iterable, Iterator, Optional, Tuple, TypeVar, Union
+from typing import IO, Any, Callable, Iterable, Iterator, Optional, Tuple, TypeVar, Union
 
 from fairseq_plugins.errors import ConfigurationError
 
@@ -117,6 +119,31 @@ def write_bytes(path: Path, content: bytes) -> None:
     part.write_bytes(content)
     flush_to_disk(part)
     os.replace(part, path)
+
+
+def lock(file: Any, what: AnyPath, work: str) -> None:
+    """Lock an open file; it is unlocked when it is closed.
+
+    A file system without locks, such as Lustre mounted without the option flock, gets a warning.
+
+    Args:
+        file: the file.
+        what: the file or folder that the warning names.
+        work: what the process does there, such as "training".
+
+    Raises:
+        BlockingIOError: another process holds the lock.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        print(
+            f"{what} cannot be locked ({error.strerror}): make sure that no other {work} runs "
+            "there",
+            file=sys.stderr,
+        )
 
 
 def flush_to_disk(path: AnyPath) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any, Dict, List, Sequence
 
+from fairseq_plugins.preparation.cleaning import Limits
+
 NAME = "report.txt"
 
 
@@ -14,6 +16,16 @@ def table(rows: Sequence[Sequence[str]]) -> List[str]:
             for i, (cell, width) in enumerate(zip(row, widths))
         ).rstrip()
         for row in rows
+    ]
+
+
+def unknown_tokens(unknown: Dict[str, int], tokens: Dict[str, int], units: str) -> List[str]:
+    """A line for each text with tokens that the dictionary lacks: how many, of how many."""
+    return [
+        f"Unknown {units} in {name}: {count:,} of {tokens[name]:,} "
+        f"({100 * count / tokens[name]:.1f} %)"
+        for name, count in unknown.items()
+        if count
     ]
 
 
@@ -53,6 +65,12 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
     ]
     reasons = sorted(cleaned["dropped"].items(), key=lambda item: -item[1])
     lines += [f"  {number:>9,}  {reason}" for reason, number in reasons]
+    uneven = cleaned["dropped"].get(Limits.uneven(settings["max_ratio"]), 0)
+    if 2 * uneven > cleaned["read"]:
+        lines += [
+            f"Most pairs were left out for --max-ratio {settings['max_ratio']:g}. Text without "
+            "spaces between words counts as one word a line: for it give --max-ratio 1000"
+        ]
     if settings["valid_every"]:
         lines += [
             "valid is every {}th of the pairs kept, and not in train".format(

@@ -20,11 +20,14 @@ ABBREVIATIONS = frozenset(
     "ltd co corp jan feb mar apr jun jul aug sep sept oct nov dec fig figs eq al e.g i.e u.s "
     "u.k u.n a.m p.m d.c ph.d".split()
 )
+LONGEST_ABBREVIATION = max(map(len, ABBREVIATIONS))
+# (?<!...): a run of marks is tried once, not from each of them
 _END = re.compile(
-    r"[.!?]+[\"'\u201d\u2019)\]]*\s+"  # the end of a sentence, with its closing quotation marks,
+    r"(?<![.!?])[.!?]+[\"'\u201d\u2019)\]]*\s+"  # the end of a sentence, with quotation marks,
     r"(?=[\"'\u201c\u2018(\[]*([^\W_]))"  # and the beginning of the next
     "|[\u3002\uff01\uff1f\uff61]+[\"'\u201d\u2019\u300d\u300f\uff09)\\]]*\\s*"  # Chinese, Japanese
-    r"|[\u0964\u06d4\u061f]+[\"'\u201d\u2019)\]]*\s+"  # of Indian languages, Urdu and Arabic
+    # of Indian languages, Urdu and Arabic
+    r"|(?<![\u0964\u06d4\u061f])[\u0964\u06d4\u061f]+[\"'\u201d\u2019)\]]*\s+"
 )
 
 
@@ -51,7 +54,8 @@ def split_sentences(text: str) -> List[str]:
     for found in _END.finditer(text):
         if found.group(1) and found.group(1).islower():
             continue
-        last = re.split(r"[^\w.]", text[start : found.start()])[-1].lower()
+        before = text[max(start, found.start() - LONGEST_ABBREVIATION - 1) : found.start()]
+        last = re.split(r"[^\w.]", before)[-1].lower()
         if found.group()[0] == "." and (last in ABBREVIATIONS or re.fullmatch(r"[a-z]", last)):
             continue
         if last == "no" and text[found.end() :][:1].isdigit():  # No. 1

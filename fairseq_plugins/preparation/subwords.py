@@ -9,6 +9,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import count_lines, read_lines, write_bytes
 from fairseq_plugins.preparation.progress import progress_bar
 
+MOST_WORDS = 500_000  # that subword-nmt keeps with their pieces: 180 MB
 # the first entries of fairseq's dictionaries, which their files leave out
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
@@ -57,6 +58,8 @@ class BytePairEncoding:
         Words of the text that fairseq's dictionaries use as marks, such as ``</s>``, are unknown.
         A word that ends with ``@@`` gets a last piece ``@``, as its end would not be seen.
         """
+        if len(self._bpe.cache) > MOST_WORDS:
+            self._bpe.cache.clear()
         pieces = self._bpe.segment(line)
         if "@@" in line:
             words = (self._bpe.segment_tokens([word]) for word in line.split())

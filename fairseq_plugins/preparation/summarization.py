@@ -12,10 +12,10 @@ import argparse
 import contextlib
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least
-from fairseq_plugins.preparation.binarise import binarise, read_types
+from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
 from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.preparation.files import (
     count_lines,
@@ -28,7 +28,7 @@ from fairseq_plugins.preparation.files import (
 from fairseq_plugins.preparation.pretraining import Pretraining
 from fairseq_plugins.preparation.processing import FILE, Processing
 from fairseq_plugins.preparation.report import NAME as REPORT
-from fairseq_plugins.preparation.report import table
+from fairseq_plugins.preparation.report import table, unknown_tokens
 from fairseq_plugins.preparation.sentences import (
     BOUNDARY,
     separate_sentences,
@@ -38,6 +38,7 @@ from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.subwords import SentencePiece
 from fairseq_plugins.preparation.workers import add_workers_option, check_workers, map_lines
 
+SIDES = ("source", "target")
 PIECES = "text/pieces"
 SAMPLE = "work/sentencepiece.txt"
 LONGEST_SAMPLE_LINE = 1000  # characters; SentencePiece skips lines of more than 4,192 bytes
@@ -189,8 +190,9 @@ def prepare(
         workers,
         like,
     )
-    types = {side: len(read_types(folder, side)) for side in ("source", "target")}
-    report = _report(settings, found, learnt, types, numbers)
+    types = {side: len(read_types(folder, side)) for side in SIDES}
+    unknown = preparation.step("count unknown pieces", _count_unknown, folder, splits)
+    report = _report(settings, found, learnt, types, numbers, unknown)
     with written_whole(folder / REPORT) as file:
         file.write(report)
     preparation.finish(leave_out=["work"])
@@ -257,10 +259,20 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     numbers = stored["results"]["cut train"]
     sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
     kept = "boundary vocab_size sentencepiece_documents max_source joined_dictionary".split()
-    settings = {name: stored["settings"][name] for name in (*Processing._fields, *kept)}
+    settings = {**Processing.load(prepared)._asdict(), **{n: stored["settings"][n] for n in kept}}
     settings.update(fields=["article", "highlights"], split_sentences=False)
     inputs = {split: prepared / RAW / split for split in ("train", "valid")}
     prepare_files(destination, inputs, settings, 1, Pretraining(kind, sentences), prepared)
+
+
+def _count_unknown(folder: Path, splits: Sequence[str]) -> Dict[str, int]:
+    return {
+        f"{split}.{side}": count_unknown(
+            folder / PIECES / f"{split}.{side}", folder / f"dict.{side}.txt"
+        )
+        for split in splits
+        for side in SIDES
+    }
 
 
 def _report(
@@ -269,6 +281,7 @@ def _report(
     learnt: int,
     types: Dict[str, int],
     numbers: Dict[str, Dict[str, int]],
+    unknown: Dict[str, int],
 ) -> str:
     rows = [["split", "documents", "source pieces", "longest", "target pieces", "longest"]]
     rows[0].append("summary sentences")
@@ -315,6 +328,11 @@ def _report(
             types["source"],
             types["target"],
             " (one dictionary)" if settings["joined_dictionary"] else "",
+        ),
+        *unknown_tokens(
+            unknown,
+            {f"{split}.{side}": n[side] for split, n in numbers.items() for side in SIDES},
+            "pieces",
         ),
         f"Between the sentences of a summary stands {BOUNDARY}",
     ]

@@ -185,8 +185,35 @@ def test_imdb_is_the_same_from_the_archive_and_the_folder(tmp_path):
                                        + "neg/0_2.txt neg/10_2.txt".split())  # fmt: skip
     first, second = found.values()
     assert first == second
+    review = tmp_path / "aclImdb/train/pos/3_9.txt"
+    review.write_text(review.read_text().swapcase())  # of equal length
+    with pytest.raises(ConfigurationError, match="was prepared with other settings .inputs was"):
+        run(folder, "--imdb", source, "--words", "--workers", 1)
     assert [len(first[split]) for split in ("train", "valid", "test")] == [36, 4, 40]
     assert ("Film 3 is dull. Really<br />so.", ("neg",)) in first["train"]
+
+
+def test_names_of_files_may_be_in_any_encoding(tmp_path):
+    name = b"caf\xe9.tsv".decode("utf-8", "surrogateescape")
+    words = [tmp_path / "data", "--words", "--workers", 1]
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}_{name}").write_text("good\tFine.\nbad\tDull.\nno tab\n" * 2)
+        words += [f"--{split}", tmp_path / f"{split}_{name}"]
+    run(*words)
+    ids = (tmp_path / "data/text/raw/train.id").read_text("utf-8").splitlines()
+    assert ids[0] == r"train_caf\udce9.tsv:1" and len(ids) == 4
+    assert r"valid_caf\udce9.tsv:3" in (tmp_path / "data/left_out.txt").read_text("utf-8")
+
+
+def test_the_report_counts_unknown_words(tmp_path):
+    folder, files = prepare(tmp_path)
+    assert "Unknown" not in (folder / "report.txt").read_text()
+    files["test"].write_text("good\tzzz fine zzz\nbad\tzzz\n")
+    words = [x for split, path in files.items() for x in (f"--{split}", path)]
+    run(tmp_path / "other", *words, "--words", "--workers", 1)
+    known = "fine" in (tmp_path / "other/input0/dict.txt").read_text().split()
+    expected = "3 of 4 (75.0 %)" if known else "4 of 4 (100.0 %)"
+    assert f"Unknown words in test: {expected}\n" in (tmp_path / "other/report.txt").read_text()
 
 
 def test_another_archive_is_refused(tmp_path):

@@ -56,6 +56,12 @@ def test_sentences_of_running_text(text, expected):
     assert " ".join(found) == " ".join(text.split())  # nothing is lost
 
 
+@pytest.mark.parametrize("text", ["." * 300_000, "\u061f" * 300_000, "A. " * 100_000])
+def test_long_runs_of_marks_take_linear_time(text):
+    """With quadratic time each of these would take many minutes."""
+    assert split_sentences(text) == [text.strip()]
+
+
 def test_sentences_without_spaces_between_them():
     rain, sun, said = (
         "\u4eca\u5929\u4e0b\u96e8\u3002",

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -233,6 +234,16 @@ def test_lower_case_is_for_the_model_alone(tmp_path):
     processor = Processor(tmp_path / "data", "source", "target")
     pieces = (tmp_path / "data/text/pieces/train.source").read_text(encoding="utf-8").splitlines()
     assert processor.encode(article(0)) == processor.encode(article(0).upper()) == pieces[0]
+
+
+def test_the_report_counts_unknown_pieces(tmp_path):
+    write_pairs(tmp_path, SIZES)
+    (tmp_path / "valid.source").write_text("It fell \u2603 \u2603.\n" * 3, encoding="utf-8")
+    (tmp_path / "valid.target").write_text("It fell.\n" * 3)
+    run(tmp_path)
+    report = (tmp_path / "data/report.txt").read_text(encoding="utf-8")
+    found = re.findall(r"Unknown pieces in (.*): (\d+) of \d+ \(.* %\)", report)
+    assert found == [("valid.source", "6")]
 
 
 def test_bad_input_is_one_clear_error(tmp_path):
