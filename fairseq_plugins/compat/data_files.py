@@ -103,7 +103,7 @@ def check_data() -> None:
         def load_indexed_dataset(
             path: str, dictionary: Any = None, *args: Any, **kwargs: Any
         ) -> Any:
-            _check_files(path, dictionary)
+            check_files(path, dictionary)
             return original(path, dictionary, *args, **kwargs)
 
         return load_indexed_dataset
@@ -120,7 +120,7 @@ def check_data() -> None:
                 folder = str(self.cfg.data).split(os.pathsep)[0]
                 source, target = self.cfg.source_lang, self.cfg.target_lang
                 for pair in ((source, target), (target, source)):
-                    _check_files(os.path.join(folder, "{}.{}-{}.{}".format(split, *pair, source)))
+                    check_files(os.path.join(folder, "{}.{}-{}.{}".format(split, *pair, source)))
                 raise MissingData(
                     f"{folder} has no {split}.{source}-{target}.{source}.idx: choose another "
                     f"subset, or {_remake(folder)}"
@@ -131,7 +131,7 @@ def check_data() -> None:
     wrap(TranslationTask, "load_dataset", "check_data", make_task)
 
 
-def _check_files(path: str, dictionary: Any = None) -> None:
+def check_files(path: str, dictionary: Any = None) -> None:
     """Raise a ConfigurationError unless `path`.idx and `path`.bin belong together.
 
     If both are missing or have another format, fairseq handles them.

@@ -12,7 +12,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import bf16
 from fairseq_plugins.compat.patch import wrap
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
         if processes > gpus:
             raise ConfigurationError(
-                "{} processes were started on this machine, but it has {} GPU(s): use "
-                "--nproc_per_node {}, or --cpu to train on the CPU".format(processes, gpus, gpus)
+                f"{processes} processes were started on this machine, but it has {gpus} GPU(s): "
+                f"use --nproc_per_node {gpus}, or --cpu to train on the CPU"
             )
         device %= gpus  # srun may show each process only its own GPU
     distributed.distributed_world_size = launch.world_size
@@ -106,17 +106,18 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
     """Start `--distributed-world-size` processes on this machine, as fairseq does for GPUs."""
     distributed = cfg.distributed_training
     size = distributed.distributed_world_size
-    if distributed.distributed_init_method is not None:
+    method = distributed.distributed_init_method
+    if method is not None:
         raise ConfigurationError(
-            "--distributed-init-method {} would train nothing, because fairseq starts one process "
-            "per GPU and there is none: use torchrun, or --distributed-world-size alone to start "
-            "processes here, or start each yourself with --distributed-no-spawn and "
-            "--distributed-rank".format(distributed.distributed_init_method)
+            f"--distributed-init-method {method} would train nothing, because fairseq starts "
+            "one process per GPU and there is none: use torchrun, or --distributed-world-size "
+            "alone to start processes here, or start each yourself with --distributed-no-spawn and "
+            "--distributed-rank"
         )
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    distributed.distributed_init_method = "tcp://localhost:{}".format(port)
+    distributed.distributed_init_method = f"tcp://localhost:{port}"
     distributed.distributed_rank = None  # distributed_main sets it in each process
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // size)))
     torch.multiprocessing.spawn(
@@ -133,6 +134,8 @@ def check_the_machine() -> None:
     - `--fp16` without a GPU fails later in fairseq: an error of one line.
     - `--amp` without a GPU does nothing: a warning.
     - `--bf16` on a CPU that emulates it is slow: a warning.
+    - torch's DDP ends with a traceback at the second update if LayerDrop leaves a layer out: an
+      error.
     """
 
     def make(original: Callable) -> Callable:
@@ -141,11 +144,10 @@ def check_the_machine() -> None:
             together = dist.is_available() and dist.is_initialized()
             if launch is not None and launch.world_size > 1 and not together:
                 raise ConfigurationError(
-                    "this is process {} of {}, and each would train alone and overwrite the "
-                    "others' checkpoints: with srun set MASTER_ADDR and MASTER_PORT; with "
-                    "fairseq-hydra-train set the options of the group distributed_training".format(
-                        launch.rank, launch.world_size
-                    )
+                    f"this is process {launch.rank} of {launch.world_size}, and each would train "
+                    "alone and overwrite the others' checkpoints: with srun set MASTER_ADDR and "
+                    "MASTER_PORT; with fairseq-hydra-train set the options of the group "
+                    "distributed_training"
                 )
             common = getattr(cfg, "common", cfg)
             if common.cpu or not torch.cuda.is_available():
@@ -155,11 +157,30 @@ def check_the_machine() -> None:
                     logger.warning("--amp has no effect without a GPU: training in float32")
                 if common.bf16:
                     bf16.warn_if_emulated()
+            _check_layerdrop(cfg)
             original(self, cfg, *args, **kwargs)
 
         return __init__
 
     wrap(Trainer, "__init__", "check_the_machine", make)
+
+
+def _check_layerdrop(cfg: Any) -> None:
+    parallel = getattr(cfg, "distributed_training", cfg)
+    if (
+        parallel.distributed_world_size == 1
+        or parallel.ddp_backend not in ("c10d", "pytorch_ddp")
+        or parallel.find_unused_parameters
+    ):
+        return
+    for option in ("encoder_layerdrop", "decoder_layerdrop"):
+        share = getattr(getattr(cfg, "model", cfg), option, 0)
+        if share:
+            raise ConfigurationError(
+                f"{flag(option)} {share}: a layer that is left out has no gradient, for which "
+                "--ddp-backend pytorch_ddp waits: add --ddp-backend legacy_ddp, or "
+                "--find-unused-parameters"
+            )
 
 
 def gather_lists_without_a_gpu() -> None:

@@ -8,12 +8,16 @@ from fairseq.models.ema.ema import EMA
 
 from fairseq_plugins.compat.patch import wrap
 
+# Performer's random features: the mean of several draws is no draw
+NOT_AVERAGED = ".directions"
+
 
 def average_shared_weights_once() -> None:
-    """Update each weight once, and copy numbers that are not real (0.12.2 and ff).
+    """Update each weight once, and copy what has no average (0.12.2 and ff).
 
     fairseq updates once for each name, so that embeddings with two names, shared with the output,
-    decay by the square of --ema-decay. A buffer of integers ends the training.
+    decay by the square of --ema-decay. A buffer of integers ends the training, and
+    Performer's random features would shrink whenever they are drawn again.
     """
 
     def make(original: Callable) -> Callable:
@@ -25,7 +29,7 @@ def average_shared_weights_once() -> None:
                     if value.numel() and value.data_ptr() in seen:
                         continue
                     seen.add(value.data_ptr())
-                    if not value.is_floating_point():
+                    if not value.is_floating_point() or name.endswith(NOT_AVERAGED):
                         self.skip_keys = {*self.skip_keys, name}
                 state[name] = value
             original(self, SimpleNamespace(state_dict=lambda: state), updates)

@@ -5,12 +5,14 @@ chunk of tokens at a time and computes gradients in the same loop: the logits th
 grow with the batch.
 """
 
+import inspect
 import math
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -352,6 +354,12 @@ def _half_scales(objective: Objective) -> Tuple[float, float]:
     return FEATURE_SCALE / room, WEIGHT_SCALE / room
 
 
+def _gives_features(model: nn.Module, decoder: nn.Module) -> bool:
+    """Whether the model's forward takes `features_only`, or passes it on to the decoder's."""
+    reads = decoder if isinstance(model, FairseqLanguageModel) else model
+    return "features_only" in inspect.signature(reads.forward).parameters
+
+
 ADAPTIVE = "adaptive_loss --ddp-backend legacy_ddp"  # that trains an adaptive softmax
 
 
@@ -376,6 +384,8 @@ def find_projection(model: Any, passes: int = 1) -> nn.Linear:
         reason = "--adaptive-softmax-cutoff leaves no projection to the whole vocabulary"
     elif type(getattr(decoder, "output_projection", None)) is not nn.Linear:
         reason = f"{type(decoder).__name__} has no output_projection that is an nn.Linear"
+    elif not _gives_features(inner, decoder):
+        reason = f"{type(inner).__name__} does not give its features without their projection"
     elif passes > 1 and getattr(decoder, "copying", None) is not None:
         reason = "the divergence of two mixtures needs all their probabilities"
     elif any(type(m).__name__ == "FullyShardedDataParallel" for m in (model, *model.modules())):

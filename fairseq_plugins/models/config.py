@@ -267,6 +267,9 @@ def plan_model(args: Any) -> ModelPlan:
     idle += FEED_FORWARDS.idle([encoder_ffn.name, decoder_ffn.name], args)
     for name, part in idle:
         _warn_of_idle_option(flag(name), part)
+    for side in ("time", "feature"):
+        if getattr(args, f"{side}_window") == 1 and str(getattr(args, f"{side}_pooling")) != "mean":
+            _warn_of_idle_option(f"--{side}-pooling", f"--{side}-window above 1")
     if args.encoder_xformers_att_config and not mixer.part.takes_xformers:
         raise ConfigurationError(
             f"--encoder-xformers-att-config does not go with --encoder-token-mixer {mixer.name}: "

@@ -418,6 +418,13 @@ class Decoder(TransformerDecoderBase):
             inputs = inputs.transpose(0, 1)
             extra.update(self.copying(x, inputs, attention, words, places, before, previous))
             if not torch.jit.is_scripting():
+                if self.training and attention.dtype == torch.float16:
+                    # fairseq's own layers round the attention, and so its gradient, to float16
+                    raise ConfigurationError(
+                        "--copy-attention: in float16, gradients overflow on --training-path "
+                        "plain, which quantisation noise and offloading need, too: leave those "
+                        "out, or train with --bf16 or in float32"
+                    )
                 if self.training and self.copying.coverage > 0:
                     real = prev_output_tokens.ne(self.padding_idx)
                     self.copying.keep_overlap(extra["attn"][0], real)

@@ -46,9 +46,12 @@ def attend(
             query, key, value, attn_mask=allowed, dropout_p=p, is_causal=causal
         )
     if query.device.type == "cpu" and p < 1 and not is_captured():
-        weights = query.size(0) * query.size(1) * query.size(2) * key.size(2)
-        if weights > WEIGHTS_AT_A_TIME:
+        count = query.size(0) * query.size(1) * query.size(2) * key.size(2)
+        if count > WEIGHTS_AT_A_TIME:
             return ChunkedAttention.apply(query, key, value, mask, causal, p)
+        scores = scores_of(query, key, mask, causal)
+        weights = scores.softmax(dim=-1)  # computes in float32 internally, also for half precision
+        return torch.matmul(dropout(weights), value)
     return attend_plainly(query, key, value, mask, causal, dropout)[0]
 
 
@@ -62,23 +65,22 @@ def attend_plainly(
 ) -> Tuple[Tensor, Tensor]:
     """`attend`, with all weights in memory at once.
 
-    The softmax is computed in float32 at least.
-
     Returns:
-        the result, B x h x T x s, and the weights before dropout, B x h x T x T'.
+        the result, B x h x T x s, and the weights before dropout, B x h x T x T', in float32 at
+        least: the gradient of a copied word is 1 / P, too large for float16.
     """
+    scores = scores_of(query, key, mask, causal)
+    weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    return torch.matmul(dropout(weights.type_as(scores)), value), weights
+
+
+def scores_of(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool) -> Tensor:
+    """``Q K^T / sqrt(s)``, -inf at keys that a query must not read: B x h x T x T'."""
     query = query * (1.0 / math.sqrt(query.size(-1)))
     scores = torch.matmul(query, key.transpose(2, 3))
     if causal:
         scores = scores + scores.new_full(scores.shape[2:], -math.inf).triu_(1)
-    if mask is not None:
-        scores = scores.masked_fill(mask, -math.inf)
-    if scores.device.type == "cpu":
-        weights = scores.softmax(dim=-1)  # computes in float32 internally, also for half precision
-    else:
-        exact = torch.promote_types(scores.dtype, torch.float32)
-        weights = scores.softmax(dim=-1, dtype=exact).type_as(scores)
-    return torch.matmul(dropout(weights), value), weights
+    return scores if mask is None else scores.masked_fill(mask, -math.inf)
 
 
 class ChunkedAttention(torch.autograd.Function):

@@ -5,11 +5,13 @@ import pickle
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_plugins import compat
+from fairseq_plugins.compat.distributed import _check_layerdrop
 from fairseq_plugins.errors import ConfigurationError
 from tests.versions import TORCH_2
 
@@ -29,6 +31,22 @@ def test_amp_without_a_gpu_says_that_it_does_nothing(toy_data, tmp_path, run_tra
     assert "--amp" not in plain
     losses = [re.findall(r"train_inner .*? loss=([\d.]+)", text) for text in (plain, amp)]
     assert losses[0] == losses[1] and len(losses[0]) == 2
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_layerdrop_that_ddp_would_end_at_the_second_update_is_refused(side):
+    def options(processes=2, backend="pytorch_ddp", find=False):
+        return SimpleNamespace(
+            distributed_world_size=processes,
+            ddp_backend=backend,
+            find_unused_parameters=find,
+            **{f"{side}_layerdrop": 0.2},
+        )
+
+    with pytest.raises(ConfigurationError, match=f"--{side}-layerdrop 0.2: .* legacy_ddp, or"):
+        _check_layerdrop(options())
+    for works in (options(1), options(backend="legacy_ddp"), options(find=True)):
+        _check_layerdrop(works)
 
 
 @pytest.mark.skipif(not TORCH_2, reason="no dropout in fp16 on the CPU")

@@ -19,6 +19,8 @@ def test_shared_weights_decay_like_others(float32, dtype):
     model.output = torch.nn.Linear(2, 3)
     model.output.weight = model.embedding.weight
     model.register_buffer("seed", torch.tensor([7]))
+    model.performer = torch.nn.Module()
+    model.performer.register_buffer("directions", torch.zeros(2))
     model.to(dtype)
     torch.nn.init.zeros_(model.embedding.weight)
     torch.nn.init.zeros_(model.output.bias)
@@ -28,10 +30,11 @@ def test_shared_weights_decay_like_others(float32, dtype):
     torch.nn.init.ones_(model.embedding.weight)
     torch.nn.init.ones_(model.output.bias)
     model.seed += 1
+    model.performer.directions += 1  # drawn again
     for expected in (0.25, 0.4375):
         average.step(model)
         found = average.get_model()
         assert found.output.weight is found.embedding.weight
         for value in (found.embedding.weight, found.output.bias):
             assert torch.equal(value, torch.full_like(value, expected))
-    assert found.seed.item() == 8
+    assert found.seed.item() == 8 and found.performer.directions.tolist() == [1, 1]

@@ -309,9 +309,11 @@ def test_no_more_logits_than_a_chunk_and_none_at_padding():
     )
 
     class Model(SimpleNamespace):
-        def __call__(self, features, features_only):
+        def forward(self, features, features_only):
             assert features_only
             return (features, None)
+
+        __call__ = forward
 
     target = torch.cat([target, torch.full((5,), PAD)]).clamp(min=2)
     target[7:] = PAD
@@ -337,10 +339,17 @@ class FullyShardedDataParallel(Wrapper):
     """Named as fairscale's, which is not needed here."""
 
 
-def test_models_that_cannot_are_refused(build):  # noqa: F811
+def test_models_that_cannot_are_refused(build, parse):  # noqa: F811
     tied = build("--share-decoder-input-output-embed", arch="transformer")
     untied = build(arch="transformer")
     adaptive = build("--adaptive-softmax-cutoff", "10,20", arch="transformer", plain=True)
+
+    def other(arch, *words):
+        sizes = "--encoder-embed-dim 8 --decoder-embed-dim 8 --encoder-layers 1 --decoder-layers 1"
+        heads = "--encoder-attention-heads 1 --decoder-attention-heads 1"
+        return parse("--arch", arch, *sizes.split(), *heads.split(), *words).build_model()
+
+    lists = "--encoder-kernel-size-list [3] --decoder-kernel-size-list [3]".split()
     assert projection.find_projection(Wrapper(Wrapper(tied, True), False)).weight is (
         tied.decoder.embed_tokens.weight
     )
@@ -350,6 +359,11 @@ def test_models_that_cannot_are_refused(build):  # noqa: F811
         (torch.nn.Linear(2, 3), "Linear has no output_projection"),
         (FullyShardedDataParallel(tied, False), "fully_sharded"),
         (Wrapper(untied, True), "--find-unused-parameters does not see"),
+        (other("transformer_align"), "TransformerAlignModel does not give its features"),
+        (
+            other("lightconv", *lists),
+            "LightConvModel does not give|LightConvDecoder has no output_projection",
+        ),
     ):
         with pytest.raises(ConfigurationError, match=message):
             projection.find_projection(model)

@@ -164,6 +164,28 @@ def test_in_bf16_no_worse_than_the_plain_form(build_joined, make_sample, path):
     assert errors[1][0] < 0.01 * exact[0]
 
 
+@pytest.mark.skipif(not TORCH_2, reason="no products in float16 on the CPU")
+def test_in_fp16_gradients_of_rare_copies_are_finite(build_joined, make_sample):
+    """At fairseq's first scale of 128. Rounded to fp16, attention would pass on infinity."""
+    words = [*COPY, "--encoder-blocks", "1,1", "--training-path"]
+    sample = sample_with_copies(make_sample, (9, 5, 7, 8, 6, 4))
+    model = build_joined(*words, "fast").float().train()
+    with torch.no_grad():  # attention to few words: to the others it is too small for fp16
+        for projection_of in ("q_proj", "k_proj"):
+            getattr(model.decoder.layers[-1].encoder_attn, projection_of).weight.mul_(8)
+    for dtype in (torch.float32, torch.float16):
+        model.to(dtype)
+        for kind in (LabelSmoothedCrossEntropyCriterion, LabelSmoothedCrossEntropyFused):
+            model.zero_grad()
+            loss, _, _ = kind(TASK, sentence_avg=False, label_smoothing=0.1)(model, sample)
+            (128 * loss).backward()
+            for name, parameter in model.named_parameters():
+                assert parameter.grad is None or parameter.grad.abs().max() < 65504, name
+    plain = build_joined(*words, "plain").half().train()
+    with pytest.raises(ConfigurationError, match="in float16, gradients overflow on .* plain"):
+        plain(**sample["net_input"])
+
+
 def test_two_passes_take_the_plain_form(build_joined, make_sample):
     """R-Drop's divergence is that of the mixtures."""
     model = build_joined(*COPY, "--encoder-blocks", "1,1").train()

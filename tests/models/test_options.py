@@ -571,6 +571,18 @@ def test_options_of_feed_forwards_that_no_layer_has_are_told(parse, caplog):
     assert said == ["--mscffn-subspaces has no effect: no layer of the model has mscffn"]
 
 
+def test_poolings_that_pool_nothing_are_told(parse, caplog):
+    from fairseq_plugins.models import config
+
+    config._warn_of_idle_option.cache_clear()
+    words = "--time-pooling max --feature-pooling linear --feature-window 1"
+    config.plan_model(parse("--arch", "transformer_ftc", *words.split()).args)
+    said = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
+    assert said == [
+        "--feature-pooling has no effect: no layer of the model has --feature-window above 1"
+    ]
+
+
 @pytest.mark.parametrize("arch", sorted(PRESETS))
 def test_presets_set_no_idle_option(parse, caplog, arch):
     from fairseq_plugins.models import config
