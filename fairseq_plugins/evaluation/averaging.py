@@ -9,16 +9,15 @@ import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
+from fairseq_plugins.compat.ema import NOT_AVERAGED
 from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.preparation.files import flush_to_disk
 
 PATTERNS = {
     "epoch": r"checkpoint(\d+)\.pt",
     "update": r"checkpoint_\d+_(\d+)\.pt",
     "best": r"checkpoint\.best_.+_(-?\d+\.?\d*)\.pt",
 }
-# floating tensors that keep the last checkpoint's values: a mean of random features has another
-# distribution (Performer's --performer-redraw)
-NOT_AVERAGED = ".directions"
 WRITTEN_BY = {
     "epoch": "one at the end of each epoch, without --no-epoch-checkpoints",
     "update": "one every --save-interval-updates",
@@ -116,10 +115,11 @@ def prepare(output: Path) -> None:
 
 
 def save(state: Dict[str, Any], output: Path) -> None:
-    """Write a checkpoint atomically: a killed process leaves no partial file."""
+    """Write a checkpoint atomically: a killed process or a power cut leaves no partial file."""
     temporary = output.with_name(output.name + ".tmp")
     try:
         torch.save(state, str(temporary))
+        flush_to_disk(temporary)
         os.replace(temporary, output)
     finally:
         if temporary.exists():

@@ -1,7 +1,7 @@
 """Accuracy and macro F1 of labels."""
 
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -80,15 +80,15 @@ class Labels:
 
     def score(self, found: List[Prediction]) -> Dict[str, Dict[str, Any]]:
         """Accuracy and macro F1 in percent, with 95 % bootstrap intervals and signatures."""
-        counts = count_cells(self.references, [prediction.label for prediction in found])
-        samples = resample(counts, SAMPLES)
+        cells = count_cells(self.references, [prediction.label for prediction in found])
+        samples = resample(cells, SAMPLES)
         scores = {}
         for name, measure in zip(METRICS, (accuracy, macro_f1)):
             low, high = np.percentile(measure(samples), [2.5, 97.5])
             scores[name] = {
-                "score": float(measure(counts)),
+                "score": float(measure(cells)),
                 "interval": [float(low), float(high)],
-                "signature": f"classes:{len(counts)}|bs:{SAMPLES}|seed:{SEED}",
+                "signature": f"classes:{cells.classes}|bs:{SAMPLES}|seed:{SEED}",
             }
         return scores
 
@@ -105,9 +105,8 @@ class Labels:
         drawn = resample(cells, samples)
         found = {}
         for name, measure in zip(METRICS, (accuracy, macro_f1)):
-            # sum over the axis of the other system
-            seen = [float(measure(cells.sum(axis=axis))) for axis in (2, 1)]
-            means = [measure(drawn.sum(axis=axis + 1)) for axis in (2, 1)]
+            seen = [float(measure(cells, system)) for system in (1, 2)]
+            means = [measure(drawn, system) for system in (1, 2)]
             difference, apart = seen[0] - seen[1], means[0] - means[1]
             departs = np.abs(apart - apart.mean()) >= abs(difference)
             found[name] = {
@@ -117,49 +116,63 @@ class Labels:
                 "baseline_interval": np.percentile(means[1], [2.5, 97.5]).tolist(),
                 "difference": difference,
                 "p": (1 + int(departs.sum())) / (1 + samples),
-                "signature": f"classes:{len(cells)}|bs:{samples}|seed:{SEED}",
+                "signature": f"classes:{cells.classes}|bs:{samples}|seed:{SEED}",
             }
         return found
 
 
-def count_cells(*sides: Sequence[str]) -> np.ndarray:
+class Cells(NamedTuple):
+    """The combinations of labels that occur, and how often: K cells, one or more samples.
+
+    Attributes:
+        labels: int64, K x sides: the numbers of the reference's label and of each system's.
+        counts: int64, ... x K: how many texts have this combination.
+        classes: the number of labels.
+    """
+
+    labels: np.ndarray
+    counts: np.ndarray
+    classes: int
+
+
+def count_cells(*sides: Sequence[str]) -> Cells:
     """Count the texts with each combination of labels.
 
     Args:
         sides: the references, then the labels of one or two systems.
-
-    Returns:
-        int64, classes x classes (x classes), with one axis per side in the given order.
     """
     names = sorted({label for side in sides for label in side})
     index = {name: number for number, name in enumerate(names)}
-    counts = np.zeros([len(names)] * len(sides), dtype=np.int64)
-    np.add.at(counts, tuple([index[label] for label in side] for side in sides), 1)
-    return counts
+    numbers = np.array([[index[label] for label in side] for side in sides], dtype=np.int64)
+    labels, counts = np.unique(numbers.T, axis=0, return_counts=True)
+    return Cells(labels, counts, len(names))
 
 
-def resample(counts: np.ndarray, samples: int) -> np.ndarray:
-    """Draw bootstrap samples, each with as many texts as `counts`, with replacement.
-
-    Returns:
-        counts of each sample: samples x the shape of `counts`.
-    """
-    total = int(counts.sum())
-    drawn = np.random.RandomState(SEED).multinomial(total, counts.ravel() / total, size=samples)
-    return drawn.reshape(samples, *counts.shape)
+def resample(cells: Cells, samples: int) -> Cells:
+    """Draw bootstrap samples, each of as many texts, with replacement: counts are samples x K."""
+    total = int(cells.counts.sum())
+    drawn = np.random.RandomState(SEED).multinomial(total, cells.counts / total, size=samples)
+    return cells._replace(counts=drawn)
 
 
-def accuracy(counts: np.ndarray) -> np.ndarray:
-    """Accuracy in percent: ... x classes x classes -> ..."""
-    return 100 * np.trace(counts, axis1=-2, axis2=-1) / counts.sum(axis=(-2, -1))
+def accuracy(cells: Cells, system: int = 1) -> np.ndarray:
+    """Accuracy of a system in percent, for each sample: ... x K -> ..."""
+    right = cells.labels[:, 0] == cells.labels[:, system]
+    return 100 * cells.counts[..., right].sum(axis=-1) / cells.counts.sum(axis=-1)
 
 
-def macro_f1(counts: np.ndarray) -> np.ndarray:
-    """Macro F1 in percent: ... x classes x classes -> ...
+def macro_f1(cells: Cells, system: int = 1) -> np.ndarray:
+    """Macro F1 of a system in percent, for each sample: ... x K -> ...
 
     F1 of a class is ``2 TP / (2 TP + FP + FN)``. The mean is over the classes that occur in the
     references or in the predictions.
     """
-    right = np.diagonal(counts, axis1=-2, axis2=-1)
-    either = counts.sum(axis=-1) + counts.sum(axis=-2)  # 2 TP + FP + FN
+    right = np.zeros([*cells.counts.shape[:-1], cells.classes], dtype=np.int64)
+    either = np.zeros_like(right)  # 2 TP + FP + FN
+    for cell, (reference, label) in enumerate(cells.labels[:, [0, system]]):
+        count = cells.counts[..., cell]
+        either[..., reference] += count
+        either[..., label] += count
+        if reference == label:
+            right[..., label] += count
     return 100 * (2 * right / np.maximum(either, 1)).sum(axis=-1) / (either > 0).sum(axis=-1)

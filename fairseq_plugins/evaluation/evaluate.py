@@ -12,6 +12,7 @@ from unittest import mock
 import torch
 from fairseq import options
 
+from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.classification import Labels
@@ -265,9 +266,10 @@ def _identity(paths: Sequence[Path]) -> List[List[Any]]:
 
 
 def _averaged(paths: List[Path], output: Path, say: Callable[[str], None]) -> Path:
-    """Write the average of checkpoints to `output`, unless it is there and up to date."""
+    """Write the average of checkpoints to `output`, unless it is there, intact and up to date."""
     inputs = output.with_suffix(".json")
-    if not output.is_file() or read_json(inputs) != _identity(paths):
+    there = output.is_file() and not find_damage(str(output))
+    if not there or read_json(inputs) != _identity(paths):
         if inputs.exists():
             inputs.unlink()
         averaging.save(averaging.average(paths, say), output)

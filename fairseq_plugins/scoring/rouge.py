@@ -9,6 +9,8 @@ import multiprocessing
 import os
 import re
 import unicodedata
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
@@ -124,14 +126,13 @@ def score_documents(
         float64, documents x 4 (`METRICS`) x 3 (`VALUES`), 0 to 1, in the order of the documents.
 
     Raises:
-        ConfigurationError: the numbers of references and summaries differ, or both `stemmer` and
-            `unicode` are given.
+        ConfigurationError: the numbers of references and summaries differ, both `stemmer` and
+            `unicode` are given, or a process was killed.
     """
     if len(references) != len(summaries):
         raise ConfigurationError(
-            "{} references and {} summaries: ROUGE needs one reference for each summary".format(
-                len(references), len(summaries)
-            )
+            f"{len(references)} references and {len(summaries)} summaries: ROUGE needs one "
+            "reference for each summary"
         )
     how = (stemmer, unicode)
     tokenizer_of(*how)
@@ -151,10 +152,17 @@ def score_documents(
                 bar.update(len(scores))
         else:
             # fork is fast: spawned processes would import torch again
-            with multiprocessing.get_context("fork").Pool(min(workers, len(tasks))) as pool:
-                for scores in pool.imap(_score_task, tasks):
-                    results.append(scores)
-                    bar.update(len(scores))
+            context = multiprocessing.get_context("fork")
+            try:
+                with ProcessPoolExecutor(min(workers, len(tasks)), context) as pool:
+                    for scores in pool.map(_score_task, tasks):
+                        results.append(scores)
+                        bar.update(len(scores))
+            except BrokenProcessPool:
+                raise ConfigurationError(
+                    f"ROUGE: one of {workers} processes was killed, perhaps for lack of memory: "
+                    "rerun with more memory"
+                ) from None
     return np.concatenate(results) if results else np.zeros((0, len(METRICS), len(VALUES)))
 
 
@@ -215,7 +223,7 @@ class Rouge(NamedTuple):
     def table(self) -> str:
         """All figures as text, one line per metric, with the signature and warnings."""
         lines = [
-            "ROUGE-1/2/L/Lsum F1 = " + "/".join("{:.2f}".format(self.f1(m)) for m in METRICS),
+            "ROUGE-1/2/L/Lsum F1 = " + "/".join(f"{self.f1(m):.2f}" for m in METRICS),
             "  {:<11}{:>7}  {:<16}{:>9}{:>8}".format(
                 "", "F1", "95 % interval", "precision", "recall"
             ),
@@ -226,7 +234,7 @@ class Rouge(NamedTuple):
                 "  {:<11}{:>7.2f}  {:<16}{:>9.2f}{:>8.2f}".format(
                     NAMES[metric],
                     f1.mean,
-                    "[{:.2f}, {:.2f}]".format(f1.low, f1.high),
+                    f"[{f1.low:.2f}, {f1.high:.2f}]",
                     precision.mean,
                     recall.mean,
                 )
@@ -261,6 +269,7 @@ def rouge(
     """
     if not references:
         raise ConfigurationError("no document to score: ROUGE needs at least one")
+    unknown = sum(UNKNOWN[0][0] in text for text in references)
     references = [prepare(text, boundary, split) for text in references]
     summaries = [prepare(text, boundary, split) for text in summaries]
     scores = score_documents(references, summaries, stemmer, workers, show_progress, unicode)
@@ -278,7 +287,12 @@ def rouge(
     for texts, name in ((references, "reference"), (summaries, "summary")):
         empty = sum(not text for text in texts)
         if empty:
-            warnings.append("{:,} documents have an empty {} and score 0".format(empty, name))
+            warnings.append(f"{empty:,} documents have an empty {name} and score 0")
+    if unknown:
+        warnings.append(
+            f"{unknown:,} documents have a reference with pieces that the dictionary lacks, which "
+            "no summary can match: prepare the data with one dictionary for both sides"
+        )
     unread = wordless(references, unicode)
     if unread:
         warnings.append(
@@ -290,7 +304,7 @@ def rouge(
     if not any("\n" in text for text in references):
         warnings.append(
             "no reference has a second sentence, so ROUGE-Lsum is ROUGE-L: summaries of several "
-            "sentences need '{}' or new lines between them".format(boundary)
+            f"sentences need '{boundary}' or new lines between them"
         )
     signature = _signature(stemmer, unicode, boundary, split, resamples, seed)
     return Rouge(estimates, len(references), signature, warnings)
@@ -313,7 +327,7 @@ def _signature(
             "stem:" + ("porter" if stemmer else "no"),
             "sent:" + boundary + ("+punctuation" if split else ""),
             "mean:documents",
-            "bs:{}|seed:{}".format(resamples, seed) if resamples else "bs:no",
+            f"bs:{resamples}|seed:{seed}" if resamples else "bs:no",
             "version:rouge-score-" + version("rouge-score"),
         ]
     )

@@ -7,7 +7,13 @@ import pytest
 
 from fairseq_plugins.classifier import Prediction
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.classification import Labels, accuracy, count_cells, macro_f1
+from fairseq_plugins.evaluation.classification import (
+    Labels,
+    accuracy,
+    count_cells,
+    macro_f1,
+    resample,
+)
 from tests.labelled import prepare
 
 
@@ -28,12 +34,27 @@ def test_scores_follow_from_their_definitions(seed):
     generator = random.Random(seed)
     references = [generator.choice("abbbc") for _ in range(80)]
     labels = [generator.choice([x, "a", "d"[: seed % 2] or x]) for x in references]
-    counts = count_cells(references, labels)
-    assert counts.sum() == 80
-    expected = slow_scores(references, labels)
-    assert (accuracy(counts), macro_f1(counts)) == pytest.approx(expected)
+    others = [generator.choice("abcd") for _ in references]
+    cells = count_cells(references, others, labels)
+    assert cells.counts.sum() == 80
+    for system, given in ((1, others), (2, labels)):
+        expected = slow_scores(references, given)
+        assert (accuracy(cells, system), macro_f1(cells, system)) == pytest.approx(expected)
     sklearn = pytest.importorskip("sklearn.metrics")
     assert expected[1] == pytest.approx(100 * sklearn.f1_score(references, labels, average="macro"))
+
+
+def test_many_classes_take_little_memory():
+    """Only combinations that occur count: 150 classes have 3,375,000."""
+    generator = random.Random(1)
+    references, ours, theirs = ([str(generator.randrange(150)) for _ in range(500)] for _ in "abc")
+    cells = count_cells(references, ours, theirs)
+    drawn = resample(cells, 100)
+    assert drawn.counts.shape == (100, len(cells.counts)) and len(cells.counts) <= 500
+    assert (drawn.counts.sum(axis=1) == 500).all()
+    assert macro_f1(drawn, 2).shape == (100,) and macro_f1(cells, 2) == pytest.approx(
+        slow_scores(references, theirs)[1]
+    )
 
 
 @pytest.fixture(scope="module")

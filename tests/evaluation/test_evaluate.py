@@ -16,6 +16,7 @@ import torch
 
 from fairseq_plugins.commands import evaluate as command
 from fairseq_plugins.commands import prepare_summarization, prepare_translation
+from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import translation
 from fairseq_plugins.evaluation.summarization import Summaries
@@ -135,7 +136,7 @@ def test_scores_follow_from_their_definitions(prepare, options):
 
 def test_a_language_without_spaces_has_its_own_tokeniser(prepare, monkeypatch):
     test = Translations(prepare(), "test", "en")
-    for test.language in ("zh", "zh_CN", "ZH"):
+    for test.language in ("zh", "zh_CN", "ZH", "zho_Hans", "cmn"):
         assert type(test.metrics()["BLEU"].tokenizer).__name__ == "TokenizerZh"
 
     def missing(**options):
@@ -232,10 +233,14 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, cap
     os.utime(str(newest), ns=(1, 1))
     call(*words)
     assert len(translations.calls) == 4 and averages.stat().st_mtime_ns > before
+    # an average that a power cut damaged is made again
+    averages.write_bytes(averages.read_bytes()[:-100])
+    call(*words, "--beam", 2)
+    assert len(translations.calls) == 5 and not find_damage(str(averages))
     # one that was stopped after the translation began has nothing to keep
     (fresh_run / "evaluation" / "test-last2-beam5" / "inputs.json").unlink()
     call(*words)
-    assert len(translations.calls) == 5
+    assert len(translations.calls) == 6
 
 
 def test_which_checkpoint(data, fresh_run, translations):

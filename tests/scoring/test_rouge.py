@@ -1,7 +1,10 @@
 """ROUGE equals rouge-score called directly, equations worked by hand, and the literature."""
 
+import multiprocessing
+import os
 import random
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -161,6 +164,18 @@ def test_processes_change_nothing(monkeypatch):
     assert pools == ["fork"]
 
 
+def die(task):
+    assert multiprocessing.parent_process() is not None  # never the process of the tests
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_is_one_line(monkeypatch):
+    monkeypatch.setattr(module, "ENOUGH_FOR_PROCESSES", 1)
+    monkeypatch.setattr(module, "_score_task", die)
+    with pytest.raises(ConfigurationError, match="one of 2 processes was killed, perhaps for lack"):
+        score_documents(["a"] * 100, ["a"] * 100, workers=2)
+
+
 def test_bootstrap_interval_is_that_of_the_mean():
     scores = np.random.RandomState(7).normal(40, 10, size=(400, 2))
     low, high = bootstrap(scores, resamples=2000, seed=1)
@@ -189,6 +204,9 @@ def test_warnings():
     result = rouge(["a b", "c"], ["a b", ""])
     assert any("1 documents have an empty summary" in w for w in result.warnings)
     assert any("ROUGE-Lsum is ROUGE-L" in w for w in result.warnings)
+    told = "1 documents have a reference with pieces that the dictionary lacks"
+    assert any(told in w for w in rouge(["a <<unk>>", "c"], ["a", "c"]).warnings)
+    assert not any(told in w for w in rouge(["a", "c"], ["a <unk>", "c"]).warnings)
     assert result.f1("rouge1") == pytest.approx(50)
 
 
