@@ -9,6 +9,7 @@ import numpy as np
 from fairseq.data import indexed_dataset
 from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POSITIONS
 
+from fairseq_plugins.compat.data_files import check_files
 from fairseq_plugins.errors import ConfigurationError
 
 
@@ -109,8 +110,13 @@ def source_cut(args: argparse.Namespace) -> Optional[int]:
 
 
 def sizes(prefix: Path) -> np.ndarray:
-    """The tokens of each sentence in a binarised file; `prefix` is its path without .idx."""
+    """The tokens of each sentence in a binarised file; `prefix` is its path without .idx.
+
+    Raises:
+        ConfigurationError: the file is damaged.
+    """
     path = str(prefix)
+    check_files(path)
     dataset = indexed_dataset.make_dataset(path, impl=indexed_dataset.infer_dataset_impl(path))
     # a copy, because the memory map closes with the dataset
     return np.array(dataset.sizes)

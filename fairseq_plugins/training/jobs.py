@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import platform
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.files import lock
 
 LIBC = ctypes.CDLL(None)
 # seconds; the data loaders of a killed training notice after 5 and hold the lock until then
@@ -41,14 +41,14 @@ def alone_in(folder: Path, work: str, patience: Optional[float] = None) -> Itera
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / "lock", "w")
+        file = open(folder / "lock", "w")
     except OSError as error:
         raise ConfigurationError(f"{folder} cannot be written: {error.strerror}") from None
     until = time.monotonic() + (PATIENCE if patience is None else patience)
-    with lock:
+    with file:
         while True:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file, folder, work)
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
@@ -56,14 +56,7 @@ def alone_in(folder: Path, work: str, patience: Optional[float] = None) -> Itera
                         f"another {work} is running in {folder}: wait for it, or stop it"
                     ) from None
                 time.sleep(0.2)
-            except OSError as error:  # such as Lustre mounted without the option flock
-                print(
-                    f"{folder} cannot be locked ({error.strerror}): make sure that no other "
-                    f"{work} runs there",
-                    file=sys.stderr,
-                )
-                break
-        yield lock
+        yield file
 
 
 class Jobs:

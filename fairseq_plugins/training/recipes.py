@@ -1,14 +1,15 @@
 """Recipes: YAML files for fairseq-hydra-train, converted here to options of fairseq-train.
 
 A recipe has fairseq's groups (`task`, `model`, `optimization`, ...) with their options; `_name`
-chooses the task, the architecture, and so on. Files listed under `defaults:` are read first. The
-package's recipes are in `fairseq_plugins/recipes`, one folder per task, and are found by name.
+chooses the task, the architecture, and so on. Files listed under `defaults:` are read first: one
+beside the recipe, or else the package's of that name. The package's recipes are in
+`fairseq_plugins/recipes`, one folder per task, and are found by name.
 """
 
 import contextlib
 import shlex
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 import yaml
 
@@ -39,14 +40,32 @@ def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    if path.name == str(name):
-        for folder in (*beside, *sorted(FOLDER.iterdir())):
-            found = folder / f"{name}.yaml"
-            if found.is_file():
-                return found
+    found = _look_up(name, beside) if path.name == str(name) else None
+    if found is not None:
+        return found
     raise ConfigurationError(
         f"{name}: no such file, and no recipe of that name; recipes are {', '.join(names())}"
     )
+
+
+def _look_up(name: Any, beside: Sequence[Path]) -> Optional[Path]:
+    """The YAML file of a name in `beside` or in the package, or None."""
+    for folder in (*beside, *sorted(FOLDER.iterdir())):
+        found = folder / f"{name}.yaml"
+        if found.is_file():
+            return found
+    return None
+
+
+def folders(recipe: Path) -> List[Path]:
+    """Where settings of a recipe are found by name: its own folder, and the package's of its task.
+
+    Raises:
+        ConfigurationError: the recipe cannot be read.
+    """
+    task = str(read(recipe).get("task", ""))
+    own = FOLDER / task.split("_")[0]  # translation of translation_sampled
+    return [recipe.parent, own] if own.is_dir() else [recipe.parent]
 
 
 def read(path: Path) -> Dict[str, Any]:
@@ -65,7 +84,13 @@ def read(path: Path) -> Dict[str, Any]:
     options: Dict[str, Any] = {}
     for other in groups.pop("defaults", []):
         if other != "_self_":
-            options.update(read(path.parent / f"{other}.yaml"))
+            found = _look_up(other, [path.parent])
+            if found is None:
+                raise ConfigurationError(
+                    f"{path}: its default '{other}' is neither {path.parent / f'{other}.yaml'} nor "
+                    "a recipe of the package"
+                )
+            options.update(read(found))
     for group, values in groups.items():
         if not isinstance(values, dict):
             raise ConfigurationError(f"{path}: {group} is no group of options")

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation import files
 from fairseq_plugins.training import jobs
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1800)"
@@ -132,7 +133,7 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, capsys):
     def refuse(file, operation):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr(jobs.fcntl, "flock", refuse)
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
     with jobs.alone_in(tmp_path, "training"):
         told = capsys.readouterr().err
     assert told == (

@@ -208,7 +208,11 @@ def test_later_settings_win_and_false_removes_a_flag(tmp_path):
         ("some.yaml", "a: [1", "some.yaml cannot be read"),
         ("some.yaml", "- 1", "some.yaml: give groups of options"),
         ("some.yaml", "lr: 5e-4", "some.yaml: lr is no group of options"),
-        ("some.yaml", "defaults: [nothing]", "nothing.yaml cannot be read"),
+        (
+            "some.yaml",
+            "defaults: [nothing]",
+            "some.yaml: its default 'nothing' is neither .*nothing.yaml nor a recipe",
+        ),
         (
             "some.yaml",
             "defaults: [other]\noptimization: {max_epoch: 15}",
@@ -222,6 +226,21 @@ def test_files_that_cannot_be_used(tmp_path, file, text, message):
     with pytest.raises(ConfigurationError, match=message) as error:
         recipes.settings([tmp_path / file])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["transformer_ftc", "fastformer_cnn_dm", "imdb"])
+def test_a_copy_of_a_recipe_is_the_same_anywhere(tmp_path, name):
+    """Also its settings, of which several tasks have some of one name."""
+    copy = tmp_path / "mine.yaml"
+    copy.write_text(recipes.find(name).read_text())
+    assert recipes.read(copy) == recipes.read(recipes.find(name))
+    folder = recipes.find(name).parent
+    assert recipes.find("reduced_cpu", recipes.folders(copy)).parent == folder
+    (tmp_path / "reduced_cpu.yaml").write_text("optimization: {max_update: 7}\n")
+    assert recipes.find("reduced_cpu", recipes.folders(copy)).parent == tmp_path
+    copy.write_text(copy.read_text().replace("_name: translation", "_name: translation_sampled"))
+    (tmp_path / "reduced_cpu.yaml").unlink()
+    assert recipes.find("reduced_cpu", recipes.folders(copy)).parent == folder
 
 
 def test_a_broken_file_of_the_package_stops_no_other_recipe(tmp_path, monkeypatch):
