@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from fairseq_plugins.errors import show_configuration_errors_in_one_line
 
 if TYPE_CHECKING:
+    from fairseq_plugins.classifier import Classifier
     from fairseq_plugins.summarizer import Summarizer
     from fairseq_plugins.translator import Translator
 
-__all__ = ["Summarizer", "Translator", "register"]
+__all__ = ["Classifier", "Summarizer", "Translator", "register"]
 
 
 def register() -> None:
@@ -31,8 +32,8 @@ def register() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`Translator` and `Summarizer` are imported when they are used."""
-    if name in ("Summarizer", "Translator"):
+    """`Classifier`, `Summarizer` and `Translator` are imported when they are used."""
+    if name in ("Classifier", "Summarizer", "Translator"):
         register()
         return getattr(importlib.import_module(f"fairseq_plugins.{name.lower()}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,13 +3,14 @@
 Classifier("runs/imdb").classify(["What a film!"])
 """
 
-from typing import Any, Iterable, List, NamedTuple, Optional, Sequence
+import functools
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.classification import load_cut
+from fairseq_plugins.preparation.classification import Cut, load_cut
 from fairseq_plugins.raw_text import Place, find_checkpoint, load_models
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import listed
@@ -33,7 +34,6 @@ class Classifier:
 
     Attributes:
         labels: the classes, in the order of the model's scores.
-        max_tokens_of_text: the largest number of tokens of a text that are read, as in training.
         cut: numbers (from 1) of the texts given to `classify` that were longer and were cut.
 
     Raises:
@@ -59,10 +59,6 @@ class Classifier:
         self.model: Any = loaded.to(self.device).eval()
         dictionary = self.task.label_dictionary
         self.labels = dictionary.symbols[dictionary.nspecial :][: self.task.cfg.num_classes]
-        cfg = self.task.cfg
-        self.max_tokens_of_text = self.task.max_positions() - (cfg.init_token is not None)
-        if str(cfg.shorten_method) == "none":  # else a text that is cut has no end symbol
-            self.max_tokens_of_text -= 1
         self.max_tokens = max_tokens
         self.cut: List[int] = []
         self._texts = 0
@@ -74,22 +70,33 @@ class Classifier:
             ConfigurationError: the prepared folder lacks the settings or the subword model, or
                 holds images.
         """
-        cut, tokens = self._cut_text, []
+        (cut, longest), tokens = self._reading, []
         for text in listed(texts):
             self._texts += 1
             pieces = cut(text)
-            if len(pieces) > self.max_tokens_of_text:
+            if len(pieces) > longest:
                 self.cut.append(self._texts)
-            tokens.append(self._encode(pieces[: self.max_tokens_of_text]))
+            tokens.append(self._encode(pieces[:longest]))
         return self.classify_tokens(tokens)
 
     @property
-    def _cut_text(self) -> Any:
-        if not hasattr(self, "_cut"):
-            self._cut, kept = load_cut(self.folder)
-            if kept is not None:
-                self.max_tokens_of_text = min(self.max_tokens_of_text, kept)
-        return self._cut
+    def max_tokens_of_text(self) -> int:
+        """The largest number of tokens of a text that are read, as in training.
+
+        Raises:
+            ConfigurationError: as `classify`.
+        """
+        return self._reading[1]
+
+    @functools.cached_property
+    def _reading(self) -> Tuple[Cut, int]:
+        """How a text is cut into tokens, and how many of these are read."""
+        cut, kept = load_cut(self.folder)
+        cfg = self.task.cfg
+        longest = self.task.max_positions() - (cfg.init_token is not None)
+        if str(cfg.shorten_method) == "none":  # else a text that is cut has no end symbol
+            longest -= 1
+        return cut, longest if kept is None else min(longest, kept)
 
     def _encode(self, pieces: List[str]) -> Tensor:
         dictionary = self.task.source_dictionary

@@ -127,7 +127,7 @@ def test_fairseqs_own_task_trains_it_too(data, run_train, tmp_path):
     assert found.label in ("bad", "good")
 
 
-def test_every_kind_of_option_trains_and_loads(data, run_train, tmp_path):
+def test_every_kind_of_option_trains_and_loads(data, run_train, tmp_path, monkeypatch):
     words = (
         "--encoder-blocks 1,1 --time-window 2 --encoder-token-mixer performer --encoder-ffn switch"
     )
@@ -137,6 +137,9 @@ def test_every_kind_of_option_trains_and_loads(data, run_train, tmp_path):
     classifier = Classifier(tmp_path, data=data, cpu=True)
     assert classifier.classify(["poor slow dull poor film film film"])[0].label == "bad"
     assert classifier.cut == [1]
+    # data may be cut shorter than the model reads, which is known before the first text
+    monkeypatch.setattr("fairseq_plugins.classifier.load_cut", lambda folder: (str.split, 4))
+    assert Classifier(tmp_path, data=data, cpu=True).max_tokens_of_text == 4
 
 
 def test_a_recipe_reads_the_folder(data, tmp_path, monkeypatch):

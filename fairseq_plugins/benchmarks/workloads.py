@@ -185,9 +185,8 @@ class ModelWorkload(Workload):
 
 def build_model(words: str, setting: Setting, dtype: str) -> contenders.Contender:
     """Build the model with enough positions for the setting; options in the words override this."""
-    positions = "--max-source-positions {} --max-target-positions {} ".format(
-        max(1024, setting.length), max(1024, setting.target_length)
-    )
+    source, target = max(1024, setting.length), max(1024, setting.target_length)
+    positions = f"--max-source-positions {source} --max-target-positions {target} "
     options = positions + setting.options
     on_cpu = setting.device == "cpu"
     return contenders.build_without_data(words, options, setting.vocabulary, dtype, on_cpu)

@@ -58,7 +58,7 @@ def read_request(argv: Sequence[str]) -> launch.Request:
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     args = vars(parser.parse_args(own))
     recipe = recipes.find(args.pop("recipe"))
-    files = [recipes.find(name, [recipe.parent]) for name in args.pop("settings")]
+    files = [recipes.find(name, recipes.folders(recipe)) for name in args.pop("settings")]
     return launch.Request(recipe=recipe, settings=files, words=extra, **args)
 
 

@@ -200,7 +200,7 @@ class _Attention:
             visible: (B h) x n x places, 0 or -inf, or None for no mask.
 
         Returns:
-            (B n) x d, and the weights, (B h) x n x places.
+            (B n) x d, and the weights, (B h) x n x places, in float32 at least.
         """
         attention = self.attention
         sentences, heads, _, size = self.keys.shape
@@ -213,8 +213,9 @@ class _Attention:
         else:
             scores = torch.baddbmm(visible, queries, keys.transpose(1, 2))
         # float32, as fairseq's softmax
-        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).type_as(scores)
-        read = torch.bmm(weights, values).view(sentences, heads, -1, size)
+        exact = torch.promote_types(scores.dtype, torch.float32)
+        weights = torch.softmax(scores, dim=-1, dtype=exact)
+        read = torch.bmm(weights.type_as(values), values).view(sentences, heads, -1, size)
         return attention.out_proj(read.transpose(1, 2).reshape(x.shape)), weights
 
 

@@ -145,17 +145,11 @@ class SummarizationTask(WholeTexts, TranslationTask):
             cut_off = np.maximum(documents - limit, 0)
             if cut_off.any():
                 super().load_dataset(split, epoch, combine, **kwargs)
+            share = cut_off.sum() / max(1, documents.sum())
             logger.info(
-                "{}: {:,} of {:,} documents are longer than {:,} positions and cut there: {:,} of "
-                "{:,} tokens ({:.1f} %) are not read".format(
-                    split,
-                    np.count_nonzero(cut_off),
-                    len(documents),
-                    limit,
-                    cut_off.sum(),
-                    documents.sum(),
-                    100 * cut_off.sum() / max(1, documents.sum()),
-                )
+                f"{split}: {np.count_nonzero(cut_off):,} of {len(documents):,} documents are "
+                f"longer than {limit:,} positions and cut there: {cut_off.sum():,} of "
+                f"{documents.sum():,} tokens ({100 * share:.1f} %) are not read"
             )
         else:
             advice = "cut them with --truncate-source, or "
@@ -168,7 +162,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
 
         With --skip-invalid-size-inputs-valid-test only a warning is logged, except for train.
         """
-        option = "max_{}_positions".format(side)
+        option = f"max_{side}_positions"
         limit = getattr(self.cfg, option)
         too_long = np.count_nonzero(lengths > limit)
         if not too_long:

@@ -59,7 +59,7 @@ def test_best_checkpoint_has_the_highest_rouge(training):
     best = max(range(4), key=lambda epoch: found[epoch]["rougeLsum"])
     scores = [
         torch.load(str(folder / name), map_location="cpu")["extra_state"]["val_loss"]
-        for name in ["checkpoint{}.pt".format(n) for n in (1, 2, 3, 4)]
+        for name in [f"checkpoint{n}.pt" for n in (1, 2, 3, 4)]
     ]
     state = torch.load(str(folder / "checkpoint_best.pt"), map_location="cpu")["extra_state"]
     assert state["val_loss"] == max(scores) == pytest.approx(found[best]["rougeLsum"], abs=0.01)
@@ -133,7 +133,7 @@ def long_data(tmp_path_factory, run_preprocess) -> Path:
     lengths = {"train": [3, LONG, 700, 40, 1, 8192, 5], "valid": [LONG, 20], "test": [30, LONG, 2]}
     for split, numbers in lengths.items():
         for side, cap in (("source", LONG), ("target", 12)):
-            (folder / "{}.{}".format(split, side)).write_text(
+            (folder / f"{split}.{side}").write_text(
                 "".join(
                     " ".join(words[i * i % 6] for i in range(min(n, cap))) + "\n" for n in numbers
                 )
@@ -188,10 +188,10 @@ def test_truncated_tokens_are_counted(long_data, run_train, tmp_path, model):
         *[long_data, *model, "--max-source-positions", 500, "--truncate-source"],
         *["--max-tokens", 1000, "--max-epoch", 1, "--no-save", "--save-dir", tmp_path],
     ).output
-    # lengths with the end symbol
+    cut_off, whole = 8501 + 7693 + 201, 4 + 9001 + 701 + 41 + 2 + 8193 + 6  # with the end symbols
     assert (
-        "train: 3 of 7 documents are longer than 500 positions and cut there: {:,} of {:,} tokens "
-        "(91.3 %) are not read".format(8501 + 7693 + 201, 4 + 9001 + 701 + 41 + 2 + 8193 + 6)
+        "train: 3 of 7 documents are longer than 500 positions and cut there: "
+        f"{cut_off:,} of {whole:,} tokens (91.3 %) are not read"
     ) in output
     assert "valid: 1 of 2 documents are longer than 500 positions" in output
     assert "skipped" not in output
