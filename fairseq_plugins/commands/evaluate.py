@@ -2,6 +2,7 @@
 
     python -m fairseq_plugins evaluate DATA RUN --last 10
     python -m fairseq_plugins evaluate DATA RUN --last 10 --compare RUN_B
+    python -m fairseq_plugins evaluate DATA RUN --last 10 --ensemble RUN_B RUN_C
     python -m fairseq_plugins evaluate DATA RUN --settings generate_cnn_dm
 
 DATA is the prepared folder, RUN the --save-dir of a training. Each score is printed with its
@@ -65,6 +66,10 @@ def main(argv: Sequence[str]) -> int:
         "--max-tokens", metavar="N", help="source tokens in a batch (default: 4096)"
     )
     parser.add_argument(
+        "--ensemble", type=Path, nargs="+", default=[], metavar="RUN_B",
+        help="score RUN and these trainings as one ensemble, the checkpoints of each chosen alike",
+    )  # fmt: skip
+    parser.add_argument(
         "--compare", type=Path, metavar="RUN_B",
         help="score this training as well, and test the difference by paired bootstrap",
     )  # fmt: skip
@@ -85,15 +90,26 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     args = parser.parse_args(own)
     check_least(args, samples=1)
-    if args.compare is not None and args.compare.resolve() == args.run.resolve():
+    if (
+        args.compare is not None
+        and not args.ensemble
+        and args.compare.resolve() == args.run.resolve()
+    ):
         raise ConfigurationError(f"--compare {args.compare} is RUN itself: name another one")
+    places = [run.resolve() for run in (args.run, *args.ensemble)]
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise ConfigurationError(
+                f"--ensemble {args.ensemble[number - 1]} is named twice: name each training once"
+            )
     for option, value in (("--beam", args.beam), ("--max-tokens", args.max_tokens)):
         extra = [option, value, *extra] if value is not None else extra
     request = Request(
         args.data, args.run, args.split, args.last, args.best, args.checkpoint, args.by,
         [recipes.find(name) for name in args.settings], extra, args.cpu, args.unicode,
+        ensemble=args.ensemble,
     )  # fmt: skip
-    other = request._replace(run=args.compare)
+    other = request._replace(run=args.compare, ensemble=())
     if args.compare is not None:
         check(other)  # before the other one's minutes of work
 

@@ -45,6 +45,12 @@ class Request(NamedTuple):
     cpu: bool = False
     unicode: bool = False  # ROUGE of words of any script
     threads: Optional[int] = None  # of fairseq-generate on a CPU; None leaves the choice to torch
+    ensemble: Sequence[Path] = ()  # more runs, whose predictions are averaged with those of `run`
+
+    @property
+    def members(self) -> List["Request"]:
+        """A request for each model alone: one, or those of the ensemble."""
+        return [self._replace(run=run, ensemble=()) for run in (self.run, *self.ensemble)]
 
     @property
     def label(self) -> str:
@@ -90,17 +96,19 @@ def check(request: Request) -> None:
     """Raise a ConfigurationError for errors that can be detected before slow work starts."""
     if not request.data.is_dir():
         raise ConfigurationError(f"DATA {request.data}: no such folder")
-    if not request.run.is_dir():
-        raise ConfigurationError(
-            f"{request.run}: no such folder; RUN is the --save-dir of a training"
-        )
+    for member in request.members:
+        if not member.run.is_dir():
+            raise ConfigurationError(
+                f"{member.run}: no such folder; RUN is the --save-dir of a training"
+            )
     for word in request.words:
         option = word.split("=")[0]
         if option in OWN_OPTIONS:
             raise ConfigurationError(f"{option} is not allowed after --: this command sets it")
     if not request.beam.isdigit() or int(request.beam) < 1:
         raise ConfigurationError(f"--beam {request.beam}: must be at least 1")
-    choose(request)
+    for member in request.members:
+        choose(member)
 
 
 def check_generation(task: str, words: Sequence[str]) -> None:
@@ -165,12 +173,17 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
         JobFailed: fairseq-generate failed.
     """
     check(request)
-    run, paths = request.run, choose(request)
-    task = averaging.load(paths[-1])["cfg"]["task"]
+    run, members = request.run, request.members
+    paths = [path for member in members for path in choose(member)]
+    task = _task(request)
     test: Any
     languages: List[str] = []
     generation = request.generation
     if task["_name"] in CLASSIFICATION:
+        if request.ensemble:
+            raise ConfigurationError(
+                f"--ensemble: {run} is a classifier, and only models that generate are combined"
+            )
         if request.words or request.settings:
             raise ConfigurationError(
                 f"{run} is a classifier: --beam, --max-tokens, --settings and what stands behind "
@@ -178,11 +191,16 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             )
         test, generation = Labels(request.data, request.split), []
     else:
-        prepared = Processing.load(request.data)  # its direction is the default
-        languages = [
-            task["source_lang"] or prepared.source_lang,
-            task["target_lang"] or prepared.target_lang,
-        ]
+        prepared = Processing.load(request.data)
+        languages = _languages(task, prepared)
+        for member in members[1:]:
+            other = _task(member)
+            theirs = [] if other["_name"] in CLASSIFICATION else _languages(other, prepared)
+            if theirs != languages:
+                raise ConfigurationError(
+                    f"--ensemble {member.run} does not generate {languages[1]} from "
+                    f"{languages[0]} as {run} does: combine models of one task and direction"
+                )
         if task["_name"] == "summarization":
             test = Summaries(request.data, request.split, request.unicode)
         else:
@@ -190,6 +208,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     if request.unicode and not isinstance(test, Summaries):
         raise ConfigurationError("--unicode is for summaries, which ROUGE scores: leave it out")
     name = f"{request.split}-{request.label}" + (f"-beam{request.beam}" if languages else "")
+    name += f"-ensemble{len(members)}" if request.ensemble else ""
     folder = run / "evaluation" / name
     inputs = {
         "checkpoints": _identity(paths),
@@ -205,12 +224,14 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
         else:
             if done.exists():
                 done.unlink()
-            checkpoint = paths[0]
-            if request.last is not None or request.best is not None:
-                checkpoint = _averaged(paths, run / "evaluation" / f"{request.label}.pt", say)
+            checkpoint = _checkpoint(request, say)
             if languages:
+                checkpoints = [checkpoint]
+                for member in members[1:]:
+                    with alone_in(member.run / "evaluation", "evaluation"):
+                        checkpoints.append(_checkpoint(member, say))
                 words = ["--source-lang", languages[0], "--target-lang", languages[1], *test.words]
-                _generate(checkpoint, words, test.total, log, request, jobs, lock)
+                _generate(checkpoints, words, test.total, log, request, jobs, lock)
             else:
                 test.predict(checkpoint, log, request.cpu)
         text = test.read(log)  # raises an error if output is missing
@@ -221,6 +242,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             folder / "scores.json",
             {
                 "run": str(run),
+                "ensemble": [str(other) for other in request.ensemble],
                 "checkpoints": [path.name for path in paths],
                 "split": request.split,
                 "sentences": test.total,
@@ -228,11 +250,12 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                 "scores": scores,
             },
         )
-    return System(str(run), folder, test, text, scores)
+    name = " + ".join(str(member.run) for member in members)
+    return System(name, folder, test, text, scores)
 
 
 def _generate(
-    checkpoint: Path,
+    checkpoints: Sequence[Path],
     words: Sequence[str],
     total: int,
     log: Path,
@@ -242,7 +265,8 @@ def _generate(
 ) -> None:
     """Run fairseq-generate, with its output in `log`."""
     command = [sys.executable, "-m", "fairseq_cli.generate", str(request.data)]
-    command += ["--user-dir", str(PLUGIN), "--path", str(checkpoint), *words]
+    path = os.pathsep.join(str(checkpoint) for checkpoint in checkpoints)
+    command += ["--user-dir", str(PLUGIN), "--path", path, *words]
     command += ["--gen-subset", request.split, "--no-progress-bar", *request.generation]
     if request.cpu or not torch.cuda.is_available():
         command += ["--cpu"]
@@ -263,6 +287,27 @@ def _count(line: str, bar: Any) -> None:
 def _identity(paths: Sequence[Path]) -> List[List[Any]]:
     """Name, size and time of modification of each file, to detect changes."""
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+
+
+def _task(request: Request) -> Dict[str, Any]:
+    """The options of the task that a model was trained for."""
+    return averaging.load(choose(request)[-1])["cfg"]["task"]
+
+
+def _languages(task: Dict[str, Any], prepared: Processing) -> List[str]:
+    """The source and the target language of a model; the default is the data's direction."""
+    return [
+        task["source_lang"] or prepared.source_lang,
+        task["target_lang"] or prepared.target_lang,
+    ]
+
+
+def _checkpoint(request: Request, say: Callable[[str], None]) -> Path:
+    """The file to generate with: a single checkpoint, or the average of several."""
+    paths = choose(request)
+    if request.last is None and request.best is None:
+        return paths[0]
+    return _averaged(paths, request.run / "evaluation" / f"{request.label}.pt", say)
 
 
 def _averaged(paths: List[Path], output: Path, say: Callable[[str], None]) -> Path:

@@ -193,9 +193,9 @@ def translations(monkeypatch, data):
         assert command[1:3] == ["-m", "fairseq_cli.generate"]
         words = dict(zip(command, command[1:]))
         assert (words["--source-lang"], words["--target-lang"]) in Output.directions
-        checkpoint = Path(words["--path"])
-        assert checkpoint.is_file()
-        Output.calls.append(checkpoint.name)
+        checkpoints = [Path(path) for path in words["--path"].split(os.pathsep)]
+        assert all(checkpoint.is_file() for checkpoint in checkpoints)
+        Output.calls.append(os.pathsep.join(checkpoint.name for checkpoint in checkpoints))
         numbers = sorted(range(len(Output.pieces)), key=lambda n: -len(Output.pieces[n]))
         lines = [f"D-{n}\t-0.1\t{Output.pieces[n]}\n" for n in numbers]
         log.write_text("".join(lines), encoding="utf-8")
@@ -279,6 +279,42 @@ def test_paired_bootstrap(data, fresh_run, tmp_path, translations, capsys):
     assert capsys.readouterr().out.count(" +0.00, p = 1.0000: ") == 3
 
 
+def test_an_ensemble_is_a_system_of_its_own(data, fresh_run, tmp_path, translations, capsys):
+    others = [shutil.copytree(str(fresh_run), str(tmp_path / name)) for name in "bc"]
+    call(data, fresh_run, "--last", 2)
+    words = [data, fresh_run, "--last", 2, "--ensemble", *others]
+    call(*words)
+    assert translations.calls == ["last2.pt", os.pathsep.join(["last2.pt"] * 3)]
+    assert f"{fresh_run} + {others[0]} + {others[1]} (test-last2-beam5-ensemble3)" in (
+        capsys.readouterr().out
+    )
+    for other in others:
+        assert (Path(other) / "evaluation" / "last2.pt").is_file()
+    folder = fresh_run / "evaluation" / "test-last2-beam5-ensemble3"
+    scores = json.loads((folder / "scores.json").read_text("utf-8"))
+    assert scores["ensemble"] == others and len(scores["checkpoints"]) == 6
+
+    # kept, and compared with one of its own models
+    call(*words, "--compare", fresh_run)
+    assert len(translations.calls) == 2 and (folder / "against-run.json").is_file()
+    # another model of it was trained on
+    os.utime(str(max(Path(others[1]).glob("checkpoint_*_6.pt"))), ns=(1, 1))
+    call(*words)
+    assert len(translations.calls) == 3
+    call(*words[:-1])
+    assert translations.calls[3:] == [os.pathsep.join(["last2.pt"] * 2)]
+
+
+def test_an_ensemble_has_one_direction(data, fresh_run, tmp_path, translations):
+    other = Path(shutil.copytree(str(fresh_run), str(tmp_path / "other")))
+    state = torch.load(other / "checkpoint_best.pt", **WHOLE)
+    state["cfg"]["task"].update(source_lang="en", target_lang="de")
+    torch.save(state, other / "checkpoint_best.pt")
+    with pytest.raises(ConfigurationError, match="other does not generate en from de as .*run"):
+        call(data, fresh_run, "--ensemble", other)
+    assert translations.calls == []
+
+
 def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, translations):
     other = Path(shutil.copytree(str(fresh_run), str(tmp_path / "other")))
     state = torch.load(other / "checkpoint_best.pt", **WHOLE)
@@ -290,7 +326,7 @@ def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, tr
     assert not list(fresh_run.rglob("against-*.json"))
 
 
-def test_real_translations_from_the_shell(data, fresh_run):
+def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
     """The tokens that are scored are those that fairseq-generate prints."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
     environment["PATH"] = str(Path(sys.executable).parent) + os.pathsep + environment["PATH"]
@@ -309,6 +345,13 @@ def test_real_translations_from_the_shell(data, fresh_run):
     assert hypotheses == Translations(data, "valid", "en").text(pieces).tokens
     assert not list((fresh_run / "evaluation").rglob("*.part"))
 
+    # equal models agree: their ensemble translates like one of them
+    equal = shutil.copytree(str(fresh_run), str(tmp_path / "equal"))
+    assert call(*words[:6], "--ensemble", equal, *words[6:]) == 0
+    assert (folder.parent / (folder.name + "-ensemble2") / "hypotheses.tokens").read_text(
+        "utf-8"
+    ).splitlines() == hypotheses
+
 
 # --------------------------------------------------------------------------------------------------
 # Mistakes
@@ -321,6 +364,9 @@ def test_real_translations_from_the_shell(data, fresh_run):
         (["{data}", "{run}x"], "runx: no such folder; RUN is the --save-dir"),
         (["{data}", "{run}", "--compare", "{run}x"], "runx: no such folder"),
         (["{data}", "{run}", "--compare", "{run}/"], "is RUN itself"),
+        (["{data}", "{run}", "--ensemble", "{run}x"], "runx: no such folder"),
+        (["{data}", "{run}", "--ensemble", "{empty}"], "empty has no checkpoint; train first"),
+        (["{data}", "{run}", "--ensemble", "{run}/"], "--ensemble .*run is named twice"),
         (["{data}", "{run}", "--last", "9"], r"--last 9: .* has 3 checkpoints of this kind"),
         (["{data}", "{empty}", "--last", "2"], r"has 0 .* at the end of each epoch.*, or train on"),
         (["{data}", "{run}", "--best", "3"], r"--best 3: .* has 2 checkpoints"),
