@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
 
 from fairseq_plugins import compat
 from fairseq_plugins.compat.distributed import _check_layerdrop
@@ -40,11 +41,11 @@ def test_layerdrop_that_ddp_would_end_at_the_second_update_is_refused(side):
             distributed_world_size=processes,
             ddp_backend=backend,
             find_unused_parameters=find,
-            **{f"{side}_layerdrop": 0.2},
+            **{"cpu": True, "fp16": False, "amp": False, "bf16": False, f"{side}_layerdrop": 0.2},
         )
 
     with pytest.raises(ConfigurationError, match=f"--{side}-layerdrop 0.2: .* legacy_ddp, or"):
-        _check_layerdrop(options())
+        Trainer(options(), None, None, None)
     for works in (options(1), options(backend="legacy_ddp"), options(find=True)):
         _check_layerdrop(works)
 
