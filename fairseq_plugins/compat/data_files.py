@@ -7,7 +7,7 @@ language, the tokens (.bin) and the start of each sentence (.idx). fairseq check
 import os
 import re
 import struct
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import numpy as np
 from fairseq import checkpoint_utils
@@ -219,8 +219,11 @@ class SizeMismatch(ConfigurationError):
         self.parameter = parameter
 
 
-def explain_sizes_that_do_not_fit() -> None:
-    """Name the first parameter that differs if a checkpoint has another dictionary or model."""
+def explain_models_that_do_not_fit() -> None:
+    """Name the first parameter that differs if a checkpoint has another dictionary or model.
+
+    First come sizes, then parameters that the checkpoint or the model lacks.
+    """
 
     def make(original: Callable) -> Callable:
         def load(*args: Any, **kwargs: Any) -> Any:
@@ -230,7 +233,10 @@ def explain_sizes_that_do_not_fit() -> None:
                 cause = error if isinstance(error, RuntimeError) else error.__context__
                 found = _MISMATCH.search(str(cause))
                 if found is None:
-                    raise
+                    lacking = _what_is_lacking(str(cause))
+                    if lacking is None:
+                        raise
+                    raise ConfigurationError(lacking) from None
                 given = [*args, *kwargs.values(), getattr(args[0], "task", None)]
                 task = next((one for one in given if isinstance(one, FairseqTask)), None)
                 message = _why_it_does_not_fit(task, *found.groups())
@@ -238,13 +244,35 @@ def explain_sizes_that_do_not_fit() -> None:
 
         return load
 
-    wrap(Trainer, "load_checkpoint", "explain_sizes_that_do_not_fit", make)
-    wrap(checkpoint_utils, "load_model_ensemble_and_task", "explain_sizes_that_do_not_fit", make)
+    wrap(Trainer, "load_checkpoint", "explain_models_that_do_not_fit", make)
+    wrap(checkpoint_utils, "load_model_ensemble_and_task", "explain_models_that_do_not_fit", make)
 
 
 _MISMATCH = re.compile(
     r"size mismatch for (\S+): .*?\[([\d, ]*)\]\) from checkpoint, .*?\[([\d, ]*)\]"
 )
+
+
+_LACKING = re.compile(r"(Missing|Unexpected) key\(s\) in state_dict: (\".*?\")\. *(?:\n|$)")
+
+
+def _what_is_lacking(error: str) -> Optional[str]:
+    """The line for torch's error if the checkpoint or the model lacks parameters, or None."""
+    found = []
+    for kind, listed in _LACKING.findall(error):
+        names = [name.strip('"') for name in listed.split(", ")]
+        more = f" and {len(names) - 1:,} more" if names[1:] else ""
+        found.append(
+            f"it has no {names[0]}{more}"
+            if kind == "Missing"
+            else f"the model has no {names[0]}{more}"
+        )
+    if not found:
+        return None
+    return (
+        f"the checkpoint does not fit: {', and '.join(found)}; "
+        "give the options that the model was trained with"
+    )
 
 
 def _why_it_does_not_fit(task: Any, parameter: str, before: str, now: str) -> str:

@@ -118,6 +118,17 @@ def test_another_architecture(data, model, words, run_train):
     assert "dict." not in message
 
 
+def test_another_number_of_layers(data, model, words, run_train):
+    message = refused(run_train, *words, "--restore-file", model, "--decoder-layers", 3)
+    assert re.search(r"it has no decoder\.layers\.\d\.\S+ and \d+ more; give the opt", message)
+    message = refused(
+        run_train, *words, "--finetune-from-model", model, "--encoder-normalize-before"
+    )
+    assert "it has no encoder.layer_norm.weight and 1 more; give the options" in message
+    message = refused(run_train, *words, "--restore-file", model, "--encoder-layers", 1)
+    assert re.search(r"the model has no encoder\.layers\.1\.\S+ and \d+ more; give", message)
+
+
 def test_index_with_zeroed_bytes(data, words, run_train):
     path = data / "train.src-tgt.src.idx"
     content = bytearray(path.read_bytes())
