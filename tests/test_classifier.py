@@ -104,9 +104,12 @@ def test_long_texts_are_cut_as_in_training(words, run_train, tmp_path, monkeypat
     assert 0 < len(classifier.cut) < len(raw)
 
 
-def test_evaluate_refuses_what_is_for_generation(data, trained):
+def test_evaluate_refuses_what_is_for_generation(data, trained, tmp_path):
     with pytest.raises(ConfigurationError, match="is a classifier: --beam"):
         evaluate.main([str(data), str(trained), "--beam", "3"])
+    other = shutil.copytree(str(trained), str(tmp_path / "other"))
+    with pytest.raises(ConfigurationError, match="--ensemble: .* is a classifier, and only"):
+        evaluate.main([str(data), str(trained), "--ensemble", other])
 
 
 def test_resuming_ends_with_the_same_parameters(data, trained, run_train, tmp_path):
