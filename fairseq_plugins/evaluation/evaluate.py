@@ -3,6 +3,8 @@
 Results are stored in RUN/evaluation. They are reused until checkpoints, data or options change.
 """
 
+import contextlib
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -174,8 +176,9 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     """
     check(request)
     run, members = request.run, request.members
-    paths = [path for member in members for path in choose(member)]
-    task = _task(request)
+    chosen = [choose(member) for member in members]
+    paths = chosen[0]
+    task = _task(paths)
     test: Any
     languages: List[str] = []
     generation = request.generation
@@ -193,8 +196,8 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     else:
         prepared = Processing.load(request.data)
         languages = _languages(task, prepared)
-        for member in members[1:]:
-            other = _task(member)
+        for member, others in zip(members[1:], chosen[1:]):
+            other = _task(others)
             theirs = [] if other["_name"] in CLASSIFICATION else _languages(other, prepared)
             if theirs != languages:
                 raise ConfigurationError(
@@ -208,10 +211,12 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     if request.unicode and not isinstance(test, Summaries):
         raise ConfigurationError("--unicode is for summaries, which ROUGE scores: leave it out")
     name = f"{request.split}-{request.label}" + (f"-beam{request.beam}" if languages else "")
-    name += f"-ensemble{len(members)}" if request.ensemble else ""
+    if request.ensemble:
+        places = "\n".join(str(other.resolve()) for other in request.ensemble)
+        name += f"-ensemble{len(members)}-{hashlib.sha256(places.encode()).hexdigest()[:8]}"
     folder = run / "evaluation" / name
     inputs = {
-        "checkpoints": _identity(paths),
+        "checkpoints": _identity([path for each in chosen for path in each]),
         "data": _identity(test.files),
         "options": generation,
     }
@@ -224,16 +229,17 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
         else:
             if done.exists():
                 done.unlink()
-            checkpoint = _checkpoint(request, say)
             if languages:
-                checkpoints = [checkpoint]
-                for member in members[1:]:
-                    with alone_in(member.run / "evaluation", "evaluation"):
-                        checkpoints.append(_checkpoint(member, say))
                 words = ["--source-lang", languages[0], "--target-lang", languages[1], *test.words]
-                _generate(checkpoints, words, test.total, log, request, jobs, lock)
+                with contextlib.ExitStack() as stack:  # nobody replaces an average meanwhile
+                    for member in members[1:]:
+                        stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
+                    checkpoints = [
+                        _checkpoint(member, each, say) for member, each in zip(members, chosen)
+                    ]
+                    _generate(checkpoints, words, test.total, log, request, jobs, lock)
             else:
-                test.predict(checkpoint, log, request.cpu)
+                test.predict(_checkpoint(request, paths, say), log, request.cpu)
         text = test.read(log)  # raises an error if output is missing
         write_json(done, inputs)
         test.write(text, folder)
@@ -242,8 +248,11 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             folder / "scores.json",
             {
                 "run": str(run),
-                "ensemble": [str(other) for other in request.ensemble],
                 "checkpoints": [path.name for path in paths],
+                "ensemble": {
+                    str(other): [path.name for path in each]
+                    for other, each in zip(request.ensemble, chosen[1:])
+                },
                 "split": request.split,
                 "sentences": test.total,
                 "options": generation,
@@ -289,9 +298,9 @@ def _identity(paths: Sequence[Path]) -> List[List[Any]]:
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
-def _task(request: Request) -> Dict[str, Any]:
+def _task(paths: Sequence[Path]) -> Dict[str, Any]:
     """The options of the task that a model was trained for."""
-    return averaging.load(choose(request)[-1])["cfg"]["task"]
+    return averaging.load(paths[-1])["cfg"]["task"]
 
 
 def _languages(task: Dict[str, Any], prepared: Processing) -> List[str]:
@@ -302,9 +311,8 @@ def _languages(task: Dict[str, Any], prepared: Processing) -> List[str]:
     ]
 
 
-def _checkpoint(request: Request, say: Callable[[str], None]) -> Path:
+def _checkpoint(request: Request, paths: List[Path], say: Callable[[str], None]) -> Path:
     """The file to generate with: a single checkpoint, or the average of several."""
-    paths = choose(request)
     if request.last is None and request.best is None:
         return paths[0]
     return _averaged(paths, request.run / "evaluation" / f"{request.label}.pt", say)

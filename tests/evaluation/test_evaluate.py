@@ -285,14 +285,15 @@ def test_an_ensemble_is_a_system_of_its_own(data, fresh_run, tmp_path, translati
     words = [data, fresh_run, "--last", 2, "--ensemble", *others]
     call(*words)
     assert translations.calls == ["last2.pt", os.pathsep.join(["last2.pt"] * 3)]
-    assert f"{fresh_run} + {others[0]} + {others[1]} (test-last2-beam5-ensemble3)" in (
+    assert f"{fresh_run} + {others[0]} + {others[1]} (test-last2-beam5-ensemble3-" in (
         capsys.readouterr().out
     )
     for other in others:
         assert (Path(other) / "evaluation" / "last2.pt").is_file()
-    folder = fresh_run / "evaluation" / "test-last2-beam5-ensemble3"
+    (folder,) = (fresh_run / "evaluation").glob("test-last2-beam5-ensemble3-*")
     scores = json.loads((folder / "scores.json").read_text("utf-8"))
-    assert scores["ensemble"] == others and len(scores["checkpoints"]) == 6
+    assert scores["ensemble"] == dict.fromkeys(others, scores["checkpoints"])
+    assert len(scores["checkpoints"]) == 2
 
     # kept, and compared with one of its own models
     call(*words, "--compare", fresh_run)
@@ -301,8 +302,12 @@ def test_an_ensemble_is_a_system_of_its_own(data, fresh_run, tmp_path, translati
     os.utime(str(max(Path(others[1]).glob("checkpoint_*_6.pt"))), ns=(1, 1))
     call(*words)
     assert len(translations.calls) == 3
+    # another ensemble of as many replaces nothing
     call(*words[:-1])
-    assert translations.calls[3:] == [os.pathsep.join(["last2.pt"] * 2)]
+    call(*words[:-2], others[1])
+    assert translations.calls[3:] == [os.pathsep.join(["last2.pt"] * 2)] * 2
+    call(*words[:-1])
+    assert len(translations.calls) == 5
 
 
 def test_an_ensemble_has_one_direction(data, fresh_run, tmp_path, translations):
@@ -348,9 +353,8 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
     # equal models agree: their ensemble translates like one of them
     equal = shutil.copytree(str(fresh_run), str(tmp_path / "equal"))
     assert call(*words[:6], "--ensemble", equal, *words[6:]) == 0
-    assert (folder.parent / (folder.name + "-ensemble2") / "hypotheses.tokens").read_text(
-        "utf-8"
-    ).splitlines() == hypotheses
+    (ensemble,) = folder.parent.glob(folder.name + "-ensemble2-*")
+    assert (ensemble / "hypotheses.tokens").read_text("utf-8").splitlines() == hypotheses
 
 
 # --------------------------------------------------------------------------------------------------
