@@ -213,7 +213,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     name = f"{request.split}-{request.label}" + (f"-beam{request.beam}" if languages else "")
     if request.ensemble:
         places = "\n".join(str(other.resolve()) for other in request.ensemble)
-        name += f"-ensemble{len(members)}-{hashlib.sha256(places.encode()).hexdigest()[:8]}"
+        name += f"-ensemble{len(members)}-{hashlib.sha256(os.fsencode(places)).hexdigest()[:8]}"
     folder = run / "evaluation" / name
     inputs = {
         "checkpoints": _identity([path for each in chosen for path in each]),
