@@ -191,7 +191,7 @@ def load_models(
         raise ConfigurationError(
             f"{data} has no dictionaries (dict.*.txt): is it the prepared folder?"
         )
-    _check_same_text(paths, tasks, Path(data))
+    check_same_text(paths, tasks, Path(data))
     try:
         # fairseq reads no overrides into a state that it is given
         known = state if len(paths) == 1 and not overrides else None
@@ -217,11 +217,19 @@ def _trained_on(task: Any) -> Path:
     return Path(utils.split_paths(task["data"])[0])
 
 
-def _check_same_text(paths: Sequence[str], tasks: Sequence[Any], data: Path) -> None:
-    """Raise a ConfigurationError if models differ in direction, or in words from `data`.
+def check_same_text(paths: Sequence[str], tasks: Sequence[Any], data: Path) -> None:
+    """Check that models have one direction, and the words of the dictionaries in `data`.
 
     Sizes alone do not tell: fairseq pads dictionaries to multiples of 8. A training's folder that
-    is gone is not compared.
+    is gone is not compared, nor is a direction that was left to the data (None).
+
+    Args:
+        paths: the checkpoints.
+        tasks: the options of the task of each.
+        data: the prepared folder.
+
+    Raises:
+        ConfigurationError: models differ in direction, or one in words.
     """
     directions: Dict[Tuple[str, str], str] = {}
     for path, task in zip(paths, tasks):

@@ -23,6 +23,7 @@ from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.raw_text import check_same_text
 from fairseq_plugins.training import recipes
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 from fairseq_plugins.training.launch import PLUGIN
@@ -178,15 +179,18 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     run, members = request.run, request.members
     chosen = [choose(member) for member in members]
     paths = chosen[0]
-    task = _task(paths)
+    tasks = [averaging.load(each[-1])["cfg"]["task"] for each in chosen]
+    task = tasks[0]
     test: Any
     languages: List[str] = []
     generation = request.generation
-    if task["_name"] in CLASSIFICATION:
-        if request.ensemble:
+    for member, other in zip(members, tasks):
+        if request.ensemble and other["_name"] in CLASSIFICATION:
             raise ConfigurationError(
-                f"--ensemble: {run} is a classifier, and only models that generate are combined"
+                f"--ensemble: {member.run} is a classifier, and only models that generate are "
+                "combined"
             )
+    if task["_name"] in CLASSIFICATION:
         if request.words or request.settings:
             raise ConfigurationError(
                 f"{run} is a classifier: --beam, --max-tokens, --settings and what stands behind "
@@ -195,15 +199,11 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
         test, generation = Labels(request.data, request.split), []
     else:
         prepared = Processing.load(request.data)
-        languages = _languages(task, prepared)
-        for member, others in zip(members[1:], chosen[1:]):
-            other = _task(others)
-            theirs = [] if other["_name"] in CLASSIFICATION else _languages(other, prepared)
-            if theirs != languages:
-                raise ConfigurationError(
-                    f"--ensemble {member.run} does not generate {languages[1]} from "
-                    f"{languages[0]} as {run} does: combine models of one task and direction"
-                )
+        for other in tasks:  # the data's direction is the default
+            other["source_lang"] = other["source_lang"] or prepared.source_lang
+            other["target_lang"] = other["target_lang"] or prepared.target_lang
+        check_same_text([str(each[-1]) for each in chosen], tasks, request.data)
+        languages = [task["source_lang"], task["target_lang"]]
         if task["_name"] == "summarization":
             test = Summaries(request.data, request.split, request.unicode)
         else:
@@ -296,19 +296,6 @@ def _count(line: str, bar: Any) -> None:
 def _identity(paths: Sequence[Path]) -> List[List[Any]]:
     """Name, size and time of modification of each file, to detect changes."""
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
-
-
-def _task(paths: Sequence[Path]) -> Dict[str, Any]:
-    """The options of the task that a model was trained for."""
-    return averaging.load(paths[-1])["cfg"]["task"]
-
-
-def _languages(task: Dict[str, Any], prepared: Processing) -> List[str]:
-    """The source and the target language of a model; the default is the data's direction."""
-    return [
-        task["source_lang"] or prepared.source_lang,
-        task["target_lang"] or prepared.target_lang,
-    ]
 
 
 def _checkpoint(request: Request, paths: List[Path], say: Callable[[str], None]) -> Path:

@@ -315,9 +315,20 @@ def test_an_ensemble_has_one_direction(data, fresh_run, tmp_path, translations):
     state = torch.load(other / "checkpoint_best.pt", **WHOLE)
     state["cfg"]["task"].update(source_lang="en", target_lang="de")
     torch.save(state, other / "checkpoint_best.pt")
-    with pytest.raises(ConfigurationError, match="other does not generate en from de as .*run"):
+    with pytest.raises(ConfigurationError, match="two directions .*de-en, .*other.*en-de"):
         call(data, fresh_run, "--ensemble", other)
     assert translations.calls == []
+
+
+def test_other_dictionaries_of_equal_size_are_refused(data, prepare, fresh_run, translations):
+    other = prepare("--lowercase", "--joined-dictionary")
+    call(other, fresh_run)
+    for name in ("dict.de.txt", "dict.en.txt"):
+        words = (other / name).read_text("utf-8")
+        (other / name).write_text(words.replace("m", "q"), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=f"not trained with the dictionaries in {other}"):
+        call(other, fresh_run)
+    assert len(translations.calls) == 1
 
 
 def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, translations):
