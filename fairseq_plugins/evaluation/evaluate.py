@@ -184,12 +184,13 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     test: Any
     languages: List[str] = []
     generation = request.generation
-    for member, other in zip(members, tasks):
-        if request.ensemble and other["_name"] in CLASSIFICATION:
-            raise ConfigurationError(
-                f"--ensemble: {member.run} is a classifier, and only models that generate are "
-                "combined"
-            )
+    if request.ensemble:
+        for member, other in zip(members, tasks):
+            if other["_name"] in CLASSIFICATION:
+                raise ConfigurationError(
+                    f"--ensemble: {member.run} is a classifier, and only models that generate are "
+                    "combined"
+                )
     if task["_name"] in CLASSIFICATION:
         if request.words or request.settings:
             raise ConfigurationError(

@@ -310,12 +310,21 @@ def test_an_ensemble_is_a_system_of_its_own(data, fresh_run, tmp_path, translati
     assert len(translations.calls) == 5
 
 
-def test_an_ensemble_has_one_direction(data, fresh_run, tmp_path, translations):
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"source_lang": "en", "target_lang": "de"}, "two directions .*de-en, .*other.*en-de"),
+        ({"_name": "classification"}, "--ensemble: .*other is a classifier, and only"),
+    ],
+)
+def test_an_ensemble_is_of_models_for_one_direction(
+    options, message, data, fresh_run, tmp_path, translations
+):
     other = Path(shutil.copytree(str(fresh_run), str(tmp_path / "other")))
     state = torch.load(other / "checkpoint_best.pt", **WHOLE)
-    state["cfg"]["task"].update(source_lang="en", target_lang="de")
+    state["cfg"]["task"].update(options)
     torch.save(state, other / "checkpoint_best.pt")
-    with pytest.raises(ConfigurationError, match="two directions .*de-en, .*other.*en-de"):
+    with pytest.raises(ConfigurationError, match=message):
         call(data, fresh_run, "--ensemble", other)
     assert translations.calls == []
 
