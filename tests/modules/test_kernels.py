@@ -37,6 +37,7 @@ needs_triton = pytest.mark.skipif(bool(why_not()), reason=why_not())
 no_interpreter = pytest.mark.skipif(
     DEVICE == "cpu", reason="Triton's interpreter multiplies no bfloat16"
 )
+on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="too large for Triton's interpreter")
 EVERY_DTYPE = pytest.mark.parametrize(
     "dtype, tolerance",
     [
@@ -79,7 +80,14 @@ def normal(*shape, dtype=torch.float32, seed=0):
 @EVERY_DTYPE
 @pytest.mark.parametrize(
     "tokens, size, subspaces, width, dropout",
-    [(1, 4, 2, 8, 0.0), (70, 12, 4, 36, 0.0), (131, 20, 2, 40, 0.3)],
+    [
+        (1, 4, 2, 8, 0.0),
+        (70, 12, 4, 36, 0.0),
+        (131, 20, 2, 40, 0.3),
+        # sizes at which the speed goals time the kernel
+        pytest.param(4096, 64, 12, 384, 0.3, marks=on_gpu),
+        pytest.param(300, 128, 2, 768, 0.0, marks=on_gpu),
+    ],
 )
 def test_products_kernel(kernel_modules, tokens, size, subspaces, width, dropout, dtype, tolerance):
     pairs = subspaces // 2
@@ -108,7 +116,14 @@ def test_products_kernel(kernel_modules, tokens, size, subspaces, width, dropout
 @EVERY_DTYPE
 @pytest.mark.parametrize(
     "length, bsz, dim, heads, shared, dropout",
-    [(1, 2, 8, 2, True, False), (70, 3, 24, 3, True, False), (41, 2, 40, 5, False, True)],
+    [
+        (1, 2, 8, 2, True, False),
+        (70, 3, 24, 3, True, False),
+        (41, 2, 40, 5, False, True),
+        # as in the speed goals
+        pytest.param(2048, 2, 1024, 16, True, True, marks=on_gpu),
+        pytest.param(300, 3, 512, 4, True, False, marks=on_gpu),
+    ],
 )
 def test_summaries_kernel(
     kernel_modules, length, bsz, dim, heads, shared, dropout, dtype, tolerance, monkeypatch
