@@ -2,6 +2,7 @@
 
 import errno
 import os
+import platform
 import sys
 import threading
 import time
@@ -101,6 +102,34 @@ def test_threads_that_are_asked_for_count_more_than_exported_ones(
     command = ["sh", "-c", "echo $OMP_NUM_THREADS"]
     jobs.Jobs().run(command, tmp_path / "log", lines.append, threads=asked)
     assert lines == [expected]
+
+
+ALLOCATES = """
+import resource
+for _ in range(5):
+    bytearray(2**26)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_a_program_on_a_cpu_keeps_the_memory_of_its_tensors(tmp_path, monkeypatch):
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    faults = []
+    for threads in (None, 1):
+        command = [sys.executable, "-c", ALLOCATES]
+        status = jobs.Jobs().run(command, tmp_path / "log", faults.append, threads=threads)
+        assert status == 0
+    given, kept = map(int, faults)
+    assert given - kept > 3 * 2**26 / os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_users_own_memory_settings_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=0")
+    lines = []
+    command = ["sh", "-c", "echo $GLIBC_TUNABLES"]
+    jobs.Jobs().run(command, tmp_path / "log", lines.append, threads=1)
+    assert lines == ["glibc.malloc.check=0\n"]
 
 
 def test_a_program_that_does_not_end_is_killed_and_named(tmp_path, monkeypatch, capsys):
