@@ -1,6 +1,7 @@
 """Plots as SVG files. matplotlib is imported only if a plot is requested."""
 
 import contextlib
+import logging
 import os
 import textwrap
 from pathlib import Path
@@ -46,6 +47,7 @@ def figure(
 
     The same figures give the same bytes. `width` and `height` are inches per panel.
     """
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it logs each font it looks at
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

@@ -1,8 +1,12 @@
-"""The scores on the page of translation are those of the committed results."""
+"""The scores and plots on the page of translation are those of the committed results."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 
 from tests.conftest import ROOT
@@ -35,3 +39,32 @@ def test_each_row_of_a_seed_has_a_result():
     for row in rows:
         scores = re.findall(r"\d\d\.\d\d", row)[-3:]
         assert len(scores) == 3 and set(scores) <= known, row
+
+
+def lines_of(path):
+    """The lines of a plot: their points, as shares of their range, as sizes vary with fonts."""
+    found = re.findall(r'<path d="(M [^"]*)" clip-path', path.read_text("utf-8"))
+    for points in found:
+        places = np.array(re.findall(r"(-?[\d.]+) (-?[\d.]+)", points), dtype=float)
+        low, high = places.min(axis=0), places.max(axis=0)
+        yield (places - low) / np.where(high > low, high - low, 1.0)
+
+
+def test_the_plots_show_the_results(tmp_path):
+    pytest.importorskip("matplotlib", minversion="3.7")
+    command = [sys.executable, FOLDER / "plot_results.py", "--out", tmp_path]
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    made = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert made.returncode == 0 and made.stderr == "", made.stderr
+    drawn = sorted(path.name for path in tmp_path.iterdir())
+    assert drawn == sorted(path.name for path in (FOLDER / "results").glob("*.svg"))
+    for name in drawn:
+        texts = [
+            re.findall(r"<text[^>]*>([^<]*)</text>", (folder / name).read_text("utf-8"))
+            for folder in (tmp_path, FOLDER / "results")
+        ]
+        assert texts[0] == texts[1] and texts[0], name
+        here, there = (list(lines_of(folder / name)) for folder in (tmp_path, FOLDER / "results"))
+        assert len(here) == len(there) > 5
+        for one, other in zip(here, there):
+            assert one.shape == other.shape and np.allclose(one, other, atol=0.01), name
