@@ -27,6 +27,7 @@ def losses(toy_data, run_train, train_args, tmp_path):
 
     def train(words, updates=UPDATES, folder="run"):
         options = "--dropout 0 --log-format json --criterion label_smoothed_cross_entropy_fused"
+        options += " --distributed-world-size 1"  # not one process for each GPU
         output = run_train(
             *(toy_data.bin, *train_args, *options.split(), *words.split()),
             *("--max-update", updates, "--save-dir", tmp_path / folder),
