@@ -106,5 +106,6 @@ if __name__ == "__main__":
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the plots (.svg)")
     target = parser.parse_args().out
+    plots.check(target / f"{PAIRS}.svg")
     draw(target)
     print(f"{len(CURVES) + 1} plots are in {target}")

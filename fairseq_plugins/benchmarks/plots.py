@@ -36,7 +36,7 @@ def check(path: Optional[Path]) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise ConfigurationError("--plot needs matplotlib: pip install matplotlib") from None
+        raise ConfigurationError("plots need matplotlib: pip install matplotlib") from None
 
 
 @contextlib.contextmanager
