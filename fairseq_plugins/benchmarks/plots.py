@@ -9,6 +9,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 
+logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it logs each font it looks at
+
 # colours that colour-blind readers can distinguish (Okabe and Ito), each with its own marker
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -47,7 +49,6 @@ def figure(
 
     The same figures give the same bytes. `width` and `height` are inches per panel.
     """
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it logs each font it looks at
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

@@ -16,7 +16,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
 from .attention import attend, attend_plainly
-from .compilation import can_compile, compiled
+from .compilation import can_compile, compiled, is_captured
 from .decoder_layer import run_decoder_layer
 
 
@@ -96,7 +96,10 @@ class _Put(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor, size: int) -> Tensor:
         ctx.save_for_backward(index)
-        return rows.new_zeros(size, *rows.shape[1:]).index_copy_(0, index, rows)
+        empty = rows.new_zeros(size, *rows.shape[1:])
+        if is_captured():  # compiled by torch 2.11, a result that was changed has no gradient
+            return empty.index_copy(0, index, rows)
+        return empty.index_copy_(0, index, rows)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:

@@ -4,10 +4,11 @@ import shutil
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.models import efficient_transformer
-from fairseq_plugins.modules import compilation
+from fairseq_plugins.modules import compilation, packed_decoder
 from tests.batches import assert_close
 
 pytestmark = pytest.mark.skipif(
@@ -85,6 +86,30 @@ def test_same_function_whole_layers_and_few_versions(build, make_sample, count, 
     for lengths in LENGTHS[4:]:
         assert_same(model, plain, make_sample(lengths))
     assert count["stats"]["unique_graphs"] <= versions + 3  # without padding, or of odd length
+
+
+class Operations(TorchDispatchMode):
+    """Notes the names of operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.__name__.split(".")[0])
+        return function(*args, **(kwargs or {}))
+
+
+def test_what_is_captured_changes_no_result_in_place(monkeypatch):
+    """torch 2.11 loses the gradient of a custom function whose result was changed."""
+    rows, index = torch.randn(5, 3), torch.arange(5) + 1
+    found = []
+    for captured in (True, False):
+        monkeypatch.setattr(packed_decoder, "is_captured", lambda captured=captured: captured)
+        with Operations() as called:
+            found.append(packed_decoder._Put.apply(rows, index, 8))
+        assert any(name.endswith("_") for name in called.names) != captured, called.names
+    assert torch.equal(*found)
 
 
 def test_only_training_compiles(build, make_sample, count):
