@@ -3,7 +3,8 @@
     python examples/translation/plot_results.py     # needs matplotlib: install.sh --extras plot
 
 BLEU on valid of one checkpoint against hours of training, which are updates times the median time
-of one: validation and saving are left out. Test scores against training pairs, beside those of
+of one: validation and saving are left out. A curve that begins with both directions shows the
+second stage, behind the hours of the first. Test scores against training pairs, beside those of
 Sennrich & Zhang 2019.
 """
 
