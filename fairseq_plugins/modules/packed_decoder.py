@@ -97,7 +97,7 @@ class _Put(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, index: Tensor, size: int) -> Tensor:
         ctx.save_for_backward(index)
         empty = rows.new_zeros(size, *rows.shape[1:])
-        if is_captured():  # compiled by torch 2.11, a result that was changed has no gradient
+        if is_captured():  # torch 2.11 drops the gradient of a result that was changed in place
             return empty.index_copy(0, index, rows)
         return empty.index_copy_(0, index, rows)
 

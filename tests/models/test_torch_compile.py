@@ -101,7 +101,7 @@ class Operations(TorchDispatchMode):
 
 
 def test_what_is_captured_changes_no_result_in_place(monkeypatch):
-    """torch 2.11 loses the gradient of a custom function whose result was changed."""
+    """torch 2.11 drops the gradient of a custom function's result that was changed in place."""
     rows, index = torch.randn(5, 3), torch.arange(5) + 1
     found = []
     for captured in (True, False):
@@ -142,7 +142,7 @@ def test_dropout_follows_the_seed(build, make_sample, count):
 def test_same_function_in_machine_code(build, make_sample, compile_with):
     count = compile_with("inductor")
     words = FTC.split()
-    # in float32: in float64 torch 2.11 compiles attention on a CPU wrongly, which is an error then
+    # in float32: compiled in float64, attention on a CPU fails in torch 2.11
     model, plain = (build(*words, *more).float() for more in (["--torch-compile"], []))
     assert_same(model, plain, make_sample(LENGTHS[0]), tolerance=1e-5)
     assert count["stats"]["unique_graphs"] > 0
