@@ -7,14 +7,20 @@ processes share, so every loss and every parameter must be equal, up to the orde
 import multiprocessing
 import os
 import re
+import signal
+import subprocess
 import sys
+import time
 from argparse import Namespace
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.translation import TranslationTask
 
+from fairseq_plugins.compat import stopping
 from fairseq_plugins.errors import ConfigurationError
 
 pytestmark = pytest.mark.skipif(
@@ -67,14 +73,15 @@ def parameters(folder):
     return {name: v for name, v in state["model"].items() if not name.endswith("_float_tensor")}
 
 
-def train_together(words, tmp_path, environments, run_train):
-    """fairseq-train in processes with these variables; the output of each.
+def train_together(words, tmp_path, environments, run_train, status=0):
+    """fairseq-train in processes with these variables, which exit with `status`; their outputs.
 
     They are forked from this process, which has imported fairseq already.
     """
 
     def train(rank, environment):
         os.environ.update({name: str(value) for name, value in environment.items()})
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a training in this process had its own
         (tmp_path / f"output.{rank}").write_text(run_train(*words).output)
 
     fork = multiprocessing.get_context("fork")
@@ -87,8 +94,9 @@ def train_together(words, tmp_path, environments, run_train):
         process.start()
     for process in processes:
         process.join()
-    assert [process.exitcode for process in processes] == [0] * len(processes)
-    return [(tmp_path / f"output.{rank}").read_text() for rank in range(len(processes))]
+    assert [process.exitcode for process in processes] == [status] * len(processes)
+    outputs = [tmp_path / f"output.{rank}" for rank in range(len(processes))]
+    return [path.read_text() for path in outputs if status == 0]
 
 
 def losses(output, kind):
@@ -163,6 +171,74 @@ def test_a_process_with_fewer_batches_in_an_update(words, tmp_path, run_train):
     ]
     outputs = train_together([*words, shared, "--update-freq", 2], shared, environments, run_train)
     assert_same_training(outputs[:1], shared, (whole, parameters(tmp_path / "one")))
+
+
+@pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
+@pytest.mark.parametrize(
+    "owner, name, call, updates",
+    [
+        (FairseqTask, "train_step", 2, 2),
+        (FairseqTask, "train_step", 3, 3),  # the last of epoch 1, after which a validation is due
+        (TranslationTask, "valid_step", 1, 3),
+    ],
+)
+def test_one_process_that_gets_sigterm_stops_all(
+    words, one_process, tmp_path, run_train, monkeypatch, owner, name, call, updates
+):
+    """They save after the same update, and go on as if they had not been stopped."""
+    torchrun = [
+        {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+        for rank in range(2)
+    ]
+    original, calls = getattr(owner, name), []
+
+    def with_a_signal(*args, **kwargs):
+        calls.append(0)
+        if len(calls) == call and os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(*args, **kwargs)
+
+    words = [*words, "--save-dir", tmp_path, "--max-update", 4, "--log-format", "simple"]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, with_a_signal)
+        train_together(words, tmp_path, torchrun, run_train, stopping.STATUS)
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
+    assert state["optimizer_history"][-1]["num_updates"] == updates
+    output = train_together(words, tmp_path, torchrun, run_train)[0]
+    assert len(losses(output, "valid")) == 2  # after epoch 1 and at the end, none left out
+    assert losses(output, "valid") == pytest.approx(losses(one_process[0], "valid"), abs=0.0011)
+    actual, expected = parameters(tmp_path), one_process[1]
+    for parameter in expected:
+        torch.testing.assert_close(actual[parameter], expected[parameter], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["transformer"], indirect=True)
+@pytest.mark.parametrize("start", [TRAIN, [*TORCHRUN, "fairseq_cli.train"]])
+def test_sigterm_to_what_started_the_processes(words, tmp_path, start):
+    """fairseq-train passes it on and exits with its status; torchrun has its own."""
+    alone = start is TRAIN
+    words = [*words, "--save-dir", tmp_path, "--max-update", 10**6, "--log-format", "simple"]
+    words += ["--distributed-world-size", 2] if alone else []
+    log = tmp_path / "log"
+    with open(log, "w") as file:
+        process = subprocess.Popen(
+            [str(word) for word in [*start, *words]],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+    while "num_updates=2" not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    process.terminate()
+    status = process.wait()
+    output = log.read_text()
+    assert status == stopping.STATUS if alone else status != 0, output
+    assert stopping.SAVED in output
+    updates = re.findall(r"Saved checkpoint .*checkpoint_last.pt .* @ (\d+) updates", output)
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
+    assert state["optimizer_history"][-1]["num_updates"] == int(updates[-1]) >= 2
 
 
 def find_free_port():

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat import bf16
+from fairseq_plugins.compat import bf16, stopping
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError, flag
 
@@ -120,7 +120,7 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
     distributed.distributed_init_method = f"tcp://localhost:{port}"
     distributed.distributed_rank = None  # distributed_main sets it in each process
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // size)))
-    torch.multiprocessing.spawn(
+    stopping.spawn(
         distributed_utils.distributed_main,
         args=(main, cfg, dict(kwargs, start_rank=0)),
         nprocs=size,

@@ -1,17 +1,21 @@
 """A training that is asked to end saves what it has learnt."""
 
 import logging
+import multiprocessing
 import os
 import signal
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any, Callable, List
 
+import torch
+import torch.distributed as dist
 from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import Overlay, overlay, wrap
 from fairseq_plugins.compat.resuming import DUE, REPEATING, what_follows
 
 logger = logging.getLogger(__name__)
@@ -20,6 +24,7 @@ STATUS = 128 + signal.SIGTERM
 # seconds within which two signals are one request: a scheduler sends them to a command and to the
 # training that it started, and the command asks its training, too
 TOGETHER = 5.0
+SAVED = "asked to end: the state is saved"  # a line of the log, on each machine
 
 
 def save_state(trainer: Trainer, iterator: Any) -> None:
@@ -37,15 +42,17 @@ def save_state(trainer: Trainer, iterator: Any) -> None:
 def save_when_terminated() -> None:
     """Every version loses all updates since its last checkpoint when it gets SIGTERM.
 
-    A training in one process now ends after the update, or the batch of a validation, at hand: it
-    writes checkpoint_last.pt and exits with 143. A validation that was broken off, or due after
-    that update, is made when the training resumes (`resuming.remember_validations`). The same
-    signal may end the workers that load data: the update does not wait for them.
-    Processes that train together end at once, as before: the signal finds them at different
-    updates, and saving needs all of them. So does a process whose parent is gone, and one that is
-    asked again later than `TOGETHER`.
+    A training now ends after the update, or the batch of a validation, at hand: it writes
+    checkpoint_last.pt and exits with 143. A validation that was broken off, or due after that
+    update, is made when the training resumes (`resuming.remember_validations`). The same signal may
+    end the workers that load data: the update does not wait for them.
+    Processes that train together agree on the update: each adds whether it was asked to the sums
+    that fairseq makes over all processes in every update. So one signal is enough for all of them,
+    on all machines, and they end when the checkpoint is written.
+    A process whose parent is gone ends at once, and so does one that is asked again later than
+    `TOGETHER`.
     """
-    asked = SimpleNamespace(to_end=False, since=0.0, iterator=None)
+    asked = SimpleNamespace(to_end=False, since=0.0, together=False, iterator=None)
 
     def listen(parent: int) -> None:
         def handle(number: int, frame: Any) -> None:
@@ -63,22 +70,42 @@ def save_when_terminated() -> None:
     def make_iterator(original: Callable) -> Callable:
         def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
             asked.iterator = original(self, *args, **kwargs)
-            alone = self.cfg.distributed_training.distributed_world_size == 1
+            # processes that hold parts of one model do not add up their logs
+            size = self.cfg.distributed_training.distributed_world_size
+            whole = size == self.data_parallel_world_size
             free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-            if alone and free and threading.current_thread() is threading.main_thread():
+            if whole and free and threading.current_thread() is threading.main_thread():
                 listen(os.getppid())
             return asked.iterator
 
         return get_train_iterator
 
+    def make_sums(original: Callable) -> Callable:
+        def _aggregate_logging_outputs(
+            self: Trainer, logging_outputs: List[Any], *numbers: Any, **kwargs: Any
+        ) -> Any:
+            numbers = (*numbers, float(asked.to_end))
+            outputs, (*sums, how_many) = original(self, logging_outputs, *numbers, **kwargs)
+            asked.together = bool(how_many > 0)
+            return outputs, sums
+
+        return _aggregate_logging_outputs
+
     def make_step(original: Callable) -> Callable:
         def step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
-            if asked.to_end:
+            several = self.data_parallel_world_size > 1
+            if asked.together if several else asked.to_end:
                 # a validation made up for is due in checkpoint_last.pt already
                 if not getattr(self, REPEATING, False):
                     save_state(self, asked.iterator)
-                asked.to_end = False
+                first = self.data_parallel_rank == 0 or os.environ.get("LOCAL_RANK") == "0"
+                if several:  # none may be gone before the checkpoint is written
+                    dist.barrier(distributed_utils.get_global_group())
+                    dist.destroy_process_group()
+                if first:
+                    logger.warning(SAVED)  # only rank 0 logs INFO
+                asked.to_end = asked.together = False
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 raise SystemExit(STATUS)
             return result
@@ -86,5 +113,35 @@ def save_when_terminated() -> None:
         return step
 
     wrap(Trainer, "get_train_iterator", "save_when_terminated", make_iterator)
+    wrap(Trainer, "_aggregate_logging_outputs", "save_when_terminated", make_sums)
     wrap(Trainer, "train_step", "save_when_terminated", make_step)
     wrap(Trainer, "valid_step", "save_when_terminated", make_step)
+    spawning = Overlay(torch.multiprocessing)
+    vars(spawning).update(spawn=spawn)
+    overlay(distributed_utils, "torch", multiprocessing=spawning)
+
+
+def spawn(*args: Any, **kwargs: Any) -> None:
+    """`torch.multiprocessing.spawn`, which passes SIGTERM on to the processes.
+
+    torch would end at once, and they with it.
+
+    Raises:
+        SystemExit: with `STATUS`, if they saved their state and ended.
+    """
+
+    def pass_on(number: int, frame: Any) -> None:
+        for process in multiprocessing.active_children():
+            process.terminate()
+
+    main = threading.current_thread() is threading.main_thread()  # others get no signals
+    before = signal.signal(signal.SIGTERM, pass_on) if main else None
+    try:
+        torch.multiprocessing.spawn(*args, **kwargs)
+    except torch.multiprocessing.ProcessExitedException as error:
+        if error.exit_code == STATUS:
+            raise SystemExit(STATUS) from None
+        raise
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)

@@ -20,7 +20,9 @@ from fairseq_plugins.preparation.files import lock
 LIBC = ctypes.CDLL(None)
 # seconds; the data loaders of a killed training notice after 5 and hold the lock until then
 PATIENCE = 8.0
-SECONDS_TO_SAVE = 30.0  # that a training gets to save its state when it is asked to end
+# that a training gets to save its state when it is asked to end; torchrun gives its processes 30 of
+# them, and must not end before
+SECONDS_TO_SAVE = 40.0
 # On a CPU glibc gives the memory of large tensors back to the system, which clears it before the
 # next step uses it. Kept instead, in large pages and one arena, small models train in 0.87 to 0.89
 # of the time.

@@ -351,10 +351,17 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
             float(todo.end["stop_time_hours"]),
             seconds,
         )
+        saved = []  # torchrun's status does not tell
+
+        def read(line: str) -> None:
+            progress.line(line)
+            if stopping.SAVED in line:
+                saved.append(line)
+
         settings.mark_unfinished(save_dir)
         started = time.monotonic()
-        status = jobs.run(todo.command, log, progress.line, lock, todo.threads)
-        if status == stopping.STATUS:
+        status = jobs.run(todo.command, log, read, lock, todo.threads)
+        if status != 0 and (saved or status == stopping.STATUS):
             raise JobFailed(f"{todo.name}: stopped by SIGTERM, its state is saved: rerun to resume")
         if status != 0:
             raise JobFailed(

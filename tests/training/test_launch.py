@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from fairseq_plugins.commands import train as command
+from fairseq_plugins.compat import stopping
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.training import batches, jobs, launch, settings
 from fairseq_plugins.training.batches import Batch, share
@@ -533,9 +534,20 @@ def test_damaged_files_of_a_folder(trained, content):
         trained("--max-update", "4")
 
 
-def test_a_training_that_was_asked_to_stop_says_how_to_go_on(toy_data, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "status, line", [(128 + signal.SIGTERM, ""), (1, f"WARNING | {stopping.SAVED}\n")]
+)
+def test_a_training_that_was_asked_to_stop_says_how_to_go_on(
+    toy_data, tmp_path, monkeypatch, status, line
+):
+    """Also if another machine was asked, or torchrun, whose status does not tell."""
+
+    def run(self, command, log, on_line, *more):
+        on_line(line)
+        return status
+
     todo = plan(toy_data.bin, "--save-dir", tmp_path, "--cpu", "--", *TINY)
-    monkeypatch.setattr(jobs.Jobs, "run", lambda *arguments: 128 + signal.SIGTERM)
+    monkeypatch.setattr(jobs.Jobs, "run", run)
     with pytest.raises(jobs.JobFailed, match="stopped by SIGTERM.*rerun to resume$"):
         launch.train(todo, jobs.Jobs(), lambda line: None)
     assert not (tmp_path / "finished").exists()
