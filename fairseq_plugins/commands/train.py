@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Sequence
 
 from fairseq_plugins.commands import split
+from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.training import launch, recipes
 from fairseq_plugins.training.jobs import Jobs
 
@@ -56,6 +57,11 @@ def read_request(argv: Sequence[str]) -> launch.Request:
         help="default: bf16 on a GPU that supports it, fp16 on other GPUs, fp32 on a CPU",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument(
+        "--threads", type=at_least(1), metavar="N",
+        help="processor threads of each process on a CPU (default: OMP_NUM_THREADS, or the cores "
+        "are shared)",
+    )  # fmt: skip
     args = vars(parser.parse_args(own))
     recipe = recipes.find(args.pop("recipe"))
     files = [recipes.find(name, recipes.folders(recipe)) for name in args.pop("settings")]

@@ -56,8 +56,9 @@ def test_threads_are_those_asked_for(toy_data, monkeypatch, asked, exported, exp
     monkeypatch.delenv("OMP_NUM_THREADS")
     if exported:
         monkeypatch.setenv("OMP_NUM_THREADS", exported)
-    request = command.read_request(["transformer_ftc", str(toy_data.bin), "--cpu"])
-    assert launch.plan(request._replace(threads=asked)).threads == expected
+    words = ["--threads", str(asked)] if asked else []
+    request = command.read_request(["transformer_ftc", str(toy_data.bin), "--cpu", *words])
+    assert launch.plan(request).threads == expected
 
 
 def test_processes_share_the_cores(monkeypatch):
