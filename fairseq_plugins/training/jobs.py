@@ -131,18 +131,32 @@ class Jobs:
                     pass_fds=[lock.fileno()] if lock else [],
                 )
                 self._running[process] = log
-            assert process.stdout is not None
+            output = process.stdout
+            assert output is not None
+
+            def read(on_line: Callable[[str], None]) -> None:
+                for line in output:
+                    if file.closed:  # what a killed program had started still writes
+                        return
+                    file.write(line)
+                    file.flush()
+                    on_line(line)
+
+            rest = threading.Thread(target=read, args=(lambda line: None,), daemon=True)
             try:
-                with process.stdout:
-                    for line in process.stdout:
-                        file.write(line)
-                        file.flush()
-                        on_line(line)
+                read(on_line)
                 process.wait()
+            except BaseException:
+                rest.start()  # the log keeps what it says while it ends
+                raise
             finally:
                 with self._guard:
                     self._running.pop(process, None)
                 _end({process: log})
+                if rest.ident is not None:
+                    rest.join(1)  # in case that something else still holds the pipe
+                if not rest.is_alive():
+                    output.close()
         if self._stopping:
             raise KeyboardInterrupt
         return process.returncode

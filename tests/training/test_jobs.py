@@ -69,6 +69,16 @@ def test_an_interrupt_ends_the_program(tmp_path):
         os.kill(int(lines[0]), 0)
 
 
+def test_the_log_keeps_what_a_program_says_while_it_ends(tmp_path):
+    def interrupted(line):
+        raise KeyboardInterrupt
+
+    says = "trap 'echo is saved; exit 143' TERM; echo begins; sleep 1800 & wait"
+    with pytest.raises(KeyboardInterrupt):
+        jobs.Jobs().run(["sh", "-c", says], tmp_path / "log", interrupted)
+    assert (tmp_path / "log").read_text().endswith("\nbegins\nis saved\n")
+
+
 @pytest.mark.parametrize(
     "lines, expected",
     [
