@@ -295,13 +295,13 @@ def gpus(monkeypatch, count):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
 
 
-def launched_config(monkeypatch, **environment):
+def launched_config(monkeypatch, meeting_point=None, **environment):
     """What becomes of fairseq's defaults in a process with these variables."""
     for name, value in environment.items():
         monkeypatch.setenv(name, str(value))
     distributed = Namespace(
         distributed_world_size=1, distributed_rank=0, device_id=0, distributed_no_spawn=False,
-        distributed_init_method=None, distributed_port=-1, distributed_backend="nccl",
+        distributed_init_method=meeting_point, distributed_port=-1, distributed_backend="nccl",
         ddp_backend="pytorch_ddp", pipeline_model_parallel=False,
     )  # fmt: skip
     seen = []
@@ -330,6 +330,24 @@ def test_process_takes_the_gpu_of_its_place_on_the_node(monkeypatch):
     torchrun = {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2}
     distributed = launched_config(monkeypatch, **torchrun, MASTER_ADDR="a", MASTER_PORT=1)
     assert (distributed.distributed_rank, distributed.device_id) == (3, 1)
+
+
+@pytest.mark.parametrize("status", [stopping.STATUS, 1])
+def test_processes_that_fairseq_starts_for_gpus_end_with_their_status(monkeypatch, status):
+    """Those that saved their state make the command exit like one training that did."""
+    gpus(monkeypatch, 2)
+
+    def spawn(fn, args, nprocs, join):
+        assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, before)
+        raise exited("", 0, 0, exit_code=status)
+
+    monkeypatch.setattr(torch.multiprocessing, "spawn", spawn)
+    before = signal.getsignal(signal.SIGTERM)
+    exited = torch.multiprocessing.ProcessExitedException
+    with pytest.raises(SystemExit if status == stopping.STATUS else exited) as error:
+        launched_config(monkeypatch, "tcp://localhost:1")
+    assert getattr(error.value, "code", status) == status
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_more_processes_than_gpus_are_refused(monkeypatch):
