@@ -20,8 +20,8 @@ from fairseq_plugins.preparation.files import lock
 LIBC = ctypes.CDLL(None)
 # seconds; the data loaders of a killed training notice after 5 and hold the lock until then
 PATIENCE = 8.0
-# that a training gets to save its state when it is asked to end; torchrun gives its processes 30 of
-# them, and must not end before
+# that a training gets to save its state when it is asked to end: more than the 30 after which
+# torchrun kills its processes, as they would go on without it
 SECONDS_TO_SAVE = 40.0
 # On a CPU glibc gives the memory of large tensors back to the system, which clears it before the
 # next step uses it. Kept instead, in large pages and one arena, small models train in 0.87 to 0.89
