@@ -110,6 +110,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="runs side by side on the one device (default: 1)",
     )  # fmt: skip
     parser.add_argument(
+        "--processes", type=at_least(1), default=1, metavar="N",
+        help="processes that share each training: GPUs, or cores with --cpu (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
         "--average", type=at_least(0), metavar="K",
         help="test the average of the last K checkpoints, of epochs or updates; 0: the best, by "
         "--best-checkpoint-metric (default: " + _by_value(lambda table: table.average) + ")",
@@ -133,7 +137,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--threads", type=at_least(1), metavar="N",
-        help="processor threads of a run (default: OMP_NUM_THREADS, or all cores / --parallel)",
+        help="processor threads of each process (default: OMP_NUM_THREADS, or all cores / "
+        "--parallel / --processes)",
     )  # fmt: skip
     parser.add_argument(
         "--precision", choices=PRECISIONS,
@@ -176,12 +181,13 @@ def read_request(args: argparse.Namespace) -> runs.Request:
         max_minutes=args.max_minutes,
         minutes=args.minutes,
         parallel=args.parallel,
+        processes=args.processes,
         average=args.average,
         generate=args.generate,
         interleaved=table.timed and args.time == "interleaved",
         time_rounds=args.time_rounds,
         timing_skip=args.timing_skip,
-        threads=args.threads or available_threads(args.parallel),
+        threads=args.threads or available_threads(args.parallel * args.processes),
         precision=args.precision,
         cpu=args.cpu,
     )

@@ -351,6 +351,9 @@ def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]
     disturbed = together != "1"
     if disturbed:
         found.append(f"Up to {together} runs shared the machine: their s/epoch disturb each other.")
+    shared = extent([run["training"].get("processes", 1) for run in runs])
+    if shared != "1":
+        found.append(f"Processes that shared a training: {shared}.")
     interleaved = results["interleaved"]
     if interleaved:
         quartiles = "; ".join(

@@ -71,12 +71,13 @@ class Request(NamedTuple):
     max_minutes: Optional[float] = None  # training time of each run
     minutes: Optional[float] = None  # time limit of this call
     parallel: int = 1
+    processes: int = 1  # that share each training
     average: Optional[int] = None  # None for the table's
     generate: Sequence[str] = ()  # more options for fairseq-generate
     interleaved: bool = True
     time_rounds: int = 5
     timing_skip: int = 100
-    threads: int = 1
+    threads: int = 1  # of each process
     precision: Optional[str] = None  # None for the table's
     cpu: bool = False
 
@@ -325,7 +326,7 @@ class Reproduction:
                 save_dir=save_dir / FIRST if first else save_dir,
                 settings=files,
                 words=[*words, *request.words],
-                processes=1,
+                processes=request.processes,
                 precision=request.precision or ("auto" if half else self.table.precision),
                 cpu=self.cpu,
                 threads=request.threads,
@@ -482,6 +483,7 @@ class Reproduction:
             if step and log.updates_per_epoch else None,
             "timing_skip": self.request.timing_skip,
             "parallel": before["parallel"] or self.request.parallel,
+            "processes": self.request.processes,
             "machine": self.machine,
         }  # fmt: skip
 

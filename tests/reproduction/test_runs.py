@@ -549,6 +549,19 @@ def test_rows_with_few_pairs_differ_only_in_what_they_compare(data, tmp_path):
         assert ("simcut" in given.criterion) == (row.name in ("ftc_simcut", "ftc_all"))
 
 
+def test_several_processes_share_the_batch_of_a_run(data, settings, tmp_path):
+    words = ["--rows", "transformer", "ftc-2x3", "--settings", settings]
+    one = make(data, tmp_path / "out", *words).plans
+    two = make(data, tmp_path / "out", *words, "--processes", 2).plans
+    for run, (plan,) in two.items():
+        given = dict(zip(plan.command, plan.command[1:]))
+        assert given["--nproc_per_node"] == "2" and given["--max-tokens"] == "200"
+        assert "--nproc_per_node" not in one[run][0].command
+        assert plan.end == one[run][0].end and plan.threads == 1
+    with pytest.raises(ConfigurationError, match="3 processes cannot share .*400"):
+        make(data, tmp_path / "out", *words, "--processes", 3)
+
+
 def test_the_device_and_the_precision_are_the_papers_unless_asked(data, settings, tmp_path):
     made = make(data, tmp_path, "--settings", settings, "--rows", "transformer")
     command = made.plan(made.rows[0], 1).command
@@ -632,13 +645,14 @@ def test_the_table_stands_beside_the_papers_figures(results):
     ):
         assert note in table
     assert "not with the paper's column" not in table and "shared the machine" not in table
+    assert "Processes" not in table
 
 
 def test_the_table_says_what_limits_its_figures(results):
     made, add = results
     made["data"]["pairs"]["train"] = 48880
     assert "--generate" not in report.table(made)
-    add("tc-2x3", 1, 34.0, None, updates=700, parallel=3)
+    add("tc-2x3", 1, 34.0, None, updates=700, parallel=3, processes=2)
     made["rows"][0]["runs"][0]["scoring"]["generate"] = ["--beam", "1"]
     table = report.table(made)
     assert cells(table, "Time", "2x3", "2")[3] == "-"  # too short to be timed
@@ -647,6 +661,7 @@ def test_the_table_says_what_limits_its_figures(results):
         "not trained for the same number of updates",
         "not to be trusted here",
         "Up to 1 to 3 runs shared the machine",
+        "Processes that shared a training: 1 to 2.",
         "Seeds differ",
         "Generation was changed by `--generate`: `--beam 1`.",
     ):
