@@ -107,7 +107,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--parallel", type=at_least(1), default=1, metavar="N",
-        help="runs side by side on the one device (default: 1)",
+        help="runs side by side: on several GPUs each has its own, as far as they go (default: 1)",
     )  # fmt: skip
     parser.add_argument(
         "--processes", type=at_least(1), default=1, metavar="N",

@@ -7,6 +7,7 @@ folder "first".
 
 import contextlib
 import difflib
+import queue
 import re
 import shlex
 import statistics
@@ -352,13 +353,18 @@ class Reproduction:
 
         Failed runs are recorded in `failures`; the others continue.
         """
+        free: "queue.SimpleQueue[int]" = queue.SimpleQueue()  # places of the runs side by side
+        for place in range(self.request.parallel):
+            free.put(place)
 
         def work(number: int, row: Row, seed: int) -> None:
             if self.time_is_up.is_set():
                 return
             label = f"[{number}/{len(self.todo)}] {row.name} seed {seed}: "
+            place = free.get()
             try:
-                self.finish(row, seed, lambda text: self.say(label + text.strip()))
+                jobs = self.jobs.on(self.gpus(place))
+                self.finish(row, seed, jobs, lambda text: self.say(label + text.strip()))
             except (ConfigurationError, OSError) as error:
                 self.failures.append({"run": _run(row, seed), "message": str(error)})
                 self.say(f"{label}FAILED: {error}")
@@ -366,6 +372,8 @@ class Reproduction:
                 if not self.time_is_up.is_set():
                     raise
                 return
+            finally:
+                free.put(place)
             self.write_results()
 
         with self.time_limit(), ThreadPoolExecutor(self.request.parallel) as pool:
@@ -398,8 +406,17 @@ class Reproduction:
         finally:
             timer.cancel()
 
-    def finish(self, row: Row, seed: int, say: Callable[[str], None]) -> None:
-        """Train and test one run; finished steps are skipped.
+    def gpus(self, place: int) -> List[int]:
+        """The GPUs of one of the runs side by side; empty if there is nothing to choose from.
+
+        Each run has its own GPUs, until all are in use; then runs share them.
+        """
+        count = 0 if self.cpu else torch.cuda.device_count()
+        each = self.request.processes
+        return [(place * each + number) % count for number in range(each)] if count > 1 else []
+
+    def finish(self, row: Row, seed: int, jobs: Jobs, say: Callable[[str], None]) -> None:
+        """Train and test one run with `jobs`; finished steps are skipped.
 
         Raises:
             ConfigurationError: training or testing failed.
@@ -410,7 +427,7 @@ class Reproduction:
         begun = any(plan.save_dir.glob("checkpoint*.pt"))  # the rest does not read the beginning
         for first in beginnings:
             if not begun:
-                launch.train(first, self.jobs, say, SECONDS_BETWEEN_LINES)
+                launch.train(first, jobs, say, SECONDS_BETWEEN_LINES)
             elif first.save_dir.is_dir() and not settings.reached(first.save_dir, first.end):
                 say(
                     "its first stage ended otherwise than asked now, and stays: delete "
@@ -421,7 +438,7 @@ class Reproduction:
             parallel = record["parallel"] = max(parallel, self.request.parallel)
             plan.save_dir.mkdir(parents=True, exist_ok=True)
             write_json(path, record)
-        trained = launch.train(plan, self.jobs, say, SECONDS_BETWEEN_LINES)
+        trained = launch.train(plan, jobs, say, SECONDS_BETWEEN_LINES)
         if trained or "training" not in record:
             before = {**record.get("training", {}), "parallel": parallel}
             record = {"row": row.name, "seed": seed, "options": self.options()}
@@ -441,7 +458,7 @@ class Reproduction:
             settings=self.generation, words=self.request.generate, cpu=self.cpu,
             threads=self.request.threads if self.cpu else None,
         )  # fmt: skip
-        system = evaluate.evaluate(request, self.jobs, say)
+        system = evaluate.evaluate(request, jobs, say)
         record["scoring"] = {
             "scores": {title: system.scores[score] for score, title in self.table.metrics},
             "checkpoint": checkpoints,

@@ -1,6 +1,7 @@
 """Run programs: one at a time in a folder, with a log, and ended when their parent ends."""
 
 import contextlib
+import copy
 import ctypes
 import os
 import platform
@@ -82,7 +83,22 @@ class Jobs:
     def __init__(self) -> None:
         self._running: Dict["subprocess.Popen[str]", Path] = {}  # with their logs
         self._guard = threading.Lock()
-        self._stopping = False
+        self._stopping = threading.Event()
+        self._gpus: Optional[str] = None  # CUDA_VISIBLE_DEVICES; None for this process's
+
+    def on(self, gpus: Sequence[int]) -> "Jobs":
+        """The same jobs, but the programs that it runs see only these GPUs.
+
+        Args:
+            gpus: their numbers in this process, which may itself see only some of the machine's;
+                none: the programs see what this process sees.
+        """
+        jobs = copy.copy(self)
+        if gpus:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            names = visible.split(",") if visible else None
+            jobs._gpus = ",".join(names[gpu] if names else str(gpu) for gpu in gpus)
+        return jobs
 
     def run(
         self,
@@ -108,6 +124,8 @@ class Jobs:
         environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
         # threads that spin while waiting would take processor time from other programs
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        if self._gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self._gpus
         if threads is not None:
             environment["OMP_NUM_THREADS"] = str(threads)
             environment.setdefault("GLIBC_TUNABLES", KEEP_MEMORY)
@@ -116,7 +134,7 @@ class Jobs:
             file.write(shlex.join(command) + "\n")
             file.flush()
             with self._guard:
-                if self._stopping:
+                if self._stopping.is_set():
                     raise KeyboardInterrupt
                 process = subprocess.Popen(
                     command,
@@ -157,14 +175,14 @@ class Jobs:
                     rest.join(1)  # in case that something else still holds the pipe
                 if not rest.is_alive():
                     output.close()
-        if self._stopping:
+        if self._stopping.is_set():
             raise KeyboardInterrupt
         return process.returncode
 
     def stop(self) -> None:
         """End all programs, which have `SECONDS_TO_SAVE`; start no more."""
         with self._guard:
-            self._stopping = True
+            self._stopping.set()
             running = dict(self._running)
         _end(running)
 

@@ -212,7 +212,7 @@ def repeat(data, settings, tmp_path, monkeypatch):
         if folder.name in again.stuck:
             log.write_text("# now\n# words\n" + log_line(1, 10) + VALIDATIONS)
             again.timer.function()
-            assert self._stopping
+            assert self._stopping.is_set()
             raise KeyboardInterrupt
         if folder.name == "ftc-2x3-seed2":
             log.write_text("# now\n# words\nRuntimeError: no memory\n")
@@ -321,7 +321,7 @@ def test_the_timing_of_steps_ends_with_the_call(data, settings, tmp_path, monkey
 
     def run(self, *rest):
         deadline = time.monotonic() + 60
-        while not self._stopping and time.monotonic() < deadline:
+        while not self._stopping.is_set() and time.monotonic() < deadline:
             time.sleep(0.01)
         raise KeyboardInterrupt
 
@@ -562,6 +562,27 @@ def test_several_processes_share_the_batch_of_a_run(data, settings, tmp_path):
         make(data, tmp_path / "out", *words, "--processes", 3)
 
 
+def test_runs_side_by_side_have_gpus_of_their_own(repeat, monkeypatch):
+    seen = {}
+
+    def finish(self, row, seed, jobs, say):
+        self.out.mkdir(exist_ok=True)
+        seen[row.name, seed] = jobs._gpus
+
+    monkeypatch.setattr(runs.Reproduction, "finish", finish)
+    repeat("--parallel", 2, "--processes", 2)
+    assert set(seen.values()) == {None}  # on a CPU
+
+    monkeypatch.setattr(runs.torch.cuda, "device_count", lambda: 3)
+    _, made = repeat("--parallel", 1, "--seeds", 1, 2)
+    made.cpu = False
+    assert [made.gpus(place) for place in range(4)] == [[0], [1], [2], [0]]
+    made.request = made.request._replace(processes=2, parallel=2)
+    assert [made.gpus(place) for place in range(2)] == [[0, 1], [2, 0]]
+    made.finish_all()
+    assert len(seen) == 4 and set(seen.values()) <= {"0,1", "2,0"} and "0,1" in seen.values()
+
+
 def test_the_device_and_the_precision_are_the_papers_unless_asked(data, settings, tmp_path):
     made = make(data, tmp_path, "--settings", settings, "--rows", "transformer")
     command = made.plan(made.rows[0], 1).command
@@ -636,7 +657,7 @@ def test_the_table_stands_beside_the_papers_figures(results):
     ]  # fmt: skip
     for note in (
         "not interleaved.",
-        "a GPU (8 cores, 4 thread(s) a run)",
+        "a GPU (8 cores, 4 thread(s) a process)",
         "1234567",
         "Seeds: 1, 2.",
         "`--lr 5e-4`",

@@ -34,12 +34,13 @@ def test_output_is_utf8_whatever_the_locale_says(tmp_path, monkeypatch):
     assert lines == ["M\u00fcnchen\n"]
 
 
-def test_stop_ends_what_runs(tmp_path):
+@pytest.mark.parametrize("gpus", [[], [0]])
+def test_stop_ends_what_runs(tmp_path, gpus):
     running, lines, outcome = jobs.Jobs(), [], []
 
     def work():
         try:
-            running.run([sys.executable, "-c", SLEEPS], tmp_path / "log", lines.append)
+            running.on(gpus).run([sys.executable, "-c", SLEEPS], tmp_path / "log", lines.append)
         except BaseException as error:
             outcome.append(type(error))
 
@@ -54,6 +55,24 @@ def test_stop_ends_what_runs(tmp_path):
         os.kill(int(lines[0]), 0)
     with pytest.raises(KeyboardInterrupt):
         running.run(["true"], tmp_path / "log", lines.append)
+
+
+@pytest.mark.parametrize(
+    "exported, gpus, seen",
+    [(None, [2], "2"), (None, [3, 0], "3,0"), ("5,MIG-a", [1], "MIG-a"), ("5,7", [], "5,7")],
+)
+def test_programs_see_only_their_gpus(tmp_path, monkeypatch, exported, gpus, seen):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if exported is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", exported)
+    lines, running = [], jobs.Jobs()
+    says = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+    running.on(gpus).run(says, tmp_path / "log", lines.append)
+    running.run(says, tmp_path / "log", lines.append)  # those of other runs do not change
+    assert lines == [f"{seen}\n", f"{exported or ''}\n"]
+    running.stop()
+    with pytest.raises(KeyboardInterrupt):
+        running.on(gpus).run(says, tmp_path / "log", lines.append)
 
 
 def test_an_interrupt_ends_the_program(tmp_path):
