@@ -27,6 +27,7 @@ from typing import Any, Sequence
 
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
+from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.evaluation.evaluate import Request, System, check, evaluate
 from fairseq_plugins.json_files import write_json
@@ -88,6 +89,10 @@ def main(argv: Sequence[str]) -> int:
         help="ROUGE of words of any script, without a stemmer (default: letters a to z and digits)",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument(
+        "--threads", type=at_least(1), metavar="N",
+        help="processor threads, without a GPU (default: OMP_NUM_THREADS, or all cores)",
+    )  # fmt: skip
     args = parser.parse_args(own)
     check_least(args, samples=1)
     if (
@@ -106,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
         extra = [option, value, *extra] if value is not None else extra
     request = Request(
         args.data, args.run, args.split, args.last, args.best, args.checkpoint, args.by,
-        [recipes.find(name) for name in args.settings], extra, args.cpu, args.unicode,
+        [recipes.find(name) for name in args.settings], extra, args.cpu, args.unicode, args.threads,
         ensemble=args.ensemble,
     )  # fmt: skip
     other = request._replace(run=args.compare, ensemble=())

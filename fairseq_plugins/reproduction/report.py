@@ -378,8 +378,8 @@ def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]
 
 def describe_machine(machine: Dict[str, Any], word: str = "Machine") -> str:
     return (
-        "{}: {device} ({cores} cores, {threads} thread(s) a process), Python {python}, torch {torch}, "
-        "fairseq {fairseq}, commit {commit}.".format(word, **machine)
+        "{}: {device} ({cores} cores, {threads} thread(s) a process), Python {python}, "
+        "torch {torch}, fairseq {fairseq}, commit {commit}.".format(word, **machine)
     )
 
 

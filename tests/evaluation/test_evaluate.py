@@ -188,6 +188,7 @@ def translations(monkeypatch, data):
 
     class Output:
         calls, pieces, directions = [], worse(subwords(data)), [("de", "en")]
+        threads = None
 
     def run(self, command, log, on_line, lock=None, threads=None):
         assert command[1:3] == ["-m", "fairseq_cli.generate"]
@@ -196,6 +197,7 @@ def translations(monkeypatch, data):
         checkpoints = [Path(path) for path in words["--path"].split(os.pathsep)]
         assert all(checkpoint.is_file() for checkpoint in checkpoints)
         Output.calls.append(os.pathsep.join(checkpoint.name for checkpoint in checkpoints))
+        Output.threads = threads
         numbers = sorted(range(len(Output.pieces)), key=lambda n: -len(Output.pieces[n]))
         lines = [f"D-{n}\t-0.1\t{Output.pieces[n]}\n" for n in numbers]
         log.write_text("".join(lines), encoding="utf-8")
@@ -216,12 +218,14 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, cap
     first = capsys.readouterr().out
     assert len(first.splitlines()) == 4 and "tokenised BLEU = " in first
     assert translations.calls == ["last2.pt"]
-    call(*words)
+    call(*words, "--threads", 3)  # which changes nothing
     assert capsys.readouterr().out == first and len(translations.calls) == 1
+    assert translations.threads is None
     averages.unlink()  # large, and not needed again
     call(*words)
     assert len(translations.calls) == 1 and not averages.exists()
-    call(*words, "--beam", 1)
+    call(*words, "--beam", 1, "--threads", 3)
+    assert translations.threads == 3
     call(*words, "--", "--lenpen", "0.5")
     assert len(translations.calls) == 3 and averages.exists()
     call(*words, "--", "--lenpen", "0.5")
