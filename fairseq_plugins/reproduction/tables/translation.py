@@ -90,11 +90,20 @@ LOW_RESOURCE = Table(
         Row("ftc_sampled", ("FTC, BPE-dropout",), "transformer_ftc", f"{_FUSED} {_SAMPLED}"),
         Row("ftc_simcut", ("FTC, SimCut",), "transformer_ftc", _SIMCUT),
         Row(
+            "ftc_both",
+            ("FTC, both directions first",),
+            "transformer_ftc",
+            _FUSED,
+            begins="both-directions",
+            then="low_resource_fine_tune",
+        ),
+        Row(
             "ftc_all",
             ("FTC, BPE-dropout, SimCut, both directions first",),
             "transformer_ftc",
             f"{_SIMCUT} {_SAMPLED}",
             begins="both-directions",
+            then="low_resource_fine_tune",
         ),
         Row("ftc_deep", ("FTC 6,6 + 1",), "transformer_ftc_deep", f"--decoder-layers 1 {_FUSED}"),
     ],
@@ -102,7 +111,7 @@ LOW_RESOURCE = Table(
     settings=("low_resource",),
     precision="bf16",
     average=5,
-    runs=[(name, 1) for name in ("ftc", "transformer", "ftc_all", "ftc_deep")]
+    runs=[(name, 1) for name in ("ftc", "transformer", "ftc_both", "ftc_all", "ftc_deep")]
     + [("ftc_sampled", 1), ("ftc_simcut", 1)],
     # the source counts target words, 0.1 to 3.2 million: about 20 in a pair
     by_pairs=Published(
