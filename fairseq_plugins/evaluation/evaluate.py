@@ -1,11 +1,13 @@
 """Evaluate a model on a test set: choose or average checkpoints, generate, score, compare.
 
-Results are stored in RUN/evaluation. They are reused until checkpoints, data or options change.
+Results are stored in RUN/evaluation, in a folder for each choice of checkpoints and options. They
+are reused until checkpoints or data change.
 """
 
 import contextlib
 import hashlib
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
@@ -66,13 +68,41 @@ class Request(NamedTuple):
 
     @property
     def generation(self) -> List[str]:
-        """Options of fairseq-generate; if an option occurs twice, fairseq uses the last value."""
-        return [*DEFAULTS, *recipes.settings(self.settings), *self.words]
+        """Options of fairseq-generate; if an option occurs twice, fairseq uses the last value.
+
+        `--option=value` is two words.
+        """
+        return _apart([*DEFAULTS, *recipes.settings(self.settings), *self.words])
 
     @property
     def beam(self) -> str:
-        words = [word for given in self.generation for word in given.split("=", 1)]
+        words = self.generation
         return [after for word, after in zip(words, words[1:]) if word == "--beam"][-1]
+
+    @property
+    def search(self) -> str:
+        """How to generate, for names of files: beam, settings and options, or a hash of many.
+
+        Without --max-tokens, which does not change the output.
+        """
+        named = [path.stem for path in self.settings]
+        words = iter(_apart(self.words))
+        for word in words:
+            if word in ("--beam", "--max-tokens"):
+                next(words, None)
+            else:
+                named.append(re.sub("^--", "", word))
+        label = "-".join(named)
+        if len(label) > 60 or not re.fullmatch(r"[\w.-]*", label):
+            label = "options" + hashlib.sha256("\n".join(named).encode()).hexdigest()[:8]
+        return f"beam{self.beam}" + (f"-{label}" if label else "")
+
+
+def _apart(words: Sequence[str]) -> List[str]:
+    """The words, with `--option=value` as two."""
+    return [
+        word for one in words for word in (one.split("=", 1) if one.startswith("--") else [one])
+    ]
 
 
 class System(NamedTuple):
@@ -211,7 +241,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             test = Translations(request.data, request.split, languages[1])
     if request.unicode and not isinstance(test, Summaries):
         raise ConfigurationError("--unicode is for summaries, which ROUGE scores: leave it out")
-    name = f"{request.split}-{request.label}" + (f"-beam{request.beam}" if languages else "")
+    name = f"{request.split}-{request.label}" + (f"-{request.search}" if languages else "")
     if request.ensemble:
         places = "\n".join(str(other.resolve()) for other in request.ensemble)
         name += f"-ensemble{len(members)}-{hashlib.sha256(os.fsencode(places)).hexdigest()[:8]}"

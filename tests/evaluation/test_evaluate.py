@@ -226,25 +226,33 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, cap
     assert len(translations.calls) == 1 and not averages.exists()
     call(*words, "--beam", 1, "--threads", 3)
     assert translations.threads == 3
+    # each choice of options has a folder of its own, so the other ones' results stay
     call(*words, "--", "--lenpen", "0.5")
     assert len(translations.calls) == 3 and averages.exists()
-    call(*words, "--", "--lenpen", "0.5")
+    call(*words, "--", "--lenpen=0.5")
+    call(*words)
     assert len(translations.calls) == 3
+    many = ["--no-repeat-ngram-size", "3", "--max-len-a", "1.2", "--max-len-b", "10"]
+    call(*words, "--", *many, "--match-source-len")
+    names = {folder.name for folder in (fresh_run / "evaluation").glob("*/")}
+    assert {"test-last2-beam5", "test-last2-beam1", "test-last2-beam5-lenpen-0.5"} < names
+    assert sum(name.startswith("test-last2-beam5-options") for name in names) == 1
+    assert len(names) == 4
 
     # another checkpoint: averaged and translated again
     before = averages.stat().st_mtime_ns
     newest = max(fresh_run.glob("checkpoint_*_6.pt"))
     os.utime(str(newest), ns=(1, 1))
     call(*words)
-    assert len(translations.calls) == 4 and averages.stat().st_mtime_ns > before
+    assert len(translations.calls) == 5 and averages.stat().st_mtime_ns > before
     # an average that a power cut damaged is made again
     averages.write_bytes(averages.read_bytes()[:-100])
     call(*words, "--beam", 2)
-    assert len(translations.calls) == 5 and not find_damage(str(averages))
+    assert len(translations.calls) == 6 and not find_damage(str(averages))
     # one that was stopped after the translation began has nothing to keep
     (fresh_run / "evaluation" / "test-last2-beam5" / "inputs.json").unlink()
     call(*words)
-    assert len(translations.calls) == 6
+    assert len(translations.calls) == 7
 
 
 def test_which_checkpoint(data, fresh_run, translations):
@@ -366,7 +374,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 4 and "valid: 100%" in done.stderr
-    folder = fresh_run / "evaluation" / "valid-last2-beam5"
+    folder = fresh_run / "evaluation" / "valid-last2-beam5-max-len-b-5"
     log = (folder / "generate.log").read_text("utf-8")
     hypotheses = (folder / "hypotheses.tokens").read_text("utf-8").splitlines()
     printed = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", log, flags=re.MULTILINE))
@@ -487,7 +495,8 @@ def test_summaries_are_trained_on_a_cpu_and_scored(documents, run_process, tmp_p
     assert scored.returncode == 0, scored.stdout
     assert re.search(r"  ROUGE-Lsum = \d+\.\d\d \[.*stem:porter", scored.stdout)
     assert "  summary   " in scored.stdout
-    folder = run / "evaluation" / "test-checkpoint_best-beam5"
+    name = "test-checkpoint_best-beam5-generate_headlines-num-workers-0"
+    folder = run / "evaluation" / name
     references = (folder / "references.txt").read_text("utf-8").splitlines()
     assert references == (documents / "text" / "raw" / "test.target").read_text().splitlines()
     scores = json.loads((folder / "scores.json").read_text("utf-8"))["scores"]
