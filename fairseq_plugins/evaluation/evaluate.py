@@ -33,6 +33,7 @@ from fairseq_plugins.training.launch import PLUGIN
 OWN_OPTIONS = ("--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process")
 CLASSIFICATION = ("classification", "sentence_prediction")
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
+SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # which do not change the output
 
 
 class Request(NamedTuple):
@@ -81,14 +82,11 @@ class Request(NamedTuple):
 
     @property
     def search(self) -> str:
-        """How to generate, for names of files: beam, settings and options, or a hash of many.
-
-        Without --max-tokens, which does not change the output.
-        """
+        """How to generate, for names of files: beam, settings and options, or a hash of many."""
         named = [path.stem for path in self.settings]
         words = iter(_apart(self.words))
         for word in words:
-            if word in ("--beam", "--max-tokens"):
+            if word in ("--beam", *SPEED):
                 next(words, None)
             else:
                 named.append(re.sub("^--", "", word))

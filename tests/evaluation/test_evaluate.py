@@ -495,7 +495,7 @@ def test_summaries_are_trained_on_a_cpu_and_scored(documents, run_process, tmp_p
     assert scored.returncode == 0, scored.stdout
     assert re.search(r"  ROUGE-Lsum = \d+\.\d\d \[.*stem:porter", scored.stdout)
     assert "  summary   " in scored.stdout
-    name = "test-checkpoint_best-beam5-generate_headlines-num-workers-0"
+    name = "test-checkpoint_best-beam5-generate_headlines"
     folder = run / "evaluation" / name
     references = (folder / "references.txt").read_text("utf-8").splitlines()
     assert references == (documents / "text" / "raw" / "test.target").read_text().splitlines()
