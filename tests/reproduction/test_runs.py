@@ -532,12 +532,19 @@ def test_rows_with_few_pairs_differ_only_in_what_they_compare(data, tmp_path):
         for side in ("encoder", "decoder")
         for size in ("embed_dim", "ffn_embed_dim")
     ]
-    for row in made.rows:
-        plan = made.plan(row, 1)
+    stages = [
+        (row, plan, bool(number))
+        for row in made.rows
+        for number, plan in enumerate(made.plans[f"{row.name}-seed1"])
+    ]
+    assert {row.name for row, _, later in stages if later} == {"ftc_both", "ftc_all"}
+    for row, plan, later in stages:
         given = plan.given
         assert [getattr(given, size) for size in sides] == [256, 1024] * 2
         assert given.encoder_normalize_before and given.decoder_normalize_before
-        assert (given.lr, given.warmup_updates, given.max_tokens) == ([2e-3], 1000, 2048)
+        rate = ([1e-3], 100, 7000) if later else ([2e-3], 1000, 14000)
+        assert (given.lr, given.warmup_updates, given.max_update) == rate
+        assert given.max_tokens == 2048
         assert given.lr_scheduler == "polynomial_decay"
         assert given.total_num_update == given.max_update
         assert (given.dropout, given.label_smoothing, given.patience) == (0.3, 0.1, -1)
