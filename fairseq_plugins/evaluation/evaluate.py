@@ -153,9 +153,6 @@ def check_generation(task: str, words: Sequence[str]) -> None:
         ConfigurationError: there are some for a classifier, or fairseq does not know one.
     """
 
-    def refuse(message: str) -> None:
-        raise ConfigurationError(f"--generate: fairseq-generate does not take this: {message}")
-
     if not words:
         return
     if task in CLASSIFICATION:
@@ -165,10 +162,20 @@ def check_generation(task: str, words: Sequence[str]) -> None:
     for word in words:
         if word.split("=")[0] in OWN_OPTIONS:
             raise ConfigurationError(f"--generate {word}: this command sets it: leave it out")
+    _parse_generation(["--task", task, *words], "--generate: ")
+
+
+def _parse_generation(words: Sequence[str], given_by: str = "") -> None:
+    """Raise a ConfigurationError if fairseq-generate does not take these options."""
+
+    def refuse(message: str) -> None:
+        raise ConfigurationError(f"{given_by}fairseq-generate does not take this: {message}")
+
     with mock.patch.object(sys, "argv", ["fairseq-generate"]):
         parser = options.get_generation_parser()
     with mock.patch.object(parser, "error", refuse):
-        options.parse_args_and_arch(parser, ["DATA", "--path", "RUN", "--task", task, *words])
+        required = ["DATA", "--path", "RUN", "--user-dir", str(PLUGIN)]
+        options.parse_args_and_arch(parser, [*required, *words])
 
 
 def choose(request: Request) -> List[Path]:
@@ -237,6 +244,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             test = Summaries(request.data, request.split, request.unicode)
         else:
             test = Translations(request.data, request.split, languages[1])
+        _parse_generation([*test.words, *generation])
     if request.unicode and not isinstance(test, Summaries):
         raise ConfigurationError("--unicode is for summaries, which ROUGE scores: leave it out")
     name = f"{request.split}-{request.label}" + (f"-{request.search}" if languages else "")
