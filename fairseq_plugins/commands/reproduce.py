@@ -44,9 +44,8 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.reproduction import report, runs
 from fairseq_plugins.reproduction.tables import TABLES, Table
-from fairseq_plugins.training import recipes
+from fairseq_plugins.training import launch, recipes
 from fairseq_plugins.training.jobs import alone_in
-from fairseq_plugins.training.launch import PRECISIONS, available_threads
 
 
 def _by_value(value: Callable[[Table], Any]) -> str:
@@ -141,8 +140,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--parallel / --processes)",
     )  # fmt: skip
     parser.add_argument(
-        "--precision", choices=PRECISIONS,
-        help="auto: bf16 on a GPU that supports it, fp16 on other GPUs, fp32 on a CPU (default: "
+        "--precision", choices=launch.PRECISIONS,
+        help=launch.PRECISION_HELP + " (default: "
         + _by_value(lambda table: table.precision) + ")",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
@@ -187,7 +186,7 @@ def read_request(args: argparse.Namespace) -> runs.Request:
         interleaved=table.timed and args.time == "interleaved",
         time_rounds=args.time_rounds,
         timing_skip=args.timing_skip,
-        threads=args.threads or available_threads(args.parallel * args.processes),
+        threads=args.threads or launch.available_threads(args.parallel * args.processes),
         precision=args.precision,
         cpu=args.cpu,
     )

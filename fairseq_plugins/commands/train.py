@@ -54,7 +54,7 @@ def read_request(argv: Sequence[str]) -> launch.Request:
     )
     parser.add_argument(
         "--precision", choices=launch.PRECISIONS, default="auto",
-        help="default: bf16 on a GPU that supports it, fp16 on other GPUs, fp32 on a CPU",
+        help=launch.PRECISION_HELP + " (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument(

@@ -1,7 +1,7 @@
 """Repairs of `--bf16` on machines without a TPU, and a warning on slow CPUs."""
 
 import logging
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import torch
 from fairseq import options
@@ -34,12 +34,17 @@ def keep_bf16_off_the_tpu() -> None:
     wrap(options, "parse_args_and_arch", "keep_bf16_off_the_tpu", make)
 
 
+def cpu_has_bf16() -> Optional[bool]:
+    """Whether this CPU has instructions for bf16; None if torch cannot tell (before 2.0)."""
+    if int(torch.__version__.split(".")[0]) < 2:
+        return None
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return None if supported is None else bool(supported())
+
+
 def warn_if_emulated() -> None:
     """Warn if this CPU emulates bf16, which is slower than float32 (needs torch >= 2.0)."""
-    if int(torch.__version__.split(".")[0]) < 2:
-        return
-    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    if supported is not None and not supported():
+    if cpu_has_bf16() is False:
         logger.warning(
             "--bf16 is slow here: this CPU has no instructions for bf16, torch emulates them, and "
             "a step took 11 times as long as in float32 (torch 2.13). Train in float32: leave "

@@ -316,12 +316,26 @@ def notes(results: Dict[str, Any]) -> List[str]:
             )
     if len({run["training"]["updates"] for run in runs}) > 1:
         found.append("The rows were not trained for the same number of updates.")
+    found += precision_notes(results)
     if results["timed"]:
         found += time_notes(results, runs)
     for machine in distinct([run["training"]["machine"] for run in runs]):
         found.append(describe_machine(machine))
     found.append(f"Settings: `{results['settings']}`.")
     return [*found, *failed]
+
+
+def precision_notes(results: Dict[str, Any]) -> List[str]:
+    """A note of the precision of training, by runs if it differs; older runs do not name it."""
+    runs: Dict[str, List[str]] = {}
+    for row in results["rows"]:
+        for run in row["runs"]:
+            name = run["training"].get("precision", "unknown")
+            runs.setdefault(name, []).append(f"{row['name']} {run['seed']}")
+    if len(runs) == 1:
+        return [f"Precision of training: {name}." for name in runs if name != "unknown"]
+    by_name = (f"{name} ({', '.join(each)})" for name, each in runs.items())
+    return [f"Precision of training differs: {'; '.join(by_name)}."]
 
 
 def not_run(results: Dict[str, Any]) -> List[str]:

@@ -490,6 +490,7 @@ class Reproduction:
             first = {"first_updates": begun.updates, "first_seconds": begun.updates * time_of_one}
         return {
             "command": plan.command,
+            "precision": plan.settings[settings.PRECISION],
             **first,
             "parameters": self.parameters[row.name],
             "updates": log.updates,

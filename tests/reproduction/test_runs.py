@@ -15,6 +15,7 @@ import pytest
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
 from fairseq_plugins.commands import prepare_translation, reproduce
+from fairseq_plugins.compat import bf16
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import evaluate
 from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
@@ -509,7 +510,8 @@ def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
     assert made.data["pairs"].keys() == SIZES.keys()
 
 
-def test_rows_of_multi30k_have_the_published_sizes(data, tmp_path):
+def test_rows_of_multi30k_have_the_published_sizes(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: True)
     made = make(data, tmp_path, "--rows", "transformer,ftc", table="multi30k")
     for row in made.rows:
         plan = made.plan(row, 1)
@@ -603,6 +605,14 @@ def test_the_device_and_the_precision_are_the_papers_unless_asked(data, settings
     assert made.options() == "--precision fp32"
 
 
+@pytest.mark.parametrize("has_bf16", [True, False, None])
+def test_tables_for_a_cpu_train_in_bf16_where_it_is_fast(data, tmp_path, monkeypatch, has_bf16):
+    monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: has_bf16)
+    made = make(data, tmp_path, "--rows", "ftc", table="low-resource")
+    assert ("--bf16" in made.plan(made.rows[0], 1).command) == bool(has_bf16)
+    assert made.options() == ""
+
+
 # --- the report -----------------------------------------------------------------------------------
 
 
@@ -680,7 +690,12 @@ def test_the_table_says_what_limits_its_figures(results):
     made, add = results
     made["data"]["pairs"]["train"] = 48880
     assert "--generate" not in report.table(made)
-    add("tc-2x3", 1, 34.0, None, updates=700, parallel=3, processes=2)
+    assert "Precision" not in report.table(made)  # results of before it was recorded
+    for row in made["rows"]:
+        for run in row["runs"]:
+            run["training"]["precision"] = "bf16"
+    assert "Precision of training: bf16." in report.table(made)
+    add("tc-2x3", 1, 34.0, None, updates=700, parallel=3, processes=2, precision="fp32")
     made["rows"][0]["runs"][0]["scoring"]["generate"] = ["--beam", "1"]
     table = report.table(made)
     assert cells(table, "Time", "2x3", "2")[3] == "-"  # too short to be timed
@@ -691,6 +706,8 @@ def test_the_table_says_what_limits_its_figures(results):
         "Up to 1 to 3 runs shared the machine",
         "Processes that shared a training: 1 to 2.",
         "Seeds differ",
+        "Precision of training differs: bf16 (transformer 1, transformer 2, ftc-2x3 1, "
+        "ftc-2x3 2); fp32 (tc-2x3 1).",
         "Generation was changed by `--generate`: `--beam 1`.",
     ):
         assert note in table

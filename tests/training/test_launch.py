@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from fairseq_plugins.commands import train as command
-from fairseq_plugins.compat import stopping
+from fairseq_plugins.compat import bf16, stopping
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.training import batches, jobs, launch, settings
 from fairseq_plugins.training.batches import Batch, share
@@ -223,10 +223,20 @@ def test_on_the_cpu(monkeypatch, toy_data):
         plan(toy_data.bin, "--precision", "fp16")
 
 
+@pytest.mark.parametrize("has_bf16", [True, False, None])
+def test_the_fastest_precision_of_a_cpu(monkeypatch, toy_data, has_bf16):
+    gpus(monkeypatch, 0)
+    monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: has_bf16)
+    command = plan(toy_data.bin, "--precision", "fastest").command
+    assert ("--bf16" in command) == bool(has_bf16) and "--fp16" not in command
+
+
 @pytest.mark.parametrize("capability, flag", [((7, 0), "--fp16"), ((8, 0), "--bf16")])
 def test_one_gpu_of_two_and_its_precision(monkeypatch, toy_data, capability, flag):
     gpus(monkeypatch, 2, capability)
+    fastest = plan(toy_data.bin, "--processes", 1, "--precision", "fastest").command
     command = plan(toy_data.bin, "--processes", 1).command
+    assert fastest == command
     assert command[1:3] == ["-m", "fairseq_cli.train"] and "--cpu" not in command
     assert value(command, "--distributed-world-size") == "1"
     assert [word for word in command if word in ("--fp16", "--bf16")] == [flag]
@@ -247,6 +257,8 @@ def test_a_training_resumes_in_its_precision(monkeypatch, toy_data, tmp_path):
     settings.store(tmp_path, begun.settings)
     gpus(monkeypatch, 0)
     assert "--bf16" in resume().command
+    monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: False)
+    assert "--bf16" in resume("--precision", "fastest").command
     settings.check_same(tmp_path, resume().settings)
     for words in (["--precision", "fp32"], ["--", "--amp"]):
         other = resume(*words).settings

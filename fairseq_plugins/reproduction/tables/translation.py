@@ -66,7 +66,7 @@ MULTI30K = Table(
     ],
     metrics=BLEU_AND_OTHERS,
     settings=("multi30k",),
-    precision="bf16",
+    precision="fastest",
     average=10,
     runs=[*((name, 1) for name in (*_FIRST, "ftc_both", *_PLAIN)), *_LATER, ("fc_both", 1)],
     timed=True,
@@ -109,7 +109,7 @@ LOW_RESOURCE = Table(
     ],
     metrics=BLEU_AND_OTHERS,
     settings=("low_resource",),
-    precision="bf16",
+    precision="fastest",
     average=5,
     runs=[(name, 1) for name in ("ftc", "transformer", "ftc_both", "ftc_all", "ftc_deep")]
     + [("ftc_sampled", 1), ("ftc_simcut", 1)],
