@@ -4,6 +4,7 @@ Results are stored in RUN/evaluation, in a folder for each choice of checkpoints
 are reused until checkpoints or data change.
 """
 
+import argparse
 import contextlib
 import hashlib
 import os
@@ -11,7 +12,6 @@ import re
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
-from unittest import mock
 
 import torch
 from fairseq import options
@@ -26,11 +26,13 @@ from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.raw_text import check_same_text
-from fairseq_plugins.training import recipes
+from fairseq_plugins.training import recipes, settings
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 from fairseq_plugins.training.launch import PLUGIN
 
-OWN_OPTIONS = ("--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process")
+OWN_OPTIONS = (
+    "--user-dir", "--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process",
+)  # fmt: skip
 CLASSIFICATION = ("classification", "sentence_prediction")
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
 SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # which do not change the output
@@ -152,7 +154,6 @@ def check_generation(task: str, words: Sequence[str]) -> None:
     Raises:
         ConfigurationError: there are some for a classifier, or fairseq does not know one.
     """
-
     if not words:
         return
     if task in CLASSIFICATION:
@@ -162,20 +163,21 @@ def check_generation(task: str, words: Sequence[str]) -> None:
     for word in words:
         if word.split("=")[0] in OWN_OPTIONS:
             raise ConfigurationError(f"--generate {word}: this command sets it: leave it out")
-    _parse_generation(["--task", task, *words], "--generate: ")
+    try:
+        _parse_generation(["--task", task, *words])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--generate: {error}") from None
 
 
-def _parse_generation(words: Sequence[str], given_by: str = "") -> None:
+def _parse_generation(words: Sequence[str]) -> None:
     """Raise a ConfigurationError if fairseq-generate does not take these options."""
 
-    def refuse(message: str) -> None:
-        raise ConfigurationError(f"{given_by}fairseq-generate does not take this: {message}")
-
-    with mock.patch.object(sys, "argv", ["fairseq-generate"]):
+    def make_parser() -> argparse.ArgumentParser:
         parser = options.get_generation_parser()
-    with mock.patch.object(parser, "error", refuse):
-        required = ["DATA", "--path", "RUN", "--user-dir", str(PLUGIN)]
-        options.parse_args_and_arch(parser, [*required, *words])
+        parser.add_argument("--arch", "-a", default="wav2vec2")  # as the command adds it
+        return parser
+
+    settings.parse_as("fairseq-generate", make_parser, ["DATA", "--path", "RUN", *words])
 
 
 def choose(request: Request) -> List[Path]:

@@ -4,6 +4,7 @@ import functools
 import itertools
 import logging
 import os
+import re
 import statistics
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -326,14 +327,18 @@ def notes(results: Dict[str, Any]) -> List[str]:
 
 
 def precision_notes(results: Dict[str, Any]) -> List[str]:
-    """A note of the precision of training, by runs if it differs; older runs do not name it."""
+    """A note of the precision of training, by runs if it differs."""
     runs: Dict[str, List[str]] = {}
     for row in results["rows"]:
         for run in row["runs"]:
-            name = run["training"].get("precision", "unknown")
+            words = " ".join(run["training"]["command"])
+            half = re.search(r"(?<!\S)--(?:memory-efficient-)?(bf16|fp16|amp)(?!\S)", words)
+            name = half.group(1) if half else "fp32"
+            begun = run["training"].get("first_precision") or name
+            name = name if begun == name else f"{begun}, then {name}"
             runs.setdefault(name, []).append(f"{row['name']} {run['seed']}")
     if len(runs) == 1:
-        return [f"Precision of training: {name}." for name in runs if name != "unknown"]
+        return [f"Precision of training: {name}." for name in runs]
     by_name = (f"{name} ({', '.join(each)})" for name, each in runs.items())
     return [f"Precision of training differs: {'; '.join(by_name)}."]
 

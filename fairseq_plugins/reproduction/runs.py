@@ -483,14 +483,18 @@ class Reproduction:
         """What the table and the plots need; `before` is that of an earlier call, if any."""
         log = _read_log(plan.save_dir, self.request.timing_skip)
         step = statistics.median(log.step_seconds) if log.step_seconds else None
-        first = {name: before.get(name, 0) for name in ("first_updates", "first_seconds")}
+        first: Dict[str, Any] = {
+            name: before[name]
+            for name in ("first_updates", "first_seconds", "first_precision")
+            if name in before
+        }
         if (plan.save_dir / FIRST / "train.log").is_file():  # who needs room may delete it
             begun = _read_log(plan.save_dir / FIRST, self.request.timing_skip)
             time_of_one = statistics.median(begun.step_seconds) if begun.step_seconds else 0
             first = {"first_updates": begun.updates, "first_seconds": begun.updates * time_of_one}
+            first["first_precision"] = settings.precision_in(plan.save_dir / FIRST)
         return {
             "command": plan.command,
-            "precision": plan.settings[settings.PRECISION],
             **first,
             "parameters": self.parameters[row.name],
             "updates": log.updates,
@@ -527,7 +531,7 @@ class Reproduction:
         if BASELINE not in [row.name for row in rows] or len(rows) < 2:
             self.say(f"no time ratio: it needs the row {BASELINE} and another one")
             return
-        plans = [self.plan(row, 1) for row in rows]
+        plans = [self.plan(row, trained[row.name]["seed"]) for row in rows]
         given = [plan.given for plan in plans]
         options = recipes.read(recipes.find(BASELINE))
         common = _for_timing(options)

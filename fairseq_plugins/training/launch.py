@@ -2,7 +2,8 @@
 
 The settings are for one process: --max-tokens x --update-freq tokens per update. Several processes
 share exactly this total. GPUs train in bf16, or in fp16 if they have no bf16; without a GPU the CPU
-trains in float32. Later options win: the recipe, then --settings files, then options after --.
+trains in float32, or with --precision fastest in bf16 if it has instructions for it. Later options
+win: the recipe, then --settings files, then options after --.
 """
 
 import argparse

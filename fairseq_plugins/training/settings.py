@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 import sys
+import threading
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 from unittest import mock
 
 from fairseq import options
@@ -24,7 +25,8 @@ from fairseq_plugins.preparation.processing import dictionaries
 from fairseq_plugins.training.batches import Batch
 
 STORED, FINISHED = "settings.json", "finished"
-# stored with the settings: how the processes share the batch, and the precision that "auto" chose
+# stored with the settings: how the processes share the batch, and the precision, which the machine
+# may have chosen
 SHARING, PRECISION = "batch_of_a_process", "precision"
 BEGIN = "finetune_from_model"
 # Options that may change when a training resumes: how long it runs, what it logs, keeps and
@@ -40,6 +42,8 @@ FREE |= {
 }
 FREE -= {"seed", BEGIN}
 # Options that decide when a training ends.
+_parsing = threading.Lock()  # sys.argv is patched meanwhile, and `reproduce` has several threads
+
 END = ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr", "patience")
 
 
@@ -50,17 +54,28 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         ConfigurationError: there is no architecture, or fairseq does not know an option or a value,
             in one line.
     """
-
-    def refuse(message: str) -> None:
-        message = re.sub(r" \(choose from .*", "", message, flags=re.DOTALL)
-        raise ConfigurationError(f"fairseq-train does not take this: {message}")
-
     if not any(word.split("=")[0] in ("--arch", "-a") for word in words):
         raise ConfigurationError(
             "no model is named: give model._name in the recipe, such as transformer_ftc, or --arch"
         )
-    with mock.patch.object(sys, "argv", ["fairseq-train"]):
-        parser = options.get_training_parser()
+    return parse_as("fairseq-train", options.get_training_parser, words)
+
+
+def parse_as(
+    command: str, make_parser: Callable[[], argparse.ArgumentParser], words: Sequence[str]
+) -> argparse.Namespace:
+    """The options as a command of fairseq parses them.
+
+    Raises:
+        ConfigurationError: fairseq does not know an option or a value, in one line.
+    """
+
+    def refuse(message: str) -> None:
+        message = re.sub(r" \(choose from .*", "", message, flags=re.DOTALL)
+        raise ConfigurationError(f"{command} does not take this: {message}")
+
+    with _parsing, mock.patch.object(sys, "argv", [command]):  # fairseq's parsers look there too
+        parser = make_parser()
     with mock.patch.object(parser, "error", refuse):
         return options.parse_args_and_arch(parser, list(words))
 

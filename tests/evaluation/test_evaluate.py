@@ -18,7 +18,7 @@ from fairseq_plugins.commands import evaluate as command
 from fairseq_plugins.commands import prepare_summarization, prepare_translation
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import translation
+from fairseq_plugins.evaluation import evaluate, translation
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.summarization import Text as SummaryText
 from fairseq_plugins.evaluation.translation import Translations
@@ -411,6 +411,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
         (["{data}", "{run}", "--split", "test1"], "--split test1: .*holds test, train, valid"),
         (["{data}", "{run}", "--beam", "0"], "--beam 0: must be at least 1"),
         (["{data}", "{run}", "--", "--path", "x"], "--path is not allowed after --"),
+        (["{data}", "{run}", "--", "--user-dir", "x"], "--user-dir is not allowed after --"),
         (["{data}", "{run}", "--", "--lenpenn", "1"], "fairseq-generate does not take .*--lenpenn"),
         (["{data}", "{run}", "--", "--lenpen=x"], "does not take .*invalid float value: 'x'"),
         (["{data}", "{run}", "--settings", "generate"], "generate: no such file, and no recipe"),
@@ -423,6 +424,12 @@ def test_mistakes(words, message, data, fresh_run, tmp_path, translations):
     with pytest.raises(ConfigurationError, match=message):
         call(*[word.format(**places) for word in words])
     assert translations.calls == []
+
+
+def test_options_that_fairseq_generate_takes_pass():
+    words = "--arch transformer --dropout 0.1 --lenpen=2 --model-overrides {} --sampling"
+    evaluate.check_generation("translation", words.split())
+    evaluate.check_generation("summarization", ["--no-repeat-ngram-size", "3"])
 
 
 def test_failing_and_incomplete_translation(data, fresh_run, monkeypatch, translations):
