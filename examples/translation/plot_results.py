@@ -1,4 +1,4 @@
-"""Draw the plots of this folder's page from the results of all runs, results/*.json.
+"""Draw the plots of the pages of this folder from the results of all runs, results/*.json.
 
     python examples/translation/plot_results.py     # needs matplotlib: install.sh --extras plot
 
