@@ -161,6 +161,7 @@ def imdb():
                 "seed": seed,
                 "training": {
                     "parameters": 1000000, "updates": 300, "parallel": 1, "machine": machine,
+                    "command": [],
                 },
                 "scoring": {
                     "checkpoint": "the best one",
