@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -123,6 +124,14 @@ def test_longest_source_with_learned_positions(tmp_path, export_tiny, task):
     assert found.equal == len(sources) and found.largest_difference < export.EXACT
 
 
+def largest_difference_allowed():
+    """Of scores in 8 bits: where the processor adds products in 16 bits, sums may overflow."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next((line.split() for line in lines if line.startswith(("flags", "Features"))), [])
+    exact = not {"avx512_vnni", "avx_vnni", "asimddp"}.isdisjoint(flags)
+    return 0.5 if exact else 2.0
+
+
 def test_eight_bits(tmp_path, export_tiny, task, sources):
     """A quarter of the size, and scores near those in float32."""
     words = "--encoder-embed-dim 256 --decoder-embed-dim 256 --encoder-ffn-embed-dim 512".split()
@@ -135,7 +144,7 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
     export.quantize_graphs(exported.folder)
     export.write_config(model, task, exported.folder, {}, "not stated")
     found = export.compare(Export(exported.folder), expected, sources)
-    assert 1e-6 < found.largest_difference < 0.5
+    assert 1e-6 < found.largest_difference < largest_difference_allowed()
     for name, size in sizes.items():
         assert (exported.folder / name).stat().st_size < 0.3 * size
 
@@ -353,4 +362,4 @@ def test_eight_bits_of_a_model_that_copies(
     )
     expected = export.search_with_torch(model, joined_task, sources)
     found = export.compare(exported, expected, sources)
-    assert 1e-6 < found.largest_difference < 0.5
+    assert 1e-6 < found.largest_difference < largest_difference_allowed()

@@ -317,7 +317,8 @@ def test_the_timing_of_steps_ends_with_the_call(data, settings, tmp_path, monkey
     words = ["--settings", settings, "--rows", "transformer", "ftc-2x3", "--minutes", 60]
     made, said = make(data, tmp_path / "out", *words), []
     made.say = said.append
-    trained = [{"row": row.name, "training": {"updates_per_epoch": 9}} for row in made.rows]
+    done = {"seed": 1, "training": {"updates_per_epoch": 9}}
+    trained = [{"row": row.name, **done} for row in made.rows]
     monkeypatch.setattr(made, "runs", lambda: trained)
 
     def run(self, *rest):
@@ -472,10 +473,8 @@ def test_rows_of_recipes_are_trained_and_timed_as_they_say(data, settings, tmp_p
         return 1
 
     monkeypatch.setattr(made.jobs, "run", run)
-    done = {"updates_per_epoch": 5}
-    monkeypatch.setattr(
-        made, "runs", lambda: [{"row": row.name, "training": done} for row in made.rows]
-    )
+    done = {"seed": 2, "training": {"updates_per_epoch": 5}}
+    monkeypatch.setattr(made, "runs", lambda: [{"row": row.name, **done} for row in made.rows])
     made.measure_interleaved()
     archs = [word.split("=", 1)[1].split() for word in started[0] if word.startswith("--arch=")]
     assert archs[0] == ["transformer_iwslt_de_en"]
