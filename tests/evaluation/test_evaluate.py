@@ -234,7 +234,7 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, cap
     assert len(translations.calls) == 3
     many = ["--no-repeat-ngram-size", "3", "--max-len-a", "1.2", "--max-len-b", "10"]
     call(*words, "--", *many, "--match-source-len")
-    names = {folder.name for folder in (fresh_run / "evaluation").glob("*/")}
+    names = {path.name for path in (fresh_run / "evaluation").iterdir() if path.is_dir()}
     assert {"test-last2-beam5", "test-last2-beam1", "test-last2-beam5-lenpen-0.5"} < names
     assert sum(name.startswith("test-last2-beam5-options") for name in names) == 1
     assert len(names) == 4
