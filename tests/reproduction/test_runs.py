@@ -475,7 +475,10 @@ def test_rows_of_recipes_are_trained_and_timed_as_they_say(data, settings, tmp_p
     monkeypatch.setattr(made.jobs, "run", run)
     done = {"seed": 2, "training": {"updates_per_epoch": 5}}
     monkeypatch.setattr(made, "runs", lambda: [{"row": row.name, **done} for row in made.rows])
+    plan, seeds = made.plan, []
+    monkeypatch.setattr(made, "plan", lambda row, seed: seeds.append(seed) or plan(row, seed))
     made.measure_interleaved()
+    assert set(seeds) == {2}  # in the precision of the runs that were trained
     archs = [word.split("=", 1)[1].split() for word in started[0] if word.startswith("--arch=")]
     assert archs[0] == ["transformer_iwslt_de_en"]
     (common,) = [word for word in started[0] if word.startswith("--options=")]
