@@ -115,12 +115,24 @@ def prepare(output: Path) -> None:
 
 
 def save(state: Dict[str, Any], output: Path) -> None:
-    """Write a checkpoint atomically: a killed process or a power cut leaves no partial file."""
+    """Write a checkpoint atomically: a killed process or a power cut leaves no partial file.
+
+    Raises:
+        ConfigurationError: the file cannot be written, as on a full disk.
+    """
     temporary = output.with_name(output.name + ".tmp")
     try:
-        torch.save(state, str(temporary))
+        with temporary.open("wb") as file:
+            torch.save(state, file)
         flush_to_disk(temporary)
         os.replace(temporary, output)
+    except (OSError, RuntimeError) as error:
+        # after the file's own error, torch raises one about positions in the archive
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        reason = cause.strerror or str(cause)
+        raise ConfigurationError(f"{output} cannot be written: {reason}") from error
     finally:
         if temporary.exists():
             temporary.unlink()
