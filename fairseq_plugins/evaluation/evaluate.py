@@ -32,6 +32,7 @@ from fairseq_plugins.training.launch import PLUGIN
 
 OWN_OPTIONS = (
     "--user-dir", "--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process",
+    "--source-lang", "-s", "--target-lang", "-t",
 )  # fmt: skip
 CLASSIFICATION = ("classification", "sentence_prediction")
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]

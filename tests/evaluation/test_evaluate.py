@@ -412,6 +412,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
         (["{data}", "{run}", "--beam", "0"], "--beam 0: must be at least 1"),
         (["{data}", "{run}", "--", "--path", "x"], "--path is not allowed after --"),
         (["{data}", "{run}", "--", "--user-dir", "x"], "--user-dir is not allowed after --"),
+        (["{data}", "{run}", "--", "-s", "en"], "-s is not allowed after --"),
         (["{data}", "{run}", "--", "--lenpenn", "1"], "fairseq-generate does not take .*--lenpenn"),
         (["{data}", "{run}", "--", "--lenpen=x"], "does not take .*invalid float value: 'x'"),
         (["{data}", "{run}", "--settings", "generate"], "generate: no such file, and no recipe"),
