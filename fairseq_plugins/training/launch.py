@@ -85,8 +85,13 @@ def check_data(data: Path) -> None:
         raise ConfigurationError(f"DATA {data} has no dictionaries (dict.*.txt); {made_by}")
 
 
-def check_words(words: Sequence[str]) -> None:
-    """Refuse options after -- that `plan` sets itself."""
+def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
+    """Refuse options after --, or in the recipe or --settings files, that `plan` sets itself."""
+    for option in {*OWN_OPTIONS}.intersection(word.split("=")[0] for word in in_files):
+        raise ConfigurationError(
+            f"{option} is not allowed in a recipe or --settings file: this command sets it (give "
+            "--save-dir on the command line)"
+        )
     for word in words:
         option = word.split("=")[0]
         if option in OWN_OPTIONS or option.startswith("--distributed-"):
@@ -252,13 +257,14 @@ def plan(request: Request) -> Plan:
         ConfigurationError: the data, an option or their combination cannot work.
     """
     check_data(request.data)
-    check_words(request.words)
+    from_files = recipes.settings([request.recipe, *request.settings])
+    check_words(request.words, from_files)
     if request.nodes < 1 or (request.nodes > 1) != (request.rendezvous is not None):
         raise ConfigurationError(
             f"--nodes {request.nodes}: give --rendezvous HOST:PORT for several machines, and leave "
             "it out for one"
         )
-    words = [str(request.data), *recipes.settings([request.recipe, *request.settings])]
+    words = [str(request.data), *from_files]
     words += bleu_options(request.data, [*words, *request.words])
     words += request.words
     given = settings.parse(words)
@@ -338,8 +344,7 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
             say(line)
         if before and settings.reached(save_dir, todo.end):
             advice = "train longer with a larger --max-update after --"
-            decay = int(getattr(todo.given, "total_num_update", None) or 0)
-            if 0 < decay <= todo.end["max_update"]:
+            if 0 < settings.schedule_end(todo.given) <= todo.end["max_update"]:
                 advice = "its learning rate has ended; to train longer, choose another --save-dir"
             say(f"kept: training is finished; {advice}")
             return False

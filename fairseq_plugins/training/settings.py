@@ -40,10 +40,10 @@ FREE |= {
     for name in DatasetConfig.__dataclass_fields__
     if "valid" in name or name in ("num_workers", "data_buffer_size", "max_tokens", "batch_size")
 }
-FREE -= {"seed", BEGIN}
-# Options that decide when a training ends.
+# fairseq compares the best value so far with the next one, whatever metric it was of
+FREE -= {"seed", BEGIN, "best_checkpoint_metric", "maximize_best_checkpoint_metric"}
 _parsing = threading.Lock()  # sys.argv is patched meanwhile, and `reproduce` has several threads
-
+# Options that decide when a training ends.
 END = ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr", "patience")
 
 
@@ -105,9 +105,22 @@ def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) 
     values["max_tokens"] = whole.max_tokens and whole.max_tokens * whole.update_freq
     values["batch_size"] = whole.batch_size and whole.batch_size * whole.update_freq
     values["data"] = fingerprint(data)
+    if 0 < args.max_update == schedule_end(args):
+        values["max_update"] = args.max_update
     if args.finetune_from_model:
         values[BEGIN] = _within(save_dir, args.finetune_from_model)
     return json.loads(json.dumps(values, default=str, sort_keys=True))
+
+
+def schedule_end(args: argparse.Namespace) -> int:
+    """The update at which the learning rate has fallen to its end; 0 if it has no end.
+
+    Without lengths of their own, fairseq's cosine and tri_stage take that of the training.
+    """
+    cosine = args.lr_scheduler == "cosine" and args.lr_period_updates <= 0
+    if cosine or (args.lr_scheduler == "tri_stage" and args.phase_ratio):
+        return int(args.max_update)
+    return int(getattr(args, "total_num_update", None) or 0)
 
 
 def _within(folder: Path, path: str) -> str:

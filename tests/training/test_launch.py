@@ -323,6 +323,12 @@ def test_bad_options(monkeypatch, toy_data, words, message):
         plan(toy_data.bin, *words)
 
 
+def test_folders_are_not_set_in_files(toy_data, tmp_path):
+    (tmp_path / "own.yaml").write_text("checkpoint: {save_dir: elsewhere}")
+    with pytest.raises(ConfigurationError, match="--save-dir is not allowed in a recipe or --sett"):
+        plan(toy_data.bin, "--settings", tmp_path / "own.yaml")
+
+
 def test_bad_data(tmp_path, toy_data):
     with pytest.raises(ConfigurationError, match="no such folder; the prepare-"):
         plan(tmp_path / "data")
@@ -535,6 +541,20 @@ def test_a_finished_decay_is_not_to_be_trained_on(trained):
     for _ in range(2):
         said = trained(*words, "4", "--total-num-update", "9")
     assert "finished; train longer with" in said
+
+
+def test_a_schedule_that_ends_with_the_training_has_one_length(trained):
+    words = ["--lr-scheduler", "cosine", "--max-update"]
+    shutil.rmtree(str(trained.save_dir))
+    trained(*words, "4")
+    assert "finished; its learning rate has ended" in trained(*words, "4")
+    with pytest.raises(ConfigurationError, match="--max-update was 4, is 6"):
+        trained(*words, "6")
+    shutil.rmtree(str(trained.save_dir))
+    trained.commands.clear()
+    for length in ("4", "6"):
+        trained(*words, length, "--lr-period-updates", "9")
+    assert len(trained.commands) == 2
 
 
 @pytest.mark.parametrize("content", ["", '{"lr": [0.0', "[1]", '"x"'])
