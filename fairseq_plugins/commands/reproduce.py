@@ -98,7 +98,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--max-update", type=at_least(1), metavar="N", help="end each run there")
     parser.add_argument(
         "--max-minutes", type=at_least(0.01, float), metavar="M",
-        help="end each run after so much training, those before a restart counted",
+        help="end each training after so much time, that before a restart counted (rows that "
+        "begin with other data train twice)",
     )  # fmt: skip
     parser.add_argument(
         "--minutes", type=at_least(0.01, float), metavar="M",

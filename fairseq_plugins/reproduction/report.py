@@ -288,12 +288,7 @@ def notes(results: Dict[str, Any]) -> List[str]:
             "[...] in the table: 95 % bootstrap interval of the test texts, its ends averaged over "
             "the seeds; it does not cover the choice of the seed."
         )
-    checkpoints = distinct([score["checkpoint"] for score in scored])
-    if checkpoints:
-        found.append(f"The test set is read once, by: {'; '.join(checkpoints)}.")
-    changed = distinct([" ".join(score.get("generate", [])) for score in scored])
-    for words in filter(None, changed):
-        found.append(f"Generation was changed by `--generate`: `{words}`.")
+    found += test_notes(results)
     found += not_run(results)
     seeds = {
         row["name"]: tuple(sorted(run["seed"] for run in row["runs"]))
@@ -324,6 +319,30 @@ def notes(results: Dict[str, Any]) -> List[str]:
         found.append(describe_machine(machine))
     found.append(f"Settings: `{results['settings']}`.")
     return [*found, *failed]
+
+
+def test_notes(results: Dict[str, Any]) -> List[str]:
+    """Notes of the checkpoints and options of the tests, by runs if they differ."""
+    runs: Dict[Tuple[str, str], List[str]] = {}
+    for row in results["rows"]:
+        for run in row["runs"]:
+            if run.get("scoring"):
+                way = run["scoring"]["checkpoint"], " ".join(run["scoring"].get("generate", []))
+                runs.setdefault(way, []).append(f"{row['name']} {run['seed']}")
+    if len(runs) > 1:
+        ways = (
+            checkpoint
+            + (f" with `--generate`: `{words}`" if words else "")
+            + f" ({', '.join(each)})"
+            for (checkpoint, words), each in runs.items()
+        )
+        return [f"The test set is read once, in different ways: {'; '.join(ways)}."]
+    found = []
+    for checkpoint, words in runs:
+        found.append(f"The test set is read once, by: {checkpoint}.")
+        if words:
+            found.append(f"Generation was changed by `--generate`: `{words}`.")
+    return found
 
 
 def precision_notes(results: Dict[str, Any]) -> List[str]:

@@ -52,6 +52,7 @@ FIXED = (
     "--arch -a --encoder-blocks --time-window --feature-window --time-pooling --feature-pooling "
     "--encoder-token-mixer --encoder-ffn --decoder-ffn --log-format --log-file --seed --cpu"
 ).split()
+BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
 FIRST = "first"  # folder of a run that holds its training on other data
 SECONDS_BETWEEN_LINES = 20.0
 BATCHES = 8
@@ -287,6 +288,10 @@ class Reproduction:
         before = read_json(self.out / "results.json")
         if not isinstance(before, dict):
             return
+        if not {"table", "data", "rows", "reduced"} <= set(before):
+            raise ConfigurationError(
+                f"--out: {self.out}/results.json is not of this command: choose another folder"
+            )
         had, data = before["data"], self.data
         same = {
             f"the table {before['table']}": before["table"] == self.request.table,
@@ -309,6 +314,12 @@ class Reproduction:
         save_dir = self.out / "runs" / _run(row, seed)
         words = [*shlex.split(row.words), "--seed", str(seed)]
         files = list(self.files)
+        if row.begins:
+            given = [*recipes.settings(request.settings), *request.words]
+            for option in BEGINNINGS.intersection(word.split("=")[0] for word in given):
+                raise ConfigurationError(
+                    f"{option}: this row begins with a training on other data: leave it out"
+                )
         if row.begins and not first:
             words += ["--finetune-from-model", str(save_dir / FIRST / "checkpoint_best.pt")]
         length = None
@@ -365,9 +376,11 @@ class Reproduction:
             try:
                 jobs = self.jobs.on(self.gpus(place))
                 self.finish(row, seed, jobs, lambda text: self.say(label + text.strip()))
-            except (ConfigurationError, OSError) as error:
-                self.failures.append({"run": _run(row, seed), "message": str(error)})
-                self.say(f"{label}FAILED: {error}")
+            except Exception as error:  # such as a GPU's memory: the other runs go on
+                expected = isinstance(error, (ConfigurationError, OSError))
+                message = f"{error}" if expected else f"{type(error).__name__}: {error}"
+                self.failures.append({"run": _run(row, seed), "message": message})
+                self.say(f"{label}FAILED: {message}")
             except KeyboardInterrupt:
                 if not self.time_is_up.is_set():
                     raise

@@ -311,6 +311,29 @@ def test_finished_runs_are_kept_and_unfinished_ones_done(repeat, tmp_path):
     path.write_text(json.dumps({**results, "table": "translation"}))
     with pytest.raises(ConfigurationError, match="has the table translation: choose another"):
         repeat()
+    path.write_text('{"rows": []}')
+    with pytest.raises(ConfigurationError, match="results.json is not of this command"):
+        repeat()
+
+
+def test_an_unexpected_error_of_a_run_leaves_the_others(repeat, monkeypatch):
+    def out_of_memory(self, row, seed, *rest):
+        self.out.mkdir(exist_ok=True)
+        raise RuntimeError(f"no memory for {row.name}")
+
+    monkeypatch.setattr(runs.Reproduction, "finish", out_of_memory)
+    _, made = repeat("--max-update", 20)
+    assert [failure["message"] for failure in made.failures] == [
+        "RuntimeError: no memory for transformer",
+        "RuntimeError: no memory for ftc-2x3",
+    ]
+
+
+@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
+def test_rows_that_begin_with_other_data_have_their_own_beginning(data, tmp_path, option):
+    words = ["--rows", "ftc_both", "--", option, "x.pt"]
+    with pytest.raises(ConfigurationError, match=f"{option}: this row begins with a training on"):
+        make(data, tmp_path, *words, table="low-resource")
 
 
 def test_the_timing_of_steps_ends_with_the_call(data, settings, tmp_path, monkeypatch):
@@ -707,9 +730,16 @@ def test_the_table_says_what_limits_its_figures(results):
         "Seeds differ",
         "Precision of training differs: fp32 (transformer 1, transformer 2, ftc-2x3 1, "
         "ftc-2x3 2); bf16 (tc-2x3 1); fp32, then bf16 (ftc-2x3 3).",
-        "Generation was changed by `--generate`: `--beam 1`.",
+        "The test set is read once, in different ways: the best one with `--generate`: `--beam 1` "
+        "(transformer 1); the best one (transformer 2, ",
     ):
         assert note in table
+    for row in made["rows"]:
+        for run in row["runs"]:
+            run["scoring"]["generate"] = ["--beam", "1"]
+    table = report.table(made)
+    assert "read once, by: the best one." in table
+    assert "Generation was changed by `--generate`: `--beam 1`." in table
 
 
 def test_interleaved_times_replace_those_of_the_log(results):
