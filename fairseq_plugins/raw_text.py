@@ -1,5 +1,6 @@
 """Generate from raw text with a trained model and the subword model of its prepared folder."""
 
+import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -133,19 +134,19 @@ class RawTextGenerator:
         limit = min(self.generator.max_len_b, self.generator.max_len - 1)
         try:
             found = self.task.inference_step(self.generator, self.models, sample)
+            written = [hypotheses[0]["tokens"] for hypotheses in found]
+            copied: List[List[Optional[int]]] = [[] for _ in written]
+            if self.tell_copied:
+                copied = find_copied(self.models[0], sample["net_input"], written)
         except RuntimeError as error:
-            if "out of memory" not in str(error):
+            # of a GPU, and of the CPU
+            if not re.search("out of memory|can't allocate memory", str(error)):
                 raise
             raise ConfigurationError(
-                f"the GPU's memory is too small for --max-tokens {self.max_tokens}: give a smaller "
-                "number"
+                f"the memory is too small for --max-tokens {self.max_tokens}: give a smaller number"
             ) from None
         dictionary = self.task.target_dictionary
         results = []
-        written = [hypotheses[0]["tokens"] for hypotheses in found]
-        copied: List[List[Optional[int]]] = [[] for _ in written]
-        if self.tell_copied:
-            copied = find_copied(self.models[0], sample["net_input"], written)
         # fairseq sorts a batch by length; `id` restores the order
         for index, best, positions in zip(sample["id"].tolist(), written, copied):
             best = best.int().cpu()

@@ -1,10 +1,12 @@
 """Contenders of `generate` that are exported folders: `export:DIR` and `ctranslate2:DIR`."""
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
+from fairseq_plugins.compat.bf16 import cpu_flags
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.folder import Export
 from fairseq_plugins.serving.search import Options, Source, search
@@ -67,6 +69,10 @@ def _search_ctranslate2(
     sources: List[List[List[int]]],
     lengths: List[int],
 ) -> Callable[[int], Any]:
+    flags = cpu_flags()
+    if "avx2" in flags and {"avx512_vnni", "avx_vnni"}.isdisjoint(flags):
+        # on AMD's processors CTranslate2 takes oneDNN, whose sums of 8-bit products overflow here
+        os.environ.setdefault("CT2_USE_MKL", "1")
     try:
         import ctranslate2
     except ImportError:

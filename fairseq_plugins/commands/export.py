@@ -62,8 +62,14 @@ def main(argv: Sequence[str]) -> int:
 
     with only_warnings_of_fairseq():
         if args.format == "ctranslate2":
-            export.export_to_ctranslate2(args.run, args.out, args.data, args.int8)
+            difference = export.export_to_ctranslate2(args.run, args.out, args.data, args.int8)
             print(f"wrote {args.out}", file=sys.stderr)
+            kind = "8 bits" if args.int8 else "float32"
+            print(
+                f"{kind}: CTranslate2's scores of torch's hypotheses differ by up to "
+                f"{difference:.1e}",
+                file=sys.stderr,
+            )
             return 0
         found = export.export(
             args.run,

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 from fairseq import options
 
@@ -36,17 +36,22 @@ def keep_bf16_off_the_tpu() -> None:
     wrap(options, "parse_args_and_arch", "keep_bf16_off_the_tpu", make)
 
 
+def cpu_flags() -> List[str]:
+    """The extensions of this CPU as Linux lists them; empty on other systems."""
+    try:
+        lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    flags = (line.split() for line in lines if line.lower().startswith(("flags", "features")))
+    return next(flags, [])
+
+
 def cpu_has_bf16() -> bool:
     """Whether this CPU has instructions for bf16 (AVX-512 BF16 or AMX; BF16 of ARM).
 
     As Linux lists them: torch and oneDNN call AVX-512 without them enough.
     """
-    try:
-        lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return False
-    flags = (line.split() for line in lines if line.lower().startswith(("flags", "features")))
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(next(flags, []))
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpu_flags())
 
 
 def warn_if_emulated() -> None:

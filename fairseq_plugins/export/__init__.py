@@ -146,8 +146,11 @@ def _scores(references: Any, found: List[Agreement]) -> List[Dict[str, Any]]:
     return [references.score(baseline), *compared]
 
 
-def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool) -> None:
+def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool) -> float:
     """Write a CTranslate2 model of an ordinary Transformer; arguments are those of `export`.
+
+    Returns:
+        the largest difference between the scores of torch's hypotheses by CTranslate2 and by torch.
 
     Raises:
         ConfigurationError: CTranslate2 does not support the model, or scores torch's hypotheses
@@ -172,6 +175,8 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
             )
         if int8:
             write_ctranslate2(model, task, part, int8)
+            difference = largest_difference(part, task, sources, expected, "int8")
+    return difference
 
 
 def _must_be_new(out: Path) -> None:

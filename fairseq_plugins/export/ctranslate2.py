@@ -79,7 +79,11 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
 
 
 def largest_difference(
-    folder: Path, task: Any, sources: List[List[int]], expected: List[Tuple[List[int], float]]
+    folder: Path,
+    task: Any,
+    sources: List[List[int]],
+    expected: List[Tuple[List[int], float]],
+    compute_type: str = "float32",
 ) -> float:
     """The largest difference between the scores of hypotheses by CTranslate2 and by torch.
 
@@ -88,13 +92,14 @@ def largest_difference(
         task: the task, which has the dictionaries.
         sources: tokens of each sentence, with the end symbol.
         expected: tokens and score of torch's hypothesis for each.
+        compute_type: of CTranslate2, such as "int8".
     """
     import ctranslate2
 
     def words(dictionary: Any, tokens: List[int]) -> List[str]:
         return [dictionary.symbols[token] for token in tokens[:-1]]  # without the end symbol
 
-    translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
+    translator = ctranslate2.Translator(str(folder), device="cpu", compute_type=compute_type)
     scored = translator.score_batch(
         [words(task.source_dictionary, tokens) for tokens in sources],
         [words(task.target_dictionary, tokens) for tokens, _ in expected],

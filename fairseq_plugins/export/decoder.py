@@ -20,6 +20,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import CopyAttention
 from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward, SwitchFeedForward
 from fairseq_plugins.serving.shortlist import GROUP as GROUP_OF_SHORTLIST
+from fairseq_plugins.serving.shortlist import ZERO
 
 from .graph import MICROSOFT, TYPES, Graph
 
@@ -110,8 +111,8 @@ def build(
             of the sentence share.
         source_before: int64, B x n x S, if copying goes on (--copy-next): `find_before`.
         words, word_vectors, word_biases, word_scales, groups: with a shortlist, the numbers of its
-            words, int64, V; their vectors, d x V; biases, V; the scales of int8 vectors, V; and the
-            number of groups, int64.
+            words, int64, V; their vectors, d x V; biases, V; the scales of uint8 vectors, V; and
+            the number of groups, int64.
 
     Outputs:
         best_totals, best_tokens, parents: B x k, the best first.
@@ -423,13 +424,14 @@ def _bias(projection: Any) -> torch.Tensor:
 
 def _logits_of_shortlist(graph: Graph, x: str, projection: Any, int8: bool) -> str:
     """B x n x V for the words in the inputs."""
-    kind = "int8" if int8 else "float"
+    kind = "uint8" if int8 else "float"
     vectors = graph.input("word_vectors", kind, [projection.weight.size(1), "V"])
     bias = graph.input("word_biases", "float", ["V"])
     if not int8:
         return graph.node("Add", graph.node("MatMul", x, vectors), bias)
     scales = graph.input("word_scales", "float", ["V"])
-    return graph.node("DynamicQuantizeMatMul", x, vectors, scales, "", bias, domain=MICROSOFT)
+    zero = graph.weight("word_zero", np.array(ZERO, np.uint8))
+    return graph.node("DynamicQuantizeMatMul", x, vectors, scales, zero, bias, domain=MICROSOFT)
 
 
 def _search(graph: Graph, log_probs: str, group: int, number: str, tokens: str) -> None:

@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.compression import pool_padding_mask, upsample
 from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForward, SwitchFeedForward
-from fairseq_plugins.modules.token_mixers import Fastformer, SoftmaxAttention, TokenMixer
+from fairseq_plugins.modules.token_mixers import (
+    Fastformer,
+    Linformer,
+    SoftmaxAttention,
+    TokenMixer,
+)
 
 from .decoder import source_projection, stacked
 from .graph import OPSET
@@ -99,6 +104,14 @@ class _quiet:
         logging.disable(self.level)
 
 
+def _allow_more_positions(linformer: Linformer, more: int) -> None:
+    """Let a source have padding beyond the last position: with weights of 0."""
+    for mixtures in (linformer.key_mixtures, linformer.value_mixtures):
+        if mixtures is not None:
+            mixtures.data = nn.functional.pad(mixtures.data, (0, more))
+    linformer.max_positions += more
+
+
 class _Encoder(nn.Module):
     """`Encoder` in evaluation on right-padded sources, with the layout B x S x d throughout."""
 
@@ -110,6 +123,8 @@ class _Encoder(nn.Module):
                 module.reassociate = False
             elif isinstance(module, MSCFFN):
                 module.chunked = False
+            elif isinstance(module, Linformer):
+                _allow_more_positions(module, length_multiple(model) - 1)
         if isinstance(encoder.embed_positions, nn.Embedding):
             # the longest source may be padded beyond the last position
             table = encoder.embed_positions.weight

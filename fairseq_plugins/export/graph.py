@@ -16,6 +16,7 @@ TYPES = {
     "int8": TensorProto.INT8,
     "int32": TensorProto.INT32,
     "int64": TensorProto.INT64,
+    "uint8": TensorProto.UINT8,
 }
 Shape = Sequence[Union[int, str]]
 Array = Union[Tensor, np.ndarray]

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving.shortlist import FILE
+from fairseq_plugins.serving.shortlist import FILE, ZERO
 
 from .prepared import prepared_pairs
 
@@ -39,7 +39,9 @@ def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
     if int8:
         from .quantization import to_8_bits  # imports onnx
 
-        vectors, scales = to_8_bits(vectors)
+        signed, scales = to_8_bits(vectors)
+        # onnxruntime's way around overflow, see `serving.folder`, is only for constant weights
+        vectors = (signed.astype(np.int16) + ZERO).astype(np.uint8)
         arrays["scales"] = scales[:, 0]
     np.savez(out / FILE, vectors=vectors, **arrays)
 

@@ -59,7 +59,7 @@ class BytePairEncoding:
         A word that ends with ``@@`` gets a last piece ``@``, as its end would not be seen.
         """
         if len(self._bpe.cache) > MOST_WORDS:
-            self._bpe.cache.clear()
+            self._bpe.cache = {}  # another thread may be reading the old one
         pieces = self._bpe.segment(line)
         if "@@" in line:
             words = (self._bpe.segment_tokens([word]) for word in line.split())

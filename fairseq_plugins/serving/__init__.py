@@ -13,7 +13,7 @@ from fairseq_plugins.preparation.processing import Processor
 from .batches import fill_batches
 from .folder import Export, is_export
 from .search import Hypothesis, Options, Source, search
-from .text import DocumentSummarizer, LineTranslator, Output, Summary
+from .text import DocumentSummarizer, LineTranslator, Output, Summary, listed
 
 __all__ = ["Scored", "Summarizer", "Summary", "Translator", "is_export"]
 
@@ -165,9 +165,9 @@ class Translator(LineTranslator, _Served):
             ConfigurationError: a line or a prefix is too long, or there are not as many prefixes as
                 lines.
         """
-        if prefixes is None:
-            prefixes = [""] * len(lines)
-        elif len(prefixes) != len(lines):
+        lines = listed(lines)
+        prefixes = [""] * len(lines) if prefixes is None else listed(prefixes)
+        if len(prefixes) != len(lines):
             raise ConfigurationError(
                 f"prefixes: there are {len(prefixes):,} for {len(lines):,} lines: give one for "
                 'each line, "" for none'

@@ -50,8 +50,8 @@ class Options(NamedTuple):
         check_least(self, beam=1, nbest=1, min_len=0, no_repeat_ngram=0, sampling_topk=0, seed=0)
         if self.nbest > self.beam:
             raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
-        if not np.isfinite(self.lenpen):
-            raise ConfigurationError(f"--lenpen {self.lenpen}: give a finite number")
+        if not abs(self.lenpen) <= 50:  # lengths to a higher power may be too large for a float
+            raise ConfigurationError(f"--lenpen {self.lenpen}: give a number from -50 to 50")
         if not 0 < self.temperature < np.inf:
             raise ConfigurationError(f"--temperature {self.temperature}: must be above 0")
         for name, off in (("sampling_topk", 0), ("temperature", 1.0)):

@@ -8,6 +8,7 @@ import numpy as np
 from fairseq_plugins.errors import ConfigurationError
 
 FILE = "shortlist.npz"
+ZERO = 128  # the 8-bit number that stands for 0
 GROUP = 8  # words in a group, see `export.decoder.build`
 
 
@@ -32,7 +33,7 @@ class Shortlist:
         path: the file that `export` wrote. Its arrays: `common`, tokens that every batch may write;
             `starts` and `targets`, where ``targets[starts[i] : starts[i + 1]]`` belong to source
             token i; `vectors`, V x d, and `biases`, V, of the output projection; and `scales`, V,
-            if the vectors have 8 bits.
+            if the vectors have 8 bits, as numbers around `ZERO`.
 
     Raises:
         ConfigurationError: the file is missing.

@@ -10,6 +10,7 @@ from fairseq_plugins.preparation.sentences import BOUNDARY
 # The longest translation is twice the length of its source, after that is rounded up to a multiple
 # of this. So the limit does not depend on the batch.
 LENGTH_STEP = 100
+FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # of Chinese and Japanese
 LONGEST = 200  # default limit of a summary, in subwords
 
 
@@ -95,7 +96,10 @@ class LineTranslator:
         while len(pieces) > self.max_source:
             window = range(self.max_source, self.max_source // 2, -1)
             words = [end for end in window if self.processor.subwords.is_word_end(pieces, end)]
-            sentences = [end for end in words if pieces[end - 1][-1] in ".!?\u2026\u3002"]
+            sentences = [end for end in words if pieces[end - 1][-1] in ".!?\u2026"]
+            # Chinese and Japanese have no spaces, so a sentence may end within a word
+            ends = {end for end in window if pieces[end - 1].replace("@@", "")[-1:] in FULL_STOPS}
+            sentences = sorted({*sentences, *ends}, reverse=True)
             end = (sentences or words or [self.max_source])[0]
             parts.append(pieces[:end])
             pieces = pieces[end:]

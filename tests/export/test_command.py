@@ -132,10 +132,11 @@ def test_options_that_ctranslate2_lacks(out, run, words):
     assert error == f"{words.split()[0]} is for --format onnx, not for ctranslate2"
 
 
-def test_ctranslate2(monkeypatch, out, run):
+def test_ctranslate2(monkeypatch, capsys, out, run):
     pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install it")
     words = [run, "--format", "ctranslate2", "--int8"]
     assert run_command(*words, "--out", out) == 0
+    assert "8 bits: CTranslate2's scores of torch's hypotheses differ by" in capsys.readouterr().err
     assert (out / "model.bin").is_file() and list(out.parent.iterdir()) == [out]
     shutil.rmtree(out)
     monkeypatch.setattr(converter, "largest_difference", lambda *arguments: 0.5)

@@ -113,9 +113,10 @@ def test_hypotheses_equal_torch(request, tmp_path, sources, arch, words):
     assert found.largest_difference < export.EXACT
 
 
-def test_longest_source_with_learned_positions(tmp_path, export_tiny, task):
+@pytest.mark.parametrize("more", ["--encoder-learned-pos", "--encoder-token-mixer linformer"])
+def test_longest_source_with_weights_of_positions(tmp_path, export_tiny, task, more):
     """64 positions, and 66 with padding to whole windows."""
-    words = "--encoder-blocks 1,1 --time-window 3 --feature-window 1 --encoder-learned-pos".split()
+    words = "--encoder-blocks 1,1 --time-window 3 --feature-window 1".split() + more.split()
     model, exported = export_tiny(tmp_path / "export", *words)
     assert (exported.max_source, exported.length_multiple) == (63, 3)
     sources = [[7] * 63 + [2], [8] * 60 + [2], [9, 2]]

@@ -93,6 +93,22 @@ def test_of_all_words_it_changes_nothing(
             assert [h.score for h in ours] == pytest.approx(scores, abs=1e-5)
 
 
+def test_eight_bits_of_all_words_change_little(tmp_path, monkeypatch, export_tiny, task):
+    """On processors where sums of signed 8-bit products overflow, too."""
+    monkeypatch.setattr("fairseq_plugins.export.quantization.LEAST", 100)
+    words = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 256".split()
+    words += ["--decoder-embed-dim", "256"]
+    model, whole = export_tiny(tmp_path / "export", *words, arch="transformer", int8=True)
+    listed = with_shortlist(model, task, whole.folder, every_word(task), monkeypatch, int8=True)
+    sources = [Source([token, token + 1, 2], 9, range(token, token + 9)) for token in range(4, 30)]
+    differences = [
+        abs(ours - theirs)
+        for found, expected in zip(*(search(e, sources, Options()) for e in (listed, whole)))
+        for ours, theirs in zip(found[0].token_scores, expected[0].token_scores)
+    ]
+    assert max(differences) < 0.01
+
+
 @pytest.mark.parametrize("int8", [False, True])
 def test_only_its_words_are_written(
     tmp_path, monkeypatch, export_tiny, export_joined, task, joined_task, int8

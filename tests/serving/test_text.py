@@ -1,0 +1,43 @@
+"""Cutting lines that are too long for the model."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fairseq_plugins.preparation.subwords import KINDS
+from fairseq_plugins.serving.text import LineTranslator, Output
+
+
+class Echo(LineTranslator):
+    """Reads at most eight subwords, and writes each part between brackets."""
+
+    max_source = 8
+
+    def __init__(self, kind):
+        super().__init__()
+        self.processor = SimpleNamespace(encode=str, decode=str, subwords=KINDS[kind])
+
+    def generate(self, sources):
+        return [Output(f"[{' '.join(pieces)}]", True) for pieces in sources]
+
+
+@pytest.mark.parametrize(
+    "kind, line, parts",
+    [
+        ("bpe", "a b c d e. f g h i j", ["a b c d e.", "f g h i j"]),  # after a sentence
+        ("bpe", "a. b c d e f g@@ h@@ i j", ["a. b c d e f", "g@@ h@@ i j"]),  # after a word
+        ("bpe", "a@@ b@@ c@@ d@@ e@@ f@@ g@@ h@@ i", ["a@@ b@@ c@@ d@@ e@@ f@@ g@@ h@@", "i"]),
+        ("bpe", "\u5f88@@ \u597d@@ a@@ b@@ c@@ \u3002@@ \u6211@@ d@@ e", 6),
+        ("sentencepiece", "\u2581a b c d e \u3002 \u4e1f f g", 6),
+        ("sentencepiece", "\u2581a b c d e \uff1f f \u3002 g", 8),
+        ("sentencepiece", "\u2581a \u2581b \u2581c d e. \u2581f g h i", 5),
+    ],
+)
+def test_long_lines_are_cut_after_sentences_or_words(kind, line, parts):
+    """`parts`, or the number of subwords in the first of two."""
+    if isinstance(parts, int):
+        pieces = line.split()
+        parts = [" ".join(pieces[:parts]), " ".join(pieces[parts:])]
+    translator = Echo(kind)
+    assert translator.translate([line, "short"]) == [" ".join(f"[{p}]" for p in parts), "[short]"]
+    assert translator.split == [1]
