@@ -151,6 +151,7 @@ def build_trainer(contender: Contender) -> Any:
     criterion = contender.task.build_criterion(contender.cfg.criterion)
     trainer = Trainer(contender.cfg, contender.task, contender.model, criterion)
     trainer.save_checkpoint = lambda *args, **named: None  # a failing step would write crash.pt
+    trainer.cuda_env = None  # else each step ends by resetting the GPU's peak of memory
     trainer.lr_step_update()
     return trainer
 

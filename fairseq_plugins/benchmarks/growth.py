@@ -100,8 +100,8 @@ def run(args: argparse.Namespace) -> results.Report:
     args.values = sorted(set(args.values))
     lengths = args.values if args.axis == "length" else [args.length]
     layer.check_tokens(lengths, args.tokens if args.sentences is None else max(lengths))
-    memory.check_limits(args)
     device = machine.choose_device(args)
+    memory.check_limits(args, device)
     where = machine.describe(device, args.threads)
     whats = list(workloads.WHAT) if args.what == BOTH else [args.what]
     kept = kept_rows(args, where)
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> results.Report:
     left_out: Dict[Tuple[str, str], str] = {}
     batch = f"{args.tokens:,} tokens" if args.sentences is None else f"{args.sentences:,} sentences"
     notes = [
-        f"part: {args.part}, {batch} a batch, {args.dtype}; limits {args.memory_limit:g} GiB and "
+        f"part: {args.part}, {batch} a batch, {args.dtype}; limits {args.memory_limit:.3g} GiB and "
         f"{args.longest_step:g} s a step"
     ]
     report = results.Report(

@@ -13,11 +13,15 @@ parameters left out. A run that does not fit --memory-limit is shown with the re
 import argparse
 from typing import Any, Dict, List
 
+import torch
+
 from fairseq_plugins.errors import check_least
 from fairseq_plugins.preparation.progress import progress_bar
 
 from . import layer, machine, modules, peak_memory, plots, results, workloads
 from .peak_memory import GIB, MIB
+
+LIMIT = 6.0  # default of --memory-limit on a CPU, in GiB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +54,8 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-limit",
         type=float,
-        default=6.0,
-        help="GiB of memory that a process may use (default: %(default)s)",
+        metavar="GIB",
+        help=f"memory that a process may use (default: {LIMIT:g}; on a GPU, all of its memory)",
     )
     parser.add_argument(
         "--patience",
@@ -61,7 +65,12 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_limits(args: argparse.Namespace) -> None:
+def check_limits(args: argparse.Namespace, device: torch.device) -> None:
+    """Check the options of `add_limits`, and set the default of --memory-limit."""
+    if args.memory_limit is None:
+        on_gpu = device.type == "cuda"
+        total = torch.cuda.get_device_properties(device).total_memory if on_gpu else LIMIT * GIB
+        args.memory_limit = total / GIB
     check_least(args, memory_limit=0.5, patience=1)
 
 
@@ -72,8 +81,8 @@ def run(args: argparse.Namespace) -> results.Report:
         ConfigurationError: arguments are invalid.
     """
     layer.check_tokens(args.lengths, args.tokens)
-    check_limits(args)
     device = machine.choose_device(args)
+    check_limits(args, device)
     rows: List[Dict[str, Any]] = []
     with progress_bar(
         description="peaks", total=len(args.lengths) * len(args.contender), leave=False
@@ -105,7 +114,7 @@ def run(args: argparse.Namespace) -> results.Report:
             ("", results.text("problem")),
         ],
         [f"{args.what}, {args.tokens} tokens a batch, {args.dtype}, part of architectures: "
-         f"{args.part}, limit {args.memory_limit:g} GiB"],
+         f"{args.part}, limit {args.memory_limit:.3g} GiB"],
         lambda path: draw(path, rows, args),
     )  # fmt: skip
 

@@ -152,7 +152,7 @@ def load_batches(
 def step_of(trainer: Any, part: str) -> Callable[[Dict[str, Any]], None]:
     """The function to time, which takes a batch."""
     if part == "model":
-        return lambda batch: trainer.train_step([batch])
+        return lambda batch: trainer.train_step([batch], raise_oom=True)
     return loss_of(trainer) if part == "loss" else encoder_of(trainer)
 
 

@@ -180,7 +180,7 @@ class ModelWorkload(Workload):
             with torch.no_grad():
                 self.module(**self.batch["net_input"])
             return
-        self.trainer.train_step([self.batch])
+        self.trainer.train_step([self.batch], raise_oom=True)
 
 
 def build_model(words: str, setting: Setting, dtype: str) -> contenders.Contender:

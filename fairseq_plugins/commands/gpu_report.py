@@ -34,6 +34,10 @@ from fairseq_plugins.training import launch
 from fairseq_plugins.training.jobs import Jobs, alone_in
 
 MODULE = [sys.executable, "-m", "fairseq_plugins"]
+# with the summary of failures where the time is up: SIGTERM alone would end pytest without it
+PYTEST = """import signal, sys, pytest
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+sys.exit(pytest.main(sys.argv[1:]))"""
 STOPPED = "stopped: its time was up"
 TRANSLATION = ("translation", "multi30k", "low-resource", "ftc")  # tables for such data
 
@@ -72,7 +76,7 @@ def steps(
         names = " and ".join(missing).replace("_", "-")
         print(f"tests: not run without {names}: bash scripts/install.sh --extras test")
     elif tests.is_dir():
-        pytest = [sys.executable, "-m", "pytest", "-q", "-m", "gpu and not slow"]
+        pytest = [sys.executable, "-c", PYTEST, "-q", "-m", "gpu and not slow"]
         # several processes: most of the time goes into compiling kernels
         pytest += ["-n", "4"] if importlib.util.find_spec("xdist") else []
         pytest += ["-p", "no:cacheprovider"]

@@ -1,10 +1,12 @@
 """Peak memory in fresh processes, and how time and memory grow."""
 
 import argparse
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from fairseq_plugins.benchmarks import growth, peak_memory
+from fairseq_plugins.benchmarks import growth, memory, peak_memory, workloads
 from tests.benchmarks.test_train_step import SIZES, counts, measure, refused
 from tests.versions import TORCH_2
 
@@ -45,6 +47,29 @@ def test_what_does_not_fit_is_said(tmp_path):
     softmax, additive = measure(tmp_path, *words)["rows"]
     assert softmax["problem"] == "does not fit in 1 GiB" and softmax["peak_bytes"] is None
     assert additive["problem"] == "" and additive["peak_ratio"] is None
+
+
+def test_a_step_that_runs_out_of_memory_is_no_figure(monkeypatch):
+    """fairseq skips such a step, and resets a GPU's peak after each: both would give figures."""
+    setting = workloads.Setting("model", "training", 4, 2, 4, "fp32", "cpu", 1, SIZES, {}, 32)
+    workload = workloads.build("transformer", setting)
+    assert workload.trainer.cuda_env is None
+
+    def fail(*arguments, **named):
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(workload.trainer.task, "train_step", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        workload.step()
+
+
+def test_a_gpu_s_whole_memory_is_the_limit(monkeypatch):
+    found = SimpleNamespace(total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    for device, given, limit in (("cpu", None, 6), ("cuda", None, 80), ("cuda", 7, 7)):
+        args = argparse.Namespace(memory_limit=given, patience=1)
+        memory.check_limits(args, torch.device(device))
+        assert args.memory_limit == limit
 
 
 @counts

@@ -1,4 +1,7 @@
-"""Compiles every Triton kernel for GPUs that need not be there; prints name and shared memory."""
+"""Compiles every Triton kernel for GPUs that need not be there.
+
+Prints name, limit and use of shared memory.
+"""
 
 from typing import Dict
 
@@ -9,7 +12,8 @@ from triton.compiler import ASTSource, compile
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.kernels import products, summaries
 
-GPUS = (86, 90)  # GeForce RTX 30, H100
+# of a program on a GeForce RTX 30 and on an H100; no GPU since the A100 has less than the first
+SHARED_MEMORY = {86: kernels.SHARED_MEMORY, 90: 227 * 1024}
 OPTIONS = ("num_warps", "num_stages")
 FLOAT32 = {
     "products": ("grad_expand", "grad_expand_bias", "grad_contract"),
@@ -40,8 +44,14 @@ def shared_memory(module: str, kernel, blocks: Dict[str, int], gpu: int) -> int:
         name: "constexpr" if name in constants else type_of(module, name)
         for name in kernel.arg_names
     }
+    # as at a launch: addresses and sizes are multiples of 16, so that loads are pipelined
+    multiples = {
+        (place,): [["tt.divisibility", 16]]
+        for place, name in enumerate(kernel.arg_names)
+        if name not in constants and type_of(module, name) != "fp32"
+    }
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=places)
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=multiples)
     built = compile(
         source,
         target=GPUTarget("cuda", gpu, 32),
@@ -52,19 +62,19 @@ def shared_memory(module: str, kernel, blocks: Dict[str, int], gpu: int) -> int:
 
 def main() -> None:
     mask = torch.ones(1, dtype=torch.bool)
-    for gpu in GPUS:
+    for gpu, limit in SHARED_MEMORY.items():
         for size in (64, kernels.MAX_SUBSPACE):
             for name in ("_forward", "_backward_inner", "_backward_weights"):
                 shared = shared_memory(
                     "products", getattr(products, name), products._blocks(size, mask), gpu
                 )
-                print(f"sm_{gpu} products{name} {size}", shared)
+                print(f"sm_{gpu} products{name} {size}", limit, shared)
         for dim, heads in ((512, 16), (512, 32), (1024, 16)):
             assert dim * heads <= kernels.MAX_SUMMARIES
             for name in ("_forward", "_backward"):
-                blocks = summaries._blocks(dim, heads, mask)
+                blocks = summaries._blocks(dim, heads, mask, SHARED_MEMORY[gpu])
                 shared = shared_memory("summaries", getattr(summaries, name), blocks, gpu)
-                print(f"sm_{gpu} summaries{name} {dim} {heads}", shared)
+                print(f"sm_{gpu} summaries{name} {dim} {heads}", limit, shared)
 
 
 if __name__ == "__main__":

@@ -229,6 +229,21 @@ def test_a_machine_without_a_suitable_triton_is_refused(monkeypatch, version, re
         kernels.usable(torch.zeros(2, dtype=torch.float16).as_subclass(OnGpu))
 
 
+def test_a_machine_that_cannot_compile_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(kernels, "triton_version", lambda: kernels.TRITON)
+    monkeypatch.setattr(kernels.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setattr(kernels.shutil, "which", lambda name: None)
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(ConfigurationError, match="needs a C compiler: install gcc; set it to 0"):
+        kernels.check_triton.__wrapped__()
+    monkeypatch.setenv("CC", "cc")
+    with pytest.raises(ConfigurationError, match="needs Python.h: install the headers"):
+        kernels.check_triton.__wrapped__()
+    (tmp_path / "Python.h").touch()
+    kernels.check_triton.__wrapped__()
+
+
 def test_a_gpu_that_is_too_old_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
@@ -299,7 +314,5 @@ def test_kernels_compile_for_gpus(run_process):
     result = run_process([sys.executable, "-m", "tests.modules.compile_kernels"], env=environment)
     assert result.returncode == 0, result.stdout
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith("sm_")]
-    # what a program may have; no GPU since the A100 has less than the first
-    limits = {"sm_86": 99 * 1024, "sm_90": 227 * 1024}
     assert len(lines) == 24
-    assert all(int(line[-1]) <= limits[line[0]] for line in lines), lines
+    assert all(int(line[-1]) <= int(line[-2]) for line in lines), lines

@@ -10,6 +10,9 @@ import functools
 import importlib
 import importlib.util
 import os
+import shutil
+import sysconfig
+from pathlib import Path
 from typing import Any, List, Tuple
 
 import torch
@@ -19,7 +22,8 @@ from torch import Tensor
 from fairseq_plugins.errors import ConfigurationError
 
 VARIABLE = "FAIRSEQ_PLUGINS_TRITON"
-# The largest sizes whose programs fit into the 99 KiB of shared memory of small GPUs:
+SHARED_MEMORY = 99 * 1024  # of a program on small GPUs, in bytes
+# The largest sizes whose programs fit into it:
 MAX_SUBSPACE = 128  # d/n of MSCFFN
 MAX_SUMMARIES = 16 * 1024  # h x d of Fastformer, rounded up as in `block`
 DTYPES = (torch.bfloat16, torch.float16)  # tensor cores have no exact float32 products
@@ -39,6 +43,12 @@ def usable(x: Tensor) -> bool:
     check_triton()
     check_gpu(x.device)
     return True
+
+
+def shared_memory_of(x: Tensor) -> int:
+    """Bytes of shared memory that a program may use on the GPU of `x`; without one, the least."""
+    properties = torch.cuda.get_device_properties(x.device) if x.is_cuda else None
+    return int(getattr(properties, "shared_memory_per_block_optin", SHARED_MEMORY))
 
 
 def block(size: int) -> int:
@@ -117,6 +127,10 @@ def check_triton() -> None:
         reason = "Triton is not installed"
     elif triton_version() < TRITON:
         reason = "they need Triton {}.{} or newer".format(*TRITON)
+    elif not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        reason = "Triton needs a C compiler: install gcc"
+    elif not Path(sysconfig.get_paths()["include"], "Python.h").is_file():
+        reason = "Triton needs Python.h: install the headers of this Python, such as python3-dev"
     if reason:
         raise ConfigurationError(
             f"{VARIABLE}=1: the Triton kernels do not run here: {reason}; set it to 0"

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import block
+from . import block, shared_memory_of
 
 TIMES = 16  # positions at a time
 PART = 256  # positions of one program
@@ -160,7 +160,7 @@ class KernelSummaries(torch.autograd.Function):
         with torch.cuda.device_of(x):  # Triton launches on the current GPU
             _forward[(bsz, parts)](
                 x, directions, x if mask is None else mask, keep, sums, kept, largest, total,
-                *_sizes(x, directions), scaling, **_blocks(dim, heads, mask),
+                *_sizes(x, directions), scaling, **_blocks(dim, heads, mask, shared_memory_of(x)),
             )  # fmt: skip
         # not merged into maximum + log(total): beside the -3e38 of padding the log would vanish
         maximum = largest.amax(dim=0)  # B x h
@@ -190,7 +190,7 @@ class KernelSummaries(torch.autograd.Function):
         _backward[(bsz, parts)](
             x, directions, x if mask is None else mask, keep, maximum, total, grad, grad_sum,
             mean, grad_x, grad_directions,
-            *_sizes(x, directions), ctx.scaling, **_blocks(dim, heads, mask),
+            *_sizes(x, directions), ctx.scaling, **_blocks(dim, heads, mask, shared_memory_of(x)),
         )  # fmt: skip
         over = (0, 1) if directions.dim() == 2 else (0,)
         return grad_x, grad_directions.sum(dim=over).type_as(directions), None, None, None
@@ -203,7 +203,7 @@ def _sizes(x: Tensor, directions: Tensor) -> Tuple[int, ...]:
     return bsz, length, dim, heads, x.stride(0), x.stride(1), step
 
 
-def _blocks(dim: int, heads: int, mask: Optional[Tensor]) -> Any:
+def _blocks(dim: int, heads: int, mask: Optional[Tensor], shared_memory: int) -> Any:
     features = block(dim)
     return {
         "HEADS": block(heads),
@@ -214,5 +214,6 @@ def _blocks(dim: int, heads: int, mask: Optional[Tensor]) -> Any:
         # by the compiler's report for sm_80 and sm_90: the summaries of forward stay in registers;
         # backward moves some to memory from d = 512
         "num_warps": 4 if features <= 256 else 8,
-        "num_stages": 2,
+        # of the widest rows, two stages need 132 KB for backward
+        "num_stages": 1 if features >= 1024 and shared_memory < 132 * 1024 else 2,
     }
