@@ -2,10 +2,14 @@
 
 import argparse
 import logging
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Set
+from unittest import mock
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import flush_to_disk, read_lines
+from fairseq_plugins.preparation.workers import Pool, killed
 
 
 def binarise(
@@ -68,20 +72,29 @@ def binarise_one_side(
 def _preprocess(
     words: List[str], destination: Path, dictionaries: Sequence[str], workers: int
 ) -> None:
-    from fairseq import options
+    from fairseq import binarizer, options
+    from fairseq.data import dictionary
     from fairseq_cli import preprocess
 
     for name in dictionaries:  # fairseq refuses to replace a dictionary
         if (destination / name).exists():
             (destination / name).unlink()
+    # what workers had written when an earlier run was killed; fairseq overwrites only some of it
+    for path in destination.glob("*.pt[0-9]*"):
+        if path.suffix in (".bin", ".idx"):
+            path.unlink()
     words += ["--destdir", str(destination), "--workers", str(workers)]
     logger, tell = preprocess.logger, logging.raiseExceptions
     handlers, propagate = logger.handlers[:], logger.propagate
     logging.raiseExceptions = False  # report a full disk once, not for each line of the log
     logger.propagate = False  # its counts are for preprocess.log; a command has its own report
     logger.addFilter(_says_something)
+    pools = [mock.patch.object(module, "Pool", Pool) for module in (binarizer, dictionary)]
     try:
-        preprocess.main(options.get_preprocessing_parser().parse_args(words))
+        with pools[0], pools[1]:
+            preprocess.main(options.get_preprocessing_parser().parse_args(words))
+    except BrokenProcessPool:
+        raise ConfigurationError(killed(workers, "binarise")) from None
     finally:  # close the log file; otherwise the next run in this process would write to it
         for handler in set(logger.handlers) - set(handlers):
             handler.close()

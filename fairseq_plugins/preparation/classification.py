@@ -230,7 +230,7 @@ def _report(
             [split, f"{n['texts']:,}", f"{n['tokens'] / n['texts']:.1f}", f"{n['longest']:,}"]
             + [
                 f"{n['cut_texts']:,}",
-                f"{n['cut_tokens']:,} ({100 * n['cut_tokens'] / whole:.1f} %)",
+                f"{n['cut_tokens']:,} ({100 * n['cut_tokens'] / max(1, whole):.1f} %)",
             ]
         )
     longest = 1 + max(n["longest"] for n in numbers.values())

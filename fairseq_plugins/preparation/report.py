@@ -23,7 +23,7 @@ def unknown_tokens(unknown: Dict[str, int], tokens: Dict[str, int], units: str) 
     """A line for each text with tokens that the dictionary lacks: how many, of how many."""
     return [
         f"Unknown {units} in {name}: {count:,} of {tokens[name]:,} "
-        f"({100 * count / tokens[name]:.1f} %)"
+        f"({100 * count / max(1, tokens[name]):.1f} %)"
         for name, count in unknown.items()
         if count
     ]

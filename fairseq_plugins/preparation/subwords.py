@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Sequence, Type
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import count_lines, read_lines, write_bytes
 from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.preparation.sentences import BOUNDARY
 
 MOST_WORDS = 500_000  # that subword-nmt keeps with their pieces: 180 MB
 # the first entries of fairseq's dictionaries, which their files leave out
@@ -117,7 +118,7 @@ class SentencePiece:
                 character_coverage=1.0,
                 minloglevel=1,
             )
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise ConfigurationError(
                 f"--vocab-size {size} does not fit this text: {str(error).splitlines()[-1]}"
             ) from None
@@ -128,8 +129,15 @@ class SentencePiece:
         return self._processor.get_piece_size()
 
     def cut(self, line: str) -> str:
-        """Segment a line into pieces, separated by spaces."""
-        return " ".join(self._processor.encode(line, out_type=str))
+        """Segment a line into pieces, separated by spaces.
+
+        Characters that the model lacks come out as they are, also as marks of fairseq's
+        dictionaries and as the boundary of sentences: these are unknown.
+        """
+        pieces = self._processor.encode(line, out_type=str)
+        if "<" in line:
+            pieces = ["<unk>" if p in SPECIAL or p == BOUNDARY else p for p in pieces]
+        return " ".join(pieces)
 
     @staticmethod
     def is_word_end(pieces: Sequence[str], end: int) -> bool:

@@ -8,7 +8,7 @@ import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.preparation.progress import progress_bar
@@ -80,13 +80,44 @@ def map_lines(
                 while pending:
                     yield from _results(pending, bar)
             except BrokenProcessPool:
-                raise ConfigurationError(
-                    f"--workers {workers}: a process was killed ({description}), perhaps for lack "
-                    "of memory. Rerun with fewer to resume"
-                ) from None
+                raise ConfigurationError(killed(workers, description)) from None
             finally:
                 for chunk in pending:
                     chunk.cancel()
+
+
+def killed(workers: int, description: str) -> str:
+    """What to say where one of several processes was killed."""
+    return (
+        f"--workers {workers}: a process was killed ({description}), perhaps for lack of memory. "
+        "Rerun with fewer to resume"
+    )
+
+
+class Pool:
+    """What fairseq-preprocess uses of `multiprocessing.Pool`, for workers that belong to it.
+
+    A task whose process was killed raises BrokenProcessPool; there, the caller would wait forever.
+    """
+
+    def __init__(self, processes: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self._pool = ProcessPoolExecutor(processes, context, belong_to_parent)
+
+    def apply_async(
+        self, function: Callable, args: Sequence[Any] = (), kwds: Optional[Dict[str, Any]] = None
+    ) -> Any:
+        """A task, whose `get()` waits for its result."""
+        task: Any = self._pool.submit(function, *args, **(kwds or {}))
+        task.get = task.result
+        return task
+
+    def close(self) -> None:
+        """Nothing: no task comes after this."""
+
+    def join(self) -> None:
+        """Wait for all tasks."""
+        self._pool.shutdown()
 
 
 def _results(pending: Deque[Any], bar: Any) -> Iterator[Any]:
@@ -118,7 +149,13 @@ def _size(line: Any) -> int:
 def _remember(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    belong_to_parent()
+
+
+def belong_to_parent() -> None:
+    """Let this worker process ignore Ctrl-C, which its parent handles, and end with its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the handler that the parent's command has
     # otherwise a worker would outlive a killed parent and keep the folder locked
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 

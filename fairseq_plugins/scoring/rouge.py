@@ -23,6 +23,7 @@ from fairseq.scoring import BaseScorer, register_scorer
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.preparation.sentences import BOUNDARY, separate_sentences, split_sentences
+from fairseq_plugins.preparation.workers import belong_to_parent
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
@@ -154,7 +155,8 @@ def score_documents(
             # fork is fast: spawned processes would import torch again
             context = multiprocessing.get_context("fork")
             try:
-                with ProcessPoolExecutor(min(workers, len(tasks)), context) as pool:
+                count = min(workers, len(tasks))
+                with ProcessPoolExecutor(count, context, belong_to_parent) as pool:
                     for scores in pool.map(_score_task, tasks):
                         results.append(scores)
                         bar.update(len(scores))

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import multiprocessing
 import os
 import random
 import re
@@ -12,8 +13,10 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
+from fairseq import binarizer
 
 from fairseq_plugins.commands import (
     prepare_cnn_dm,
@@ -24,6 +27,7 @@ from fairseq_plugins.commands import (
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import documents, files, iwslt14, steps, workers
 from fairseq_plugins.preparation.archives import open_archive
+from fairseq_plugins.preparation.binarise import binarise
 from fairseq_plugins.preparation.files import count_lines, read_input
 from fairseq_plugins.preparation.stories import read_stories
 
@@ -386,6 +390,37 @@ def test_a_killed_worker_ends_the_run():
     assert message.startswith("--workers 2: a process was killed (test)")
 
 
+def test_a_killed_worker_ends_the_binarisation(tmp_path, monkeypatch):
+    """fairseq would wait for it forever."""
+    monkeypatch.setattr(binarizer.FileBinarizer, "_binarize_file_chunk", _die_in_a_worker)
+    lines = "".join(f"a b {n}\n" for n in range(50))
+    for language in ("de", "en"):
+        (tmp_path / f"train.{language}").write_text(lines)
+    words = (tmp_path, ["train"], ["de", "en"], tmp_path / "bin")
+    message = refused(partial(binarise, workers=3), *words)
+    assert message.startswith("--workers 3: a process was killed (binarise)")
+
+
+def _die_in_a_worker(*arguments, **named):
+    if multiprocessing.parent_process() is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_shards_of_a_killed_binarisation_are_removed(tmp_path):
+    (tmp_path / "bin").mkdir()
+    left = [
+        tmp_path / "bin" / f"train.de-en.de.pt{n}.{end}" for n in "12" for end in ("bin", "idx")
+    ]
+    for path in left:
+        path.touch()
+    for language in ("de", "en"):
+        (tmp_path / f"train.{language}").write_text("a b\n" * 9)
+    binarise(tmp_path, ["train"], ["de", "en"], tmp_path / "bin", workers=2)
+    assert sorted(path.name for path in (tmp_path / "bin").glob("train.*")) == [
+        f"train.de-en.{language}.{end}" for language in ("de", "en") for end in ("bin", "idx")
+    ]
+
+
 def test_chunks_are_limited_by_their_size(monkeypatch):
     monkeypatch.setattr(workers, "CHARACTERS_PER_CHUNK", 10)
     monkeypatch.setattr(workers, "LINES_PER_CHUNK", 4)
@@ -394,17 +429,28 @@ def test_chunks_are_limited_by_their_size(monkeypatch):
     assert chunks == [lines[:2], lines[2:6], lines[6:]]
 
 
-def test_workers_end_with_a_killed_run(tmp_path):
+USERS_OF_WORKERS = {
+    "map_lines": "list(workers.map_lines(slow, (str(n) for n in range(5000)), 2, 'test'))",
+    "preprocess": "pool = workers.Pool(2)\n"
+    "tasks = [pool.apply_async(slow, (n,)) for n in range(9)]\n"
+    "pool.join()",
+    "rouge": "from fairseq_plugins.scoring import rouge\n"
+    "rouge._score_task = slow\n"
+    "rouge.score_documents(['a'] * 5000, ['a'] * 5000, workers=2)",
+}
+
+
+@pytest.mark.parametrize("use", USERS_OF_WORKERS.values(), ids=USERS_OF_WORKERS)
+def test_workers_end_with_a_killed_run(use):
     """Otherwise they would hold the lock of the folder."""
     code = (
         "import os, sys, time\n"
         "sys.argv = ['-m']\n"  # which leaves fairseq out
-        "from fairseq_plugins.preparation.workers import map_lines\n"
+        "from fairseq_plugins.preparation import workers\n"
         "def slow(line):\n"
         "    os.write(1, b'%d\\n' % os.getpid())\n"  # one write: print may need two
         "    time.sleep(1800)\n"
-        "list(map_lines(slow, (str(n) for n in range(5000)), 2, 'test'))\n"
-    )
+    ) + use
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )

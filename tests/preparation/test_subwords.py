@@ -1,8 +1,8 @@
-"""Byte-pair encoding of words that look like marks."""
+"""Subwords of words that look like marks."""
 
 import pytest
 
-from fairseq_plugins.preparation.subwords import BytePairEncoding
+from fairseq_plugins.preparation.subwords import BytePairEncoding, SentencePiece
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +27,14 @@ def test_words_that_end_like_pieces_stay_whole(model, line):
 
 def test_marks_of_dictionaries_are_unknown_words(model):
     assert model.cut("the </s> man <pad>") == "the <unk> man <unk>"
+
+
+def test_characters_that_sentencepiece_lacks_are_no_marks(tmp_path):
+    """It gives them out as they are, several in one piece."""
+    text = "\u6211\u4eec \u4f60\u597d"
+    (tmp_path / "text").write_text(f"{text}\n" * 50, encoding="utf-8")
+    SentencePiece.learn([tmp_path / "text"], tmp_path / "model", 8)
+    model = SentencePiece(tmp_path / "model")
+    for mark in ("</s>", "<pad>", "<s>", "<q>"):
+        pieces = model.cut(f"{text} {mark} {text}").split()
+        assert pieces.count("<unk>") == 1 and mark not in pieces
