@@ -26,7 +26,8 @@ NAMES = [
 # What recipes resolved to when they were scripts with flags, without fairseq's own defaults.
 BEFORE = json.loads((Path(__file__).parent / "recipe_settings.json").read_text(encoding="utf-8"))
 SCRIPTS = [name for task in BEFORE.values() for name in task["recipes"]]
-# The one difference since: the checkpoint is chosen by BLEU, as in fairseq's example.
+# What differs since: recipes that copy are without coverage, and the checkpoint of translations is
+# chosen by BLEU, as in fairseq's example.
 CHOSEN_BY_BLEU = {
     "eval_bleu": True,
     "eval_bleu_args": '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}',
