@@ -76,3 +76,4 @@ def apply() -> None:
     multi_tensor.update_all_parameters_at_once()
     cudnn_attention.leave_out_cudnn_attention()
     ema.average_shared_weights_once()
+    ema.begin_average_with_loaded_parameters()

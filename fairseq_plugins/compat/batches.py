@@ -65,12 +65,14 @@ def count_every_batch() -> None:
     one at the end. With --update-freq above 1, a process whose last batch is empty reports the size
     0 for its other batches too, while their gradients count: 7 batches of 2 processes and
     --update-freq 2 end with a gradient 1.5 times too large. So empty batches are left out where a
-    process has others. With fully sharded parameters each batch is a meeting: these keep them.
+    process has others. With fully sharded parameters, or experts of
+    --base-layers, each batch is a meeting: these keep them.
     """
 
     def make(original: Callable) -> Callable:
         def train_step(self: Trainer, samples: List[Any], *args: Any, **kwargs: Any) -> Any:
-            real = samples if self.is_fsdp else [sample for sample in samples if sample]
+            meets = self.is_fsdp or getattr(self.cfg.model, "base_layers", 0) > 0
+            real = samples if meets else [sample for sample in samples if sample]
             return original(self, real or samples, *args, **kwargs)
 
         return train_step

@@ -157,7 +157,8 @@ def check_the_machine() -> None:
                     logger.warning("--amp has no effect without a GPU: training in float32")
                 if common.bf16:
                     bf16.warn_if_emulated()
-            _check_layerdrop(cfg)
+            _check_ddp(cfg)
+            _check_quant_noise(cfg)
             original(self, cfg, *args, **kwargs)
 
         return __init__
@@ -165,22 +166,51 @@ def check_the_machine() -> None:
     wrap(Trainer, "__init__", "check_the_machine", make)
 
 
-def _check_layerdrop(cfg: Any) -> None:
-    parallel = getattr(cfg, "distributed_training", cfg)
-    if (
-        parallel.distributed_world_size == 1
-        or parallel.ddp_backend not in ("c10d", "pytorch_ddp")
-        or parallel.find_unused_parameters
-    ):
+def _check_ddp(cfg: Any) -> None:
+    """Raise a ConfigurationError for models that torch's DDP does not train."""
+    parallel, model = getattr(cfg, "distributed_training", cfg), getattr(cfg, "model", cfg)
+    if parallel.distributed_world_size == 1 or parallel.ddp_backend not in ("c10d", "pytorch_ddp"):
+        return
+    for option in ("checkpoint_activations", "offload_activations"):
+        if not getattr(model, option, False):
+            continue
+        shared = getattr(model, "encoder_token_mixer", "") == "fastformer" and "layer" in str(
+            getattr(model, "fastformer_sharing", "")
+        )
+        reason = "Fastformer's layers share parameters" if shared else "--find-unused-parameters"
+        if shared or parallel.find_unused_parameters:
+            raise ConfigurationError(
+                f"{flag(option)} with {reason}: --ddp-backend pytorch_ddp refuses parameters whose "
+                "gradient comes twice: add --ddp-backend legacy_ddp"
+            )
+    if parallel.find_unused_parameters:
         return
     for option in ("encoder_layerdrop", "decoder_layerdrop"):
-        share = getattr(getattr(cfg, "model", cfg), option, 0)
+        share = getattr(model, option, 0)
         if share:
             raise ConfigurationError(
                 f"{flag(option)} {share}: a layer that is left out has no gradient, for which "
                 "--ddp-backend pytorch_ddp waits: add --ddp-backend legacy_ddp, or "
                 "--find-unused-parameters"
             )
+
+
+def _check_quant_noise(cfg: Any) -> None:
+    """Raise a ConfigurationError where --quant-noise-pq would destroy the weights.
+
+    fairseq writes the noise into the weights at each forward. Only the float32 copy that --fp16 and
+    --bf16 train brings them back, after each update.
+    """
+    common, model = getattr(cfg, "common", cfg), getattr(cfg, "model", cfg)
+    noise = getattr(model, "quant_noise_pq", 0) or 0
+    copied = (common.fp16 and not common.memory_efficient_fp16) or (
+        common.bf16 and not common.memory_efficient_bf16
+    )
+    if noise > 0 and not copied:
+        raise ConfigurationError(
+            f"--quant-noise-pq {noise} needs --bf16 or --fp16, not memory-efficient: in float32 "
+            "fairseq sets weights to zero for good"
+        )
 
 
 def gather_lists_without_a_gpu() -> None:

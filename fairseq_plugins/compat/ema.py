@@ -1,12 +1,18 @@
 """Repair of the moving average of parameters, `--store-ema`."""
 
+import logging
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, Set
+from unittest import mock
 
 import torch
+from fairseq import checkpoint_utils
 from fairseq.models.ema.ema import EMA
+from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import wrap
+
+logger = logging.getLogger(__name__)
 
 # Performer's random features: the mean of several draws is no draw
 NOT_AVERAGED = ".directions"
@@ -37,3 +43,30 @@ def average_shared_weights_once() -> None:
         return step
 
     wrap(EMA, "_step_internal", "average_shared_weights_once", make)
+
+
+def begin_average_with_loaded_parameters() -> None:
+    """Begin the average with the parameters of a checkpoint that has none, as fairseq says it does.
+
+    In 0.12.2 and ff that ends in a KeyError: the parameters have been removed from the state.
+    """
+
+    def make(original: Callable) -> Callable:
+        def load_checkpoint(self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
+            if not self.cfg.ema.store_ema:
+                return original(self, filename, *args, **kwargs)
+            load = checkpoint_utils.load_checkpoint_to_cpu
+
+            def load_with_average(*where: Any, **how: Any) -> Dict[str, Any]:
+                state = load(*where, **how)
+                if state.get("extra_state") is not None and "ema" not in state["extra_state"]:
+                    logger.warning(f"{filename} has no average: it begins with its parameters")
+                    state["extra_state"]["ema"] = state["model"]
+                return state
+
+            with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", load_with_average):
+                return original(self, filename, *args, **kwargs)
+
+        return load_checkpoint
+
+    wrap(Trainer, "load_checkpoint", "begin_average_with_loaded_parameters", make)

@@ -1,5 +1,7 @@
 """A training that is asked to end saves what it has learnt."""
 
+import contextlib
+import ctypes
 import logging
 import multiprocessing
 import os
@@ -39,6 +41,14 @@ def save_state(trainer: Trainer, iterator: Any) -> None:
     checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, iterator, None)
 
 
+def _signal_at_death_of_parent() -> int:
+    """The signal that Linux sends this process when its parent is gone; 0 for none."""
+    found = ctypes.c_int(0)
+    with contextlib.suppress(AttributeError):  # only Linux has prctl
+        ctypes.CDLL(None).prctl(2, ctypes.byref(found))  # PR_GET_PDEATHSIG
+    return found.value
+
+
 def save_when_terminated() -> None:
     """Every version loses all updates since its last checkpoint when it gets SIGTERM.
 
@@ -49,16 +59,18 @@ def save_when_terminated() -> None:
     Processes that train together agree on the update: each adds whether it was asked to the sums
     that fairseq makes over all processes in every update. So one signal is enough for all of them,
     on all machines, and they end when the checkpoint is written.
-    A process whose parent is gone ends at once, and so does one that is asked again later than
-    `TOGETHER`.
+    A process ends at once if the signal tells that its parent is gone, and if it is asked again
+    later than `TOGETHER`.
     """
     asked = SimpleNamespace(to_end=False, since=0.0, together=False, iterator=None)
 
     def listen(parent: int) -> None:
+        tells_of_parent = _signal_at_death_of_parent() == signal.SIGTERM
+
         def handle(number: int, frame: Any) -> None:
             now = time.monotonic()
             again = asked.to_end and now - asked.since > TOGETHER
-            if again or os.getppid() != parent:
+            if again or (tells_of_parent and os.getppid() != parent):
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGTERM)
             if not asked.to_end:

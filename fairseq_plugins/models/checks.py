@@ -113,6 +113,12 @@ def _check_sharing(args: Any) -> None:
             f"--share-all-embeddings has one embedding, and --decoder-embed-path "
             f"{args.decoder_embed_path} is not that of the encoder: leave one of them out"
         )
+    for name in ("encoder_embed_path", "decoder_embed_path"):
+        if getattr(args, "merge_src_tgt_embed", False) and getattr(args, name):
+            raise ConfigurationError(
+                f"{flag(name)} {getattr(args, name)} would not be read with --merge-src-tgt-embed: "
+                "leave one of them out"
+            )
     tied = args.share_all_embeddings or args.share_decoder_input_output_embed
     tied = tied or getattr(args, "merge_src_tgt_embed", False)  # not in fairseq 0.12.2
     output = int(args.decoder_output_dim)

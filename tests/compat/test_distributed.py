@@ -12,7 +12,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from fairseq_plugins import compat
-from fairseq_plugins.compat.distributed import _check_layerdrop
+from fairseq_plugins.compat.distributed import _check_ddp, _check_quant_noise
 from fairseq_plugins.errors import ConfigurationError
 from tests.versions import TORCH_2
 
@@ -47,7 +47,38 @@ def test_layerdrop_that_ddp_would_end_at_the_second_update_is_refused(side):
     with pytest.raises(ConfigurationError, match=f"--{side}-layerdrop 0.2: .* legacy_ddp, or"):
         Trainer(options(), None, None, None)
     for works in (options(1), options(backend="legacy_ddp"), options(find=True)):
-        _check_layerdrop(works)
+        _check_ddp(works)
+
+
+@pytest.mark.parametrize("option", ["checkpoint_activations", "offload_activations"])
+def test_gradients_that_come_twice_to_ddp_are_refused(option):
+    def options(mixer="fastformer", sharing="query-value,layer", backend="pytorch_ddp", find=False):
+        return SimpleNamespace(
+            distributed_world_size=2,
+            ddp_backend=backend,
+            find_unused_parameters=find,
+            encoder_token_mixer=mixer,
+            fastformer_sharing=sharing,
+            **{option: True},
+        )
+
+    for refused in (options(), options("softmax", find=True)):
+        with pytest.raises(ConfigurationError, match="gradient comes twice: add --ddp-backend leg"):
+            _check_ddp(refused)
+    for works in (options("softmax"), options(sharing="head"), options(backend="legacy_ddp")):
+        _check_ddp(works)
+
+
+def test_quantisation_noise_that_would_destroy_the_weights_is_refused():
+    def options(noise, **precision):
+        none = dict.fromkeys(("fp16", "bf16", "memory_efficient_fp16", "memory_efficient_bf16"))
+        return SimpleNamespace(quant_noise_pq=noise, **{**none, **precision})
+
+    for precision in ({}, {"bf16": True, "memory_efficient_bf16": True}):
+        with pytest.raises(ConfigurationError, match="--quant-noise-pq 0.1 needs --bf16 or --fp16"):
+            _check_quant_noise(options(0.1, **precision))
+        _check_quant_noise(options(0, **precision))
+    _check_quant_noise(options(0.1, bf16=True))
 
 
 @pytest.mark.skipif(not TORCH_2, reason="no dropout in fp16 on the CPU")

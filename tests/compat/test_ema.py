@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq.models.ema.ema import EMA
 
 from fairseq_plugins import compat
@@ -38,3 +39,19 @@ def test_shared_weights_decay_like_others(float32, dtype):
         for value in (found.embedding.weight, found.output.bias):
             assert torch.equal(value, torch.full_like(value, expected))
     assert found.seed.item() == 8 and found.performer.directions.tolist() == [1, 1]
+
+
+def test_an_average_begins_with_the_parameters_of_a_checkpoint(
+    toy_data, tmp_path, run_train, train_args
+):
+    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--disable-validation"]
+    run_train(*words, "--max-update", 2)
+    name = str(tmp_path / "checkpoint_last.pt")
+    before = checkpoint_utils.load_checkpoint_to_cpu(name)["model"]
+    output = run_train(*words, "--max-update", 3, "--store-ema", "--ema-decay", 0.5).output
+    assert "has no average: it begins with its parameters" in output
+    state = checkpoint_utils.load_checkpoint_to_cpu(name)
+    for key, value in state["extra_state"]["ema"].items():
+        if value.is_floating_point() and not key.endswith("version"):  # a buffer of fairseq's own
+            expected = 0.5 * before[key] + 0.5 * state["model"][key]
+            torch.testing.assert_close(value, expected)

@@ -15,6 +15,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import stopping
 from fairseq_plugins.compat.resuming import what_follows
+from fairseq_plugins.training import jobs
 from tests.versions import NOT_TRAINED, WHOLE
 
 
@@ -219,3 +220,19 @@ def test_it_saves_when_the_signal_ends_its_data_loaders_too(
     assert training.exitcode == stopping.STATUS
     state = state_of(tmp_path / "checkpoint_last.pt")
     assert state["optimizer_history"][-1]["num_updates"] == 1
+
+
+def test_whether_a_signal_tells_that_the_parent_is_gone():
+    """Only then may it end a training whose parent is gone at once, as with nohup."""
+
+    def tell(pipe):
+        found = [stopping._signal_at_death_of_parent()]
+        jobs._end_with_the_parent()
+        pipe.send([*found, stopping._signal_at_death_of_parent()])
+
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=tell, args=(theirs,))
+    process.start()
+    assert ours.recv() == [0, signal.SIGTERM]
+    process.join()

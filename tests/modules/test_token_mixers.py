@@ -139,9 +139,17 @@ def test_performer_draws_again_and_resumes():
     assert torch.equal(other.directions, second)
     other.set_num_updates(19)
     assert torch.equal(other.directions, second)
+    saved = {name: value.clone() for name, value in mixer.state_dict().items()}
     for one in (mixer, other):
         one.set_num_updates(20)
     assert torch.equal(other.directions, mixer.directions)
+    # saved after update 20, with the features of update 19; fairseq tells the number before loading
+    third = Performer(MixerSpec(DIM, DIM, HEADS), PerformerOptions(features=12, redraw=10))
+    third.set_num_updates(20)
+    third.load_state_dict(saved)
+    assert torch.equal(third.directions, second)
+    third.set_num_updates(20)
+    assert torch.equal(third.directions, mixer.directions)
     fixed = make("performer")
     before = fixed.directions.clone()
     fixed.set_num_updates(10**6)

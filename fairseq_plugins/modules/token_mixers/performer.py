@@ -1,7 +1,7 @@
 """FAVOR+ attention of the Performer, linear in length (Choromanski et al., ICLR 2021)."""
 
 from dataclasses import dataclass, field
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -77,6 +77,11 @@ class Performer(Float32Mixer):
         """Redraw the features if it is time; fairseq's trainer calls this after each update."""
         if self.redraw > 0:
             self._draw(num_updates // self.redraw)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        # fairseq tells the number of updates before it loads the features, and again after that
+        self.drawn = -1
 
     def _draw(self, number: int) -> None:
         if number != self.drawn:
