@@ -235,12 +235,21 @@ def test_any_iterable_of_lines_but_no_string(model):
         translator.translate("Eins zwei.")
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_the_length_penalty_is_finite(translate, value, capsys):
+@pytest.mark.parametrize(
+    "value, told",
+    [
+        ("nan", "a finite number"),
+        ("inf", "a finite number"),
+        ("-inf", "a finite number"),
+        ("1000.0", "at most 50"),
+        ("-1000.0", "at least -50"),
+    ],
+)
+def test_the_length_penalty_has_limits(translate, value, told, capsys):
     with pytest.raises(SystemExit):
         translate("", f"--lenpen={value}")
-    assert f"--lenpen: {value}: give a finite number" in capsys.readouterr().err
-    with pytest.raises(ConfigurationError, match=f"--lenpen {value}: give a finite number"):
+    assert f"--lenpen: {value}: give {told}" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match=f"--lenpen {value}: give a number from -50 to 50"):
         Options(lenpen=float(value)).check()
 
 

@@ -5,7 +5,6 @@ import contextlib
 import importlib.util
 import io
 import itertools
-import math
 import os
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import decode_lines
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.serving import is_export
+from fairseq_plugins.serving.search import LARGEST_PENALTY
 
 
 def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: int) -> None:
@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
     )
     parser.add_argument(
         "--lenpen",
-        type=at_least(-math.inf, float),
+        type=at_least(-LARGEST_PENALTY, float, LARGEST_PENALTY),
         default=1.0,
         help=f"above 1 favours long {what} (default: %(default)s)",
     )

@@ -5,8 +5,10 @@ import math
 from typing import Any, Callable
 
 
-def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:
-    """An argparse type: a number of that kind, not below `least`."""
+def at_least(
+    least: float, kind: Callable[[str], Any] = int, most: float = math.inf
+) -> Callable[[str], Any]:
+    """An argparse type: a number of that kind, not below `least` and not above `most`."""
 
     def convert(text: str) -> Any:
         try:
@@ -18,6 +20,8 @@ def at_least(least: float, kind: Callable[[str], Any] = int) -> Callable[[str], 
             raise argparse.ArgumentTypeError(f"{text}: give a finite number")
         if number < least:
             raise argparse.ArgumentTypeError(f"{text}: give at least {least}")
+        if number > most:
+            raise argparse.ArgumentTypeError(f"{text}: give at most {most}")
         return number
 
     return convert

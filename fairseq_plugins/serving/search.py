@@ -13,6 +13,7 @@ from .shortlist import Shortlist, Words
 CAPACITY = 32  # initial positions of a cache; it doubles when it is full
 KEPT = 0.75  # finished sentences leave the batch when fewer than this share remains
 NEVER = -np.inf
+LARGEST_PENALTY = 50  # lengths to a higher power may be too large for a float
 # inputs of the graph with a row for each sentence
 OF_COPIES = ("source_words", "source_places", "source_before")
 OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
@@ -50,8 +51,9 @@ class Options(NamedTuple):
         check_least(self, beam=1, nbest=1, min_len=0, no_repeat_ngram=0, sampling_topk=0, seed=0)
         if self.nbest > self.beam:
             raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
-        if not abs(self.lenpen) <= 50:  # lengths to a higher power may be too large for a float
-            raise ConfigurationError(f"--lenpen {self.lenpen}: give a number from -50 to 50")
+        if not abs(self.lenpen) <= LARGEST_PENALTY:
+            limits = f"from {-LARGEST_PENALTY} to {LARGEST_PENALTY}"
+            raise ConfigurationError(f"--lenpen {self.lenpen}: give a number {limits}")
         if not 0 < self.temperature < np.inf:
             raise ConfigurationError(f"--temperature {self.temperature}: must be above 0")
         for name, off in (("sampling_topk", 0), ("temperature", 1.0)):
