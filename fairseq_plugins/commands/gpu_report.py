@@ -34,7 +34,7 @@ from fairseq_plugins.training import launch
 from fairseq_plugins.training.jobs import Jobs, alone_in
 
 MODULE = [sys.executable, "-m", "fairseq_plugins"]
-# with the summary of failures where the time is up: SIGTERM alone would end pytest without it
+# SIGTERM counts as Ctrl-C, so that pytest tells what failed before the time was up
 PYTEST = """import signal, sys, pytest
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 sys.exit(pytest.main(sys.argv[1:]))"""

@@ -1,6 +1,8 @@
 """`gpu-report`: its steps within the time, what is kept, and what the report says."""
 
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -99,6 +101,17 @@ def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
     # those of another commit say nothing of this one
     report.describe(commit="7654321")
     assert "tests" in report.run()[1]
+
+
+def test_tests_that_are_stopped_tell_what_failed(tmp_path):
+    (tmp_path / "test_two.py").write_text(
+        "import os, time\n"
+        "def test_one():\n    assert 1 == 2\n"
+        "def test_two():\n    os.kill(os.getpid(), 15)\n    time.sleep(600)\n"
+    )
+    words = [sys.executable, "-c", gpu_report.PYTEST, "-q", "-p", "no:cacheprovider", "test_two.py"]
+    ended = subprocess.run(words, cwd=str(tmp_path), stdout=subprocess.PIPE, timeout=300)
+    assert ended.returncode != 0 and b"FAILED test_two.py::test_one" in ended.stdout
 
 
 def test_without_pytest_the_tests_are_left_out_and_a_line_says_so(report, monkeypatch, capsys):
