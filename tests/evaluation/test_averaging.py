@@ -121,7 +121,8 @@ def test_a_full_disk_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
 def test_average_of_one_is_itself_and_generates(save_dir, tmp_path, toy_data, run_generate):
     state = average(tmp_path, save_dir, "--last", 1)
     expected = model(save_dir / "checkpoint4.pt")
-    assert all(torch.equal(state["model"][name], expected[name]) for name in expected)
+    for name, value in expected.items():  # a buffer of fairseq 0.12.2 is never set: it may be NaN
+        torch.testing.assert_close(state["model"][name], value, rtol=0, atol=0, equal_nan=True)
 
     def translations(path):
         output = run_generate(toy_data.bin, "--path", path).output
