@@ -51,8 +51,10 @@ def test_an_average_begins_with_the_parameters_of_a_checkpoint(
     output = run_train(*words, "--max-update", 3, "--store-ema", "--ema-decay", 0.5).output
     assert "has no average: it begins with its parameters" in output
     state = checkpoint_utils.load_checkpoint_to_cpu(name)
-    for key, value in state["extra_state"]["ema"].items():
-        # not fairseq's own buffers, of which one holds whatever was in memory
-        if value.is_floating_point() and not key.endswith(("version", "_float_tensor")):
-            expected = 0.5 * before[key] + 0.5 * state["model"][key]
-            torch.testing.assert_close(value, expected)
+    average = state["extra_state"]["ema"]
+    # fairseq 0.12.2 keeps more in the average than in a checkpoint, and a buffer that it never sets
+    compared = [key for key in before if key.endswith((".weight", ".bias"))]
+    assert len(compared) > 20 and set(compared) <= set(average)
+    for key in compared:
+        expected = 0.5 * before[key] + 0.5 * state["model"][key]
+        torch.testing.assert_close(average[key], expected)
