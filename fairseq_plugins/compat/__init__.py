@@ -53,7 +53,7 @@ def apply() -> None:
     distributed.end_process_groups()
     generation.number_diverse_beams_within_the_batch()
     generation.ban_repeated_ngrams()
-    generation.copy_unknown_words_without_a_dictionary()
+    generation.replace_unknown_words()
     generation.print_soft_alignments_in_interactive()
     data_files.check_dictionaries()
     data_files.check_folders()

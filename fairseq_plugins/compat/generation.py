@@ -10,6 +10,7 @@ from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import DiverseBeamSearch
 
 from fairseq_plugins.compat.patch import overlay, wrap
+from fairseq_plugins.errors import ConfigurationError
 
 
 def number_diverse_beams_within_the_batch() -> None:
@@ -72,8 +73,45 @@ def _no_repeat_ngram(
     return lprobs.masked_fill_(banned > 0, float("-inf"))
 
 
-def copy_unknown_words_without_a_dictionary() -> None:
-    """Repair `--replace-unk` without a value, which opens a file named "@@ " (0.12.2 and ff)."""
+def replace_unknown_words() -> None:
+    """Repair `--replace-unk`, which ends at the first unknown word (0.12.2 and ff).
+
+    Without a value it opens a file named "@@ ". It reads the source positions of `--print-alignment
+    hard` as if they were numbers, not pairs, and without alignments it has none. They count
+    subwords, so with `--remove-bpe` they would name other words.
+
+    Raises:
+        ConfigurationError: on parsing, an option that it needs is missing or does not go with it.
+    """
+
+    def make_parse(original: Callable) -> Callable:
+        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
+            parsed = original(*args, **kwargs)
+            given = parsed[0] if isinstance(parsed, tuple) else parsed
+            if getattr(given, "replace_unk", None) is not None:
+                if given.print_alignment != "hard":
+                    raise ConfigurationError(
+                        "--replace-unk needs to know the source word of each word: add "
+                        "--print-alignment hard"
+                    )
+                if given.post_process is not None:
+                    raise ConfigurationError(
+                        "--replace-unk replaces the tokens of the model, which --remove-bpe "
+                        f"{given.post_process} (--post-process) joins before: leave that out"
+                    )
+            return parsed
+
+        return parse_args_and_arch
+
+    def make_replace(original: Callable) -> Callable:
+        def replace_unk(
+            hypo_str: str, src_str: str, alignment: Any, align_dict: Dict[str, str], unk: str
+        ) -> str:
+            places = {target: source for source, target in alignment}
+            sources = [places.get(number, -1) for number in range(len(hypo_str.split()))]
+            return original(hypo_str, src_str, sources, align_dict, unk)
+
+        return replace_unk
 
     def make(original: Callable) -> Callable:
         def load_align_dict(replace_unk: Optional[str]) -> Optional[Dict[str, str]]:
@@ -81,7 +119,10 @@ def copy_unknown_words_without_a_dictionary() -> None:
 
         return load_align_dict
 
-    wrap(utils, "load_align_dict", "copy_unknown_words_without_a_dictionary", make)
+    name = "replace_unknown_words"
+    wrap(options, "parse_args_and_arch", name, make_parse)
+    wrap(utils, "replace_unk", name, make_replace)
+    wrap(utils, "load_align_dict", name, make)
 
 
 _SOFT = "\0soft"  # placeholder for the source position, which soft alignments do not have

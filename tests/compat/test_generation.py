@@ -7,6 +7,7 @@ import torch
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 
 from fairseq_plugins import compat
+from fairseq_plugins.errors import ConfigurationError
 
 compat.apply()
 
@@ -48,11 +49,26 @@ def test_no_repeat_ngram_size(tiny_checkpoint, toy_data, run_generate):
     assert repeated("--no-repeat-ngram-size", 1) == 0
 
 
-def test_unknown_words_are_copied_without_a_dictionary(tiny_checkpoint, toy_data, run_interactive):
-    output = run_interactive(
-        toy_data.bin, "--path", tiny_checkpoint, "--replace-unk", stdin="ba be\n"
-    ).output
-    assert re.search(r"^H-0\t", output, re.MULTILINE)
+def test_unknown_words_are_replaced(tiny_checkpoint, toy_data, run_interactive, tmp_path):
+    """By the source words that attention names, or by what a dictionary has for them."""
+    words = [toy_data.bin, "--path", tiny_checkpoint, "--unkpen", -100, "--max-len-a", 0]
+    words += ["--max-len-b", 4, "--replace-unk"]
+    (tmp_path / "words").write_text("ba xa\nbe xe\n<eos> end\n")
+    aligned = ["--print-alignment", "hard"]
+    for options, likely in (
+        (aligned, {"ba", "be", "<eos>"}),
+        ([tmp_path / "words", *aligned], {"xa", "xe", "end"}),
+    ):
+        output = run_interactive(*words, *options, stdin="ba be\n").output
+        (found,) = re.findall(r"^H-0\t\S+\t(.*)$", output, re.MULTILINE)
+        assert len(found.split()) == 4 and set(found.split()) <= likely
+    for options, told in (
+        ([], "add --print-alignment hard"),
+        (["--print-alignment", "soft"], "add --print-alignment hard"),
+        ([*aligned, "--remove-bpe"], "--remove-bpe subword_nmt .--post-process. joins"),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            run_interactive(*words, *options, stdin="ba be\n")
 
 
 def test_interactive_prints_soft_alignments_as_generate_does(
