@@ -71,6 +71,7 @@ def apply() -> None:
     resuming.remember_validations()
     resuming.count_time_anew()
     resuming.keep_parameters_in_float32()
+    resuming.refuse_an_optimizer_of_another_order()
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()
     stopping.save_when_terminated()
     multi_tensor.update_all_parameters_at_once()

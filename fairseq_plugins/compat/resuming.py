@@ -15,6 +15,7 @@ from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRS
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -348,6 +349,35 @@ def keep_parameters_in_float32() -> None:
 
     wrap(HalfOptimizer, "state_dict", "keep_parameters_in_float32", make_state)
     wrap(HalfOptimizer, "load_state_dict", "keep_parameters_in_float32", make_load)
+
+
+def refuse_an_optimizer_of_another_order() -> None:
+    """Refuse to train on with the optimizer of fairseq's `transformer` in this package's model.
+
+    Optimizer states follow the order of the parameters, and the two orders differ. In float32 the
+    first update would fail at sizes that differ; in fp16 the states are one vector, whose parts
+    would silently go to other parameters.
+    """
+
+    def make(original: Callable) -> Callable:
+        def load_checkpoint(
+            self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
+        ) -> Any:
+            layers = [m for m in self.get_model().modules() if hasattr(m, "reordered")]
+            for layer in layers:
+                layer.reordered = False
+            extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
+            loaded = not reset_optimizer and self._optimizer is not None
+            if loaded and any(layer.reordered for layer in layers):
+                raise ConfigurationError(
+                    f"{filename} is of a model with fairseq's encoder layers, whose optimizer does "
+                    "not fit this one: train on from its parameters with --reset-optimizer"
+                )
+            return extra_state
+
+        return load_checkpoint
+
+    wrap(Trainer, "load_checkpoint", "refuse_an_optimizer_of_another_order", make)
 
 
 def _float32(optimizer: HalfOptimizer) -> List[torch.Tensor]:

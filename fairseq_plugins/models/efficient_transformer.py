@@ -180,6 +180,8 @@ class Encoder(TransformerEncoderBase):
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
         super().__init__(cfg, dictionary, embed_tokens)
+        # fairseq's name, which --retain-dropout-modules takes
+        self.dropout_module.module_name = "TransformerEncoder"
         layers = build_encoder_layers(cfg, plan)
         self.layers = nn.ModuleList(layers)
         if self.encoder_layerdrop > 0:
@@ -352,6 +354,7 @@ class Decoder(TransformerDecoderBase):
         self.vocabulary = len(dictionary)
         self.end = dictionary.eos()
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+        self.dropout_module.module_name = "TransformerDecoder"
         self.copying = None if plan.copying is None else CopyAttention(plan.copying)
         self.packs = plan.fast_training and has_standard_layers(self)
         self.packed_output = False  # see `extract_packed_features`

@@ -41,6 +41,8 @@ class DecoderLayer(TransformerDecoderLayerBase):
         self, cfg: Any, build_ffn: Callable[[], nn.Module], no_encoder_attn: bool = False
     ) -> None:
         super().__init__(cfg, no_encoder_attn)
+        # fairseq's name, which --retain-dropout-modules takes
+        self.dropout_module.module_name = "TransformerDecoderLayerBase"
         del self.activation_fn  # fairseq's attribute would hide the method below
         self.activation_dropout_module = nn.Identity()
         self.ffn = build_ffn()

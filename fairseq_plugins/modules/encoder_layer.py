@@ -52,6 +52,7 @@ class EncoderLayer(nn.Module):
     ):
         super().__init__()
         self.compile_training = compile_training
+        self.reordered = False  # whether a checkpoint with fairseq's names was loaded
         self.starts_block = time_pooling is not None
         self.time_pooling = time_pooling
         self.feature_pooling = feature_pooling
@@ -60,7 +61,8 @@ class EncoderLayer(nn.Module):
         mixer_norm_dim = memory_dim if normalize_before and memory_dim is not None else embed_dim
         self.self_attn_layer_norm = LayerNorm(mixer_norm_dim, export=export)
         self.final_layer_norm = LayerNorm(embed_dim, export=export)
-        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
+        # fairseq's name, which --retain-dropout-modules takes
+        self.dropout_module = FairseqDropout(dropout, "TransformerEncoderLayerBase")
         self.normalize_before = normalize_before
 
     def forward(
@@ -104,8 +106,14 @@ class EncoderLayer(nn.Module):
         return self.ffn(x)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
-        """Rename the entries of fairseq's encoder layer, so that its checkpoints load."""
+        """Rename the entries of fairseq's encoder layer, so that its checkpoints load.
+
+        fairseq registers these parameters in another order, and optimizer states follow the order:
+        `reordered` tells `compat.resuming` that those of the checkpoint do not fit.
+        """
         prefix = name + "."
+        if f"{prefix}self_attn.q_proj.weight" in state_dict:  # fairseq may upgrade a state twice
+            self.reordered = True
         for key in [key for key in state_dict if key.startswith(prefix)]:
             entry = key[len(prefix) :]
             for theirs, ours in _FAIRSEQ_NAMES:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.models.transformer import TransformerConfig
 
+from fairseq_plugins.errors import ConfigurationError
 from tests.models.conftest import TINY, drop_mscffn
 from tests.versions import FUSED_COPY
 
@@ -182,3 +183,31 @@ def test_a_checkpoint_of_the_transformer_is_loaded(
     assert type(models[0]) is not type(true[0])
     for a, b in zip(models[0].decoder.parameters(), true[0].decoder.parameters()):
         assert torch.equal(a, b)
+
+
+def test_the_optimizer_of_the_transformer_is_refused(
+    toy_data, tiny_checkpoint, train_args, run_train, tmp_path
+):
+    """Its states follow the order of fairseq's parameters; the parameters alone are welcome."""
+    words = [toy_data.bin, *train_args, "--encoder-blocks", "2", *CHOICES, "--save-dir", tmp_path]
+    words += ["--arch", "transformer_ftc", "--restore-file", tiny_checkpoint, "--max-update", "7"]
+    with pytest.raises(ConfigurationError, match="whose optimizer does not fit.*reset-optimizer$"):
+        run_train(*words)
+    assert not list(tmp_path.glob("*.pt"))
+    assert "num_updates: 7" in run_train(*words, "--reset-optimizer").output
+
+
+def test_dropout_retained_in_generation_has_fairseqs_names(pairs):
+    baseline, model = pairs("post-norm")
+    names = {
+        module.module_name
+        for module in baseline.modules()
+        if getattr(module, "module_name", None) is not None
+    }
+    assert len(names) >= 5
+    for name in sorted(names):
+        counts = []
+        for one in map(copy.deepcopy, (baseline, model)):
+            one.make_generation_fast_(retain_dropout=True, retain_dropout_modules=[name])
+            counts.append(sum(getattr(m, "apply_during_inference", False) for m in one.modules()))
+        assert counts[0] == counts[1] > 0

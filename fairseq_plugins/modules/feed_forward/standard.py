@@ -26,7 +26,8 @@ class StandardFeedForward(FeedForward):
         self.fc1 = quant_noise(nn.Linear(spec.embed_dim, spec.ffn_embed_dim), *noise)
         self.fc2 = quant_noise(nn.Linear(spec.ffn_embed_dim, spec.embed_dim), *noise)
         self.activation_fn = utils.get_activation_fn(spec.activation_fn)
-        self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
+        # in fairseq, this dropout is the encoder layer's; --retain-dropout-modules names it so
+        self.dropout_module = FairseqDropout(spec.dropout, "TransformerEncoderLayerBase")
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.activation_fn(self.fc1(x))
