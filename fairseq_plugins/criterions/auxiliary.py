@@ -43,7 +43,8 @@ def add_auxiliary_losses(
     gradients. With --sentence-avg it is the number of target tokens, so that the weight is against
     the loss of a token there too. The logged "loss" remains the criterion's own. Logged without
     their weights are "balance", the mean over layers of ``N sum_i f_i P_i``, which is 1 for equal
-    shares of the experts, and "coverage", the mean over target tokens of ``sum_i min(a_i, c_i)``.
+    shares of the experts, and "coverage", the mean over target tokens of ``sum_i min(a_i, c_i)``;
+    the logs have those of the first process.
 
     Args:
         criterion: the criterion; its `sentence_avg` says what the sample size counts.
@@ -69,5 +70,5 @@ def add_auxiliary_losses(
                 loss = loss + size * getattr(module, name) * value
                 found.setdefault(name, []).append(float(value.detach()))
     for name, values in found.items():
-        metrics.log_scalar(name, sum(values) / len(values), 1, priority=400, round=3)
+        metrics.log_scalar(name, sum(values) / len(values), float(size), priority=400, round=3)
     return loss, sample_size, logging_output

@@ -12,7 +12,8 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from fairseq.models import FairseqLanguageModel
+from fairseq.models import FairseqDecoder, FairseqLanguageModel
+from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -360,6 +361,19 @@ def _gives_features(model: nn.Module, decoder: nn.Module) -> bool:
     return "features_only" in inspect.signature(reads.forward).parameters
 
 
+def _extends_projection(decoder: nn.Module) -> bool:
+    """Whether probabilities are not ``softmax(output_projection(features))``, or a known mixture.
+
+    `Decoder` of this package is known: the loss of its copying is computed here too.
+    """
+    known = (__name__.split(".")[0], FairseqDecoder.__module__, TransformerDecoderBase.__module__)
+    for name in ("output_layer", "get_normalized_probs", "get_normalized_probs_scriptable"):
+        method = getattr(decoder, name, None)
+        if method is not None and not method.__module__.startswith(known):
+            return True
+    return False
+
+
 ADAPTIVE = "adaptive_loss --ddp-backend legacy_ddp"  # that trains an adaptive softmax
 
 
@@ -386,6 +400,8 @@ def find_projection(model: Any, passes: int = 1) -> nn.Linear:
         reason = f"{type(decoder).__name__} has no output_projection that is an nn.Linear"
     elif not _gives_features(inner, decoder):
         reason = f"{type(inner).__name__} does not give its features without their projection"
+    elif _extends_projection(decoder):
+        reason = f"{type(decoder).__name__} computes probabilities of its own"
     elif passes > 1 and getattr(decoder, "copying", None) is not None:
         reason = "the divergence of two mixtures needs all their probabilities"
     elif any(type(m).__name__ == "FullyShardedDataParallel" for m in (model, *model.modules())):

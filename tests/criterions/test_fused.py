@@ -344,6 +344,10 @@ def test_models_that_cannot_are_refused(build, parse):  # noqa: F811
     untied = build(arch="transformer")
     adaptive = build("--adaptive-softmax-cutoff", "10,20", arch="transformer", plain=True)
 
+    pointing = build(arch="transformer")
+    kind = type(pointing.decoder)
+    pointing.decoder.__class__ = type("Pointing", (kind,), {"output_layer": lambda self, x: x})
+
     def other(arch, *words):
         sizes = "--encoder-embed-dim 8 --decoder-embed-dim 8 --encoder-layers 1 --decoder-layers 1"
         heads = "--encoder-attention-heads 1 --decoder-attention-heads 1"
@@ -357,6 +361,7 @@ def test_models_that_cannot_are_refused(build, parse):  # noqa: F811
     for model, message in (
         (adaptive, "--adaptive-softmax-cutoff leaves"),
         (torch.nn.Linear(2, 3), "Linear has no output_projection"),
+        (pointing, "Pointing computes probabilities of its own"),
         (FullyShardedDataParallel(tied, False), "fully_sharded"),
         (Wrapper(untied, True), "--find-unused-parameters does not see"),
         (other("transformer_align"), "TransformerAlignModel does not give its features"),
