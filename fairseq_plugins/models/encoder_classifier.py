@@ -242,6 +242,11 @@ def _plan(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
     The decoder is never built. It has the encoder's sizes, so that no check fails because of it.
     """
     full = to_namespace(args)
+    if full.quant_noise_scalar:
+        raise ConfigurationError(
+            f"--quant-noise-scalar {full.quant_noise_scalar} has no effect on a classifier: "
+            "fairseq's tasks of classification add no such noise. Leave it out"
+        )
     for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
         setattr(full, f"decoder_{size}", getattr(full, f"encoder_{size}"))
     full.decoder_layers = 1

@@ -14,6 +14,7 @@ write them. Differences from fairseq's task:
 - Pairs of texts (`input1/`) are refused.
 """
 
+import itertools
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,10 +86,7 @@ class ClassificationTask(WholeTexts, SentencePredictionTask):
                 "not read: use fairseq's --task sentence_prediction, or remove input1/"
             )
         prefixes = [Path(self.cfg.data) / part / split for part in ("input0", "label")]
-        for prefix in prefixes:
-            if not prefix.with_name(prefix.name + ".idx").is_file():
-                raise MissingData(f"{prefix}.idx is missing: choose another subset, or prepare it")
-        lengths, labels = map(sizes, prefixes)
+        lengths, labels = (_sizes(prefix, combine) for prefix in prefixes)
         if len(lengths) != len(labels):
             raise ConfigurationError(
                 f"{prefixes[0]} has {len(lengths):,} texts and {prefixes[1]} {len(labels):,} "
@@ -121,3 +119,17 @@ class ClassificationTask(WholeTexts, SentencePredictionTask):
             f"{limit:,} positions and cut there: {cut_off.sum():,} of {lengths.sum():,} tokens "
             f"({100 * cut_off.sum() / lengths.sum():.1f} %) are not read"
         )
+
+
+def _sizes(prefix: Path, combine: bool) -> np.ndarray:
+    """The lengths of a split's texts; with `combine` also those of train1, train2, ..., if any."""
+
+    def index(part: Path) -> Path:
+        return part.with_name(part.name + ".idx")
+
+    if not index(prefix).is_file():
+        raise MissingData(f"{prefix}.idx is missing: choose another subset, or prepare it")
+    numbers = itertools.count(1) if combine else ()
+    further = (prefix.with_name(f"{prefix.name}{number}") for number in numbers)
+    parts = [prefix, *itertools.takewhile(lambda part: index(part).is_file(), further)]
+    return np.concatenate([sizes(part) for part in parts])

@@ -138,7 +138,7 @@ def test_probabilities_are_of_the_scores(make_tokens):
         ("--encoder-attention-heads 5", "--encoder-attention-heads 5 does not divide"),
         ("--encoder-token-mixer nothing", "--encoder-token-mixer nothing is unknown"),
         ("--time-window 2", "--encoder-blocks 2 has one block"),
-        ("--encoder-learned-pos --quant-noise-scalar 0.1", "do not go together"),
+        ("--quant-noise-scalar 0.1", "--quant-noise-scalar 0.1 has no effect on a classifier"),
     ],
 )
 def test_options_that_cannot_work_are_refused_in_one_line(words, message):

@@ -47,6 +47,22 @@ def test_pairs_of_texts_are_refused(data, tmp_path):
         setup(pairs).load_dataset("train")
 
 
+def test_further_parts_of_the_training_data_are_read_and_checked(data, tmp_path):
+    """fairseq's trainer reads train, train1, train2, ... as one split."""
+    parts = tmp_path / "parts"
+    shutil.copytree(str(data), str(parts))
+    for kind in ("input0", "label"):
+        for ending in ("bin", "idx"):
+            shutil.copy(parts / kind / f"valid.{ending}", parts / kind / f"train1.{ending}")
+    dataset = setup(parts).load_dataset("train", combine=True)
+    assert len(dataset) == SIZES["train"] + SIZES["valid"]
+    assert sorted(dataset.ordered_indices()) == list(range(len(dataset)))
+    assert len(setup(parts).load_dataset("train")) == SIZES["train"]
+    (parts / "input0" / "train1.idx").unlink()
+    with pytest.raises(ConfigurationError, match="texts and .* labels: prepare the data again"):
+        setup(parts).load_dataset("train", combine=True)
+
+
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_a_text_longer_than_a_batch_is_an_error(data, split):
     task = setup(data)
