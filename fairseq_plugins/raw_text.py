@@ -1,6 +1,8 @@
 """Generate from raw text with a trained model and the subword model of its prepared folder."""
 
 import re
+import threading
+from argparse import Namespace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -14,6 +16,7 @@ from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.int8 import quantize
 from fairseq_plugins.preparation.processing import Processor, dictionaries
 from fairseq_plugins.serving.batches import fill_batches
+from fairseq_plugins.serving.search import Options
 from fairseq_plugins.serving.text import Output
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -77,6 +80,12 @@ class RawTextGenerator:
         max_tokens: int,
         int8: bool = False,
     ):
+        Options(
+            beam=generation.beam,
+            lenpen=generation.lenpen,
+            min_len=generation.min_len,
+            no_repeat_ngram=generation.no_repeat_ngram_size,
+        ).check()
         places = [models] if isinstance(models, (str, Path)) else models
         paths = [str(find_checkpoint(place)) for place in places]
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
@@ -84,6 +93,11 @@ class RawTextGenerator:
             reason = "--cpu is given" if cpu else "torch sees none here"
             raise ConfigurationError(f"--fp16 needs a GPU, and {reason}")
         folder, loaded, cfg, self.task = load_models(paths, data)
+        if not hasattr(getattr(self.task, "cfg", None), "source_lang"):
+            raise ConfigurationError(
+                f"--model {paths[0]} was trained with a task of fairseq that is not read here "
+                f"({type(self.task).__name__}): use fairseq-interactive"
+            )
         source, target = self.task.cfg.source_lang, self.task.cfg.target_lang
         self.processor = Processor(folder, source, target)
         for model in loaded:
@@ -100,6 +114,7 @@ class RawTextGenerator:
         longest = utils.resolve_max_positions(*limits)
         self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
         self.max_tokens = max_tokens
+        self._searching = threading.Lock()  # fairseq's generator has one limit at a time
 
     def max_length(self, source_length: int) -> int:
         """The largest number of subwords to write for a source of this many tokens."""
@@ -130,10 +145,12 @@ class RawTextGenerator:
         dataset = self.task.build_dataset_for_inference(sources, [len(line) for line in sources])
         sample = dataset.collater([dataset[i] for i in range(len(batch))])
         sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
-        self.generator.max_len_b = self.max_length(len(sources[0]))
-        limit = min(self.generator.max_len_b, self.generator.max_len - 1)
+        longest = self.max_length(len(sources[0]))
+        limit = min(longest, self.generator.max_len - 1)
         try:
-            found = self.task.inference_step(self.generator, self.models, sample)
+            with self._searching:
+                self.generator.max_len_b = longest
+                found = self.task.inference_step(self.generator, self.models, sample)
             written = [hypotheses[0]["tokens"] for hypotheses in found]
             copied: List[List[Optional[int]]] = [[] for _ in written]
             if self.tell_copied:
@@ -178,7 +195,8 @@ def load_models(
     for path in paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path)
         kept = state.get("cfg")
-        tasks.append(vars(state["args"]) if kept is None else kept["task"])
+        options = state["args"] if kept is None else kept["task"]
+        tasks.append(vars(options) if isinstance(options, Namespace) else options)
     if data is None:
         data = _trained_on(tasks[0])
         if not data.is_dir():

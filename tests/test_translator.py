@@ -1,20 +1,27 @@
 """The command translate with a tiny model on what prepare-translation made."""
 
+import functools
 import io
+import math
 import random
 import re
 import shutil
 import sys
+import time
+from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.tasks import LegacyFairseqTask
 
+from fairseq_plugins import raw_text
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.raw_text import find_checkpoint
-from fairseq_plugins.serving.search import Options
+from fairseq_plugins.serving.search import LARGEST_PENALTY, Options
 from fairseq_plugins.translator import Translator
 
 NUMBERS = "eins zwei drei vier acht neun".split()
@@ -241,16 +248,60 @@ def test_any_iterable_of_lines_but_no_string(model):
         ("nan", "a finite number"),
         ("inf", "a finite number"),
         ("-inf", "a finite number"),
-        ("1000.0", "at most 50"),
-        ("-1000.0", "at least -50"),
+        ("1000.0", "at most 10"),
+        ("-1000.0", "at least -10"),
     ],
 )
 def test_the_length_penalty_has_limits(translate, value, told, capsys):
     with pytest.raises(SystemExit):
         translate("", f"--lenpen={value}")
     assert f"--lenpen: {value}: give {told}" in capsys.readouterr().err
-    with pytest.raises(ConfigurationError, match=f"--lenpen {value}: give a number from -50 to 50"):
-        Options(lenpen=float(value)).check()
+    for options in (lambda **kw: Options(**kw).check(), functools.partial(Translator, "missing")):
+        with pytest.raises(ConfigurationError, match=f"--lenpen {value}: give .* from -10 to 10"):
+            options(lenpen=float(value))
+
+
+def test_every_length_to_the_highest_power_is_a_number():
+    for power in (LARGEST_PENALTY, -LARGEST_PENALTY):
+        assert 0 < float(torch.tensor(4096.0) ** power) < math.inf
+
+
+def test_a_beam_of_none_is_refused():
+    with pytest.raises(ConfigurationError, match="--beam 0: "):
+        Translator("missing", beam=0)
+
+
+def test_threads_share_a_translator(model, monkeypatch):
+    """The limit of one call's batch is not that of another's."""
+    translator = Translator(model, cpu=True)
+    monkeypatch.setattr(translator, "max_length", lambda length: 3 * length)
+    inference, limits = translator.task.inference_step, []
+
+    def slow(generator, models, sample):
+        before = generator.max_len_b
+        time.sleep(0.05)
+        limits.append((before, generator.max_len_b, 3 * sample["net_input"]["src_tokens"].size(1)))
+        return inference(generator, models, sample)
+
+    monkeypatch.setattr(translator.task, "inference_step", slow)
+    lines = ["Eins.", "Acht neun eins vier acht neun.", "Zwei drei vier."] * 2
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(lambda line: translator.translate([line]), lines))
+    assert len(limits) == 6 and all(len(set(limit)) == 1 for limit in limits)
+    assert together == [translator.translate([line]) for line in lines]
+
+
+def test_an_older_task_of_fairseq_is_told(model, tmp_path, monkeypatch):
+    """Its options are a Namespace, and it has no languages."""
+    path = tmp_path / "old.pt"
+    state = torch.load(model / "checkpoint_last.pt", weights_only=False)
+    state["cfg"]["task"] = Namespace(**state["cfg"]["task"])
+    torch.save(state, path)
+    loaded = [SimpleNamespace(decoder=None)], None, LegacyFairseqTask(Namespace())
+    function = "load_model_ensemble_and_task"
+    monkeypatch.setattr(raw_text.checkpoint_utils, function, lambda *args, **options: loaded)
+    with pytest.raises(ConfigurationError, match="a task .* not read here .Legacy.*interactive"):
+        Translator(path, cpu=True)
 
 
 @pytest.mark.parametrize("name", ["stdin", "stdout"])

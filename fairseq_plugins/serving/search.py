@@ -13,7 +13,7 @@ from .shortlist import Shortlist, Words
 CAPACITY = 32  # initial positions of a cache; it doubles when it is full
 KEPT = 0.75  # finished sentences leave the batch when fewer than this share remains
 NEVER = -np.inf
-LARGEST_PENALTY = 50  # lengths to a higher power may be too large for a float
+LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
 # inputs of the graph with a row for each sentence
 OF_COPIES = ("source_words", "source_places", "source_before")
 OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
@@ -295,7 +295,10 @@ class _Batch:
     ) -> None:
         """Make a forced token the only candidate of each hypothesis."""
         beam = self.options.beam
-        scores = self.arrays["totals"][row] + self.outputs["forced_scores"][row, :, 0]
+        scores = self.outputs["forced_scores"][row, :, 0]
+        if self.options.temperature != 1:
+            scores = self.tempered[row, :, token]
+        scores = self.arrays["totals"][row] + scores
         order = np.argsort(-scores, kind="stable")
         totals[row, :beam], totals[row, beam:] = scores[order], NEVER
         tokens[row], parents[row, :beam] = token, order
@@ -324,6 +327,7 @@ class _Batch:
             log_probs = log_probs / options.temperature
             top = log_probs.max(axis=2, keepdims=True)
             log_probs -= top + np.log(np.exp(log_probs - top).sum(axis=2, keepdims=True))
+            self.tempered = log_probs.copy()
         log_probs[:, :, self.never] = NEVER
         for place in self.repeated:
             log_probs[place] = NEVER
