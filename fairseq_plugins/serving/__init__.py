@@ -25,6 +25,7 @@ class Scored(NamedTuple):
 
     text: str
     score: float  # as in fairseq: sum of log-probabilities over length to the power of lenpen
+    complete: bool = True  # False if it was stopped at the length limit
 
 
 class _Served:
@@ -79,9 +80,12 @@ class _Served:
                 found.append(Output("", False))
                 continue
             best = hypotheses[0]
-            complete = len(best.tokens) <= self._limit(len(pieces) + 1)
+            complete = self._is_complete(best, pieces)
             found.append(Output(self.export.target.decode(best.tokens), complete))
         return found
+
+    def _is_complete(self, hypothesis: Hypothesis, pieces: List[str]) -> bool:
+        return len(hypothesis.tokens) <= self._limit(len(pieces) + 1)
 
     def search(
         self,
@@ -96,7 +100,7 @@ class _Served:
             numbers: the number of each source, from 0, in messages and for sampling.
 
         Raises:
-            ConfigurationError: a prefix is longer than a hypothesis may be.
+            ConfigurationError: a prefix, or `min_len`, is longer than a hypothesis may be.
         """
         export, wanted = self.export, []
         numbers = range(len(sources)) if numbers is None else numbers
@@ -104,6 +108,11 @@ class _Served:
             tokens = export.source.encode(pieces)
             prefix = export.target.encode(prefixes[place])[:-1] if prefixes else []
             limit = self._limit(len(tokens))
+            if self.options.min_len > limit:
+                raise ConfigurationError(
+                    f"min_len {self.options.min_len:,}: {len(pieces):,} subwords become at most "
+                    f"{limit:,}: give a smaller one"
+                )
             if len(prefix) > limit:
                 raise ConfigurationError(
                     f"prefix {number + 1} has {len(prefix):,} subwords, but the limit is "
@@ -185,7 +194,11 @@ class Translator(LineTranslator, _Served):
         scored = [[Scored("", 0.0)] for _ in lines]
         for number, hypotheses in zip(real, found):
             scored[number] = [
-                Scored(self.processor.decode(self.export.target.decode(h.tokens)), h.score)
+                Scored(
+                    self.processor.decode(self.export.target.decode(h.tokens)),
+                    h.score,
+                    self._is_complete(h, sources[number]),
+                )
                 for h in hypotheses
             ]
         return scored

@@ -135,6 +135,20 @@ def test_sampling_draws_by_probability(pair, task, exported, sources):
     assert {h.tokens[0] for found in some for h in found} == best
 
 
+def test_temperature_is_in_the_scores_of_forced_tokens(pair, exported, sources):
+    """Those of a prefix, and the end at the length limit."""
+    options = Options(beam=4, nbest=4, sampling=True, temperature=0.5)
+    (found,) = search(exported, [Source(sources[0], 3, [7])], options)
+    source = torch.tensor([sources[0]])
+    for hypothesis in found:
+        before = torch.tensor([[exported.eos, *hypothesis.tokens[:-1]]])
+        with torch.no_grad():
+            logits = pair[0](source, torch.tensor([source.size(1)]), before)[0][0]
+        scores = (logits / 0.5).log_softmax(1)[range(len(hypothesis.tokens)), hypothesis.tokens]
+        assert hypothesis.token_scores == pytest.approx(scores.tolist(), abs=1e-4)
+    assert {h.tokens[0] for h in found} == {7} and max(len(h.tokens) for h in found) == 4
+
+
 def test_threads_share_a_model(exported, sources):
     wanted = [[Source(tokens, 30)] for tokens in sources] * 4
     expected = [search(exported, batch, Options()) for batch in wanted]

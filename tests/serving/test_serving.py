@@ -117,6 +117,22 @@ def test_prefixes_and_lines_that_cannot_be_used(exported):
         Translator(exported.folder, min_len=5000)
 
 
+def test_a_least_length_above_the_limit_of_a_line(exported, monkeypatch):
+    translator = Translator(exported.folder, min_len=30)
+    monkeypatch.setattr(translator, "max_length", lambda length: 20)
+    for method in (translator.hypotheses, translator.translate):
+        with pytest.raises(ConfigurationError, match="min_len 30: 2 subwords become at most 20:"):
+            method(["a b"])
+
+
+def test_hypotheses_tell_what_the_limit_stopped(exported):
+    (found,) = Translator(exported.folder, nbest=5, min_len=63).hypotheses(["a b"])
+    assert found and not any(scored.complete for scored in found)
+    (found,) = Translator(exported.folder, nbest=5).hypotheses(["a b"])
+    lengths = [len(scored.text.split()) for scored in found]
+    assert [scored.complete for scored in found] == [length < 63 for length in lengths]
+
+
 def test_the_draws_of_a_line_depend_on_its_number(exported):
     """Empty lines count, so that a line keeps its draws when another one is emptied."""
     options = {"sampling": True, "seed": 3, "beam": 4, "nbest": 4}
