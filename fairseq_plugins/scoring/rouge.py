@@ -20,7 +20,7 @@ import numpy as np
 from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.errors import ConfigurationError, check_least, check_range
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.preparation.sentences import BOUNDARY, separate_sentences, split_sentences
 from fairseq_plugins.preparation.workers import belong_to_parent
@@ -382,6 +382,7 @@ class RougeScorer(BaseScorer):
     def __init__(self, cfg: RougeConfig) -> None:
         super().__init__(cfg)
         check_least(cfg, rouge_resamples=0, rouge_workers=0)
+        check_range("--rouge-seed", cfg.rouge_seed, 0, 2**32 - 1)
         tokenizer_of(cfg.rouge_stemmer, cfg.rouge_unicode)
         if not cfg.rouge_boundary.strip():
             raise ConfigurationError("--rouge-boundary is empty: give the token between sentences")

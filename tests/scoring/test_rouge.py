@@ -218,6 +218,9 @@ def test_errors():
     for name in ("rouge_workers", "rouge_resamples"):
         with pytest.raises(ConfigurationError, match="-1: must be at least 0"):
             RougeScorer(RougeConfig(**{name: -1}))
+    for seed in (-1, 2**32):
+        with pytest.raises(ConfigurationError, match=f"--rouge-seed {seed}: must be "):
+            RougeScorer(RougeConfig(rouge_seed=seed))
     with pytest.raises(ConfigurationError, match="--rouge-boundary"):
         RougeScorer(RougeConfig(rouge_boundary=" "))
 
