@@ -1,19 +1,9 @@
 """cuDNN's attention is left out, unless the user asks for it."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
-from tests.conftest import ROOT
-
-CODE = """
-import torch
-from fairseq_plugins import compat
-compat.apply()
-print(torch.backends.cuda.cudnn_sdp_enabled(), torch.cuda.is_initialized())
-"""
+from fairseq_plugins.compat.cudnn_attention import leave_out_cudnn_attention
 
 
 @pytest.mark.skipif(
@@ -22,14 +12,19 @@ print(torch.backends.cuda.cudnn_sdp_enabled(), torch.cuda.is_initialized())
 @pytest.mark.parametrize(
     "name, value, expected",
     [
-        ("UNRELATED", "1", "False"),
-        ("TORCH_CUDNN_SDPA_PREFERRED", "0", "False"),
-        ("TORCH_CUDNN_SDPA_PREFERRED", "1", "True"),
-        ("TORCH_CUDNN_SDPA_AVOID_RECOMPILE", "1", "True"),
+        ("UNRELATED", "1", False),
+        ("TORCH_CUDNN_SDPA_PREFERRED", "0", False),
+        ("TORCH_CUDNN_SDPA_PREFERRED", "1", True),
+        ("TORCH_CUDNN_SDPA_AVOID_RECOMPILE", "1", True),
     ],
 )
 def test_it_is_off_unless_asked_for(monkeypatch, name, value, expected):
+    before = torch.backends.cuda.cudnn_sdp_enabled()
     monkeypatch.setenv(name, value)
-    words = [sys.executable, "-c", CODE]
-    output = subprocess.check_output(words, cwd=str(ROOT), universal_newlines=True)
-    assert output.split() == [expected, "False"]
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        leave_out_cudnn_attention()
+        assert torch.backends.cuda.cudnn_sdp_enabled() == expected
+        assert not torch.cuda.is_initialized()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

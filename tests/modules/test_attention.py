@@ -85,7 +85,7 @@ def test_backward_uses_the_dropout_mask_of_forward(rows_at_a_time, causal):
         torch.manual_seed(3)
         return ChunkedAttention.apply(*inputs, make_mask(5), causal, 0.4)
 
-    assert torch.autograd.gradcheck(run, inputs)
+    assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
 
 
 def test_backward_leaves_the_random_stream_as_it_was():
