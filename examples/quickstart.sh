@@ -154,12 +154,14 @@ sentence='Meine Schwester fährt morgen nach Berlin.'
 [ -z "$data" ] || sentence=$(head -n 1 "$raw/test.$src")
 sentence=${sentence//\'/\'\\\'\'}
 quoted() { printf '%q' "$1"; } # a folder's name may hold spaces
+path=""
+[ "$install" = yes ] || path="PYTHONPATH=$(quoted "$root") " # the plugin itself may not be installed
 cat <<EOT
 
 Translate a sentence of your own:
 
     echo '$sentence' |
-        $(quoted "$python") $(quoted "$root/scripts/translate.py") --model $(quoted "$run")
+        $path$(quoted "$python") $(quoted "$root/scripts/translate.py") --model $(quoted "$run")
 
 All of it took $((SECONDS - started)) s.
 EOT

@@ -44,9 +44,10 @@ fairseq_package() {
 fairseq_requirement() { sed -n "s/.*'\($(fairseq_package "$1")==[^;]*\);.*/\1/p" "$root/setup.py"; }
 
 compiles_fairseq() {
+    [ "$(uname -m)" = x86_64 ] || return 0
     case $1 in
         3.9 | 3.10 | 3.11) return 0 ;;
-        *) return 1 ;; # there are wheels
+        *) return 1 ;; # there are wheels for x86_64
     esac
 }
 
@@ -59,6 +60,11 @@ build_fairseq() {
     shift
     if [ "$(fairseq_package "$(python_version "$python")")" = fairseq-fixed ]; then how=(--no-build-isolation); fi
     env -u CUDA_HOME "$python" -m pip "$@" ${how[@]+"${how[@]}"}
+}
+
+# Whether the fairseq of Python $1 translates with torch $2: fairseq 0.12.2 does up to 1.12.
+translates() {
+    [ "$(fairseq_package "$1")" = fairseq-fixed ] || case $2 in 1.[0-9].* | 1.1[0-2].*) ;; *) return 1 ;; esac
 }
 
 # The default torch for a Python: the newest that was tested with its fairseq.

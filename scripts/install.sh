@@ -72,14 +72,15 @@ run() {
 
 # --- Python -------------------------------------------------------------------------------------
 
-# The default interpreter: python3 if it runs fairseq-fixed or has torch installed.
+# The default interpreter: python3 if it runs fairseq-fixed, or has a torch that fits its fairseq.
 find_python() {
-    local version candidate
+    local version candidate torch
     version=$(python_version python3)
     case $version in
         3.11 | 3.12) say python3 && return ;;
     esac
-    if supported "$version" && [ -n "$(package_version python3 torch)" ]; then say python3 && return; fi
+    torch=$(package_version python3 torch 2>/dev/null || true)
+    if supported "$version" && [ -n "$torch" ] && translates "$version" "$torch"; then say python3 && return; fi
     for candidate in python3.11 python3.12 python3.10 python3.9 python3.8; do
         if supported "$(python_version "$candidate")"; then say "$candidate" && return; fi
     done
@@ -103,6 +104,10 @@ make_venv() {
     "$base" -c 'import ensurepip, venv' 2>/dev/null ||
         die "Python $version ($base) cannot make virtual environments: install python$version-venv (Debian, Ubuntu), or use another with --python PY, or --active"
     [ -n "$torch_spec" ] || torch=$(package_version "$base" torch)
+    if [ -n "$torch" ] && [ -z "$offline" ] && ! translates "$version" "$torch"; then
+        say "      $base has torch $torch, with which fairseq 0.12.2 does not translate: the new environment gets its own"
+        torch=""
+    fi
     if [ -n "$torch" ]; then
         see=(--system-site-packages)
         say "      $base has torch $torch: the new environment shares its packages"
@@ -213,8 +218,18 @@ if [ "$device" = auto ]; then
     if gpu_here; then device=gpu; else device=cpu; fi
 fi
 
-# What was set up: .install/environment holds the Python, a fingerprint and the extras, line by line.
-remembered() { if [ -f "$state/environment" ]; then sed -n "$1p" "$state/environment"; fi; }
+# What was set up: .install/environment holds the Python, a fingerprint, the extras and the checkout,
+# line by line. In a copy of a checkout it names the original's .venv, which is not this one's to change.
+remembered() {
+    local python checkout
+    [ -f "$state/environment" ] || return 0
+    python=$(sed -n 1p "$state/environment") checkout=$(sed -n 4p "$state/environment")
+    case $python in
+        "$venv"/*) ;;
+        */.venv/bin/python3) [ "${checkout:-$root}" = "$root" ] || return 0 ;;
+    esac
+    sed -n "$1p" "$state/environment"
+}
 fingerprint() { cat "$root/setup.py" "$root/pyproject.toml" "$root/fairseq_plugins/version.py" "$root/scripts/install.sh" "$root/scripts/common.sh" | cksum; }
 
 if [ "$print_python" = yes ]; then
@@ -227,7 +242,9 @@ if [ -n "$given_python" ]; then check_python "$given_python"; fi
 mkdir -p "$state" || die "the folder $root cannot be written"
 if command -v flock >/dev/null; then # pip inherits the lock, so a pip that outlives us holds it
     exec 9>"$state/lock"
-    flock -n 9 || { say "Another set-up of this checkout is running: waiting for it." && flock 9; }
+    status=0
+    flock -n 9 || status=$? # 1: it is held; other failures: this file system has no locks
+    if [ "$status" -eq 1 ]; then say "Another set-up of this checkout is running: waiting for it." && flock 9; fi
 fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -258,6 +275,7 @@ if { [ -z "$python" ] || own; } && [ -d "$venv" ]; then
     fi
 fi
 
+keep_torch() { say "      --torch and --torch-index: an installed torch is never replaced. To change it, uninstall it first: $python -m pip uninstall torch"; }
 self_check() { "$python" "$root/scripts/selfcheck.py"; }
 
 extras=$(merge_extras "$(remembered 3)" "$extras") # keep the extras of earlier runs
@@ -265,6 +283,7 @@ extras=$(merge_extras "$(remembered 3)" "$extras") # keep the extras of earlier 
 if [ -n "$python" ] && [ "$(remembered 1)" = "$python" ] && [ "$(remembered 2)" = "$(fingerprint)" ] &&
     [ "$(remembered 3)" = "$extras" ]; then
     say "Everything is there."
+    if [ -n "$torch_spec$torch_index" ]; then keep_torch; fi
     self_check && exit
     say "The self-check failed: setting up again."
 fi
@@ -306,9 +325,7 @@ fi
 step "torch"
 torch=$(package_version "$python" torch)
 if [ -n "$torch" ]; then
-    if [ -n "$torch_spec$torch_index" ]; then
-        say "      --torch and --torch-index are not needed: an installed torch is never replaced (uninstall it to change it)"
-    fi
+    if [ -n "$torch_spec$torch_index" ]; then keep_torch; fi
 else
     install_torch
     torch=$(package_version "$python" torch)
@@ -326,9 +343,9 @@ step "fairseq, the plugin and what they need"
 fairseq=$(fairseq_package "$version")
 if compiles_fairseq "$version" && [ -z "$offline" ] && [ -z "$(package_version "$python" "$fairseq")" ]; then
     command -v "${CXX:-g++}" >/dev/null ||
-        die "no C++ compiler, which $fairseq needs on Python $version: install g++ (Debian, Ubuntu: sudo apt install g++), or use Python 3.12"
+        die "no C++ compiler, which $fairseq needs on Python $version: install g++ (Debian, Ubuntu: sudo apt install g++), or use Python 3.12 (on x86_64)"
     "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' ||
-        die "no Python.h, which $fairseq needs on Python $version: install python$version-dev (Debian, Ubuntu), or use Python 3.12"
+        die "no Python.h, which $fairseq needs on Python $version: install python$version-dev (Debian, Ubuntu), or use Python 3.12 (on x86_64)"
     say "      $fairseq has no ready build for Python $version: compiling it takes a few minutes"
     run "compiling $fairseq" build_fairseq "$python" install --disable-pip-version-check --no-input "$(fairseq_requirement "$version")"
 fi
@@ -336,5 +353,5 @@ run "installing the plugin" pip_install --no-build-isolation --editable "$root${
 
 step "Self-check"
 self_check || die "the set-up is done but its self-check failed; the line above says why (log: $log)"
-printf '%s\n' "$python" "$(fingerprint)" "$extras" >"$state/environment"
+printf '%s\n' "$python" "$(fingerprint)" "$extras" "$root" >"$state/environment"
 if own; then say "Done. To use it in a shell: source \"$venv/bin/activate\""; else say "Done."; fi

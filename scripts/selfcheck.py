@@ -7,16 +7,32 @@ import shutil
 import sys
 from typing import List
 
+# pip chooses torch's build for the newest CUDA; older drivers and GPUs need another
+CURE = (
+    f"uninstall it ({sys.executable} -m pip uninstall torch), then rerun install.sh with "
+    "--torch-index and the index of a build for this GPU and driver (pytorch.org, Get Started)"
+)
+
 
 def describe_gpu(torch) -> List[str]:
-    """One line a GPU that torch sees; else why there is none."""
+    """One line a GPU that torch sees, and why it cannot be used; else why there is none."""
     if torch.cuda.is_available():
-        count = torch.cuda.device_count()
-        return [f"GPU              {torch.cuda.get_device_name(i)}" for i in range(count)]
+        lines = []
+        for number in range(torch.cuda.device_count()):
+            lines.append(f"GPU              {torch.cuda.get_device_name(number)}")
+            try:
+                (torch.ones(1, device=f"cuda:{number}") + 1).item()
+            except RuntimeError as error:
+                cause = str(error).strip().splitlines()[0]
+                build = f"torch {torch.__version__} (CUDA {torch.version.cuda})"
+                lines.append(
+                    f"Warning: {build} does not run on this GPU: {cause}. Change it: {CURE}"
+                )
+        return lines
     lines = ["GPU              none seen: everything runs on the CPU"]
     if shutil.which("nvidia-smi"):
         if torch.version.cuda:
-            reason = f"its CUDA {torch.version.cuda} needs a newer driver"
+            reason = f"its CUDA {torch.version.cuda} needs a newer driver; or {CURE}"
         else:
             reason = (
                 "it is the CPU build; uninstall it and run install.sh --device gpu to change it"

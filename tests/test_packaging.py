@@ -1,6 +1,8 @@
 """What is shipped, and the scripts that set it up: choices and refusals, no whole installation."""
 
+import importlib.util
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -8,8 +10,10 @@ import sys
 import zipfile
 from email.parser import Parser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 
 from fairseq_plugins.commands import commands
@@ -248,6 +252,93 @@ def test_without_a_gpu_the_cuda_build_is_refused(checkout, tmp_path):
     assert "--device gpu" in errors[0] and "--torch-index" in errors[0]
     assert "--torch-backend=cpu" in (tmp_path / "asked").read_text(encoding="utf-8")
     assert not list((checkout / ".venv").glob("lib/*/site-packages/torch*"))
+
+
+@pytest.mark.parametrize(
+    "python, torch, translating",
+    [
+        ("3.10", "1.12.1+cu116", True),
+        ("3.10", "1.13.0", False),
+        ("3.8", "2.4.0", False),
+        ("3.11", "2.13.0+cpu", True),
+    ],
+)
+def test_whether_a_torch_fits_the_fairseq_of_a_python(python, torch, translating):
+    answer = common(f"translates {python} {torch} && echo yes || echo no")
+    assert answer == ["yes" if translating else "no"]
+
+
+def test_only_on_x86_64_some_pythons_need_no_compiler(tmp_path):
+    check = "for v in 3.8 3.11 3.12; do compiles_fairseq $v && echo yes || echo no; done"
+    if platform.machine() == "x86_64":
+        assert common(check) == ["no", "yes", "no"]
+    executable(tmp_path / "uname", "echo aarch64")
+    assert common(f"PATH='{tmp_path}':$PATH; {check}") == ["yes"] * 3
+
+
+def test_a_copied_checkout_leaves_the_environment_of_the_original_alone(checkout, tmp_path):
+    original = tmp_path / "original" / ".venv" / "bin" / "python3"
+    original.parent.mkdir(parents=True)
+    executable(original, "echo 3.11")
+    (checkout / ".install").mkdir()
+
+    def remember(folder):
+        lines = [str(original), "fingerprint", "", str(folder)]
+        (checkout / ".install" / "environment").write_text("\n".join(lines) + "\n")
+
+    remember(checkout)  # --active in that environment
+    assert bash(checkout / "scripts" / "install.sh", "--print-python").stdout == f"{original}\n"
+    remember(tmp_path / "original")
+    assert install(checkout, "--print-python") == (
+        1,
+        ["install.sh: nothing is set up yet: run bash scripts/install.sh"],
+    )
+
+
+@pytest.mark.parametrize("status, waits", [(71, False), (1, True)])
+def test_a_file_system_without_locks_is_no_other_set_up(checkout, tmp_path, status, waits):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    executable(tools / "flock", f'case "$*" in *-n*) exit {status} ;; esac')
+    python = executable(
+        checkout / "python", 'case "$*" in *version_info*) echo 3.11 ;; *) exit 1 ;; esac'
+    )
+    result = bash(
+        checkout / "scripts" / "install.sh",
+        *["--python", python],
+        PATH=str(tools) + os.pathsep + os.environ["PATH"],
+    )
+    assert ("Another set-up" in result.stdout) == waits
+    assert "cannot make virtual environments" in result.stderr
+
+
+class Gpu:
+    """A torch that sees one GPU, and runs on it or not."""
+
+    __version__ = "1.12.1"
+    version = SimpleNamespace(cuda="10.2")
+    cuda = SimpleNamespace(
+        is_available=lambda: True, device_count=lambda: 1, get_device_name=lambda number: "A100"
+    )
+
+    def __init__(self, works):
+        self.works = works
+
+    def ones(self, count, device):
+        if not self.works:
+            raise RuntimeError("no kernel image is available for execution on the device\nmore")
+        return torch.ones(count)
+
+
+def test_the_self_check_tells_a_torch_that_does_not_run_on_the_gpu():
+    path = ROOT / "scripts" / "selfcheck.py"
+    specification = importlib.util.spec_from_file_location("selfcheck", str(path))
+    selfcheck = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(selfcheck)
+    assert selfcheck.describe_gpu(Gpu(works=True)) == ["GPU              A100"]
+    _, warning = selfcheck.describe_gpu(Gpu(works=False))
+    assert "1.12.1 (CUDA 10.2) does not run on this GPU: no kernel image is available" in warning
+    assert "more" not in warning and "rerun install.sh with --torch-index" in warning
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,8 @@ class Registry:
     def add_options(self, parser: ArgumentParser) -> None:
         """Add the options of all parts to a command line."""
         for name, (_, options) in self._parts.items():
-            gen_parser_from_dataclass(
-                parser, options(), delete_default=True, with_prefix=f"--{name}"
-            )
+            prefix = "--" + name.replace("_", "-")
+            gen_parser_from_dataclass(parser, options(), delete_default=True, with_prefix=prefix)
 
 
 def store(choice: Choice, args: Any) -> None:

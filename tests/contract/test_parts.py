@@ -9,12 +9,16 @@ import functools
 import inspect
 import itertools
 import re
+from argparse import ArgumentParser
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import torch
+from fairseq.dataclass import FairseqDataclass
 from torch.utils.checkpoint import checkpoint
 
+from fairseq_plugins.errors import flag
 from fairseq_plugins.generation.int8 import quantize
 from fairseq_plugins.modules import feed_forward, token_mixers
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
@@ -57,6 +61,20 @@ def check_references(registry, known):
 @pytest.mark.parametrize("kind", sorted(PARTS))
 def test_every_part_has_a_reference(kind):
     check_references(*PARTS[kind])
+
+
+def test_options_of_a_name_of_two_words_are_those_of_messages_and_recipes():
+    @dataclass
+    class Options(FairseqDataclass):
+        inner_width: int = field(default=3, metadata={"help": "a width"})
+
+    registry = Registry("token mixer", default="softmax")
+    registry.register("two_words", Options)(torch.nn.Linear)
+    parser = ArgumentParser()
+    registry.add_options(parser)
+    (name, _), *_ = registry.options()
+    args = parser.parse_args([flag(name), "7"])
+    assert flag(name) == "--two-words-inner-width" and args.two_words_inner_width == 7
 
 
 def test_a_part_without_a_reference_fails():
