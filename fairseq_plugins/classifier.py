@@ -35,6 +35,7 @@ class Classifier:
     Attributes:
         labels: the classes, in the order of the model's scores.
         cut: numbers (from 1) of the texts given to `classify` that were longer and were cut.
+        empty: numbers of those without a token, on which no model was trained.
 
     Raises:
         ConfigurationError: a folder or file is missing, the model is not a classifier, or model and
@@ -61,6 +62,7 @@ class Classifier:
         self.labels = dictionary.symbols[dictionary.nspecial :][: self.task.cfg.num_classes]
         self.max_tokens = max_tokens
         self.cut: List[int] = []
+        self.empty: List[int] = []
         self._texts = 0
 
     def classify(self, texts: Iterable[str]) -> List[Prediction]:
@@ -74,6 +76,8 @@ class Classifier:
         for text in listed(texts):
             self._texts += 1
             pieces = cut(text)
+            if not pieces:
+                self.empty.append(self._texts)
             if len(pieces) > longest:
                 self.cut.append(self._texts)
             tokens.append(self._encode(pieces[:longest]))

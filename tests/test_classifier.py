@@ -45,7 +45,7 @@ def test_a_trained_model_knows_the_words(trained):
     found = classifier.classify(texts)
     assert [found[i].label for i in (0, 2, 3)] == ["good", "bad", "good"]
     assert all(0.5 <= prediction.probability <= 1 for prediction in found)
-    assert classifier.cut == [5]
+    assert classifier.cut == [5] and classifier.empty == [2]
     # what else is in a batch changes nothing
     for text, prediction in zip(texts, found):
         (alone,) = Classifier(trained, cpu=True, max_tokens=1).classify([text])

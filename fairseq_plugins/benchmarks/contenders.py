@@ -156,5 +156,12 @@ def build_trainer(contender: Contender) -> Any:
     return trainer
 
 
+def forward_precision(trainer: Any) -> Any:
+    """The context of a forward pass outside fairseq's training step, which has one for --amp."""
+    if trainer.cfg.common.amp and trainer.device.type == "cuda":
+        return torch.autocast("cuda")
+    return contextlib.nullcontext()
+
+
 def count_parameters(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())

@@ -164,7 +164,9 @@ def encoder_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
         words = batch["net_input"]
         source, lengths = (words[n].to(trainer.device) for n in ("src_tokens", "src_lengths"))
         encoder.zero_grad(set_to_none=True)
-        encoder(source, lengths)["encoder_out"][0].float().sum().backward()
+        with contenders.forward_precision(trainer):
+            output = encoder(source, lengths)["encoder_out"][0]
+        output.float().sum().backward()
 
     return run_encoder
 
@@ -192,6 +194,8 @@ def loss_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
         current[0].grad = None
         model.zero_grad(set_to_none=True)
         batch, _ = trainer._prepare_sample(batch)
-        trainer.criterion(model, batch)[0].backward()
+        with contenders.forward_precision(trainer):
+            loss = trainer.criterion(model, batch)[0]
+        loss.backward()
 
     return run_loss

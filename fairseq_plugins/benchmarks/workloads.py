@@ -173,7 +173,8 @@ class ModelWorkload(Workload):
         }
 
     def loss(self) -> Tensor:
-        return self.trainer.criterion(self.module, self.batch)[0]
+        with contenders.forward_precision(self.trainer):
+            return self.trainer.criterion(self.module, self.batch)[0]
 
     def step(self) -> None:
         if self.setting.what == "forward":

@@ -15,6 +15,7 @@ import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 
 
@@ -37,11 +38,13 @@ def main(argv: Sequence[str]) -> int:
         "--best", type=int, metavar="K", help="average the best K checkpoints of the folder"
     )
     parser.add_argument(
-        "--by", choices=["epoch", "update"], default="epoch",
+        "--by", choices=["epoch", "update"],
         help="what --last counts: checkpoints of epochs (default) or of updates",
     )  # fmt: skip
     args = parser.parse_args(argv)
-    paths = averaging.choose(args.inputs, args.last, args.best, args.by)
+    if args.by is not None and args.last is None:
+        raise ConfigurationError(f"--by {args.by} says what --last counts: add --last K")
+    paths = averaging.choose(args.inputs, args.last, args.best, args.by or "epoch")
     averaging.prepare(args.output)
     averaging.save(averaging.average(paths), args.output)
     print(f"wrote the average of {len(paths)} checkpoints to {args.output}")

@@ -53,6 +53,12 @@ def main(argv: Sequence[str]) -> int:
         whole = _lines.convert(classify, out, args.buffer, "classified", "lines")
     if not whole:
         return 1
+    if classifier.empty:
+        print(
+            f"{len(classifier.empty):,} line(s) without text got a label too, which says nothing: "
+            "number " + _lines.first_ten(classifier.empty),
+            file=sys.stderr,
+        )
     if classifier.cut:
         print(
             f"{len(classifier.cut):,} line(s) longer than {classifier.max_tokens_of_text:,} "

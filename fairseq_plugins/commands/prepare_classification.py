@@ -34,6 +34,8 @@ from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.labelled import imdb_files
 from fairseq_plugins.preparation.steps import Preparation
 
+VALID_EVERY = 10
+
 
 def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
@@ -49,9 +51,9 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         "--cifar10", type=Path, metavar="ARCHIVE", help="cifar-10-binary.tar.gz (no pickles)"
     )
     parser.add_argument(
-        "--valid-every", type=int, default=10, metavar="N",
+        "--valid-every", type=int, metavar="N",
         help="with --imdb and --cifar10: every Nth training text goes to valid (default: "
-        "%(default)s)",
+        f"{VALID_EVERY})",
     )  # fmt: skip
     add_options(parser)
     return parser.parse_args(argv)
@@ -64,13 +66,19 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if sum(sources) != 1 or (files and not {"train", "valid"} <= set(files)):
         raise ConfigurationError("give --train and --valid, or --imdb, or --cifar10")
     check_least(args, valid_every=2)
+    if files and args.valid_every is not None:
+        raise ConfigurationError(
+            f"--valid-every {args.valid_every} is for --imdb and --cifar10, but --valid names the "
+            "validation texts: leave it out"
+        )
+    valid_every = VALID_EVERY if args.valid_every is None else args.valid_every
     if args.cifar10 is not None and (args.bytes or args.words):
         raise ConfigurationError("--cifar10 has grey levels: leave --bytes and --words out")
     units = "bytes" if args.bytes else "words" if args.words else "subwords"
     units = "pixels" if args.cifar10 is not None else units
     settings = classification_settings(args, units)
     if not files:
-        settings["valid_every"] = args.valid_every
+        settings["valid_every"] = valid_every
     if args.imdb is not None and args.imdb.is_dir():
         settings["inputs"] = _identity(args.imdb)
     else:
@@ -78,7 +86,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         settings["inputs"] = {name: digest(path) for name, path in given.items()}
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            how = (files, args.imdb, args.cifar10, args.valid_every, args.workers)
+            how = (files, args.imdb, args.cifar10, valid_every, args.workers)
             found = preparation.step("read texts", read_texts, preparation.folder, *how)
             prepare(preparation, found, args.workers)
     show(args.destination)

@@ -1,9 +1,10 @@
 """Accuracy and macro F1 of labels."""
 
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
+import torch
 
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.errors import ConfigurationError
@@ -43,8 +44,12 @@ class Labels:
         self.references = list(read_lines(self._targets))
         self.total = len(self.references)
 
-    def predict(self, checkpoint: Path, log: Path, cpu: bool) -> None:
+    def predict(
+        self, checkpoint: Path, log: Path, cpu: bool, threads: Optional[int] = None
+    ) -> None:
         """Classify all texts; write a line ``label <TAB> probability`` for each to `log`."""
+        if threads is not None:
+            torch.set_num_threads(threads)
         classifier = Classifier(checkpoint, self.data, cpu)
         bar = progress_bar(description=self.split, total=self.total, unit=" texts")
         with written_whole(log) as file, bar:

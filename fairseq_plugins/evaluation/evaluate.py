@@ -32,7 +32,7 @@ from fairseq_plugins.training.launch import PLUGIN
 
 OWN_OPTIONS = (
     "--user-dir", "--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process",
-    "--source-lang", "-s", "--target-lang", "-t",
+    "--bpe", "--tokenizer", "--source-lang", "-s", "--target-lang", "-t",
 )  # fmt: skip
 CLASSIFICATION = ("classification", "sentence_prediction")
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
@@ -139,6 +139,8 @@ def check(request: Request) -> None:
         option = word.split("=")[0]
         if option in OWN_OPTIONS:
             raise ConfigurationError(f"{option} is not allowed after --: this command sets it")
+    if request.by is not None and request.last is None:
+        raise ConfigurationError(f"--by {request.by} says what --last counts: add --last K")
     if not request.beam.isdigit() or int(request.beam) < 1:
         raise ConfigurationError(f"--beam {request.beam}: must be at least 1")
     for member in request.members:
@@ -279,7 +281,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                     ]
                     _generate(checkpoints, words, test.total, log, request, jobs, lock)
             else:
-                test.predict(_checkpoint(request, paths, say), log, request.cpu)
+                test.predict(_checkpoint(request, paths, say), log, request.cpu, request.threads)
         text = test.read(log)  # raises an error if output is missing
         write_json(done, inputs)
         test.write(text, folder)

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.errors import ConfigurationError, check_least, flag
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.documents import (
     LEFT_OUT,
@@ -261,6 +261,9 @@ def _report(
     return "\n".join(lines) + "\n"
 
 
+OF_PIECES = {"vocab_size": 16000, "sentencepiece_documents": 20000}  # options of subwords alone
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that set how texts become tokens."""
     units = parser.add_mutually_exclusive_group()
@@ -271,12 +274,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--words", action="store_true", help="use words, separated by spaces, as tokens"
     )
     parser.add_argument(
-        "--vocab-size", type=int, default=16000, metavar="N",
-        help="number of SentencePiece pieces, learnt from train (default: %(default)s)",
+        "--vocab-size", type=int, metavar="N",
+        help="number of SentencePiece pieces, learnt from train (default: "
+        f"{OF_PIECES['vocab_size']:,})",
     )  # fmt: skip
     parser.add_argument(
-        "--sentencepiece-documents", type=int, default=20000, metavar="N",
-        help="learn pieces from this many training texts, evenly spaced (default: %(default)s)",
+        "--sentencepiece-documents", type=int, metavar="N",
+        help="learn pieces from this many training texts, evenly spaced (default: "
+        f"{OF_PIECES['sentencepiece_documents']:,})",
     )  # fmt: skip
     parser.add_argument(
         "--max-positions", type=int, metavar="N",
@@ -290,14 +295,19 @@ def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, A
     """The settings of a preparation that follow from these options.
 
     Raises:
-        ConfigurationError: an option is out of range.
+        ConfigurationError: an option is out of range, or has no effect.
     """
     check_workers(args.workers)
     check_least(args, vocab_size=1, sentencepiece_documents=1, max_positions=2)
     settings = {"task": TASK, "units": units, "max_positions": args.max_positions}
-    if units == "subwords":
-        settings["vocab_size"] = args.vocab_size
-        settings["sentencepiece_documents"] = args.sentencepiece_documents
+    for name, default in OF_PIECES.items():
+        given = getattr(args, name)
+        if units == "subwords":
+            settings[name] = default if given is None else given
+        elif given is not None:
+            raise ConfigurationError(
+                f"{flag(name)} {given} is for SentencePiece, but tokens are {units}: leave it out"
+            )
     return settings
 
 

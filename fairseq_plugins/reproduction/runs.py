@@ -85,13 +85,16 @@ class Request(NamedTuple):
 
 
 def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:
-    """The rows with these names, in the order of the table; a name may be a comma-separated list.
+    """The rows with these names, in the order of the table.
+
+    A word may be a comma-separated list, or the name of a row that has a comma.
 
     Raises:
         ConfigurationError: the table has no row of that name.
     """
     known = {row.name: row for row in table.rows}
-    wanted = [word for name in names for word in name.split(",") if word] or list(known)
+    split = [[name] if name in known else name.split(",") for name in names]
+    wanted = [word for words in split for word in words if word] or list(known)
     for name in wanted:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=3) or list(known)

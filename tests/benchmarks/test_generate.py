@@ -53,6 +53,20 @@ def test_bleu_of_the_whole_subset(toy_data, tmp_path, monkeypatch):
     assert "tokenised BLEU" in (tmp_path / "plot.svg").read_text()
 
 
+@counts
+def test_operations_are_those_of_all_batches(toy_data, tmp_path, monkeypatch):
+    words = ["generate", toy_data.bin, *SMALL, "--options", SIZES]
+    words += ["--contender", "transformer", "--contender", "transformer_ftc"]
+    both = [row["flops"] for row in measure(tmp_path, *words)["rows"]]
+    load, alone = generate.load_batches, []
+    for number in range(2):
+        monkeypatch.setattr(
+            generate, "load_batches", lambda *given, n=number: load(*given)[n : n + 1]
+        )
+        alone.append([row["flops"] for row in measure(tmp_path, *words)["rows"]])
+    assert both == [sum(pair) for pair in zip(*alone)]
+
+
 @pytest.mark.parametrize("plain", [False, True])
 def test_every_hypothesis_has_the_length_of_the_longest_reference(toy_data, plain):
     args = argparse.Namespace(

@@ -159,6 +159,7 @@ def test_finetuning_from_an_average(save_dir, tmp_path, toy_data, run_train, tra
         (["{dir}"], r"is a folder: say how many.*--last K or --best K"),
         (["{dir}", "--last", "9"], r"--last 9: .* has 4 checkpoints of this kind"),
         (["{dir}", "--best", "4"], r"--best 4: .* has 3 .* as --keep-best-checkpoints says"),
+        (["{dir}", "--best", "2", "--by", "update"], r"--by update says what --last counts: add"),
         (["{dir}", "--last", "0"], r"--last 0: must be at least 1"),
         (["{dir}/checkpoint1.pt", "--last", "1"], r"choose from one folder"),
     ],

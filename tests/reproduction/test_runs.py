@@ -88,6 +88,11 @@ def test_chosen_rows_keep_the_order_of_the_tables():
     names = [row.name for row in runs.choose_rows(FTC_PAPER, ["tc-2x3,transformer", "fc-2x4"])]
     assert names == ["transformer", "fc-2x4", "tc-2x3"]
     assert runs.choose_rows(FTC_PAPER, []) == FTC_PAPER.rows
+    sharing = TABLES["fastformer-sharing"]
+    for names in (["query-value,layer"], ["query-value,layer", "none"], ["query-value,none"]):
+        found = {row.name for row in runs.choose_rows(sharing, names)}
+        whole = "query-value,layer" in names
+        assert ("query-value,layer" in found, "layer" in found) == (whole, False)
     with pytest.raises(ConfigurationError, match="nearest are transformer, .*, fc-2x3-linear"):
         runs.choose_rows(FTC_PAPER, ["nonsense"])
     with pytest.raises(ConfigurationError, match="--rows ftc-3x2 is no row: nearest are .*ftc-2x3"):
