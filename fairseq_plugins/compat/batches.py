@@ -1,8 +1,10 @@
 """Repairs of batches: no sentence is dropped, and each counts."""
 
 from typing import Any, Callable, List
+from unittest import mock
 
 import numpy as np
+import torch
 from fairseq.data import data_utils
 from fairseq.trainer import Trainer
 
@@ -64,17 +66,35 @@ def count_every_batch() -> None:
     If processes cannot share the batches of an epoch equally, fairseq gives some of them an empty
     one at the end. With --update-freq above 1, a process whose last batch is empty reports the size
     0 for its other batches too, while their gradients count: 7 batches of 2 processes and
-    --update-freq 2 end with a gradient 1.5 times too large. So empty batches are left out where a
-    process has others. With fully sharded parameters, or experts of
-    --base-layers, each batch is a meeting: these keep them.
+    --update-freq 2 end with a gradient 1.5 times too large. So empty batches come first, where
+    fairseq looks at none, and count nothing. They are computed as before, because processes may
+    meet in each forward pass.
     """
 
     def make(original: Callable) -> Callable:
         def train_step(self: Trainer, samples: List[Any], *args: Any, **kwargs: Any) -> Any:
-            meets = self.is_fsdp or getattr(self.cfg.model, "base_layers", 0) > 0
-            real = samples if meets else [sample for sample in samples if sample]
-            return original(self, real or samples, *args, **kwargs)
+            empty = [sample for sample in samples if not sample]
+            real = [sample for sample in samples if sample]
+            if not empty or not real:
+                return original(self, samples, *args, **kwargs)
+            with mock.patch.object(self.task, "train_step", _nothing_of(self.task.train_step)):
+                return original(self, empty + real, *args, **kwargs)
 
         return train_step
 
     wrap(Trainer, "train_step", "count_every_batch", make)
+
+
+def _nothing_of(train_step: Callable) -> Callable:
+    """A task's training step in which batches to ignore have no size and no logs."""
+
+    def nothing(value: Any) -> Any:
+        return value * 0 if isinstance(value, (int, float, torch.Tensor)) else value
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        loss, sample_size, logs = train_step(*args, **kwargs)
+        if kwargs.get("ignore_grad"):
+            sample_size, logs = sample_size * 0, {name: nothing(logs[name]) for name in logs}
+        return loss, sample_size, logs
+
+    return counted

@@ -80,6 +80,10 @@ def complete_distributed_launch() -> None:
 
 def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
     """Set the rank, world size and device of this process, unless fairseq finds them itself."""
+    spawns = distributed.distributed_init_method is not None and not on_cpu
+    if spawns and not distributed.distributed_no_spawn:
+        if distributed.distributed_world_size > launch.world_size:
+            return  # srun started one process a machine, and fairseq starts one for each GPU
     if distributed.distributed_init_method is None:
         if not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
             return

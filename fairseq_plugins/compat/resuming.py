@@ -47,10 +47,13 @@ def keep_the_batches_of_the_first_epoch() -> None:
             kept = load_dataset and not rebuilt and not getattr(self.task, "varies_by_epoch", False)
             if epoch == 1 or not kept or kwargs.get("disable_iterator_cache"):
                 return original(self, epoch, combine, load_dataset, **kwargs)
-            iterator = original(self, 1, combine, load_dataset, **kwargs)
+            # once, and for this epoch: some tasks load a part of their data for each
+            iterator = original(self, epoch, combine, load_dataset, **kwargs)
             dataset = self.task.dataset(self.cfg.dataset.train_subset)
             if self.task.dataset_to_epoch_iter.get(dataset) is not iterator:  # it is not kept
-                return original(self, epoch, combine, load_dataset, **kwargs)
+                return iterator
+            del self.task.dataset_to_epoch_iter[dataset]
+            iterator = original(self, 1, combine, False, **kwargs)
             iterator.epoch = epoch
             dataset.set_epoch(epoch)
             return iterator
@@ -203,7 +206,7 @@ def remember_validations() -> None:
                     )
                     trainer.cfg.optimization.max_epoch = -1  # fairseq then starts no epoch
             at = state["train_iterator"]
-            if at["iterations_in_epoch"] == 0 and not cfg.reset_lr_scheduler:
+            if at.get("iterations_in_epoch") == 0 and not cfg.reset_lr_scheduler:
                 trainer.lr_step(at["epoch"] - 1, state["val_loss"])
             return state, iterator
 
@@ -288,7 +291,7 @@ def what_follows(trainer: Trainer, iterator: Any) -> str:
 def _validate(trainer: Trainer, at: Dict[str, Any], due: str) -> Any:
     """Make the validation that is due where a stored iterator stands, and save if fairseq would."""
     program, cfg = _program(), trainer.cfg
-    after_epoch = at["iterations_in_epoch"] == 0
+    after_epoch = at.get("iterations_in_epoch") == 0
     iterator = SimpleNamespace(
         epoch=at["epoch"] - after_epoch,
         end_of_epoch=lambda: after_epoch,

@@ -66,11 +66,13 @@ def save_when_terminated() -> None:
 
     def listen(parent: int) -> None:
         tells_of_parent = _signal_at_death_of_parent() == signal.SIGTERM
+        training = os.getpid()
 
         def handle(number: int, frame: Any) -> None:
             now = time.monotonic()
             again = asked.to_end and now - asked.since > TOGETHER
-            if again or (tells_of_parent and os.getppid() != parent):
+            forked = os.getpid() != training  # a helper, which has nothing to save
+            if again or forked or (tells_of_parent and os.getppid() != parent):
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGTERM)
             if not asked.to_end:

@@ -46,8 +46,8 @@ FILES: Dict[str, Optional[str]] = {
         decoder_embed_path encoder_embed_path extra_data fixed_dictionary label_dir lang_dict
         lm_path load_pretrained_aux_decoder_from load_pretrained_decoder_from
         load_pretrained_encoder_from post_save_script replace_unk sampling_weights_from_file
-        save_predictions source_dict target_dict target_dictionary user_dir wer_args
-        wer_kenlm_model wer_lexicon
+        save_predictions source_dict target_dict target_dictionary tensorboard_logdir user_dir
+        wer_args wer_kenlm_model wer_lexicon
         """.split()
     ),
     **dict.fromkeys(
@@ -100,6 +100,8 @@ def _plain_text(value: str, name: str) -> str:
         raise ConfigurationError(
             f"its option {name} is {value!r}, which omegaconf would look up on this machine"
         )
+    if name in FILES_IN_DATA and "${" in value:
+        raise ConfigurationError(f"its option {name} is {value!r}, which may become any path")
     if name in EVALUATED and not _REFERENCE.fullmatch(value):
         try:
             read_literal(value)

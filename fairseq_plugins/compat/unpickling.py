@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Dict, List, Tuple, Union
 
 import numpy as np
 import torch
+from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig, ListConfig, base, nodes
 
@@ -34,8 +35,9 @@ def allow_types_of_fairseq_checkpoints() -> None:
 def types_of_fairseq() -> List[Allowed]:
     """The types that fairseq writes beside tensors.
 
-    `Namespace` and omegaconf's types hold options, numpy's types come from meters and scores, and
-    `_TensorPlaceholder` is in what rank 0 sends to the other processes on resuming.
+    `Namespace` and omegaconf's types hold options, numpy's types come from meters and scores,
+    `Dictionary` is in the state of some tasks (audio), and `_TensorPlaceholder` in what rank 0
+    sends to the other processes on resuming.
     """
     array = np.zeros(1)
     reconstruct = array.__reduce__()[0]
@@ -49,7 +51,7 @@ def types_of_fairseq() -> List[Allowed]:
     numbers = (np.bool_, np.int32, np.int64, np.float16, np.float32, np.float64)
     types += {type(np.dtype(number)) for number in numbers}
     types += [DictConfig, ListConfig, base.ContainerMetadata, base.Metadata]
-    types += [nodes.AnyNode, distributed_utils._TensorPlaceholder]
+    types += [nodes.AnyNode, distributed_utils._TensorPlaceholder, Dictionary]
     return types
 
 

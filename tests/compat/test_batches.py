@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 from fairseq.models.transformer import TransformerModel
@@ -81,6 +82,43 @@ def test_training_without_a_sentence_is_an_error_of_one_line(
             toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-source-positions", 1,
             "--skip-invalid-size-inputs-valid-test", "--required-batch-size-multiple", 1,
         )  # fmt: skip
+
+
+class Task:
+    """Counts sentences, also where fairseq puts another batch in the place of an empty one."""
+
+    def train_step(self, sample, ignore_grad):
+        return 0.0, len(sample), {"sentences": torch.tensor(len(sample)), "name": "x"}
+
+
+class CountingTrainer:
+    """What fairseq's trainer does with the sizes and logs of an update."""
+
+    def __init__(self):
+        self.task, self.seen = Task(), []
+
+    def train_step(self, samples):
+        total, logs, ignored = 0, [], False
+        for sample in samples:
+            ignored = not sample
+            self.seen.append(sample)
+            _, size, log = self.task.train_step(sample=sample or "dummy", ignore_grad=ignored)
+            total, logs = total + size, [*logs, log]
+        return (0, []) if ignored else (total, logs)
+
+
+@pytest.mark.parametrize(
+    "samples, total", [(["ab", {}], 2), (["ab", "c"], 3), ([{}, {}], 0), (["ab", {}, {}], 2)]
+)
+def test_an_empty_batch_is_computed_and_counts_nothing(monkeypatch, samples, total):
+    monkeypatch.setattr(batches, "Trainer", CountingTrainer)
+    monkeypatch.setattr(CountingTrainer, "train_step", CountingTrainer.train_step)
+    batches.count_every_batch()
+    trainer = CountingTrainer()
+    found, logs = trainer.train_step(samples)
+    assert found == total == sum(int(log["sentences"]) for log in logs)
+    assert sorted(map(str, trainer.seen)) == sorted(map(str, samples))
+    assert trainer.task.train_step(sample="abc", ignore_grad=True)[1] == 3  # as it was
 
 
 @pytest.mark.parametrize("done", [0, 5, 12, 19])

@@ -8,11 +8,12 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from fairseq_plugins import compat
-from fairseq_plugins.compat.distributed import _check_ddp, _check_quant_noise
+from fairseq_plugins.compat.distributed import Launch, _check_ddp, _check_quant_noise, _join
 from fairseq_plugins.errors import ConfigurationError
 from tests.versions import TORCH_2
 
@@ -106,6 +107,22 @@ def test_process_groups_end_with_the_training(monkeypatch, tmp_path):
     during = []
     distributed_utils.distributed_main(0, lambda cfg: during.append(dist.is_initialized()), cfg, {})
     assert during == [True] and not dist.is_initialized()
+
+
+@pytest.mark.parametrize("init, spawns", [("tcp://a:1", True), ("tcp://a:1", False), (None, True)])
+def test_srun_with_a_process_for_each_machine_leaves_fairseq_its_gpus(monkeypatch, init, spawns):
+    """16 GPUs on two machines, named on the command line: fairseq starts 8 processes on each."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    given = {"distributed_world_size": 16, "distributed_rank": 8, "device_id": 0}
+    options = SimpleNamespace(
+        **given, distributed_init_method=init, distributed_port=-1,
+        distributed_no_spawn=not spawns,
+    )  # fmt: skip
+    _join(Launch(rank=1, local_rank=0, world_size=2), options, on_cpu=False)
+    found = {name: getattr(options, name) for name in given}
+    joined = {"distributed_world_size": 2, "distributed_rank": 1, "device_id": 0}
+    assert found == (given if spawns else joined)
 
 
 def test_a_spawned_process_finds_the_repairs():

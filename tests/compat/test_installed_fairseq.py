@@ -294,7 +294,7 @@ FILE = re.compile(
 NO_FILE = {
     "checkpoint", "ema_seed_model", "finetune_from_model", "log_file", "model", "path",
     "pipeline_checkpoint", "plasma_path", "quantization_config_path", "restore_file",
-    "results_path", "save_dir", "tensorboard_logdir",
+    "results_path", "save_dir",
 }  # fmt: skip
 
 

@@ -193,6 +193,27 @@ def test_asked_again_it_ends_at_once(tmp_path, run_train, toy_data, train_args, 
     assert not list(tmp_path.glob("*.pt"))
 
 
+def test_a_forked_helper_ends_when_it_is_told_to(
+    tmp_path, run_train, toy_data, train_args, monkeypatch
+):
+    """It has the training's handler, and nothing to save."""
+    original, codes = FairseqTask.train_step, []
+
+    def train_step(*args, **kwargs):
+        if not codes:
+            helper = multiprocessing.get_context("fork").Process(target=time.sleep, args=(120,))
+            helper.start()
+            helper.terminate()
+            helper.join(60)
+            codes.append(helper.exitcode)
+            helper.kill()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(FairseqTask, "train_step", train_step)
+    run_train(toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-update", 1)
+    assert codes == [-signal.SIGTERM]
+
+
 def test_it_saves_when_the_signal_ends_its_data_loaders_too(
     tmp_path, run_train, toy_data, train_args, monkeypatch
 ):

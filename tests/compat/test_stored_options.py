@@ -213,6 +213,9 @@ def test_the_files_of_a_tokenizer_are_those_that_the_user_names(plant, toy_data,
 def test_a_path_does_not_leave_the_prepared_folder():
     options = {"config_yaml": "../../etc/passwd", "multitask_config_yaml": "tasks.yaml"}
     assert plain(options) == {"config_yaml": "passwd", "multitask_config_yaml": "tasks.yaml"}
+    for option in options:
+        with pytest.raises(ConfigurationError, match=f"{option} is .*, which may become any path"):
+            plain({"task": {option: "${task.other}", "other": "/etc/passwd"}})
 
 
 def test_harmless_options_stay_as_they_are(tiny_checkpoint):

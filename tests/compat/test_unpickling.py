@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
 
 from fairseq_plugins import compat
 from fairseq_plugins.compat import unpickling
@@ -82,6 +83,15 @@ def test_types_of_fairseq_checkpoints_are_read(zipped, load):
     assert read["model"]["half"].dtype == torch.float16
     assert torch.equal(read["parameter"], torch.ones(3))
     assert_same_numpy_values(read["extra_state"]["meters"])
+
+
+def test_a_dictionary_in_the_state_of_a_task_is_read(load):
+    """As fairseq's tasks of audio store it."""
+    dictionary = Dictionary()
+    dictionary.add_symbol("word")
+    read = load(saved({"task_state": {"target_dictionary": dictionary}}))
+    (found,) = read["task_state"].values()
+    assert type(found) is Dictionary and vars(found) == vars(dictionary)
 
 
 def test_a_checkpoint_is_read_alike_by_both(load, tiny_checkpoint):

@@ -4,10 +4,12 @@ Equal to the bit, with the optimizer's state, and each sentence is seen exactly 
 """
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from fairseq_plugins.compat import resuming
 from tests.faults.training import Killed, difference, load, not_once, seen, train, updates
 from tests.versions import WHOLE
 
@@ -90,6 +92,34 @@ def test_a_finished_training_stays_as_it_is(corpus, train_args, tmp_path):
     assert again.status == [0]
     assert "nothing left to train: 5 updates are done" in again.output
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_data_are_loaded_once_and_for_the_epoch_at_hand(monkeypatch, kept):
+    """Some tasks of fairseq load a shard for each epoch, and none twice."""
+    calls = []
+
+    class Data:
+        def set_epoch(self, epoch):
+            calls.append(epoch)
+
+    data = Data()
+
+    class Trainer:
+        cfg = SimpleNamespace(dataset=SimpleNamespace(train_subset="train"))
+        task = SimpleNamespace(cfg=None, dataset=lambda name: data, dataset_to_epoch_iter={})
+
+        def get_train_iterator(self, epoch, combine=True, load_dataset=True):
+            calls.append((epoch, load_dataset))
+            iterator = SimpleNamespace(epoch=epoch)
+            if kept:
+                iterator = self.task.dataset_to_epoch_iter.setdefault(data, iterator)
+            return iterator
+
+    monkeypatch.setattr(resuming, "Trainer", Trainer)
+    resuming.keep_the_batches_of_the_first_epoch()
+    assert Trainer().get_train_iterator(3).epoch == 3
+    assert calls == ([(3, True), (1, False), 3] if kept else [(3, True)])
 
 
 def test_patience_counts_across_kills(corpus, train_args, tmp_path):
