@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import platform
 import random
@@ -86,9 +87,7 @@ def export(
     """
     out = Path(out)
     _must_be_new(out)
-    checkpoint = find_checkpoint(run, "RUN")
-    folder, models, _, task = load_models([str(checkpoint)], data, option="RUN")
-    model = models[0].eval()
+    checkpoint, folder, model, task = _load(run, data)
     longest = limits(model, task)[0] + 1  # with the end symbol
     references: Any = None
     if split is None:
@@ -108,7 +107,7 @@ def export(
         write_config(model, task, part, describe(checkpoint, int8), licence)
         expected = search_with_torch(model, task, sources)
         found = [compare(served.Export(part), expected, sources, "float32")]
-        if found[0].equal < found[0].sentences or found[0].largest_difference > EXACT:
+        if found[0].equal < found[0].sentences or not found[0].largest_difference <= EXACT:
             raise ConfigurationError(
                 f"the exported model disagrees with torch: {found[0].equal} of "
                 f"{found[0].sentences} hypotheses are equal, scores differ by up to "
@@ -126,6 +125,30 @@ def export(
             found.append(compare(exported, expected, sources, found[-1].kind + " with shortlist"))
         scores = [] if references is None else _scores(references, found)
     return Exported(found, too_long, scores)
+
+
+class _Checkpoint(NamedTuple):
+    name: str
+    digest: str
+
+
+def _load(run: Path, data: Optional[Path]) -> Tuple[_Checkpoint, Path, Any, Any]:
+    """The checkpoint, the prepared folder, the model and the task.
+
+    Raises:
+        ConfigurationError: a file is missing, or a parameter is not a number.
+    """
+    path = find_checkpoint(run, "RUN")
+    # a training that goes on may replace the file during the export
+    checkpoint = _Checkpoint(path.name, served.digest(path))
+    folder, models, _, task = load_models([str(path)], data, option="RUN")
+    for name, parameter in models[0].named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise ConfigurationError(
+                f"RUN {path} cannot be exported: {name} holds values that are no numbers, so the "
+                "training has failed; take an earlier checkpoint"
+            )
+    return checkpoint, folder, models[0].eval(), task
 
 
 def _references(folder: Path, task: Any, split: str) -> Any:
@@ -159,15 +182,13 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
     from .ctranslate2 import largest_difference, write_ctranslate2
 
     _must_be_new(out)
-    checkpoint = find_checkpoint(run, "RUN")
-    _, models, _, task = load_models([str(checkpoint)], data, option="RUN")
-    model = models[0].eval()
+    _, _, model, task = _load(run, data)
     with _new_folder(out) as part:
         write_ctranslate2(model, task, part, int8=False)
         sources = some_sources(task, limits(model, task)[0] + 1)
         expected = search_with_torch(model, task, sources)
         difference = largest_difference(part, task, sources, expected)
-        if difference > EXACT:
+        if not difference <= EXACT:
             raise ConfigurationError(
                 f"--format ctranslate2: scores differ from torch's by up to {difference:.1e}; use "
                 "--format onnx, and please report this with the options of the model and the "
@@ -262,14 +283,14 @@ def limits(model: Any, task: Any) -> Tuple[int, int]:
     return int(longest[0]) - 1, int(longest[1]) - 1
 
 
-def describe(checkpoint: Path, int8: bool) -> Dict[str, Any]:
+def describe(checkpoint: _Checkpoint, int8: bool) -> Dict[str, Any]:
     """The origin of an export, for `config.json`."""
     import onnx
     import onnxruntime
 
     return {
         "checkpoint": checkpoint.name,
-        "checkpoint_sha256": served.digest(checkpoint),
+        "checkpoint_sha256": checkpoint.digest,
         "int8": int8,
         "fairseq_plugins": __version__,
         "torch": torch.__version__,
@@ -421,6 +442,6 @@ def compare(
         for hypothesis, (tokens, score) in zip(ours, expected[start:]):
             difference = abs(score - hypothesis.score)
             equal += tokens == hypothesis.tokens or difference <= TIE
-            largest = max(largest, difference)
+            largest = max(largest, math.inf if math.isnan(difference) else difference)
             written.append(exported.target.decode(hypothesis.tokens))
     return Agreement(kind, len(sources), equal, largest, written)

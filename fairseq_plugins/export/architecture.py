@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fairseq.models.nat import FairseqNATDecoder
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 
 from fairseq_plugins.errors import ConfigurationError
@@ -12,7 +13,8 @@ def check(model: Any) -> None:
     """Raise ConfigurationError for a model that no format can express."""
     encoder, decoder = getattr(model, "encoder", None), model.decoder
     known = TransformerEncoderBase, TransformerDecoderBase
-    if not isinstance(encoder, known[0]) or not isinstance(decoder, known[1]):
+    own_forward = isinstance(decoder, FairseqNATDecoder)  # not from left to right
+    if not isinstance(encoder, known[0]) or not isinstance(decoder, known[1]) or own_forward:
         reason = f"{type(model).__name__} is not a Transformer with encoder and decoder"
     elif not len(decoder.layers):
         reason = "it has no decoder layers (--decoder-layers 0)"

@@ -1,6 +1,7 @@
 """Exports an ordinary Transformer with CTranslate2's own converter."""
 
 import copy
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, List, Tuple
@@ -105,10 +106,11 @@ def largest_difference(
         [words(task.target_dictionary, tokens) for tokens, _ in expected],
         max_input_length=0,
     )
-    return max(
+    differences = [
         abs(score - sum(found.log_probs) / len(tokens))
         for found, (tokens, score) in zip(scored, expected)
-    )
+    ]
+    return math.inf if any(map(math.isnan, differences)) else max(differences)
 
 
 def _check(model: Any) -> None:
@@ -122,6 +124,8 @@ def _check(model: Any) -> None:
         raise _unknown("--encoder-layers 0")
     if any(hasattr(layer, "ffn") for layer in decoder.layers):
         raise _unknown("its decoder")
+    if decoder.quant_noise is not None:
+        raise _unknown("--quant-noise-pq")
     if decoder.project_out_dim is not None:
         raise _unknown("--decoder-output-dim")
     if len({layer.self_attn.num_heads for layer in [*layers, *decoder.layers]}) > 1:

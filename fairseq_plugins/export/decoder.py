@@ -193,6 +193,8 @@ def _embed(graph: Graph, decoder: Any, max_positions: int) -> str:
     """Tokens to B x n x d."""
     table = decoder.embed_tokens.weight.detach() * decoder.embed_scale
     x = graph.node("Gather", graph.weight("embed_tokens", table), "tokens")
+    if decoder.quant_noise is not None:  # fairseq adds a layer, which stays after training
+        x = graph.linear(x, "quant_noise", decoder.quant_noise.weight)
     if decoder.embed_positions is not None:
         places = _positions(graph, decoder.embed_positions, max_positions)
         x = graph.node("Add", x, graph.node("Gather", places, "step"))

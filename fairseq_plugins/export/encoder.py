@@ -148,6 +148,8 @@ class _Encoder(nn.Module):
             x = x + self._positions(tokens.size(1))
         if encoder.layernorm_embedding is not None:
             x = encoder.layernorm_embedding(x)
+        if encoder.quant_noise is not None:
+            x = encoder.quant_noise(x)
         x = x.masked_fill(padding.unsqueeze(-1), 0.0)
         first_block: Optional[Tensor] = None
         for layer in self.layers:

@@ -5,12 +5,14 @@ import shutil
 import sys
 
 import pytest
+import torch
 
 from fairseq_plugins import commands, export
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import ctranslate2 as converter
-from fairseq_plugins.serving.folder import Export
+from fairseq_plugins.serving.folder import Export, digest
+from fairseq_plugins.serving.search import Hypothesis
 from tests.conftest import SIZES, write_toy_text
 
 LIMIT = 8  # positions of the model's sources
@@ -104,6 +106,42 @@ def test_an_export_that_disagrees_with_torch(monkeypatch, out, run):
 
 
 @pytest.mark.usefixtures("without_building")
+def test_a_model_that_holds_no_numbers(out, run, tmp_path):
+    state = torch.load(run / "checkpoint_last.pt", weights_only=False)
+    state["model"]["decoder.layers.0.fc1.weight"][0, 0] = float("nan")
+    torch.save(state, tmp_path / "failed.pt")
+    for more in ([], ["--format", "ctranslate2"]):
+        with pytest.raises(ConfigurationError, match="decoder.layers.0.fc1.weight holds values"):
+            run_command(tmp_path / "failed.pt", "--out", out, *more)
+    assert not out.exists()
+
+
+def test_scores_that_are_no_numbers_differ(run, out, monkeypatch):
+    run_command(run, "--out", out)
+    exported, (_, _, model, task) = Export(out), export._load(run, None)
+    sources = [[7, 2]]
+    expected = export.search_with_torch(model, task, sources)
+    ours = [[Hypothesis(expected[0][0], float("nan"), [])]]
+    monkeypatch.setattr(export, "search", lambda *given: ours)
+    assert export.compare(exported, expected, sources).largest_difference == float("inf")
+
+
+def test_the_checkpoint_named_is_the_one_that_was_read(run, out, tmp_path, monkeypatch):
+    """A training that goes on replaces its checkpoints."""
+    copied = tmp_path / "checkpoint_best.pt"
+    shutil.copy(str(run / "checkpoint_last.pt"), str(copied))
+    before, load = digest(copied), export.load_models
+
+    def replaced(paths, *given, **named):
+        loaded = load(paths, *given, **named)
+        copied.write_bytes(b"another")
+        return loaded
+
+    monkeypatch.setattr(export, "load_models", replaced)
+    run_command(copied, "--out", out, "--int8")
+    assert json.loads((out / "config.json").read_text())["made"]["checkpoint_sha256"] == before
+
+
 def test_what_is_refused_before_anything_is_built(monkeypatch, out, run, prepared, tmp_path):
     assert refused(out, tmp_path / "nowhere").startswith(f"RUN {tmp_path}/nowhere does not exist:")
     data = tmp_path / "data"

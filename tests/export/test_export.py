@@ -24,7 +24,7 @@ GRAPHS = (ENCODER, DECODER)
 
 # each costs some seconds of torch's exporter: a case tries several things at once
 CASES = {
-    "fairseq's transformer": ("transformer", ""),
+    "fairseq's transformer": ("transformer", "--encoder-layers 1"),
     "fairseq's, pre-norm, 2 + 3": (
         "transformer",
         "--encoder-layers 2 --decoder-layers 3 --encoder-normalize-before"
@@ -32,7 +32,8 @@ CASES = {
     ),
     "fairseq's, learned positions, gelu": (
         "transformer",
-        "--encoder-learned-pos --decoder-learned-pos --layernorm-embedding --activation-fn gelu",
+        "--encoder-layers 1 --encoder-learned-pos --decoder-learned-pos --layernorm-embedding"
+        " --activation-fn gelu --quant-noise-pq 0.1 --quant-noise-pq-block-size 4",
     ),
     "ftc, three blocks, max": (
         "transformer_ftc",
@@ -239,6 +240,8 @@ def test_models_without_a_graph_are_errors_of_one_line(tmp_path, export_tiny, wo
     [
         "fconv --encoder-embed-dim 24 --encoder-layers [(24,3)] --decoder-embed-dim 24"
         " --decoder-layers [(24,3)] --decoder-attention True --decoder-out-embed-dim 24",
+        "nonautoregressive_transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16"
+        " --encoder-attention-heads 2 --decoder-embed-dim 16 --decoder-attention-heads 2",
         "lstm --encoder-embed-dim 24 --decoder-embed-dim 24 --decoder-out-embed-dim 24",
         "lightconv --encoder-layers 1 --encoder-kernel-size-list [3] --decoder-layers 1"
         " --decoder-kernel-size-list [3]",
