@@ -4,12 +4,14 @@ Bidirectional pre-training trains a model first on both directions, with twice t
 one direction (BiT, Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import flush_to_disk, write_bytes
+from fairseq_plugins.json_files import read_json
+from fairseq_plugins.preparation.files import digest, flush_to_disk, write_bytes
 from fairseq_plugins.preparation.processing import FILE, Processing
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.subwords import KINDS
@@ -46,14 +48,26 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
             f"{pair} has a dictionary for each language, but both directions need a joined one: "
             "prepare it with --joined-dictionary"
         )
-    with Preparation(destination, {**settings, "bidirectional": True}) as preparation:
+    model = KINDS[processing.subword].file_name
+    wanted = {**settings, "bidirectional": True}
+    before = read_json(destination / FILE) or {}
+    if not before or "pair" in before.get("settings", {}):  # earlier releases did not store it
+        wanted["pair"] = _fingerprint(pair, [*names, model], languages)
+    with Preparation(destination, wanted) as preparation:
         if not preparation.finished:
-            model = KINDS[processing.subword].file_name
             preparation.step("copy", _copy, pair, preparation.folder, [*names, model], languages)
             for split in JOINED:
                 preparation.step(f"join {split}", _join, pair, preparation.folder, split, languages)
             preparation.finish()
     return {split: preparation.results[f"join {split}"] for split in JOINED}
+
+
+def _fingerprint(pair: Path, names: Sequence[str], languages: Sequence[str]) -> str:
+    """A checksum of all that is read: the same settings may have made other content."""
+    content = hashlib.sha256()
+    for path in [*(pair / n for n in names), *sorted(pair.glob(f"*.{'-'.join(languages)}.*"))]:
+        content.update(f"{path.name} {digest(path)}\n".encode())
+    return content.hexdigest()
 
 
 def _copy(pair: Path, folder: Path, names: Sequence[str], languages: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 its name when all steps are done.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -80,6 +81,8 @@ class Preparation:
         if stored.get("settings") == self.settings:
             self.results = stored["results"]
             return
+        with contextlib.suppress(FileNotFoundError):  # first: it tells which files are there
+            (self.folder / FILE).unlink()
         for path in self.folder.iterdir():
             if path.name not in keep and path.name != LOCK:
                 if path.is_dir():

@@ -3,13 +3,14 @@
 import io
 import itertools
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Type
+from typing import Any, Dict, Iterator, List, Sequence, Type
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.files import count_lines, read_lines, write_bytes
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.preparation.sentences import BOUNDARY
 
+LONGEST_LINE = 1000  # characters; SentencePiece learns from no line of more than 4,192 bytes
 MOST_WORDS = 500_000  # that subword-nmt keeps with their pieces: 180 MB
 # the first entries of fairseq's dictionaries, which their files leave out
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
@@ -106,13 +107,15 @@ class SentencePiece:
         import sentencepiece
 
         trained = io.BytesIO()
-        lines = itertools.chain.from_iterable(map(read_lines, files))
-        total = sum(map(count_lines, files))
+        lines = progress_bar(
+            itertools.chain.from_iterable(map(read_lines, files)),
+            description="sentences read",
+            total=sum(map(count_lines, files)),
+            unit=" lines",
+        )
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(
-                    progress_bar(lines, description="sentences read", total=total, unit=" lines")
-                ),
+                sentence_iterator=itertools.chain.from_iterable(map(_short_lines, lines)),
                 model_writer=trained,
                 vocab_size=size,
                 character_coverage=1.0,
@@ -150,3 +153,13 @@ class SentencePiece:
 
 
 KINDS: Dict[str, Type[Any]] = {"bpe": BytePairEncoding, "sentencepiece": SentencePiece}
+
+
+def _short_lines(text: str) -> Iterator[str]:
+    """Cut a line, at spaces if it has any, into parts that SentencePiece learns from."""
+    while len(text) > LONGEST_LINE:
+        end = text.rfind(" ", 1, LONGEST_LINE)
+        end = end if end > 0 else LONGEST_LINE
+        yield text[:end]
+        text = text[end:].lstrip()
+    yield text

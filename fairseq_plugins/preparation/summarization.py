@@ -41,7 +41,6 @@ from fairseq_plugins.preparation.workers import add_workers_option, check_worker
 SIDES = ("source", "target")
 PIECES = "text/pieces"
 SAMPLE = "work/sentencepiece.txt"
-LONGEST_SAMPLE_LINE = 1000  # characters; SentencePiece skips lines of more than 4,192 bytes
 
 
 def sample_sentences(
@@ -57,19 +56,9 @@ def sample_sentences(
             if number % stride == 0:
                 of_summary = separate_sentences(target) if summaries else []
                 for sentence in split_sentences(source) + of_summary:
-                    yield from _short_lines(sentence.lower() if lowercase else sentence)
+                    yield sentence.lower() if lowercase else sentence
 
     return write_lines(folder / SAMPLE, lines())
-
-
-def _short_lines(text: str) -> Iterator[str]:
-    while len(text) > LONGEST_SAMPLE_LINE:
-        end = text.rfind(" ", 1, LONGEST_SAMPLE_LINE)
-        end = end if end > 0 else LONGEST_SAMPLE_LINE
-        yield text[:end]
-        text = text[end:].lstrip()
-    if text:
-        yield text
 
 
 class PieceCutter:

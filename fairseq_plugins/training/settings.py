@@ -21,6 +21,7 @@ from fairseq.dataclass.configs import (
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.processing import dictionaries
 from fairseq_plugins.training.batches import Batch
 
@@ -28,6 +29,7 @@ STORED, FINISHED = "settings.json", "finished"
 # stored with the settings: how the processes share the batch, and the precision, which the machine
 # may have chosen
 SHARING, PRECISION = "batch_of_a_process", "precision"
+TOKENS = "tokens_of_the_data"
 BEGIN = "finetune_from_model"
 # Options that may change when a training resumes: how long it runs, what it logs, keeps and
 # validates, and which machine it runs on.
@@ -90,6 +92,14 @@ def fingerprint(data: Path) -> str:
     return content.hexdigest()
 
 
+def fingerprint_of_tokens(data: Path) -> str:
+    """A checksum of the training data's tokens; sizes and dictionaries may hide a change."""
+    content = hashlib.sha256()
+    for path in sorted([*data.glob("train*.bin"), *data.glob("*/train*.bin")]):
+        content.update(f"{path.relative_to(data).as_posix()} {digest(path)}\n".encode())
+    return content.hexdigest()
+
+
 def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) -> Dict[str, Any]:
     """Every setting that the result of a training depends on, as JSON values.
 
@@ -105,6 +115,7 @@ def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) 
     values["max_tokens"] = whole.max_tokens and whole.max_tokens * whole.update_freq
     values["batch_size"] = whole.batch_size and whole.batch_size * whole.update_freq
     values["data"] = fingerprint(data)
+    values[TOKENS] = fingerprint_of_tokens(data)
     if 0 < args.max_update == schedule_end(args):
         values["max_update"] = args.max_update
     if args.finetune_from_model:
@@ -166,7 +177,7 @@ def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
         name = changed[0]
         what = (
             "other data"
-            if name == "data"
+            if name in ("data", TOKENS)
             else f"other settings (--{name.replace('_', '-')} was {stored[name]}, "
             f"is {settings[name]}" + (f"; {len(changed) - 1} more" if changed[1:] else "") + ")"
         )

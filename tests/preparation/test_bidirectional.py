@@ -1,6 +1,8 @@
 """prepare-bidirectional: both directions in one folder, and a training that starts from it."""
 
+import json
 import random
+import shutil
 
 import pytest
 import torch
@@ -69,6 +71,20 @@ def test_a_second_run_does_nothing(pair, both, capsys):
     assert prepare_bidirectional.main([str(pair), str(both)]) == 0
     assert {path: path.stat().st_mtime_ns for path in both.iterdir()} == before
     assert "80 pairs in train, 10 pairs in valid" in capsys.readouterr().out
+
+
+def test_a_pair_prepared_again_with_other_content_is_noticed(pair, both, tmp_path):
+    other, made = tmp_path / "pair", tmp_path / "both"
+    shutil.copytree(str(pair), str(other))
+    shutil.copytree(str(both), str(made))
+    with open(other / "train.fr-en.fr.bin", "r+b") as tokens:
+        tokens.write(b"\1")
+    with pytest.raises(ConfigurationError, match="prepared with other settings .pair was "):
+        prepare_bidirectional.main([str(other), str(made)])
+    content = json.loads((made / "preparation.json").read_text())
+    del content["settings"]["pair"]  # as earlier releases wrote it
+    (made / "preparation.json").write_text(json.dumps(content))
+    assert prepare_bidirectional.main([str(other), str(made)]) == 0
 
 
 def test_folders_that_cannot_be_joined_are_refused(make_pair, both, tmp_path):

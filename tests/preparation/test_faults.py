@@ -384,6 +384,18 @@ def _die(line):
     return line
 
 
+def test_a_kill_while_older_work_is_removed_leaves_no_step_that_is_claimed(tmp_path, monkeypatch):
+    with steps.Preparation(tmp_path / "data", {"a": 1}) as preparation:
+        (preparation.folder / "text").mkdir()
+        preparation.step("one", lambda: 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(steps.shutil, "rmtree", lambda path: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            steps.Preparation(tmp_path / "data", {"a": 2})
+    with steps.Preparation(tmp_path / "data", {"a": 1}) as preparation:
+        assert preparation.results == {}
+
+
 def test_a_killed_worker_ends_the_run():
     lines = (str(number) for number in range(5000))
     message = refused(list, workers.map_lines(_die, lines, 2, "test"))

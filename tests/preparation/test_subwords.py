@@ -29,6 +29,15 @@ def test_marks_of_dictionaries_are_unknown_words(model):
     assert model.cut("the </s> man <pad>") == "the <unk> man <unk>"
 
 
+def test_pieces_are_learnt_from_long_lines_too(tmp_path):
+    """SentencePiece itself leaves out lines of more than 4,192 bytes."""
+    lines = ["the man and the woman", " ".join(["\u0e01\u0e02\u0e04" * 20] * 30)]
+    (tmp_path / "text").write_text("\n".join(lines * 5) + "\n", encoding="utf-8")
+    SentencePiece.learn([tmp_path / "text"], tmp_path / "model", 19)
+    pieces = SentencePiece(tmp_path / "model").cut("\u0e01\u0e02\u0e04 man")
+    assert "<unk>" not in pieces and "\u0e01" in pieces
+
+
 def test_characters_that_sentencepiece_lacks_are_no_marks(tmp_path):
     """It gives them out as they are, several in one piece."""
     text = "\u6211\u4eec \u4f60\u597d"

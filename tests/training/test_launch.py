@@ -504,6 +504,12 @@ def test_a_folder_holds_one_training(trained, toy_data, tmp_path):
         dictionary.write("more 1\n")
     with pytest.raises(ConfigurationError, match="a training with other data"):
         trained(data=other)
+    other = Path(shutil.copytree(str(toy_data.bin), str(tmp_path / "tokens")))
+    content = bytearray((other / "train.src-tgt.tgt.bin").read_bytes())
+    content[0] ^= 1  # as many tokens, of another word
+    (other / "train.src-tgt.tgt.bin").write_bytes(content)
+    with pytest.raises(ConfigurationError, match="a training with other data"):
+        trained(data=other)
     # how a batch is shared, and what is validated, may change
     said = trained("--max-update", "6", "--max-tokens", "400", "--update-freq", "2", "--eval-bleu")
     assert "before, it was 800 tokens x 1 process(es) x update-freq 1" in said
