@@ -31,8 +31,10 @@ import io
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 from unittest import mock
@@ -86,6 +88,7 @@ def run_cli(command: str, *args: Any, stdin: Optional[str] = None) -> CliResult:
     output = io.StringIO()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGCHLD)}
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", argv))
         stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO(stdin or "")))
@@ -108,6 +111,9 @@ def run_cli(command: str, *args: Any, stdin: Optional[str] = None) -> CliResult:
             error.cli_output = output.getvalue()  # type: ignore[attr-defined]
             raise
         finally:
+            if threading.current_thread() is threading.main_thread():
+                for number, handle in signals.items():  # a training leaves its handlers
+                    signal.signal(number, handle)
             root.handlers[:] = handlers
             root.setLevel(level)
             if own_handlers is not None:
@@ -161,6 +167,7 @@ def run_process():
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(ROOT)] + [p for p in [os.environ.get("PYTHONPATH")] if p]
         )
+        environment.pop("HYDRA_FULL_ERROR", None)  # of the repairs in this process
         environment.update(env or {})
         words = [str(word) for word in cmd]
         process = subprocess.Popen(

@@ -342,5 +342,5 @@ def test_hydra_train_resumes_and_generates(tmp_path, toy_data, run_process, run_
         assert done.returncode == 0, done.stdout
         assert updates(save_dir) == last
     assert f"Loaded checkpoint {save_dir / 'checkpoint_last.pt'}" in done.stdout
-    output = run_generate(toy_data.bin, "--path", save_dir / "checkpoint_last.pt").output
-    assert len(hypotheses(output)) == 13
+    words = [toy_data.bin, "--path", save_dir / "checkpoint_last.pt", "--max-len-b", 3]
+    assert len(hypotheses(run_generate(*words).output)) == 13

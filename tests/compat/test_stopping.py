@@ -224,8 +224,10 @@ def test_it_saves_when_the_signal_ends_its_data_loaders_too(
         # not from this process: loaders that their parent ends do so without an error
         command = f"kill -TERM -{os.getpgrp()}"
         subprocess.run(["sh", "-c", command], start_new_session=True, check=True)
-        for _ in range(20):  # the loaders die meanwhile
+        end = time.monotonic() + 60
+        while multiprocessing.active_children() and time.monotonic() < end:
             time.sleep(0.02)
+        assert not multiprocessing.active_children()  # the loaders are gone
         return original(*args, **kwargs)
 
     def train():

@@ -79,7 +79,9 @@ def programs(
 
     return {
         "generate": lambda path: run_generate(bin_, "--path", path, "--max-len-b", 3),
-        "interactive": lambda path: run_interactive(bin_, "--path", path, stdin="ba be\n"),
+        "interactive": lambda path: run_interactive(
+            bin_, "--path", path, "--max-len-b", 3, stdin="ba be\n"
+        ),
         "validate": lambda path: run_validate(bin_, "--path", path, "--max-tokens", 400),
         "restore": lambda path: train(path, "--restore-file", path),
         "finetune": lambda path: train(path, "--finetune-from-model", path),

@@ -189,7 +189,8 @@ def test_resumes_exactly_within_an_epoch_and_generates(
     checkpoint = tmp_path / "whole" / "checkpoint_last.pt"
     for task in ([], ["--task", "translation_sampled"]):
         output = run_generate(
-            folder, "--path", checkpoint, "--gen-subset", "valid", *task, "--beam", 1
+            *(folder, "--path", checkpoint, "--gen-subset", "valid", *task, "--beam", 1),
+            *("--max-len-b", 3),
         ).output
         assert len(re.findall(r"^H-", output, re.M)) == 20
         assert "drew subwords" not in output

@@ -125,7 +125,7 @@ def test_average_of_one_is_itself_and_generates(save_dir, tmp_path, toy_data, ru
         torch.testing.assert_close(state["model"][name], value, rtol=0, atol=0, equal_nan=True)
 
     def translations(path):
-        output = run_generate(toy_data.bin, "--path", path).output
+        output = run_generate(toy_data.bin, "--path", path, "--max-len-b", 3).output
         return re.findall(r"^H-.*$", output, re.MULTILINE)
 
     found = translations(tmp_path / "average.pt")

@@ -314,7 +314,8 @@ def test_trains_to_copy_and_is_read_back(
     assert copying.coverage == 0.5 and copying.gate.weight.abs().max() > 0
     state = checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
     assert torch.equal(state["decoder.copying.gate.weight"], copying.gate.weight)
-    output = run_generate(joined_data.bin, "--path", path, "--cpu", "--beam", 2).output
+    words = [joined_data.bin, "--path", path, "--cpu", "--beam", 2, "--max-len-b", 3]
+    output = run_generate(*words).output
     assert output.count("\nH-") == joined_data.sizes["test"]
 
 

@@ -139,7 +139,9 @@ def test_dropout_follows_the_seed(build, make_sample, count):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_same_function_in_machine_code(build, make_sample, compile_with):
+def test_same_function_in_machine_code(build, make_sample, compile_with, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # a cache would compile nothing
+    monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # g++ -O0, where torch knows it
     count = compile_with("inductor")
     words = FTC.split()
     # in float32: compiled in float64, attention on a CPU fails in torch 2.11

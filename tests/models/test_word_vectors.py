@@ -122,7 +122,8 @@ def test_a_checkpoint_does_not_need_the_file(
     run_train(*words, "--max-update", 2)  # resumes, with the file
     (tmp_path / "vectors.txt").unlink()
     generated = run_generate(
-        toy_data.bin, "--path", tmp_path / "model" / "checkpoint_last.pt", "--cpu"
+        *(toy_data.bin, "--path", tmp_path / "model" / "checkpoint_last.pt", "--cpu"),
+        *("--max-len-b", 3),
     )
     assert "H-0" in generated.output
 
