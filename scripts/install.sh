@@ -226,7 +226,7 @@ remembered() {
     python=$(sed -n 1p "$state/environment") checkout=$(sed -n 4p "$state/environment")
     case $python in
         "$venv"/*) ;;
-        */.venv/bin/python3) [ "${checkout:-$root}" = "$root" ] || return 0 ;;
+        */.venv/bin/python3) if [ "$1" = 1 ] && [ "${checkout:-$root}" != "$root" ]; then return; fi ;;
     esac
     sed -n "$1p" "$state/environment"
 }
