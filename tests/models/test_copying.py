@@ -321,9 +321,7 @@ def test_trains_to_copy_and_is_read_back(
 
 def test_ctranslate2_is_refused(tmp_path, build_joined, monkeypatch):
     model = build_joined("--copy-attention")
-    monkeypatch.setattr(export, "find_checkpoint", lambda *arguments: tmp_path)
-    loaded = (tmp_path, [model], None, None)
-    monkeypatch.setattr(export, "load_models", lambda *arguments, **names: loaded)
+    monkeypatch.setattr(export, "_load", lambda *arguments: (None, tmp_path, model, None))
     with pytest.raises(ConfigurationError) as error:
         export.export_to_ctranslate2(tmp_path, tmp_path / "out", None, False)
     assert_one_clear_line(str(error.value), ["--copy-attention", "--format onnx"])
