@@ -23,6 +23,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.raw_text import find_checkpoint
 from fairseq_plugins.serving.search import LARGEST_PENALTY, Options
 from fairseq_plugins.translator import Translator
+from tests.versions import WHOLE
 
 NUMBERS = "eins zwei drei vier acht neun".split()
 ENGLISH = dict(zip(NUMBERS, "one two three four eight nine".split()))
@@ -294,7 +295,7 @@ def test_threads_share_a_translator(model, monkeypatch):
 def test_an_older_task_of_fairseq_is_told(model, tmp_path, monkeypatch):
     """Its options are a Namespace, and it has no languages."""
     path = tmp_path / "old.pt"
-    state = torch.load(model / "checkpoint_last.pt", weights_only=False)
+    state = torch.load(model / "checkpoint_last.pt", **WHOLE)
     state["cfg"]["task"] = Namespace(**state["cfg"]["task"])
     torch.save(state, path)
     loaded = [SimpleNamespace(decoder=None)], None, LegacyFairseqTask(Namespace())

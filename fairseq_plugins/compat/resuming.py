@@ -369,13 +369,23 @@ def refuse_an_optimizer_of_another_order() -> None:
             layers = [m for m in self.get_model().modules() if hasattr(m, "reordered")]
             for layer in layers:
                 layer.reordered = False
-            extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
-            loaded = not reset_optimizer and self._optimizer is not None
-            if loaded and any(layer.reordered for layer in layers):
-                raise ConfigurationError(
-                    f"{filename} is of a model with fairseq's encoder layers, whose optimizer does "
-                    "not fit this one: train on from its parameters with --reset-optimizer"
-                )
+            refused = ConfigurationError(
+                f"{filename} is of a model with fairseq's encoder layers, whose optimizer does not "
+                "fit this one: train on from its parameters with --reset-optimizer"
+            )
+
+            def fits() -> bool:
+                loaded = not reset_optimizer and self._optimizer is not None
+                return not loaded or not any(layer.reordered for layer in layers)
+
+            try:
+                extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
+            except ValueError:  # fairseq 0.12.2 has another number of parameters
+                if fits():
+                    raise
+                raise refused from None
+            if not fits():
+                raise refused
             return extra_state
 
         return load_checkpoint
