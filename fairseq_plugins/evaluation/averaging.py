@@ -1,5 +1,6 @@
 """Average the parameters of several checkpoints."""
 
+import io
 import os
 import re
 from pathlib import Path
@@ -121,17 +122,15 @@ def save(state: Dict[str, Any], output: Path) -> None:
         ConfigurationError: the file cannot be written, as on a full disk.
     """
     temporary = output.with_name(output.name + ".tmp")
+    content = io.BytesIO()  # a file that fails under torch's writer makes old releases abort
+    torch.save(state, content)
     try:
         with temporary.open("wb") as file:
-            torch.save(state, file)
+            file.write(content.getbuffer())
         flush_to_disk(temporary)
         os.replace(temporary, output)
-    except (OSError, RuntimeError) as error:
-        # after the file's own error, torch raises one about positions in the archive
-        cause = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(cause, OSError):
-            raise
-        reason = cause.strerror or str(cause)
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise ConfigurationError(f"{output} cannot be written: {reason}") from error
     finally:
         if temporary.exists():

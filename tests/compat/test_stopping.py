@@ -201,8 +201,11 @@ def test_a_forked_helper_ends_when_it_is_told_to(
 
     def train_step(*args, **kwargs):
         if not codes:
-            helper = multiprocessing.get_context("fork").Process(target=time.sleep, args=(120,))
+            context = multiprocessing.get_context("fork")
+            ready = context.Event()
+            helper = context.Process(target=lambda: (ready.set(), time.sleep(120)))
             helper.start()
+            ready.wait()  # Python forgets signals that come while it forks
             helper.terminate()
             helper.join(60)
             codes.append(helper.exitcode)
