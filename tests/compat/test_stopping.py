@@ -199,11 +199,17 @@ def test_a_forked_helper_ends_when_it_is_told_to(
     """It has the training's handler, and nothing to save."""
     original, codes = FairseqTask.train_step, []
 
+    def work():
+        ready.set()
+        for _ in range(2400):
+            time.sleep(0.05)  # a signal just before a sleep is handled after it
+
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+
     def train_step(*args, **kwargs):
         if not codes:
-            context = multiprocessing.get_context("fork")
-            ready = context.Event()
-            helper = context.Process(target=lambda: (ready.set(), time.sleep(120)))
+            helper = context.Process(target=work)
             helper.start()
             ready.wait()  # Python forgets signals that come while it forks
             helper.terminate()
