@@ -6,18 +6,19 @@
 
 writes train.tsv, valid.tsv and test.tsv with a value, a tab and an expression in each line, such as
 9 <TAB> [MAX 2 9 [MIN 4 7 ] 0 ], for prepare-classification --words. No expression occurs twice. The
-same arguments give the same bytes with every Python.
+same arguments give the same bytes with every Python. Files that exist are not replaced.
 """
 
 import argparse
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Sequence
 
 from fairseq_plugins.errors import check_least, check_range
 from fairseq_plugins.preparation import listops
+from fairseq_plugins.preparation.files import check_new
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins make-listops",
         description=__doc__,
@@ -51,6 +52,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         max_length=args.max_length,
     )
     sizes = {"train": args.train, "valid": args.held_out, "test": args.held_out}
+    check_new(args.folder, [f"{split}.tsv" for split in sizes])
     listops.write(args.folder, args.seed, sizes, shape)
     counts = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
     print(f"wrote {counts} expressions to {args.folder}")

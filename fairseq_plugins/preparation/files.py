@@ -97,6 +97,19 @@ def count_lines(path: AnyPath) -> int:
     return count + (last != b"\n")
 
 
+def check_new(folder: Path, names: Iterable[str]) -> None:
+    """Refuse to replace files.
+
+    Raises:
+        ConfigurationError: the folder has one of these names.
+    """
+    for name in names:
+        if os.path.lexists(folder / name):
+            raise ConfigurationError(
+                f"{folder / name} exists: name another folder, or delete the file to write it again"
+            )
+
+
 @contextlib.contextmanager
 def written_whole(path: AnyPath) -> Iterator[IO[str]]:
     """Open a text file to write; it is flushed to disk and gets its name after the block.

@@ -43,6 +43,13 @@ def test_the_command_writes_six_files_and_repeats_itself(tmp_path, capsys):
         assert first.count(b"\n") == (90 if name.startswith("train") else 20)
 
 
+def test_a_text_of_the_users_is_not_replaced(tmp_path):
+    (tmp_path / "valid.en").write_text("mine\n")
+    with pytest.raises(ConfigurationError, match=r"valid\.en exists: name another folder"):
+        make_grammar_corpus.main([str(tmp_path)])
+    assert [path.name for path in tmp_path.iterdir()] == ["valid.en"]
+
+
 def test_another_process_draws_the_same(drawn):
     """With other string hashes, which change the order of sets."""
     code = (

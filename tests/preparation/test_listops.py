@@ -89,6 +89,13 @@ def test_the_distribution_is_the_published_one():
     assert all(abs(names[str(digit)] / digits - 0.1) < 0.02 for digit in range(10))
 
 
+def test_another_corpus_is_not_replaced(tmp_path):
+    before = make(tmp_path, *SMALL)
+    with pytest.raises(ConfigurationError, match=r"train\.tsv exists: name another folder"):
+        make_listops.main([str(tmp_path), *SMALL, "--seed", "2"])
+    assert (tmp_path / "train.tsv").read_text() == before["train"]
+
+
 def test_the_published_parameters_are_the_defaults(tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(listops, "write", lambda *given: written.append(given))
