@@ -3,7 +3,7 @@
 import math
 import sys
 from types import TracebackType
-from typing import Any, List, Optional, Type
+from typing import Any, Iterable, List, Optional, Type
 
 
 class ConfigurationError(ValueError):
@@ -24,6 +24,18 @@ def check_range(option: str, value: float, least: float, most: float = math.inf)
     if not least <= value <= most:
         allowed = f"at least {least}" if most == math.inf else f"from {least} to {most}"
         raise ConfigurationError(f"{option} {value}: must be {allowed}")
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Refuse a value that is none of the choices of an option of this name.
+
+    Raises:
+        ConfigurationError: it is none; the message lists the choices.
+    """
+    known = list(choices)
+    if str(value) not in known:
+        choose = f"choose one of {', '.join(known)}"
+        raise ConfigurationError(f"{flag(name)} {value} is unknown: {choose}")
 
 
 def check_least(options: Any, **least: float) -> None:

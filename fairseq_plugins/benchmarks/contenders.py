@@ -6,7 +6,6 @@ import io
 import shlex
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional
-from unittest import mock
 
 import torch
 
@@ -55,6 +54,8 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+    from fairseq_plugins.training.settings import parse_as
+
     try:
         own, shared = shlex.split(words), shlex.split(common)
     except ValueError as error:
@@ -76,14 +77,10 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
         line.append(HALF[dtype][0])
     if cpu:
         line.append("--cpu")
-    complaint = io.StringIO()
     try:
-        with mock.patch("sys.argv", ["benchmark"]), contextlib.redirect_stderr(complaint):
-            parser = options.get_training_parser()
-            parsed = options.parse_args_and_arch(parser, line)
-    except SystemExit:
-        last = complaint.getvalue().strip().split("error: ")[-1]
-        raise ConfigurationError(f"`{words}`: {last}") from None
+        parsed = parse_as("fairseq-train", options.get_training_parser, line)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"`{words}`: {error}") from None
     return convert_namespace_to_omegaconf(parsed)
 
 

@@ -23,7 +23,7 @@ import shlex
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -91,9 +91,7 @@ def run(args: argparse.Namespace) -> results.Report:
         works, numbers, args.rounds, args.warmup, device, "beam search", args.clock
     )
     flops = [
-        None
-        if found is None or INT8 in shlex.split(words)
-        else count_flops(partial(_each, work, numbers))
+        None if found is None or INT8 in shlex.split(words) else count_flops(work, numbers)
         for words, work, found in zip(args.contender, works, built)
     ]
     rows = timing.comparison(args.contender, times, flops)
@@ -131,11 +129,6 @@ def run(args: argparse.Namespace) -> results.Report:
             title=f"Beam {args.beam}, batch {args.batch_size}: time",
         ),
     )
-
-
-def _each(work: Callable[[int], Any], numbers: Iterable[int]) -> None:
-    for number in numbers:
-        work(number)
 
 
 def load(words: str, args: argparse.Namespace, device: torch.device) -> Tuple[Any, Any]:

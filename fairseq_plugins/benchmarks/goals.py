@@ -265,7 +265,7 @@ def run(args: argparse.Namespace) -> results.Report:
                 continue
         found[name] = json.loads(path.read_text(encoding="utf-8"))
         if args.json:  # the table so far, should this be stopped
-            results.write_json(args.json, args, where, judge_all(goals, found, problems))
+            results.write_report(args.json, args, where, judge_all(goals, found, problems))
     return judge_all(goals, found, problems)
 
 

@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> results.Report:
                     )
                     bar.update(1)
                     if args.json:
-                        results.write_json(args.json, args, where, report)
+                        results.write_report(args.json, args, where, report)
         except KeyboardInterrupt:
             if not rows:
                 raise
@@ -231,7 +231,7 @@ def add_times(
     warmup = 1 if rounds > 1 else 0
     description = f"{what}, {args.axis} {value:,}"
     times = timing.interleave(works, [None], rounds, warmup, device, description, args.clock)
-    flops = [count_flops(load.step) if expected < args.budget else None for load in loads]
+    flops = [count_flops(work, [None]) if expected < args.budget else None for work in works]
     baseline_is_here = names[0] == args.contender[0]
     for row, found, load in zip(rows, timing.comparison(names, times, flops), loads):
         row["rounds"] = rounds

@@ -82,8 +82,9 @@ def run(args: argparse.Namespace) -> results.Report:
             args.threads, args.options, sizes_of(args), args.vocabulary,
         )  # fmt: skip
         loads = [workloads.build(words, setting) for words in args.contender]
+        works = [partial(_step, load) for load in loads]
         times = timing.interleave(
-            [partial(_step, load) for load in loads],
+            works,
             [None],
             args.rounds,
             args.warmup,
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> results.Report:
             args.clock,
             queued=True,
         )
-        flops = [count_flops(load.step) for load in loads]
+        flops = [count_flops(work, [None]) for work in works]
         for row, load in zip(timing.comparison(args.contender, times, flops), loads):
             rows.append({"length": length, **row, "parameters": load.parameters()})
     return results.Report(
@@ -110,11 +111,5 @@ def _step(load: Any, _: None) -> None:
 def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> None:
     if len(args.lengths) == 1:
         return plots.bars(path, rows, f"{args.what}, length {args.lengths[0]:,}")
-    lines = []
-    for name in dict.fromkeys(args.contender):
-        own = [row for row in rows if row["contender"] == name]
-        across, up = [r["length"] for r in own], [r["median_seconds"] for r in own]
-        lines.append(plots.Curve(name, across, up))
-    with plots.figure(path, width=6.5) as (axis,):
-        plots.curves(axis, lines, "length", "seconds", f"{args.what}, {args.tokens:,} tokens")
-        plots.legend([axis])
+    title = f"{args.what}, {args.tokens:,} tokens"
+    plots.by_length(path, rows, "median_seconds", 1, "seconds", title)

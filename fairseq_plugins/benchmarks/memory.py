@@ -140,12 +140,5 @@ def row_of(
 
 
 def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> None:
-    lines = []
-    for name in dict.fromkeys(args.contender):
-        own = [r for r in rows if r["contender"] == name and r["peak_bytes"] is not None]
-        across, up = [r["length"] for r in own], [r["peak_bytes"] / MIB for r in own]
-        lines.append(plots.Curve(name, across, up))
-    with plots.figure(path, width=6.5) as (axis,):
-        title = f"{args.what}, {args.tokens:,} tokens"
-        plots.curves(axis, lines, "length", "peak, MiB", title)
-        plots.legend([axis])
+    title = f"{args.what}, {args.tokens:,} tokens"
+    plots.by_length(path, rows, "peak_bytes", 1 / MIB, "peak, MiB", title)

@@ -1,7 +1,7 @@
 """Count the floating point operations that matrix products and attention execute."""
 
 import os
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Iterable, Optional
 from unittest import mock
 
 import torch
@@ -9,8 +9,8 @@ import torch
 from fairseq_plugins.modules import kernels
 
 
-def count_flops(work: Callable[[], Any]) -> Optional[int]:
-    """Operations of one run of `work`; None with torch older than 2.1, which has no counter.
+def count_flops(work: Callable[[Any], Any], inputs: Iterable[Any]) -> Optional[int]:
+    """Operations of `work` on all inputs; None with torch older than 2.1, which has no counter.
 
     A multiply-add counts as two. Recomputation in backward is counted; element-wise operations are
     not. Triton kernels, which torch cannot look into, are off while it counts.
@@ -21,7 +21,8 @@ def count_flops(work: Callable[[], Any]) -> Optional[int]:
         return None
     plain = mock.patch.dict(os.environ, {kernels.VARIABLE: "0"})
     with plain, FlopCounterMode(display=False, custom_mapping=_left_out_by_torch()) as counter:
-        work()
+        for each in inputs:
+            work(each)
     return counter.get_total_flops()
 
 

@@ -112,7 +112,20 @@ def time_and_bleu(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> Non
         axis.legend(fontsize=7)
 
 
-def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: int = 2) -> None:
+def by_length(
+    path: Any, rows: Sequence[Dict[str, Any]], column: str, scale: float, unit: str, title: str
+) -> None:
+    """Draw a column of the rows, times a scale, against `length`: a line for each contender."""
+    lines = []
+    for name in dict.fromkeys(row["contender"] for row in rows):
+        own = [r for r in rows if r["contender"] == name and r[column] is not None]
+        lines.append(Curve(name, [r["length"] for r in own], [r[column] * scale for r in own]))
+    with figure(path, width=6.5) as (axis,):
+        curves(axis, lines, "length", unit, title)
+        legend([axis])
+
+
+def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str) -> None:
     """Draw lines over a logarithmic x axis.
 
     The y axis is logarithmic if values span more than a factor of ten; otherwise it starts at 0.
@@ -132,7 +145,7 @@ def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str, base: 
                 fontsize=7,
                 color=colour,
             )
-    axis.set_xscale("log", base=base)
+    axis.set_xscale("log", base=2)
     values = [value for line in lines for value in line.up]
     if values and max(values) > 10 * min(values):
         axis.set_yscale("log")

@@ -1,13 +1,12 @@
 """Results of a subcommand: a Markdown table, and JSON with arguments, machine and all figures."""
 
 import argparse
-import json
 import os
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import written_whole
+from fairseq_plugins.json_files import write_json
 
 Row = Dict[str, Any]
 Column = Tuple[str, Callable[[Row], str]]
@@ -50,7 +49,7 @@ def arguments(args: argparse.Namespace) -> Row:
     return {name: _plain(value) for name, value in vars(args).items() if name not in own}
 
 
-def write_json(path: Path, args: argparse.Namespace, where: Row, report: Report) -> None:
+def write_report(path: Path, args: argparse.Namespace, where: Row, report: Report) -> None:
     """Write the report with its command, arguments and machine, atomically."""
     found = {
         "command": args.command,
@@ -59,9 +58,7 @@ def write_json(path: Path, args: argparse.Namespace, where: Row, report: Report)
         "notes": list(report.notes),
         "rows": report.rows,
     }
-    with written_whole(path) as file:
-        json.dump(found, file, indent=1)
-        file.write("\n")
+    write_json(path, found)
 
 
 def _plain(value: Any) -> Any:

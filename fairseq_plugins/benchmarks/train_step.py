@@ -13,7 +13,6 @@ forward and backward from random features that stand for the decoder's.
 """
 
 import argparse
-from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> results.Report:
     times = timing.interleave(
         works, batches, args.rounds, args.warmup, device, "training steps", args.clock
     )
-    flops = [count_flops(partial(_each, work, batches)) for work in works]
+    flops = [count_flops(work, batches) for work in works]
     rows = timing.comparison(args.arch, times, flops)
     for row, model in zip(rows, models):
         part = model.model.encoder if args.part == "encoder" else model.model
@@ -91,11 +90,6 @@ def run(args: argparse.Namespace) -> results.Report:
         ],
         lambda path: plots.bars(path, rows, f"Training step: {args.part}, ratio to the first"),
     )
-
-
-def _each(work: Callable[[Any], Any], batches: List[Any]) -> None:
-    for batch in batches:
-        work(batch)
 
 
 def load_batches(

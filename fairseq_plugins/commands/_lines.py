@@ -1,4 +1,4 @@
-"""What translate and summarize share: a model, lines in, lines out, and progress."""
+"""What translate, summarize and classify share: a model, lines in, lines out, and progress."""
 
 import argparse
 import contextlib

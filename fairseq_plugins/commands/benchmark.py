@@ -85,5 +85,5 @@ def main(argv: Sequence[str]) -> int:
         print(note)
     print("\n" + results.markdown(report.rows, report.columns))
     if args.json:
-        results.write_json(args.json, args, where, report)
+        results.write_report(args.json, args, where, report)
     return 0

@@ -19,7 +19,7 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 import argparse
 import hashlib
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Sequence
 
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.preparation.classification import (
@@ -37,7 +37,7 @@ from fairseq_plugins.preparation.steps import Preparation
 VALID_EVERY = 10
 
 
-def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins prepare-classification",
         description=__doc__,
@@ -59,7 +59,7 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     files = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
     sources = [bool(files), args.imdb is not None, args.cifar10 is not None]

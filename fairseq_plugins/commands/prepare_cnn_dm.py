@@ -14,7 +14,7 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 
 import argparse
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import cnn_dm
@@ -28,7 +28,7 @@ from fairseq_plugins.preparation.summarization import (
 )
 
 
-def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins prepare-cnn-dm",
         description=__doc__,
@@ -69,7 +69,7 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     settings = summarization_settings(args)
     cnn_dm.expected_documents(args.expect, bool(args.split_ids))  # a wrong one is told at once

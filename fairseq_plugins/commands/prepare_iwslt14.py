@@ -10,7 +10,7 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Sequence
 
 from fairseq_plugins.preparation import iwslt14
 from fairseq_plugins.preparation.cleaning import Limits
@@ -25,7 +25,7 @@ from fairseq_plugins.preparation.translation import (
 )
 
 
-def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins prepare-iwslt14",
         description=__doc__,
@@ -58,7 +58,7 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     expected = iwslt14.pair_counts(args.expect_pairs)
     source = (args.archive, args.url, iwslt14.known_checksum(args.checksum))

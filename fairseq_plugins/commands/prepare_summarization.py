@@ -30,7 +30,7 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 
 import argparse
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Sequence
 
 from fairseq_plugins.errors import check_range
 from fairseq_plugins.preparation.documents import SPLITS
@@ -43,7 +43,7 @@ from fairseq_plugins.preparation.summarization import (
 )
 
 
-def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins prepare-summarization",
         description=__doc__,
@@ -88,7 +88,7 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     inputs = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
     settings = {

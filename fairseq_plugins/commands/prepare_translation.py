@@ -11,7 +11,7 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Sequence
 
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.languages import two_letters
@@ -28,7 +28,7 @@ from fairseq_plugins.preparation.translation import (
 )
 
 
-def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     limits = Limits()
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins prepare-translation",
@@ -83,7 +83,7 @@ def read_arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     check_options(args)
     languages = [args.source_lang, args.target_lang]

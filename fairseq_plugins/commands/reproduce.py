@@ -168,29 +168,14 @@ def read_request(args: argparse.Namespace) -> runs.Request:
         raise ConfigurationError("DATA is missing: name a prepared folder")
     table = TABLES[args.table]
     folder = recipes.find(table.rows[0].recipe).parent
-    return runs.Request(
-        table=args.table,
-        data=args.data,
-        out=args.out,
-        rows=args.rows,
+    given = {name: value for name, value in vars(args).items() if name in runs.Request._fields}
+    given.update(
         seeds=list(dict.fromkeys(args.seeds)),
-        reduced=args.reduced,
         settings=[recipes.find(name, [folder]) for name in args.settings],
-        words=args.words,
-        max_update=args.max_update,
-        max_minutes=args.max_minutes,
-        minutes=args.minutes,
-        parallel=args.parallel,
-        processes=args.processes,
-        average=args.average,
-        generate=args.generate,
         interleaved=table.timed and args.time == "interleaved",
-        time_rounds=args.time_rounds,
-        timing_skip=args.timing_skip,
         threads=args.threads or launch.available_threads(args.parallel * args.processes),
-        precision=args.precision,
-        cpu=args.cpu,
     )
+    return runs.Request(**given)
 
 
 def read_results(folder: Path, table: str, option: str) -> Dict[str, Any]:

@@ -9,12 +9,14 @@ import numpy as np
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.generation import evenly, read_output
 from fairseq_plugins.preparation.files import write_lines
-from fairseq_plugins.preparation.processing import Processing
+from fairseq_plugins.preparation.processing import Processing, dictionaries
+from fairseq_plugins.preparation.subwords import KINDS
 from fairseq_plugins.scoring.rouge import (
     METRICS,
     NAMES,
     available_workers,
     prepare,
+    resampled_means,
     rouge,
     score_documents,
 )
@@ -49,7 +51,7 @@ class Summaries:
         self.unicode = unicode
         settings = Processing.load(data)
         self.split = split
-        joined_by = {"bpe": "subword_nmt"}.get(settings.subword, settings.subword)
+        joined_by = KINDS[settings.subword].fairseq_name
         self.words = ["--task", "summarization", "--remove-bpe", joined_by]
         pair = f"{settings.source_lang}-{settings.target_lang}"
         source, prefix = (
@@ -57,7 +59,7 @@ class Summaries:
             for language in (settings.source_lang, settings.target_lang)
         )
         binary = [Path(f"{side}.{end}") for side in (source, prefix) for end in ("idx", "bin")]
-        self.files = [*sorted(data.glob("dict.*.txt")), *binary]
+        self.files = [*dictionaries(data), *binary]
         for path in self.files:
             if not path.is_file():
                 raise ConfigurationError(f"--split {split}: {path} is missing")
@@ -118,12 +120,7 @@ class Summaries:
         sides = [_f1(text, self.unicode) for text in (ours, baseline)]
         difference = sides[0] - sides[1]
         figures = np.concatenate([*sides, difference], axis=1)  # documents x 12
-        generator = np.random.RandomState(12345)
-        documents = len(figures)
-        means = np.empty((samples, figures.shape[1]))
-        for sample in range(samples):
-            drawn = generator.randint(documents, size=documents)
-            means[sample] = np.bincount(drawn, minlength=documents) @ figures / documents
+        means = resampled_means(figures, samples, seed=12345)
         seen = figures.mean(axis=0)
         low, high = np.percentile(means, [2.5, 97.5], axis=0)
         count, words = len(METRICS), "tok:unicode|stem:no" if self.unicode else "stem:porter"

@@ -12,7 +12,7 @@ from fairseq_plugins.evaluation.generation import evenly, read_output
 from fairseq_plugins.preparation.files import read_lines, write_lines
 from fairseq_plugins.preparation.languages import two_letters
 from fairseq_plugins.preparation.moses import Moses
-from fairseq_plugins.preparation.processing import Processing
+from fairseq_plugins.preparation.processing import Processing, dictionaries
 from fairseq_plugins.preparation.subwords import KINDS
 from fairseq_plugins.preparation.translation import RAW, TOKENISED
 
@@ -59,7 +59,7 @@ class Translations:
             for end in ("bin", "idx")
         ]
         raw, tokenised = (data / form / f"{split}.{target}" for form in (RAW, TOKENISED))
-        self.files = [*sorted(data.glob("dict.*.txt")), *binary, raw, tokenised]
+        self.files = [*dictionaries(data), *binary, raw, tokenised]
         for path in self.files:
             if not path.is_file():
                 have = sorted({path.name.split(".")[0] for path in data.glob("*.*-*.*.idx")})

@@ -17,6 +17,7 @@ from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.processing import FILE as PREPARATION
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.subwords import KINDS
@@ -140,7 +141,7 @@ def _load(run: Path, data: Optional[Path]) -> Tuple[_Checkpoint, Path, Any, Any]
     """
     path = find_checkpoint(run, "RUN")
     # a training that goes on may replace the file during the export
-    checkpoint = _Checkpoint(path.name, served.digest(path))
+    checkpoint = _Checkpoint(path.name, digest(path))
     folder, models, _, task = load_models([str(path)], data, option="RUN")
     for name, parameter in models[0].named_parameters():
         if not bool(torch.isfinite(parameter).all()):
@@ -317,9 +318,7 @@ def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence
         "most_candidates": grouping(len(task.target_dictionary))[1],
         "made": made,
         "files": {
-            path.name: served.digest(path)
-            for path in sorted(out.iterdir())
-            if path.name != served.CONFIG
+            path.name: digest(path) for path in sorted(out.iterdir()) if path.name != served.CONFIG
         },
     }
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"

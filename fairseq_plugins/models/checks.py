@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from fairseq import utils
 
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError, check_choice, flag
 
 LARGEST_SIZE = 2**20  # limit for features, positions and similar; a larger number is a typo
 LARGEST_DEPTH = 1000
@@ -57,12 +57,7 @@ def check_fairseq_options(args: Any) -> None:
         value = getattr(args, name, None)
         if value is not None and not least <= _number(value) <= most:
             raise ConfigurationError(f"{flag(name)} {value}: must be from {least} to {most}")
-    activations = utils.get_available_activation_fns()
-    if args.activation_fn not in activations:
-        raise ConfigurationError(
-            f"--activation-fn {args.activation_fn} is unknown: choose one of "
-            f"{', '.join(activations)}"
-        )
+    check_choice("activation_fn", args.activation_fn, utils.get_available_activation_fns())
     for side in ("encoder", "decoder"):
         dim = getattr(args, f"{side}_embed_dim")
         learned = getattr(args, f"{side}_learned_pos")

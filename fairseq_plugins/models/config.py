@@ -18,7 +18,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig, base_architecture
 from omegaconf import OmegaConf, open_dict
 
-from fairseq_plugins.errors import ConfigurationError, check_range, flag, nearest
+from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag, nearest
 from fairseq_plugins.modules import compilation
 from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
 from fairseq_plugins.modules.copy_attention import CopyOptions, CopySpec
@@ -256,7 +256,7 @@ def plan_model(args: Any) -> ModelPlan:
     for name, option in plugin_options():
         choices = getattr(option.type, "__members__", {}).values()
         if choices:
-            _check_choice(name, getattr(args, name), [choice.value for choice in choices])
+            check_choice(name, getattr(args, name), [choice.value for choice in choices])
         elif is_absurd(getattr(args, name)) and name not in ("time_window", "feature_window"):
             raise ConfigurationError(f"{flag(name)} {getattr(args, name)} is far out of range")
     mixer = TOKEN_MIXERS.choose("encoder_token_mixer", args)
@@ -490,13 +490,6 @@ def _check_decoder_mixer(args: Any) -> None:
             f"--decoder-token-mixer {mixer.name} cannot work: it reads the whole sentence, and a "
             "left-to-right decoder must not see later positions; use "
             f"{TOKEN_MIXERS.default} there, and --encoder-token-mixer for the encoder"
-        )
-
-
-def _check_choice(name: str, value: Any, choices: List[str]) -> None:
-    if str(value) not in choices:
-        raise ConfigurationError(
-            f"{flag(name)} {value} is unknown: choose one of {', '.join(choices)}"
         )
 
 

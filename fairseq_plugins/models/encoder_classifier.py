@@ -18,7 +18,7 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_choice
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
@@ -222,11 +222,7 @@ def fill_classifier_defaults(args: Any) -> None:
     for option in fields(EncoderClassifierOptions):
         if not option.name.startswith("_"):
             set_default(args, option.name, option.default)
-    if str(args.sentence_pooling) not in SENTENCE_POOLINGS:
-        raise ConfigurationError(
-            f"--sentence-pooling {args.sentence_pooling} is unknown: choose one of "
-            f"{', '.join(SENTENCE_POOLINGS)}"
-        )
+    check_choice("sentence_pooling", args.sentence_pooling, SENTENCE_POOLINGS)
     completed = to_namespace(args)
     fill_defaults(completed)
     fill_fairseq_defaults(completed)

@@ -19,7 +19,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from torch import nn
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import check_choice
 
 Part = TypeVar("Part", bound=Type[nn.Module])
 
@@ -87,10 +87,7 @@ class Registry:
             ConfigurationError: no part has that name; the message lists all names.
         """
         name = str(getattr(args, option))
-        if name not in self._parts:
-            raise ConfigurationError(
-                f"--{option.replace('_', '-')} {name} is unknown: choose one of {', '.join(self)}"
-            )
+        check_choice(option, name, self)
         part, options = self._parts[name]
         values = {field.name: getattr(args, f"{name}_{field.name}") for field in _fields(options)}
         return Choice(name, part, options(**values))

@@ -19,7 +19,9 @@ from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknow
 from fairseq_plugins.preparation.documents import (
     LEFT_OUT,
     RAW,
+    SPLITS,
     Item,
+    line_items,
     tell_left_out,
     write_documents,
 )
@@ -34,7 +36,6 @@ from fairseq_plugins.preparation.labelled import (
     cifar10_items,
     count_labels,
     imdb_items,
-    line_items,
 )
 from fairseq_plugins.preparation.processing import FILE
 from fairseq_plugins.preparation.report import NAME as REPORT
@@ -127,7 +128,7 @@ def read_texts(
     Raises:
         ConfigurationError: a file or archive cannot be used, or a split is empty.
     """
-    splits, total = ["train", "valid", "test"], None
+    splits, total = list(SPLITS), None
     items: Iterable[Item]
     if imdb is not None:
         items = imdb_items(imdb, valid_every)

@@ -203,8 +203,8 @@ def story_items(archives: Sequence[Path], wanted: Dict[str, str]) -> Iterator[It
             yield Item(split_of_story, name, content)
 
 
-def json_items(split: str, path: Path) -> Iterator[Item]:
-    """The lines of a JSONL file."""
+def line_items(split: str, path: Path) -> Iterator[Item]:
+    """The non-empty lines of a file."""
     with open_to_read(path) as file:
         for number, line in enumerate(raw_lines(file), 1):
             if line is None or line.strip():
@@ -269,7 +269,7 @@ def read_files(
         reader: Any = JsonReader(fields, split)
         if pretraining is not None:
             reader = DocumentReader(pretraining, fields[0])
-        items = [json_items(*each) for each in inputs.items()]
+        items = [line_items(*each) for each in inputs.items()]
         total = sum(map(count_lines, inputs.values()))
     else:
         reader = PairReader(split)

@@ -1,13 +1,14 @@
 """Read labelled texts from their original formats as lines ``label <TAB> text``."""
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.archives import read_members
 from fairseq_plugins.preparation.documents import TOO_LONG, Document, Item
-from fairseq_plugins.preparation.files import LONGEST_LINE, open_to_read, raw_lines
+from fairseq_plugins.preparation.files import LONGEST_LINE, read_lines
 from fairseq_plugins.preparation.subwords import SPECIAL
 
 REVIEW = re.compile(r"(?:^|/)(train|test)/(pos|neg)/(\d+)_\d+\.txt$")
@@ -37,14 +38,6 @@ class LabelledReader:
             elif not text:
                 problem = "no text"
         return Document(item.split, item.name, text, label, problem)
-
-
-def line_items(split: str, path: Path) -> Iterator[Item]:
-    """The non-empty lines of a file of ``label <TAB> text``."""
-    with open_to_read(path) as file:
-        for number, line in enumerate(raw_lines(file), 1):
-            if line is None or line.strip():
-                yield Item(split, f"{path.name}:{number}", line)
 
 
 def imdb_items(path: Path, valid_every: int) -> Iterator[Item]:
@@ -135,14 +128,9 @@ def count_labels(targets: Dict[str, Path]) -> Dict[str, Dict[str, int]]:
         ConfigurationError: train has fewer than two labels, or another split has a label that is
             not in train.
     """
-    counts: Dict[str, Dict[str, int]] = {}
-    for split, path in targets.items():
-        found: Dict[str, int] = {}
-        with open(path, encoding="utf-8", newline="\n") as lines:
-            for line in lines:
-                label = line.rstrip("\n")
-                found[label] = found.get(label, 0) + 1
-        counts[split] = dict(sorted(found.items()))
+    counts = {
+        split: dict(sorted(Counter(read_lines(path)).items())) for split, path in targets.items()
+    }
     known = counts["train"]
     if len(known) < 2:
         raise ConfigurationError(

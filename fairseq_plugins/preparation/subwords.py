@@ -10,7 +10,7 @@ from fairseq_plugins.preparation.files import count_lines, read_lines, write_byt
 from fairseq_plugins.preparation.progress import progress_bar
 from fairseq_plugins.preparation.sentences import BOUNDARY
 
-LONGEST_LINE = 1000  # characters; SentencePiece learns from no line of more than 4,192 bytes
+LONGEST_SAMPLE = 1000  # characters; SentencePiece learns from no line of more than 4,192 bytes
 MOST_WORDS = 500_000  # that subword-nmt keeps with their pieces: 180 MB
 # the first entries of fairseq's dictionaries, which their files leave out
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
@@ -157,9 +157,9 @@ KINDS: Dict[str, Type[Any]] = {"bpe": BytePairEncoding, "sentencepiece": Sentenc
 
 def _short_lines(text: str) -> Iterator[str]:
     """Cut a line, at spaces if it has any, into parts that SentencePiece learns from."""
-    while len(text) > LONGEST_LINE:
-        end = text.rfind(" ", 1, LONGEST_LINE)
-        end = end if end > 0 else LONGEST_LINE
+    while len(text) > LONGEST_SAMPLE:
+        end = text.rfind(" ", 1, LONGEST_SAMPLE)
+        end = end if end > 0 else LONGEST_SAMPLE
         yield text[:end]
         text = text[end:].lstrip()
     yield text

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.errors import ConfigurationError, check_least, flag
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.files import (
     LONGEST_LINE,
     count_lines,
@@ -122,7 +123,7 @@ def prepare(
     languages = [settings["source_lang"], settings["target_lang"]]
     processing = Processing.of(settings)
 
-    for split in ("train", "valid", "test"):
+    for split in SPLITS:
         for language in languages:
             if not (folder / ALL_RAW / f"{split}.{language}").exists():
                 continue
@@ -142,7 +143,7 @@ def prepare(
         check_pairs(cleaned["pairs"], expected_pairs)
 
     kind = KINDS[settings["subword"]]
-    splits = [split for split in ("train", "valid", "test") if split in cleaned["pairs"]]
+    splits = [split for split in SPLITS if split in cleaned["pairs"]]
     train = [folder / TOKENISED / f"train.{language}" for language in languages]
     learnt = preparation.step(
         "learn subwords", kind.learn, train, folder / kind.file_name, settings["vocab_size"]
@@ -252,10 +253,7 @@ def check_pairs(pairs: Dict[str, int], expected: Dict[str, int]) -> None:
             "{} pairs came out instead of {} (train / valid / test): the archive is not the one "
             "the papers used, or was tokenised differently. To use it, pass --expect-pairs any; "
             "results will not compare with the papers'".format(
-                *(
-                    " / ".join(f"{n.get(s, 0):,}" for s in ("train", "valid", "test"))
-                    for n in (pairs, expected)
-                )
+                *(" / ".join(f"{n.get(s, 0):,}" for s in SPLITS) for n in (pairs, expected))
             )
         )
 
@@ -337,7 +335,7 @@ def check_options(args: argparse.Namespace) -> None:
         language = getattr(args, option)
         if not re.fullmatch(r"[^\s./-]+", language):
             raise ConfigurationError(
-                f"--{option.replace('_', '-')} '{language}': files are named after it; give a word "
+                f"{flag(option)} '{language}': files are named after it; give a word "
                 "without dots, slashes, hyphens and spaces, such as de or zh_CN"
             )
     if args.source_lang == args.target_lang:

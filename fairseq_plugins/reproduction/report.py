@@ -59,8 +59,12 @@ def epoch_seconds(row: Dict[str, Any]) -> Optional[float]:
     return statistics.median(measured) if measured else None
 
 
+def baseline_row(results: Dict[str, Any]) -> Dict[str, Any]:
+    return next(row for row in results["rows"] if row["name"] == BASELINE)
+
+
 def logged_ratio(results: Dict[str, Any], row: Dict[str, Any]) -> Optional[float]:
-    baseline = next(other for other in results["rows"] if other["name"] == BASELINE)
+    baseline = baseline_row(results)
     here, there = epoch_seconds(row), epoch_seconds(baseline)
     return here / there if here and there else None
 
@@ -76,7 +80,7 @@ def ratio_function(results: Dict[str, Any]) -> Callable[[Dict[str, Any], Dict[st
 
 
 def paper_ratio(results: Dict[str, Any], row: Dict[str, Any]) -> float:
-    baseline = next(other for other in results["rows"] if other["name"] == BASELINE)
+    baseline = baseline_row(results)
     return row["paper"]["epoch_seconds"] / baseline["paper"]["epoch_seconds"]
 
 

@@ -45,6 +45,7 @@ from fairseq_plugins.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row, Table
 from fairseq_plugins.training import batches, launch, recipes, settings
 from fairseq_plugins.training.jobs import Jobs, failure_in
+from fairseq_plugins.training.progress import RESUMED
 
 # options that a user may not give, besides those of a table's rows: they decide what the rows are,
 # or this module sets or reads them
@@ -129,7 +130,6 @@ def refuse_fixed(table: Table, words: Iterable[str], where: str) -> None:
 
 # --- the training log -----------------------------------------------------------------------------
 
-LOADED = re.compile(r"Loaded checkpoint .* @ (\d+) updates")
 NUMBER = r"([\d.]+(?:e[+-]?\d+)?)"  # fairseq writes a million as 1e+06
 REPORT = re.compile(rf"epoch (\d+): +\d+ / (\d+) .*\bwps={NUMBER}.*\bwpb={NUMBER}")
 VALID = re.compile(r" valid on .*")
@@ -163,7 +163,7 @@ def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
     per_epoch, updates, begun, epoch = None, 0, 0, 0
     whole = False  # whether only training happened since the last report
     for line in lines:
-        loaded, found = LOADED.search(line), REPORT.search(line)
+        loaded, found = RESUMED.search(line), REPORT.search(line)
         if line.startswith("# "):
             whole, begun = False, 0
         elif loaded:

@@ -182,6 +182,20 @@ def _score_task(task: Tuple[Sequence[str], Sequence[str], Tuple[bool, bool]]) ->
     return np.array([[[getattr(s[m], v) for v in VALUES] for m in METRICS] for s in scores])
 
 
+def resampled_means(scores: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """The means of samples of as many documents, drawn with replacement: resamples x values.
+
+    Args: as of `bootstrap`.
+    """
+    documents = len(scores)
+    generator = np.random.RandomState(seed)  # numpy keeps its random stream across releases
+    means = np.empty((resamples, scores.shape[1]))
+    for i in range(resamples):
+        drawn = generator.randint(documents, size=documents)
+        means[i] = np.bincount(drawn, minlength=documents) @ scores / documents
+    return means
+
+
 def bootstrap(scores: np.ndarray, resamples: int, seed: int) -> Tuple[np.ndarray, np.ndarray]:
     """95 % bootstrap intervals of the mean over documents.
 
@@ -193,13 +207,7 @@ def bootstrap(scores: np.ndarray, resamples: int, seed: int) -> Tuple[np.ndarray
     Returns:
         the 2.5 and the 97.5 percentile of each value, two arrays of length `values`.
     """
-    documents = len(scores)
-    generator = np.random.RandomState(seed)  # numpy keeps its random stream across releases
-    means = np.empty((resamples, scores.shape[1]))
-    for i in range(resamples):
-        drawn = generator.randint(documents, size=documents)
-        means[i] = np.bincount(drawn, minlength=documents) @ scores / documents
-    low, high = np.percentile(means, [2.5, 97.5], axis=0)
+    low, high = np.percentile(resampled_means(scores, resamples, seed), [2.5, 97.5], axis=0)
     return low, high
 
 

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.errors import ConfigurationError, check_least, flag
 
 from .folder import Export
 from .shortlist import Shortlist, Words
@@ -60,9 +60,7 @@ class Options(NamedTuple):
             value = getattr(self, name)
             if value != off and not self.sampling:
                 raise ConfigurationError(
-                    "--{} {} is for --sampling: leave it out, or sample".format(
-                        name.replace("_", "-"), value
-                    )
+                    f"{flag(name)} {value} is for --sampling: leave it out, or sample"
                 )
 
 

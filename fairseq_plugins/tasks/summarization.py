@@ -26,7 +26,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.preparation.sentences import BOUNDARY
 from fairseq_plugins.scoring.rouge import (
     METRICS,
@@ -167,18 +167,19 @@ class SummarizationTask(WholeTexts, TranslationTask):
         too_long = np.count_nonzero(lengths > limit)
         if not too_long:
             return
-        found = "{:,} of {:,} {} of '{}' are longer than --{} {}".format(
-            too_long, len(lengths), what, split, option.replace("_", "-"), limit
+        found = (
+            f"{too_long:,} of {len(lengths):,} {what} of '{split}' are longer than "
+            f"{flag(option)} {limit}"
         )
         if split != self.cfg.train_subset and self.cfg.skip_invalid_size_inputs_valid_test:
             logger.warning(found + " and left out, as --skip-invalid-size-inputs-valid-test says")
             return
         raise ConfigurationError(
-            "{}, the longest with {:,}: {}train a model with --{} {}{}".format(
+            "{}, the longest with {:,}: {}train a model with {} {}{}".format(
                 found,
                 lengths.max(),
                 advice,
-                option.replace("_", "-"),
+                flag(option),
                 lengths.max(),
                 ""
                 if split == self.cfg.train_subset
@@ -260,9 +261,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
             parsed = None
         if not isinstance(parsed, dict):
             raise ConfigurationError(
-                "--{} '{}' is not a JSON object: write it as '{{\"name\": value}}'".format(
-                    option.replace("_", "-"), value
-                )
+                f"{flag(option)} '{value}' is not a JSON object: write it as '{{\"name\": value}}'"
             )
         return parsed
 

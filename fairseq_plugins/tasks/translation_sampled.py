@@ -21,7 +21,7 @@ from omegaconf import II
 
 from fairseq_plugins.data.sampled_pairs import SampledPairs
 from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 
 
 @dataclass
@@ -71,7 +71,7 @@ class SampledTranslationTask(TranslationTask):
         for option in ("truncate_source", "load_alignments", "num_batch_buckets"):
             if self.strength and getattr(cfg, option):
                 raise ConfigurationError(
-                    f"--{option.replace('_', '-')} needs texts that stay as they are: leave it "
+                    f"{flag(option)} needs texts that stay as they are: leave it "
                     f"out, or {self.kind.option}"
                 )
 

@@ -3,7 +3,7 @@
 import argparse
 import itertools
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import indexed_dataset
@@ -122,6 +122,13 @@ def sizes(prefix: Path) -> np.ndarray:
     return np.array(dataset.sizes)
 
 
+def _sides(data: Path, subset: str) -> Iterator[Tuple[Path, bool]]:
+    """The files of a subset's languages, without .idx, and whether each is the source."""
+    for index in data.glob(f"{subset}.*-*.*.idx"):
+        pair, language = index.name[len(subset) + 1 : -len(".idx")].rsplit(".", 1)
+        yield index.with_suffix(""), pair.startswith(language + "-")
+
+
 def longest_sentences(
     data: Path,
     subsets: Sequence[str],
@@ -143,10 +150,8 @@ def longest_sentences(
         texts = data / "input0" / subset
         if texts.with_name(f"{subset}.idx").is_file():
             longest[subset] = longest_of(texts, cut)
-        for index in data.glob(f"{subset}.*-*.*.idx"):
-            pair, language = index.name[len(subset) + 1 : -len(".idx")].rsplit(".", 1)
-            is_source = pair.startswith(language + "-")
-            size = longest_of(index.with_suffix(""), cut if is_source else None)
+        for prefix, is_source in _sides(data, subset):
+            size = longest_of(prefix, cut if is_source else None)
             longest[subset] = max(longest.get(subset, 0), size)
     return longest
 
@@ -157,10 +162,9 @@ def count_too_long(data: Path, subset: str, source: int, target: int, cut: Optio
     Sources count at most `cut` tokens.
     """
     found: Any = 0
-    for index in data.glob(f"{subset}.*-*.*.idx"):
-        pair, language = index.name[len(subset) + 1 : -len(".idx")].rsplit(".", 1)
-        lengths = sizes(index.with_suffix(""))
-        if pair.startswith(language + "-"):
+    for prefix, is_source in _sides(data, subset):
+        lengths = sizes(prefix)
+        if is_source:
             found = found | (np.minimum(lengths, cut or np.inf) > source)
         else:
             found = found | (lengths > target)

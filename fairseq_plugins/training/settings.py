@@ -19,7 +19,7 @@ from fairseq.dataclass.configs import (
     DistributedTrainingConfig,
 )
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.processing import dictionaries
@@ -178,7 +178,7 @@ def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
         what = (
             "other data"
             if name in ("data", TOKENS)
-            else f"other settings (--{name.replace('_', '-')} was {stored[name]}, "
+            else f"other settings ({flag(name)} was {stored[name]}, "
             f"is {settings[name]}" + (f"; {len(changed) - 1} more" if changed[1:] else "") + ")"
         )
         raise ConfigurationError(
