@@ -10,6 +10,7 @@ release.
 """
 
 from fairseq_plugins.compat import (
+    amp,
     batches,
     bf16,
     checkpoints,
@@ -41,6 +42,9 @@ def apply() -> None:
     batches.count_every_batch()
     numpy_names.keep_old_numpy_names()
     bf16.keep_bf16_off_the_tpu()
+    amp.unscale_gradients_once()
+    amp.obey_the_options_of_the_scale()
+    amp.resume_with_the_scale()
     command_line.count_no_gpus_for_the_cpu()
     command_line.validate_without_a_task()
     command_line.decay_until_max_update()

@@ -12,7 +12,7 @@ def wrap(owner: Any, name: str, repair: str, make: Callable[[Callable], Callable
         return
     replacement = functools.wraps(original)(make(original))
     replacement.repaired_by = done + (repair,)  # type: ignore[attr-defined]
-    static = isinstance(vars(owner)[name], staticmethod)
+    static = isinstance(vars(owner).get(name), staticmethod)
     setattr(owner, name, staticmethod(replacement) if static else replacement)
 
 

@@ -1,0 +1,87 @@
+"""Repairs of `--amp`, torch's automatic mixed precision on a GPU."""
+
+from types import SimpleNamespace
+from typing import Any, Callable, Dict
+
+from fairseq.optim import AMPOptimizer
+
+from fairseq_plugins.compat.patch import wrap
+
+UPDATES = "amp_updates_at_this_scale"  # in the optimizer's state, beside fairseq's "loss_scale"
+
+
+def unscale_gradients_once() -> None:
+    """Divide gradients by the loss scale once; all versions do it twice.
+
+    fairseq unscales the gradients of torch's optimizer to clip them. Then it gives torch's
+    GradScaler its own optimizer, which holds that one, and the scaler takes its gradients for
+    others. At the first scale, 128, SGD moves 1/128 as far as in float32, and for Adam its epsilon
+    is 128 times as large. Both grow worse with each doubling of the scale.
+    """
+
+    def make(original: Callable) -> Callable:
+        def step(self: AMPOptimizer) -> None:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+
+        return step
+
+    wrap(AMPOptimizer, "step", "unscale_gradients_once", make)
+
+
+def obey_the_options_of_the_scale() -> None:
+    """Begin with `--amp-init-scale`, and double the scale after `--amp-scale-window` updates.
+
+    All versions begin with --fp16-init-scale, and double it after --amp-init-scale updates if there
+    is a window.
+    """
+
+    def make(original: Callable) -> Callable:
+        def __init__(
+            self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any
+        ) -> None:
+            common = SimpleNamespace(
+                fp16_init_scale=cfg.common.amp_init_scale,
+                amp_scale_window=cfg.common.amp_scale_window,
+                amp_init_scale=cfg.common.amp_scale_window,
+                min_loss_scale=cfg.common.min_loss_scale,
+            )
+            read = SimpleNamespace(optimizer=cfg.optimizer, common=common)
+            original(self, read, params, fp32_optimizer, **kwargs)
+
+        return __init__
+
+    wrap(AMPOptimizer, "__init__", "obey_the_options_of_the_scale", make)
+
+
+def resume_with_the_scale() -> None:
+    """Keep the loss scale in checkpoints, as `--fp16` does; all versions begin anew.
+
+    Until the scale is as high as it was, gradients may underflow that did not before.
+    """
+
+    def make_state(original: Callable) -> Callable:
+        def state_dict(self: AMPOptimizer) -> Dict[str, Any]:
+            state, scaler = original(self), self.scaler.state_dict()
+            if scaler:  # empty without a GPU
+                state["loss_scale"] = scaler["scale"]
+                state[UPDATES] = scaler["_growth_tracker"]
+            return state
+
+        return state_dict
+
+    def make_load(original: Callable) -> Callable:
+        def load_state_dict(
+            self: AMPOptimizer, state_dict: Dict[str, Any], optimizer_overrides: Any = None
+        ) -> None:
+            original(self, state_dict, optimizer_overrides)
+            scaler = self.scaler.state_dict()
+            if scaler and "loss_scale" in state_dict:
+                scaler["scale"] = state_dict["loss_scale"]
+                scaler["_growth_tracker"] = state_dict.get(UPDATES, 0)
+                self.scaler.load_state_dict(scaler)
+
+        return load_state_dict
+
+    wrap(AMPOptimizer, "state_dict", "resume_with_the_scale", make_state)
+    wrap(AMPOptimizer, "load_state_dict", "resume_with_the_scale", make_load)

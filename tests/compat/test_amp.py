@@ -1,0 +1,107 @@
+"""`--amp`: torch's mixed precision, here with torch's scaler for CPUs."""
+
+import copy
+
+import pytest
+import torch
+from fairseq.optim import AMPOptimizer
+from omegaconf import OmegaConf
+
+from fairseq_plugins import compat
+
+compat.apply()
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.amp, "GradScaler"), reason="this torch scales the loss on GPUs alone"
+)
+
+ADAM = {"_name": "adam", "lr": [0.1], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-8}
+OPTIMIZERS = {
+    "sgd": {"_name": "sgd", "lr": [0.1], "momentum": 0.9, "weight_decay": 0.0},
+    "adam": {**ADAM, "weight_decay": 0.01, "use_old_adam": True, "fp16_adam_stats": False},
+}
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """make(optimizer, **options of the scale): an AMPOptimizer and its parameter."""
+    monkeypatch.setattr(
+        torch.cuda.amp, "GradScaler", lambda **options: torch.amp.GradScaler("cpu", **options)
+    )
+
+    def make(name, **options):
+        common = {"fp16_init_scale": 7, "amp_init_scale": 128, "amp_scale_window": None}
+        common = {**common, "min_loss_scale": 1e-4, "tpu": False, "bf16": False, **options}
+        cfg = OmegaConf.create(
+            {
+                "optimizer": OPTIMIZERS[name],
+                "common": common,
+                "distributed_training": {"zero_sharding": "none"},
+            }
+        )
+        weight = torch.nn.Parameter(torch.linspace(-1, 1, 6))
+        return AMPOptimizer.build_optimizer(cfg, [weight]), weight
+
+    return make
+
+
+def update(optimizer, weight, number):
+    """fairseq's order: backward, clip, step. The gradient of an update is infinite in the third."""
+    optimizer.zero_grad()
+    gradient = 1e-5 * torch.randn(6, generator=torch.Generator().manual_seed(number))
+    optimizer.backward((weight * (gradient / 0 if number == 3 else gradient)).sum())
+    optimizer.clip_grad_norm(0)
+    optimizer.step()
+
+
+@pytest.mark.parametrize("scale", [128, 65536])
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_an_update_is_that_of_float32(make, name, scale):
+    optimizer, weight = make(name, amp_init_scale=scale)
+    reference, expected = make(name)
+    for number in range(1, 6):
+        update(optimizer, weight, number)
+        if number == 3:  # its gradient is no number: it is left out
+            assert optimizer.scaler.get_scale() == scale / 2
+            continue
+        gradient = 1e-5 * torch.randn(6, generator=torch.Generator().manual_seed(number))
+        expected.grad = gradient
+        reference.fp32_optimizer.step()
+        torch.testing.assert_close(weight, expected, rtol=0, atol=1e-7)
+    assert (weight - torch.linspace(-1, 1, 6)).abs().min() > 0
+
+
+def test_the_options_of_the_scale_are_obeyed(make):
+    optimizer, weight = make("sgd", amp_init_scale=64, amp_scale_window=2)
+    scales = []
+    for number in (1, 2, 4, 5):
+        update(optimizer, weight, number)
+        scales.append(optimizer.scaler.get_scale())
+    assert scales == [64, 128, 128, 256]
+    assert make("sgd")[0].scaler.get_growth_interval() == 2000  # torch's default
+
+
+def test_resuming_keeps_the_scale(make):
+    whole, expected = make("adam", amp_scale_window=3)
+    for number in (1, 2, 4, 5):
+        update(whole, expected, number)
+    state = copy.deepcopy(whole.state_dict())
+    assert state["loss_scale"] == 256
+
+    resumed, weight = make("adam", amp_scale_window=3)
+    weight.data.copy_(expected.data)
+    resumed.load_state_dict(state)
+    for number in (6, 7):
+        for optimizer, parameter in ((whole, expected), (resumed, weight)):
+            update(optimizer, parameter, number)
+        assert torch.equal(weight, expected)
+    assert resumed.scaler.get_scale() == whole.scaler.get_scale() == 512
+
+
+def test_a_state_of_fairseqs_begins_with_the_first_scale(make):
+    optimizer, weight = make("adam")
+    update(optimizer, weight, 1)
+    state = {k: v for k, v in optimizer.state_dict().items() if k in ("state", "param_groups")}
+    other, _ = make("adam", amp_init_scale=32)
+    other.load_state_dict(state)
+    assert other.scaler.get_scale() == 32
