@@ -70,9 +70,12 @@ def measure(
     Raises:
         ConfigurationError: the contender cannot be built.
     """
-    context = multiprocessing.get_context("forkserver")
-    # a server process imports these modules once; each measuring process is a fork of the server
-    context.set_forkserver_preload(PRELOAD)
+    # a server process imports these modules once; each measuring process is a fork of the server,
+    # which torch refuses on some GPUs, such as a part of one (MIG): there it starts anew
+    method = "forkserver" if setting.device == "cpu" else "spawn"
+    context: Any = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(PRELOAD)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(
         target=_child, args=(theirs, words, setting, limit, clock, details), daemon=True

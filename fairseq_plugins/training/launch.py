@@ -13,7 +13,7 @@ import platform
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -120,6 +120,37 @@ def count_processes(asked: Optional[int], on_cpu: bool) -> int:
             "--cpu"
         )
     return processes
+
+
+def share_batch(
+    request: Request, given: argparse.Namespace, whole: Batch, on_cpu: bool
+) -> Tuple[int, Batch, List[str]]:
+    """The processes of this machine, and the batch of each.
+
+    If --processes is not given, there are as many as GPUs; fewer if the batch cannot be shared by
+    so many, or the longest sentence does not fit into the share of one.
+
+    Returns:
+        the number of processes, the batch of each, and a line if not all GPUs are used.
+
+    Raises:
+        ConfigurationError: no number works, or not the one that was asked for.
+    """
+
+    def batch_of(processes: int) -> Batch:
+        total = processes * request.nodes
+        batch = batches.share(whole, total, request.tokens_per_process)
+        check_lengths(request, given, batch, whole, total)
+        return batch
+
+    most = count_processes(request.processes, on_cpu)
+    try:
+        return most, batch_of(most), []
+    except ConfigurationError as error:
+        for fewer in range(0 if request.processes else most - 1, 0, -1):
+            with contextlib.suppress(ConfigurationError):
+                return fewer, batch_of(fewer), [f"only {fewer} of {most} GPUs are used: {error}"]
+        raise
 
 
 def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
@@ -272,13 +303,11 @@ def plan(request: Request) -> Plan:
     if getattr(given, "share_all_embeddings", False):
         check_shared_dictionary(request.data)
 
-    processes = count_processes(request.processes, on_cpu)
     if len(given.update_freq) != 1:
         raise ConfigurationError("--update-freq: give one number, the same for all epochs")
     whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
+    processes, batch, idle = share_batch(request, given, whole, on_cpu)
     total = processes * request.nodes
-    batch = batches.share(whole, total, request.tokens_per_process)
-    check_lengths(request, given, batch, whole, total)
 
     save_dir = request.save_dir or Path("runs") / request.name
     before = settings.precision_in(save_dir)
@@ -307,6 +336,7 @@ def plan(request: Request) -> Plan:
         summary=[
             f"{request.name}: {given.arch} on {request.data}, into {save_dir}",
             f"an update: {batch.describe(total)}; {' '.join([device, *precision])}",
+            *idle,
             *tell_left_out(request.data, given),
         ],
         settings={

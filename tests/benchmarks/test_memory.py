@@ -153,7 +153,7 @@ def test_an_interrupt_ends_the_measuring_process(monkeypatch):
     )
     monkeypatch.setattr(peak_memory.multiprocessing, "get_context", lambda kind: context)
     with pytest.raises(KeyboardInterrupt):
-        peak_memory.measure("transformer", None, 1, 1.0)
+        peak_memory.measure("transformer", argparse.Namespace(device="cpu"), 1, 1.0)
     assert started[0].done == ["start", "terminate", "join"]
 
 

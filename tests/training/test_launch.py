@@ -212,6 +212,21 @@ def gpus(monkeypatch, count, capability=(8, 0)):
     monkeypatch.setattr(torch.version, "hip", None)
 
 
+@pytest.mark.parametrize("count, used", [(1, 1), (2, 2), (3, 2), (6, 4), (7, 4), (8, 4)])
+def test_as_many_gpus_as_can_share_the_batch(monkeypatch, toy_data, count, used):
+    """Of 64 tokens; the 8 of one of 8 processes have no room for the longest sentence, of 13."""
+    gpus(monkeypatch, count)
+    words = ["--", "--max-tokens", 64]
+    todo = plan(toy_data.bin, *words)
+    assert value(todo.command, "--max-tokens") == str(64 // used)
+    told = [line for line in todo.summary if line.startswith(f"only {used} of {count} GPUs")]
+    assert len(told) == (used < count)
+    assert all("cannot share" in line or "room for 13" in line for line in told)
+    if used < count:  # what was asked for is refused
+        with pytest.raises(ConfigurationError, match="cannot share|room for 13"):
+            plan(toy_data.bin, "--processes", count, *words)
+
+
 def test_on_the_cpu(monkeypatch, toy_data):
     gpus(monkeypatch, 0)
     command = plan(toy_data.bin).command
