@@ -44,6 +44,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported
 for _name in [*os.environ]:
     if _name.startswith(("SLURM_", "MASTER_")) or _name.endswith(("RANK", "WORLD_SIZE")):
         del os.environ[_name]
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # fairseq starts a process for each GPU
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

@@ -18,6 +18,8 @@ from fairseq_plugins.compat.resuming import what_follows
 from fairseq_plugins.training import jobs
 from tests.versions import NOT_TRAINED, WHOLE
 
+forks = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
+
 
 @pytest.fixture(autouse=True)
 def signals():
@@ -176,6 +178,7 @@ def validations(log):
     return [(int(epoch), int(updates), loss) for epoch, loss, updates in found]
 
 
+@forks
 def test_asked_again_it_ends_at_once(tmp_path, run_train, toy_data, train_args, monkeypatch):
     """In a process of its own, which is forked: nothing has to be imported again."""
 
@@ -193,6 +196,7 @@ def test_asked_again_it_ends_at_once(tmp_path, run_train, toy_data, train_args, 
     assert not list(tmp_path.glob("*.pt"))
 
 
+@forks
 def test_a_forked_helper_ends_when_it_is_told_to(
     tmp_path, run_train, toy_data, train_args, monkeypatch
 ):
@@ -223,6 +227,7 @@ def test_a_forked_helper_ends_when_it_is_told_to(
     assert codes == [-signal.SIGTERM]
 
 
+@forks
 def test_it_saves_when_the_signal_ends_its_data_loaders_too(
     tmp_path, run_train, toy_data, train_args, monkeypatch
 ):

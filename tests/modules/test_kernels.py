@@ -37,11 +37,14 @@ needs_triton = pytest.mark.skipif(bool(why_not()), reason=why_not())
 no_interpreter = pytest.mark.skipif(
     DEVICE == "cpu", reason="Triton's interpreter multiplies no bfloat16"
 )
+interpreted = pytest.mark.skipif(
+    DEVICE == "cuda", reason="models run no kernel in float32, which may not fit a GPU"
+)
 on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="too large for Triton's interpreter")
 EVERY_DTYPE = pytest.mark.parametrize(
     "dtype, tolerance",
     [
-        (torch.float32, 1e-5),
+        pytest.param(torch.float32, 1e-5, marks=interpreted),
         (torch.float16, 1e-2),
         pytest.param(torch.bfloat16, 5e-2, marks=no_interpreter),
     ],
