@@ -133,6 +133,15 @@ forget_half_installed() {
 
 # --- torch --------------------------------------------------------------------------------------
 
+# The newest CUDA that the driver runs, such as 12.4; empty if nvidia-smi does not say.
+driver_cuda() { nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9.]*\).*/\1/p' | head -n 1 || true; }
+
+# The main version of the CUDA libraries that the torch looked up depends on, such as 13, or nothing.
+looked_up_cuda() {
+    grep -oE '(nvidia-cuda-runtime(-cu[0-9]+)?|cuda-toolkit(\[[^]]*\])?) *==[0-9]+' "$scratch/torch.json" |
+        sed 's/.*==//' | head -n 1 || true
+}
+
 gpu_here() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
 
 # pip of the environment; offline it uses only the wheelhouse.
@@ -145,16 +154,33 @@ index_gives_cuda() {
     grep -q '"nvidia-' "$scratch/torch.json"
 }
 
-# If the index has only the CUDA build: uv knows PyTorch's index of CPU builds.
-install_cpu_torch_with_uv() {
+# install_torch_with_uv BACKEND SPEC: uv knows PyTorch's indices, one for each CUDA and one for CPUs, and
+# with the backend auto takes that of the driver.
+install_torch_with_uv() {
     local uv
     uv=$(command -v uv || true)
     if [ -z "$uv" ]; then
         run "fetching uv" pip_install --target "$scratch/uv" uv
         uv="$scratch/uv/bin/uv"
     fi
-    logged "$uv" pip install --python "$python" --torch-backend=cpu --no-deps "$1" || return
-    run "installing what torch needs" pip_install "$1"
+    logged "$uv" pip install --python "$python" --torch-backend="$1" --no-deps "$2" || return
+    run "installing what torch needs" pip_install "$2"
+}
+
+# A build of torch for the GPU and its driver. CUDA 13 needs a newer driver than CUDA 12 does.
+install_gpu_torch() {
+    local spec=$1 has needs=""
+    has=$(driver_cuda)
+    if [ -n "$has" ] && index_gives_cuda "$spec"; then needs=$(looked_up_cuda); fi
+    if [ -n "$needs" ] && [ "$needs" -gt "${has%%.*}" ]; then
+        say "      the driver runs CUDA $has at most, and $spec here needs CUDA $needs: uv looks for the newest build that fits"
+        if [ -z "$torch_spec" ]; then spec="torch<=${spec#torch==}"; fi
+        if install_torch_with_uv auto "$spec"; then return; fi
+        say "      none was found (see $log): taking the build that does not fit. Update the driver, or see the warning below"
+        spec=$1
+    fi
+    say "      $spec, the GPU build (about 3 GB)"
+    run "installing torch" pip_install "$spec"
 }
 
 install_torch() {
@@ -172,11 +198,10 @@ install_torch() {
         say "      $spec from $torch_index"
         run "installing torch" pip_install --index-url "$torch_index" "$spec"
     elif [ "$device" = gpu ]; then
-        say "      $spec, the GPU build (about 3 GB)"
-        run "installing torch" pip_install "$spec"
+        install_gpu_torch "$spec"
     elif index_gives_cuda "$spec"; then
         say "      $spec, the CPU build: the package index has the CUDA build only, so uv fetches it from PyTorch's own"
-        install_cpu_torch_with_uv "$spec" ||
+        install_torch_with_uv cpu "$spec" ||
             die "no CPU build of $spec was found: the package index has only the CUDA build (about 3 GB), and PyTorch's own index was not reached (see $log). Name an index with CPU builds (--torch-index URL; pytorch.org, Get Started, shows it) or a wheel (--torch FILE), or take the CUDA build (--device gpu)."
     else
         say "      $spec, the build without CUDA packages"

@@ -224,34 +224,67 @@ def test_an_unfit_python_gets_one_line(checkout, behaviour, message):
     assert not (checkout / ".venv").exists()
 
 
-def test_without_a_gpu_the_cuda_build_is_refused(checkout, tmp_path):
-    """The only torch that this package index has asks for CUDA libraries, and uv finds no other."""
-    index = tmp_path / "index"
+@pytest.fixture
+def install_cuda_torch(checkout, tmp_path):
+    """install_cuda_torch(nvidia_smi): the result where an index has torch 2.13.0 for CUDA 13 alone.
+
+    `nvidia_smi` is the program's text; what uv is asked for is in tmp_path / "asked", and uv fails.
+    """
+    index, tools = tmp_path / "index", tmp_path / "tools"
     index.mkdir()
+    tools.mkdir()
     with zipfile.ZipFile(str(index / "torch-2.13.0-py3-none-any.whl"), "w") as wheel:
         info = "torch-2.13.0.dist-info/"
         metadata = "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n"
-        wheel.writestr(info + "METADATA", metadata + "Requires-Dist: nvidia-cublas\n")
+        needed = "Requires-Dist: nvidia-cublas\nRequires-Dist: cuda-toolkit[cudart]==13.0.2\n"
+        wheel.writestr(info + "METADATA", metadata + needed)
         wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr(info + "RECORD", "")
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    executable(tools / "nvidia-smi", "exit 9")
     executable(tools / "uv", f'echo "$@" >"{tmp_path}/asked"; exit 2')
 
-    status, errors = install(
-        checkout,
-        *["--python", sys.executable, "--torch", "2.13.0"],
-        PATH=str(tools) + os.pathsep + os.environ["PATH"],
-        PIP_CONFIG_FILE=os.devnull,
-        PIP_NO_INDEX="1",
-        PIP_FIND_LINKS=str(index),
-    )
-    assert status == 1 and len(errors) == 1
-    assert "no CPU build of torch==2.13.0 was found" in errors[0]
-    assert "--device gpu" in errors[0] and "--torch-index" in errors[0]
+    def run(nvidia_smi):
+        executable(tools / "nvidia-smi", nvidia_smi)
+        return bash(
+            checkout / "scripts" / "install.sh",
+            *["--python", sys.executable, "--torch", "2.13.0"],
+            PATH=str(tools) + os.pathsep + os.environ["PATH"],
+            PIP_CONFIG_FILE=os.devnull,
+            PIP_NO_INDEX="1",
+            PIP_FIND_LINKS=str(index),
+        )
+
+    return run
+
+
+def test_without_a_gpu_the_cuda_build_is_refused(install_cuda_torch, checkout, tmp_path):
+    """The only torch that this package index has asks for CUDA libraries, and uv finds no other."""
+    result = install_cuda_torch("exit 9")
+    (error,) = result.stderr.splitlines()
+    assert result.returncode == 1 and "no CPU build of torch==2.13.0 was found" in error
+    assert "--device gpu" in error and "--torch-index" in error
     assert "--torch-backend=cpu" in (tmp_path / "asked").read_text(encoding="utf-8")
     assert not list((checkout / ".venv").glob("lib/*/site-packages/torch*"))
+
+
+@pytest.mark.parametrize("cuda, fits", [("12.4", False), ("13.0", True), ("", True), ("N/A", True)])
+def test_a_driver_too_old_for_a_build_of_torch_gets_another(
+    install_cuda_torch, tmp_path, cuda, fits
+):
+    header = f"| Driver Version: 550.54       CUDA Version: {cuda}     |" if cuda else "| Driver |"
+    result = install_cuda_torch(
+        f"if [ \"$1\" = -L ]; then echo 'GPU 0: a GPU'; else echo '{header}'; fi"
+    )
+    assert result.returncode == 1  # the CUDA libraries are nowhere
+    assert "torch==2.13.0, the GPU build" in result.stdout
+    told = (
+        f"the driver runs CUDA {cuda} at most, and torch==2.13.0 here needs CUDA 13"
+        in result.stdout
+    )
+    assert told == ("none was found" in result.stdout) == (not fits)
+    assert (tmp_path / "asked").exists() == (not fits)
+    if not fits:
+        asked = (tmp_path / "asked").read_text(encoding="utf-8")
+        assert "--torch-backend=auto" in asked and "torch==2.13.0" in asked
 
 
 @pytest.mark.parametrize(
