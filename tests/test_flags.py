@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, scoring
 from fairseq.logging import progress_bar
 
 import fairseq_plugins
@@ -264,6 +264,57 @@ def test_diverse_beams_are_the_same_alone_and_in_a_batch(generate):
     assert len(together) == 13
     for sentence in together:
         assert [t for _, t in together[sentence]] == [t for _, t in alone[sentence]]
+
+
+@pytest.mark.parametrize("beam", [4, 6])
+def test_diverse_beams_end_with_the_sentence(generate, beam):
+    """No hypothesis goes on behind the end, which has a score and is not printed."""
+    flags = ["--beam", beam, "--nbest", beam, "--diverse-beam-groups", 2, "--max-len-b", 12]
+    output = generate(*flags)
+    words = [len(text.split()) for each in hypotheses(output).values() for _, text in each]
+    scores = [len(line.split()) for line in re.findall(r"^P-\d+\t(.*)$", output, re.M)]
+    assert len(words) == 13 * beam and max(words) > 2
+    assert scores == [count + 1 for count in words]
+
+
+def test_shards_divide_the_sentences(generate):
+    whole, parts = hypotheses(generate()), {}
+    for shard in range(3):
+        part = hypotheses(generate("--num-shards", 3, "--shard-id", shard, "--batch-size", 2))
+        assert part and not set(part) & set(parts)
+        parts.update(part)
+    assert {n: text for n, ((_, text),) in parts.items()} == {
+        n: text for n, ((_, text),) in whole.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (["--num-shards", 2, "--shard-id", 2], "--shard-id 2: must be from 0 to 1"),
+        (["--sacrebleu"], "use --scoring sacrebleu"),
+        (["--constraints"], "only fairseq-interactive reads constraints"),
+    ],
+)
+def test_options_without_effect_are_refused(generate, given, message):
+    with pytest.raises(ConfigurationError, match=message):
+        generate(*given)
+
+
+def test_only_generation_is_divided(toy_data, trained, run_interactive, run_validate):
+    words = [toy_data.bin, "--path", trained[0] / "checkpoint_last.pt", "--num-shards", 2]
+    for run in (run_interactive, run_validate):
+        with pytest.raises(ConfigurationError, match="--num-shards 2 divides the work of"):
+            run(*words)
+
+
+@pytest.mark.parametrize("name", ["sacrebleu", "chrf"])
+def test_unknown_words_match_nothing(name):
+    scorer = scoring.build_scorer(name, None)
+    scorer.add_string("<<unk>> <<unk>>", "<unk> <unk>")
+    assert re.search(r"= 0\.0", scorer.result_string())
+    scorer.add_string("a b c d", "a b c d")
+    assert not re.search(r"= 0\.0", scorer.result_string())
 
 
 @pytest.mark.parametrize("scoring", ["bleu", "sacrebleu", "chrf"])

@@ -10,7 +10,6 @@ release.
 """
 
 from fairseq_plugins.compat import (
-    amp,
     batches,
     bf16,
     checkpoints,
@@ -22,10 +21,12 @@ from fairseq_plugins.compat import (
     generation,
     intact_checkpoints,
     literals,
+    loss_scale,
     multi_tensor,
     numpy_names,
     resuming,
     stopping,
+    training_options,
     unpickling,
 )
 
@@ -42,9 +43,10 @@ def apply() -> None:
     batches.count_every_batch()
     numpy_names.keep_old_numpy_names()
     bf16.keep_bf16_off_the_tpu()
-    amp.unscale_gradients_once()
-    amp.obey_the_options_of_the_scale()
-    amp.resume_with_the_scale()
+    loss_scale.unscale_gradients_once()
+    loss_scale.obey_the_options_of_the_scale()
+    loss_scale.resume_with_the_scale()
+    loss_scale.resume_with_the_counters_of_the_scale()
     command_line.count_no_gpus_for_the_cpu()
     command_line.validate_without_a_task()
     command_line.decay_until_max_update()
@@ -52,10 +54,18 @@ def apply() -> None:
     command_line.show_errors_of_hydra()
     command_line.silence_hydra()
     distributed.complete_distributed_launch()
+    training_options.check_before_training()
+    training_options.refuse_to_begin_anew()
+    training_options.tell_options_of_the_checkpoint()
+    training_options.look_for_numbers_that_are_none_in_forward_alone()
     distributed.check_the_machine()
     distributed.gather_lists_without_a_gpu()
     distributed.end_process_groups()
     generation.number_diverse_beams_within_the_batch()
+    generation.end_diverse_hypotheses()
+    generation.match_the_words_of_the_source()
+    generation.score_unknown_words_as_wrong()
+    generation.obey_or_refuse_options()
     generation.ban_repeated_ngrams()
     generation.replace_unknown_words()
     generation.print_soft_alignments_in_interactive()

@@ -1,16 +1,20 @@
 """Repairs of beam search and of what it prints."""
 
 import builtins
+import inspect
 import sys
 from typing import Any, Callable, Dict, Optional
 
 import torch
 from fairseq import options, utils
 from fairseq.ngram_repeat_block import NGramRepeatBlock
-from fairseq.search import DiverseBeamSearch
+from fairseq.scoring.bleu import SacrebleuScorer
+from fairseq.scoring.chrf import ChrFScorer
+from fairseq.search import DiverseBeamSearch, LengthConstrainedBeamSearch
+from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_plugins.compat.patch import overlay, wrap
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range
 
 
 def number_diverse_beams_within_the_batch() -> None:
@@ -39,6 +43,103 @@ def number_diverse_beams_within_the_batch() -> None:
         return step
 
     wrap(DiverseBeamSearch, "step", "number_diverse_beams_within_the_batch", make)
+
+
+def end_diverse_hypotheses() -> None:
+    """End the hypotheses of `--diverse-beam-groups` at the end of the sentence (ff only).
+
+    ff asks each group for as many candidates as it has hypotheses. So where one of them ends, it
+    stays in the group and goes on behind the end, and the text is two sentences in one: with 2
+    hypotheses in each of 2 groups, in half of all best ones. Twice as many candidates, as in
+    ordinary search and in earlier releases, leave enough that have not ended.
+    """
+
+    def make(original: Callable) -> Callable:
+        def __init__(self: DiverseBeamSearch, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if len(args) < 5 and "candidate_multiple" not in kwargs:
+                self.candidate_multiple = 2
+
+        return __init__
+
+    wrap(DiverseBeamSearch, "__init__", "end_diverse_hypotheses", make)
+
+
+def match_the_words_of_the_source() -> None:
+    """Let `--match-source-len` write as many tokens as the source has (ff writes one more).
+
+    ff counts the end of the sentence in the source, but not in the translation.
+    """
+    if '"src_lengths" in net_input' not in inspect.getsource(SequenceGenerator._generate):
+        return
+
+    def make(original: Callable) -> Callable:
+        def set_src_lengths(self: LengthConstrainedBeamSearch, lengths: torch.Tensor) -> None:
+            original(self, lengths - 1)
+
+        return set_src_lengths
+
+    wrap(LengthConstrainedBeamSearch, "set_src_lengths", "match_the_words_of_the_source", make)
+
+
+def score_unknown_words_as_wrong() -> None:
+    """Let unknown words match nothing with `--scoring sacrebleu` and `chrf` (0.12.2 and ff).
+
+    fairseq writes them as <unk> in a hypothesis and as <<unk>> in a reference, and sacreBLEU reads
+    the word "unk" in both.
+    """
+
+    def make(original: Callable) -> Callable:
+        def add_string(self: Any, ref: str, pred: str) -> None:
+            # two characters that no text has
+            original(self, ref.replace("<<unk>>", " \ue000 "), pred.replace("<unk>", " \ue001 "))
+
+        return add_string
+
+    for scorer in (SacrebleuScorer, ChrFScorer):
+        wrap(scorer, "add_string", "score_unknown_words_as_wrong", make)
+
+
+def obey_or_refuse_options() -> None:
+    """Divide the work of fairseq-generate by `--num-shards`, and refuse options without effect.
+
+    0.12.2 and ff ignore `--num-shards` in all programs but fairseq-eval-lm, so that each job
+    translates all sentences; `--sacrebleu` in all; and `--constraints` in fairseq-generate, which
+    ends in a traceback, as nothing reads constraints there.
+
+    Raises:
+        ConfigurationError: on parsing, an option would have no effect.
+    """
+
+    def make(original: Callable) -> Callable:
+        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
+            parsed = original(*args, **kwargs)
+            given = parsed[0] if isinstance(parsed, tuple) else parsed
+            interactive = hasattr(given, "buffer_size")
+            generates = hasattr(given, "replace_unk") and not interactive
+            shards = getattr(given, "num_shards", None) or 1
+            if shards > 1 and generates:
+                check_range("--shard-id", given.shard_id, 0, shards - 1)
+                given.distributed_world_size, given.distributed_rank = shards, given.shard_id
+            elif shards > 1 and not hasattr(given, "output_word_probs"):  # of fairseq-eval-lm
+                raise ConfigurationError(
+                    f"--num-shards {shards} divides the work of fairseq-generate and "
+                    "fairseq-eval-lm alone: leave it out"
+                )
+            if getattr(given, "sacrebleu", False):
+                raise ConfigurationError(
+                    "--sacrebleu has no effect in fairseq: use --scoring sacrebleu"
+                )
+            if generates and given.constraints:
+                raise ConfigurationError(
+                    f"--constraints {given.constraints}: only fairseq-interactive reads "
+                    "constraints, behind a tab in each line; use that"
+                )
+            return parsed
+
+        return parse_args_and_arch
+
+    wrap(options, "parse_args_and_arch", "obey_or_refuse_options", make)
 
 
 def ban_repeated_ngrams() -> None:

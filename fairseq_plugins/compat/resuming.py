@@ -174,7 +174,7 @@ def remember_validations() -> None:
     a training that --patience has ended trained further; now it trains nothing. They also
     write the checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this
     repeats the scheduler's step after loading. A validation that SIGTERM broke off comes first.
-    A training that goes on from a checkpoint of another folder counts anew.
+    A training that goes on from a checkpoint of another folder counts anew, and has no best score.
     """
 
     def make_save(original: Callable) -> Callable:
@@ -195,6 +195,8 @@ def remember_validations() -> None:
             if not cfg.reset_meters:
                 if own:
                     _patience().update(state.get(EARLY_STOPPING, {}))
+                else:  # else checkpoint_best.pt waits for a better score than another training's
+                    vars(checkpoint_utils.save_checkpoint).pop("best", None)
                 due = state.get(DUE)
                 if due and _program() and not trainer.cfg.dataset.disable_validation:
                     state["val_loss"] = _validate(trainer, state["train_iterator"], due)
@@ -207,7 +209,7 @@ def remember_validations() -> None:
                     trainer.cfg.optimization.max_epoch = -1  # fairseq then starts no epoch
             at = state["train_iterator"]
             if at.get("iterations_in_epoch") == 0 and not cfg.reset_lr_scheduler:
-                trainer.lr_step(at["epoch"] - 1, state["val_loss"])
+                trainer.lr_step(at["epoch"] - 1, state.get("val_loss"))
             return state, iterator
 
         return load_checkpoint

@@ -41,7 +41,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             tokens: (B n) x t, the tokens of each hypothesis so far.
             encoder_outs: of each model, one row per sentence.
             incremental_states: of each model; they hold the `BeamDecoding`.
-            temperature: divides the logits.
+            temperature: divides the logits; of a model that copies, the log-probabilities.
 
         Returns:
             log-probabilities of the next token, (B n) x V, and the mean cross-attention over the
@@ -56,9 +56,13 @@ class BeamEnsemble(EnsembleModelWithAlignment):
                 )
             decoding = state[STATE]
             logits, extra = decoding.step(tokens)
-            if temperature != 1.0:
+            copies = decoding.copying is not None
+            if temperature != 1.0 and not copies:
                 logits = logits.div_(temperature)
-            log_probs.append(decoding.rows(model.get_normalized_probs((logits, extra), True, None)))
+            found = model.get_normalized_probs((logits, extra), True, None)
+            if temperature != 1.0 and copies:  # the logits are of generated words alone
+                found = torch.log_softmax(found / temperature, dim=-1)
+            log_probs.append(decoding.rows(found))
             if self.need_attention:
                 attentions.append(decoding.rows(extra["attn"][0]))
         mean_attention = sum(attentions) / len(attentions) if attentions else None

@@ -415,6 +415,8 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
         (["{data}", "{run}", "--by", "update"], "--by update says what --last counts: add --last"),
         (["{data}", "{run}", "--", "--tokenizer", "moses"], "--tokenizer is not allowed after --"),
         (["{data}", "{run}", "--", "--bpe=x"], "--bpe is not allowed after --"),
+        (["{data}", "{run}", "--", "--score-reference"], "would not be that of the model's"),
+        (["{data}", "{run}", "--", "--prefix-size", "3"], "--prefix-size is not allowed after --"),
         (["{data}", "{run}", "--", "-s", "en"], "-s is not allowed after --"),
         (["{data}", "{run}", "--", "--lenpenn", "1"], "fairseq-generate does not take .*--lenpenn"),
         (["{data}", "{run}", "--", "--lenpen=x"], "does not take .*invalid float value: 'x'"),

@@ -40,24 +40,20 @@ CASES = {
         "--encoder-blocks 1,1,1 --time-window 3 --feature-window 1 --time-pooling max"
         " --no-token-positional-embeddings --no-scale-embedding",
     ),
-    "ftc, linear, pre-norm": (
+    "ftc, linear, linear attention, pre-norm": (
         "transformer_ftc",
         "--encoder-blocks 1,1 --time-window 2 --feature-window 2 --feature-pooling linear"
-        " --encoder-normalize-before --decoder-normalize-before",
+        " --encoder-token-mixer linear --encoder-normalize-before --decoder-normalize-before",
     ),
-    "fastformer, layers of their own, add": (
-        "fastformer_encoder",
-        "--encoder-layers 2 --fastformer-interaction add --fastformer-sharing none",
+    "mscffn with fastformer, layers of their own, add": (
+        "mscffn_transformer",
+        "--encoder-layers 2 --decoder-layers 2 --encoder-token-mixer fastformer"
+        " --fastformer-interaction add --fastformer-sharing none",
     ),
     "fastformer, concat, shared heads": (
         "fastformer_encoder",
         "--encoder-layers 2 --fastformer-interaction concat --fastformer-sharing head,layer",
     ),
-    "ftc, linear attention": (
-        "transformer_ftc",
-        "--encoder-blocks 1,1 --time-window 2 --feature-window 2 --encoder-token-mixer linear",
-    ),
-    "mscffn": ("mscffn_transformer", "--encoder-layers 2 --decoder-layers 2"),
     "all": (
         "transformer_ftc",
         "--encoder-blocks 1,1 --time-window 2 --feature-window 2 --time-pooling min"

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from fairseq_plugins.generation.copied import find_copied
+from fairseq_plugins.generation.ensemble import BeamEnsemble
 from fairseq_plugins.generation.int8 import quantize
+from tests.batches import assert_close
 from tests.generation.test_decoding import LENGTHS, assert_same_results
 
 COPY = "--copy-attention --encoder-blocks 1,1 --decoder-layers 2".split()
@@ -21,7 +23,7 @@ def model(build_joined):
         {},
         {"beam_size": 1},
         {"no_repeat_ngram_size": 2},
-        {"temperature": 0.7, "min_len": 10, "unk_penalty": 2.0},
+        {"min_len": 10, "unk_penalty": 2.0},
         {"print_alignment": "soft", "beam_size": 3},
     ],
     ids=str,
@@ -29,6 +31,20 @@ def model(build_joined):
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_options(build_generator, model, make_sample, options, side):
     assert_same_results(build_generator, [model], make_sample(LENGTHS, side=side), **options)
+
+
+@torch.no_grad()
+def test_the_temperature_counts_for_copied_words(model, make_sample):
+    """fairseq divides the logits, which are those of generated words alone."""
+    source = make_sample(LENGTHS)["net_input"]
+    encoded = model.encoder(source["src_tokens"], source["src_lengths"])
+    tokens = torch.full((2 * len(LENGTHS), 1), 2)
+    cold, warm = (
+        BeamEnsemble([model]).forward_decoder(tokens, [encoded], [{}], temperature)[0]
+        for temperature in (0.5, 1.0)
+    )
+    assert_close(cold.exp(), (2 * warm).softmax(dim=1), "probabilities", 1e-6)
+    assert (cold - warm).abs().max() > 0.1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from fairseq_plugins.generation.beam_search import GroupedBeamSearch
 from fairseq_plugins.generation.ensemble import BeamEnsemble
 from tests.generation.conftest import assert_same_hypotheses
 from tests.models.conftest import TINY
-from tests.versions import OLD_FAIRSEQ
 
 LENGTHS = (5, 1, 9, 3)
 TWO_LAYERS = "--encoder-blocks 1,1 --decoder-layers 2"
@@ -107,9 +106,7 @@ def test_a_constraint_on_the_length(build_generator, dictionary, model, make_sam
             match_source_len=True,
         )
         found = generator.generate([model], make_sample((6, 6, 6)))
-        # fairseq 0.12.2 counts the end of the sentence, its successors do not
-        expected = 6 if OLD_FAIRSEQ else 7
-        assert {len(hypotheses[0]["tokens"]) for hypotheses in found} == {expected}
+        assert {len(hypotheses[0]["tokens"]) for hypotheses in found} == {6}
         if accelerated:
             kept = found
     assert_same_hypotheses(kept, found)

@@ -1,13 +1,17 @@
-"""Repairs of `--amp`, torch's automatic mixed precision on a GPU."""
+"""Repairs of the scale of the loss, of `--amp` (torch's automatic mixed precision) and `--fp16`."""
 
 from types import SimpleNamespace
 from typing import Any, Callable, Dict
 
 from fairseq.optim import AMPOptimizer
+from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin as HalfOptimizer
+from fairseq.optim.fp16_optimizer import _MemoryEfficientFP16OptimizerMixin as SmallOptimizer
 
 from fairseq_plugins.compat.patch import wrap
 
-UPDATES = "amp_updates_at_this_scale"  # in the optimizer's state, beside fairseq's "loss_scale"
+# in the optimizer's state, beside fairseq's "loss_scale"
+UPDATES = "amp_updates_at_this_scale"
+COUNTERS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
 
 
 def unscale_gradients_once() -> None:
@@ -85,3 +89,35 @@ def resume_with_the_scale() -> None:
 
     wrap(AMPOptimizer, "state_dict", "resume_with_the_scale", make_state)
     wrap(AMPOptimizer, "load_state_dict", "resume_with_the_scale", make_load)
+
+
+def resume_with_the_counters_of_the_scale() -> None:
+    """Double the scale of `--fp16` when an uninterrupted training does (0.12.2 and ff do not).
+
+    They store the scale, and not the updates since it was changed.
+    """
+
+    def make_state(original: Callable) -> Callable:
+        def state_dict(self: Any) -> Dict[str, Any]:
+            state = original(self)
+            if self.scaler is not None:  # there is none with bf16
+                state.update({"scaler" + name: getattr(self.scaler, name) for name in COUNTERS})
+            return state
+
+        return state_dict
+
+    def make_load(original: Callable) -> Callable:
+        def load_state_dict(
+            self: Any, state_dict: Dict[str, Any], optimizer_overrides: Any = None
+        ) -> None:
+            original(self, state_dict, optimizer_overrides)
+            if self.scaler is not None:
+                for name in COUNTERS:
+                    if "scaler" + name in state_dict:
+                        setattr(self.scaler, name, state_dict["scaler" + name])
+
+        return load_state_dict
+
+    for optimizer in (HalfOptimizer, SmallOptimizer):
+        wrap(optimizer, "state_dict", "resume_with_the_counters_of_the_scale", make_state)
+        wrap(optimizer, "load_state_dict", "resume_with_the_counters_of_the_scale", make_load)

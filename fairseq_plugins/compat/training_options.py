@@ -1,0 +1,188 @@
+"""Options of a training that fairseq ignores, or that lose it what it has learnt."""
+
+import difflib
+import json
+import logging
+from argparse import Namespace
+from dataclasses import fields
+from typing import Any, Callable, Dict
+
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.distributed import utils as distributed_utils
+from fairseq.nan_detector import NanDetector
+from fairseq.optim import FairseqOptimizer
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.errors import ConfigurationError, flag
+
+logger = logging.getLogger(__name__)
+
+HIGHER_IS_BETTER = ("bleu", "accuracy", "rouge1", "rouge2", "rougeL", "rougeLsum")
+
+
+def check_before_training() -> None:
+    """Check options before anything is built (0.12.2 and ff).
+
+    - `common.memory_efficient_fp16` and `_bf16` of fairseq-hydra-train train in float32; they now
+      imply fp16 and bf16, as their help says.
+    - `--save-interval` above 1 does not save the last epochs of `--max-epoch`.
+    - `--stop-min-lr` ends a training whose warm-up begins at 0 before its first update.
+    - `--best-checkpoint-metric` without what measures it fails after the first epoch, and keeps the
+      worst checkpoint of a metric that is better if higher.
+    - Unknown names in `--eval-bleu-args` and `--eval-rouge-args` have no effect.
+    """
+
+    def make(original: Callable) -> Callable:
+        def call_main(cfg: Any, main: Any, **kwargs: Any) -> Any:
+            if not isinstance(cfg, Namespace):
+                for precision in ("fp16", "bf16"):
+                    if getattr(cfg.common, f"memory_efficient_{precision}", False):
+                        setattr(cfg.common, precision, True)
+                _check_saving(cfg)
+                _check_metric(cfg)
+                for option in ("eval_bleu_args", "eval_rouge_args"):
+                    check_generation_words(option, getattr(cfg.task, option, None))
+            return original(cfg, main, **kwargs)
+
+        return call_main
+
+    wrap(distributed_utils, "call_main", "check_before_training", make)
+
+
+def _check_saving(cfg: Any) -> None:
+    epochs, interval = cfg.optimization.max_epoch, cfg.checkpoint.save_interval
+    updates = cfg.optimization.max_update
+    if interval > 1 and epochs > 0 >= updates and epochs % interval and not cfg.checkpoint.no_save:
+        raise ConfigurationError(
+            f"--save-interval {interval} does not save the last of --max-epoch {epochs} epochs: "
+            f"give a multiple of {interval}, or --keep-last-epochs in place of --save-interval"
+        )
+    least, scheduler = cfg.optimization.stop_min_lr, cfg.lr_scheduler
+    begins = getattr(scheduler, "warmup_init_lr", 0)
+    from_zero = begins is None or begins <= 0
+    if least >= 0 and getattr(scheduler, "warmup_updates", 0) and from_zero:
+        add = "add --warmup-init-lr 1e-7, or " if hasattr(scheduler, "warmup_init_lr") else ""
+        raise ConfigurationError(
+            f"--stop-min-lr {least} ends the training before its first update, as the learning "
+            f"rate begins at 0: {add}leave it out"
+        )
+
+
+def _check_metric(cfg: Any) -> None:
+    metric = cfg.checkpoint.best_checkpoint_metric
+    kind = "rouge" if metric.startswith("rouge") else metric
+    asked = getattr(cfg.task, f"eval_{kind}", None)
+    if asked is False:
+        raise ConfigurationError(
+            f"--best-checkpoint-metric {metric} is not measured: add --eval-{kind}"
+        )
+    if metric in HIGHER_IS_BETTER and not cfg.checkpoint.maximize_best_checkpoint_metric:
+        raise ConfigurationError(
+            f"--best-checkpoint-metric {metric} keeps the lowest: add "
+            "--maximize-best-checkpoint-metric"
+        )
+
+
+def check_generation_words(option: str, text: Any) -> None:
+    """Check the options of the search for validation, such as `--eval-bleu-args`.
+
+    Raises:
+        ConfigurationError: the text is no JSON object, or has a name that search does not know.
+    """
+    try:
+        given = json.loads(text or "{}")
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise ConfigurationError(
+            f"{flag(option)} '{text}' is not a JSON object: write it as '{{\"beam\": 4}}'"
+        )
+    known = [field.name for field in fields(GenerationConfig)]
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            advice = f": did you mean {close[0]}?" if close else ""
+            raise ConfigurationError(f"{flag(option)}: {name} is no option of the search{advice}")
+
+
+def refuse_to_begin_anew() -> None:
+    """Refuse a checkpoint without the optimizer's state where a training would resume.
+
+    With `--no-save-optimizer-state`, 0.12.2 and ff load the parameters and begin again at update 0,
+    with another warm-up and as many updates as before.
+    """
+
+    def make(original: Callable) -> Callable:
+        def load_checkpoint(
+            self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
+        ) -> Any:
+            state = original(self, filename, reset_optimizer, *args, **kwargs)
+            done = self._optim_history[-1].get("num_updates", 0) if self._optim_history else 0
+            if state is not None and not reset_optimizer and self.get_num_updates() == 0 < done:
+                raise ConfigurationError(
+                    f"{filename} has {done:,} updates and no state of the optimizer "
+                    "(--no-save-optimizer-state), so it cannot resume: begin a new training from "
+                    "its parameters in another --save-dir, with --finetune-from-model"
+                )
+            return state
+
+        return load_checkpoint
+
+    wrap(Trainer, "load_checkpoint", "refuse_to_begin_anew", make)
+
+
+def tell_options_of_the_checkpoint() -> None:
+    """Tell that the optimizer's options of a checkpoint count where others are given.
+
+    In all versions they do, though the log and the next checkpoint show those that were given.
+    """
+
+    def make(original: Callable) -> Callable:
+        def load_state_dict(
+            self: FairseqOptimizer, state_dict: Dict[str, Any], optimizer_overrides: Any = None
+        ) -> None:
+            given = [_options(group) for group in self.param_groups]
+            original(self, state_dict, optimizer_overrides)
+            for ours, group in zip(given, self.param_groups):
+                loaded = _options(group)
+                for name in sorted(ours.keys() & loaded.keys()):
+                    if ours[name] != loaded[name] and name not in (optimizer_overrides or {}):
+                        change = f"--optimizer-overrides \"{{'{name}': {ours[name]}}}\""
+                        logger.warning(
+                            f"the checkpoint's {name} {loaded[name]} counts, and not {ours[name]}: "
+                            f"to change it, add {change}"
+                        )
+                        return
+
+        return load_state_dict
+
+    wrap(FairseqOptimizer, "load_state_dict", "tell_options_of_the_checkpoint", make)
+
+
+def _options(group: Dict[str, Any]) -> Dict[str, Any]:
+    """The options of a group of parameters that do not change while it trains."""
+    found: Dict[str, Any] = {}
+    for name in ("betas", "eps", "weight_decay", "momentum"):
+        if name in group:
+            value = group[name]
+            found[name] = list(value) if isinstance(value, (list, tuple)) else value
+    return found
+
+
+def look_for_numbers_that_are_none_in_forward_alone() -> None:
+    """End in "gradients are Nan/Inf", and not in a StopIteration.
+
+    After such a gradient fairseq looks for the module that it comes from, with hooks that cannot
+    read the output of an encoder in backward (0.12.2 and ff).
+    """
+
+    def make(original: Callable) -> Callable:
+        def __init__(
+            self: NanDetector, model: Any, forward: bool = True, backward: bool = False
+        ) -> None:
+            original(self, model, forward, backward)
+
+        return __init__
+
+    wrap(NanDetector, "__init__", "look_for_numbers_that_are_none_in_forward_alone", make)

@@ -1,0 +1,142 @@
+"""Options of a training: obeyed, or refused in one line before anything is built."""
+
+import math
+
+import pytest
+import torch
+from fairseq.optim import FairseqOptimizer
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.errors import ConfigurationError
+from tests.versions import WHOLE
+
+
+def state_of(folder, name="checkpoint_last.pt"):
+    return torch.load(str(folder / name), map_location="cpu", **WHOLE)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--save-interval", 2, "--max-epoch", 3], "--save-interval 2 does not save the last of"),
+        (
+            ["--stop-min-lr", 1e-9, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 4],
+            "--stop-min-lr 1e-09 ends the training before its first update.*--warmup-init-lr",
+        ),
+        (["--best-checkpoint-metric", "bleu"], "bleu is not measured: add --eval-bleu"),
+        (
+            ["--best-checkpoint-metric", "bleu", "--eval-bleu"],
+            "bleu keeps the lowest: add --maximize-best-checkpoint-metric",
+        ),
+        (["--eval-bleu-args", '{"len_pen": 1}'], "len_pen is no option of .*did you mean lenpen"),
+        (["--eval-bleu-args", "[4]"], "--eval-bleu-args '\\[4\\]' is not a JSON object"),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_refused(run_train, toy_data, train_args, tmp_path, words, message):
+    if "--max-epoch" not in words:
+        words = [*words, "--max-update", 1]
+    with pytest.raises(ConfigurationError, match=message) as refused:
+        run_train(toy_data.bin, *train_args, "--save-dir", tmp_path / "run", *words)
+    assert "\n" not in str(refused.value) and not (tmp_path / "run").exists()
+
+
+def test_what_works_is_not_refused(run_train, toy_data, train_args, tmp_path):
+    words = ["--save-interval", 2, "--max-epoch", 2, "--disable-validation"]
+    words += ["--stop-min-lr", 1e-9, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 4]
+    words += ["--warmup-init-lr", 1e-7, "--eval-bleu-args", '{"beam": 2, "max_len_b": 9}']
+    run_train(toy_data.bin, *train_args, "--save-dir", tmp_path, *words)
+    assert state_of(tmp_path)["extra_state"]["train_iterator"]["epoch"] == 3
+
+
+def test_a_training_without_the_optimizers_state_does_not_begin_anew(
+    run_train, toy_data, train_args, tmp_path
+):
+    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--disable-validation"]
+    words += ["--no-save-optimizer-state"]
+    run_train(*words, "--max-update", 2)
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    with pytest.raises(ConfigurationError, match="has 2 updates and no state of the optimizer"):
+        run_train(*words, "--max-update", 4)
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+    name = tmp_path / "checkpoint_last.pt"
+    other = [*words[:-3], tmp_path / "other", *words[-2:], "--finetune-from-model", name]
+    assert run_train(*other, "--max-update", 1)
+    assert state_of(tmp_path / "other")["optimizer_history"][-1]["num_updates"] == 1
+
+
+def test_the_optimizers_options_of_the_checkpoint_are_told(
+    run_train, toy_data, train_args, tmp_path
+):
+    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--disable-validation"]
+    run_train(*words, "--max-update", 1)
+    more = ["--weight-decay", 0.25, "--max-update"]
+    told = "the checkpoint's weight_decay 0.0 counts, and not 0.25"
+    assert told in run_train(*words, *more, 2).output
+    assert "counts, and not" not in run_train(*words, "--max-update", 3).output
+    change = ["--optimizer-overrides", "{'weight_decay': 0.25}"]
+    assert "counts, and not" not in run_train(*words, *more, 4, *change).output
+    groups = state_of(tmp_path)["last_optimizer_state"]["param_groups"]
+    assert {group["weight_decay"] for group in groups} == {0.25}
+
+
+def test_the_best_score_of_another_training_does_not_count(
+    run_train, toy_data, train_args, tmp_path
+):
+    words = [toy_data.bin, *train_args]
+    run_train(*words, "--save-dir", tmp_path / "first", "--max-epoch", 1)
+    name = tmp_path / "first" / "checkpoint_last.pt"
+    state = state_of(tmp_path / "first")
+    state["extra_state"]["best"] = 0.001
+    torch.save(state, str(name))
+    words += ["--restore-file", name, "--reset-dataloader"]
+    run_train(*words, "--save-dir", tmp_path / "second", "--max-epoch", 1)
+    best = state_of(tmp_path / "second", "checkpoint_best.pt")["extra_state"]["best"]
+    assert 1 < best < 20
+
+
+def test_a_gradient_that_is_no_number_is_named(
+    run_train, toy_data, train_args, tmp_path, monkeypatch
+):
+    original = FairseqOptimizer.clip_grad_norm
+    monkeypatch.setattr(
+        FairseqOptimizer, "clip_grad_norm", lambda *args, **kw: original(*args, **kw) * math.nan
+    )
+    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-update", 1]
+    with pytest.raises(FloatingPointError, match="gradients are Nan/Inf"):
+        run_train(*words)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_hydra_trains_in_the_precision_that_is_asked_for(precision):
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.distributed import utils
+    from omegaconf import OmegaConf
+
+    cfg = OmegaConf.structured(FairseqConfig)
+    setattr(cfg.common, f"memory_efficient_{precision}", True)
+    cfg.distributed_training.distributed_world_size = 1
+    seen = []
+    utils.call_main(cfg, lambda cfg: seen.append(getattr(cfg.common, precision)))
+    assert seen == [True]
+
+
+def test_the_scale_of_the_loss_doubles_when_it_would_have(
+    run_train, toy_data, train_args, tmp_path, monkeypatch
+):
+    words = [toy_data.bin, *train_args, "--memory-efficient-fp16", "--fp16-scale-window", 3]
+    words += ["--fp16-init-scale", 4, "--disable-validation", "--max-update"]
+    scales, original = [], Trainer.save_checkpoint
+
+    def save_checkpoint(self, *args, **kwargs):
+        scales.append((self.get_num_updates(), self.optimizer.scaler.loss_scale))
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "save_checkpoint", save_checkpoint)
+    run_train(*words, 5, "--save-dir", tmp_path / "whole")
+    for updates in (2, 4, 5):
+        run_train(*words, updates, "--save-dir", tmp_path / "parts")
+    assert scales[0] == scales[-1] and scales[0][1] > 4
+    whole, parts = (state_of(tmp_path / run)["model"] for run in ("whole", "parts"))
+    for name, value in whole.items():
+        assert torch.equal(value, parts[name]), name
