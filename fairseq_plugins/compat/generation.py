@@ -130,7 +130,7 @@ def obey_or_refuse_options() -> None:
                 raise ConfigurationError(
                     "--sacrebleu has no effect in fairseq: use --scoring sacrebleu"
                 )
-            if generates and given.constraints:
+            if generates and getattr(given, "constraints", None):
                 raise ConfigurationError(
                     f"--constraints {given.constraints}: only fairseq-interactive reads "
                     "constraints, behind a tab in each line; use that"
