@@ -609,6 +609,7 @@ def test_runs_side_by_side_have_gpus_of_their_own(repeat, monkeypatch):
         self.out.mkdir(exist_ok=True)
         seen[row.name, seed] = jobs._gpus
 
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # of tests/conftest.py
     monkeypatch.setattr(runs.Reproduction, "finish", finish)
     repeat("--parallel", 2, "--processes", 2)
     assert set(seen.values()) == {None}  # on a CPU
