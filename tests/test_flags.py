@@ -273,7 +273,7 @@ def test_diverse_beams_end_with_the_sentence(generate, beam):
     output = generate(*flags)
     words = [len(text.split()) for each in hypotheses(output).values() for _, text in each]
     scores = [len(line.split()) for line in re.findall(r"^P-\d+\t(.*)$", output, re.M)]
-    assert len(words) == 13 * beam and max(words) > 2
+    assert len(words) == 13 * beam and max(words) > 1
     assert scores == [count + 1 for count in words]
 
 

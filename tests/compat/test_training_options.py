@@ -121,6 +121,9 @@ def test_hydra_trains_in_the_precision_that_is_asked_for(precision):
     assert seen == [True]
 
 
+@pytest.mark.skipif(
+    not hasattr(torch, "compile"), reason="this torch trains in float16 on GPUs alone"
+)
 def test_the_scale_of_the_loss_doubles_when_it_would_have(
     run_train, toy_data, train_args, tmp_path, monkeypatch
 ):
