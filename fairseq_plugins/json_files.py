@@ -4,7 +4,9 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, Optional
+
+from fairseq_plugins.errors import ConfigurationError, flag
 
 
 def read_json(path: Path) -> Any:
@@ -13,6 +15,23 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def json_object(option: str, text: Optional[str]) -> Dict[str, Any]:
+    """The value of an option that is a JSON object; an empty one for no text.
+
+    Raises:
+        ConfigurationError: the text is something else.
+    """
+    try:
+        parsed = json.loads(text or "{}")
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ConfigurationError(
+            f"{flag(option)} '{text}' is not a JSON object: write it as '{{\"name\": value}}'"
+        )
+    return parsed
 
 
 def write_json(path: Path, value: Any) -> None:

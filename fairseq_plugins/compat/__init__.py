@@ -57,7 +57,7 @@ def apply() -> None:
     training_options.check_before_training()
     training_options.refuse_to_begin_anew()
     training_options.tell_options_of_the_checkpoint()
-    training_options.look_for_numbers_that_are_none_in_forward_alone()
+    training_options.look_for_nan_in_forward_alone()
     distributed.check_the_machine()
     distributed.gather_lists_without_a_gpu()
     distributed.end_process_groups()

@@ -1,7 +1,6 @@
 """Options of a training that fairseq ignores, or that lose it what it has learnt."""
 
 import difflib
-import json
 import logging
 from argparse import Namespace
 from dataclasses import fields
@@ -15,6 +14,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.json_files import json_object
 
 logger = logging.getLogger(__name__)
 
@@ -90,16 +90,8 @@ def check_generation_words(option: str, text: Any) -> None:
     Raises:
         ConfigurationError: the text is no JSON object, or has a name that search does not know.
     """
-    try:
-        given = json.loads(text or "{}")
-    except ValueError:
-        given = None
-    if not isinstance(given, dict):
-        raise ConfigurationError(
-            f"{flag(option)} '{text}' is not a JSON object: write it as '{{\"beam\": 4}}'"
-        )
     known = [field.name for field in fields(GenerationConfig)]
-    for name in given:
+    for name in json_object(option, text):
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             advice = f": did you mean {close[0]}?" if close else ""
@@ -170,7 +162,7 @@ def _options(group: Dict[str, Any]) -> Dict[str, Any]:
     return found
 
 
-def look_for_numbers_that_are_none_in_forward_alone() -> None:
+def look_for_nan_in_forward_alone() -> None:
     """End in "gradients are Nan/Inf", and not in a StopIteration.
 
     After such a gradient fairseq looks for the module that it comes from, with hooks that cannot
@@ -185,4 +177,4 @@ def look_for_numbers_that_are_none_in_forward_alone() -> None:
 
         return __init__
 
-    wrap(NanDetector, "__init__", "look_for_numbers_that_are_none_in_forward_alone", make)
+    wrap(NanDetector, "__init__", "look_for_nan_in_forward_alone", make)

@@ -34,8 +34,8 @@ OWN_OPTIONS = (
     "--user-dir", "--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process",
     "--bpe", "--tokenizer", "--source-lang", "-s", "--target-lang", "-t",
 )  # fmt: skip
-FORCING = ("--score-reference", "--prefix-size", "--num-shards", "--shard-id")
-FORCING_SCORES = "the score would not be that of the model's translations of the whole split"
+MISLEADING = ("--score-reference", "--prefix-size", "--num-shards", "--shard-id")
+MISLEADS = "the score would not be that of the model's translations of the whole split"
 CLASSIFICATION = ("classification", "sentence_prediction")
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
 SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # which do not change the output
@@ -141,8 +141,8 @@ def check(request: Request) -> None:
         option = word.split("=")[0]
         if option in OWN_OPTIONS:
             raise ConfigurationError(f"{option} is not allowed after --: this command sets it")
-        if option in FORCING:
-            raise ConfigurationError(f"{option} is not allowed after --: {FORCING_SCORES}")
+        if option in MISLEADING:
+            raise ConfigurationError(f"{option} is not allowed after --: {MISLEADS}")
     if request.by is not None and request.last is None:
         raise ConfigurationError(f"--by {request.by} says what --last counts: add --last K")
     if not request.beam.isdigit() or int(request.beam) < 1:
@@ -170,8 +170,8 @@ def check_generation(task: str, words: Sequence[str]) -> None:
     for word in words:
         if word.split("=")[0] in OWN_OPTIONS:
             raise ConfigurationError(f"--generate {word}: this command sets it: leave it out")
-        if word.split("=")[0] in FORCING:
-            raise ConfigurationError(f"--generate {word}: {FORCING_SCORES}")
+        if word.split("=")[0] in MISLEADING:
+            raise ConfigurationError(f"--generate {word}: {MISLEADS}")
     try:
         _parse_generation(["--task", task, *words])
     except ConfigurationError as error:

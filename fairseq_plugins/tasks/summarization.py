@@ -11,7 +11,6 @@ or is cut and counted with --truncate-source. The translation task excludes such
 training. Generation cuts documents as training did.
 """
 
-import json
 import logging
 from argparse import Namespace
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
 from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.json_files import json_object
 from fairseq_plugins.preparation.sentences import BOUNDARY
 from fairseq_plugins.scoring.rouge import (
     METRICS,
@@ -254,16 +254,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
         return self.rouge_detokenizer.decode(text) if self.rouge_detokenizer else text
 
     def _json(self, option: str) -> Dict[str, Any]:
-        value = getattr(self.cfg, option)
-        try:
-            parsed = json.loads(value or "{}")
-        except ValueError:
-            parsed = None
-        if not isinstance(parsed, dict):
-            raise ConfigurationError(
-                f"{flag(option)} '{value}' is not a JSON object: write it as '{{\"name\": value}}'"
-            )
-        return parsed
+        return json_object(option, getattr(self.cfg, option))
 
 
 def _total(logging_outputs: List[Dict[str, Any]], key: str) -> float:

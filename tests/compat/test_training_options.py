@@ -95,9 +95,7 @@ def test_the_best_score_of_another_training_does_not_count(
     assert 1 < best < 20
 
 
-def test_a_gradient_that_is_no_number_is_named(
-    run_train, toy_data, train_args, tmp_path, monkeypatch
-):
+def test_a_gradient_of_nan_is_named(run_train, toy_data, train_args, tmp_path, monkeypatch):
     original = FairseqOptimizer.clip_grad_norm
     monkeypatch.setattr(
         FairseqOptimizer, "clip_grad_norm", lambda *args, **kw: original(*args, **kw) * math.nan
