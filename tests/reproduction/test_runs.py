@@ -380,6 +380,7 @@ def test_a_row_that_is_to_train_on_is_not_finished(repeat, tmp_path):
         ("--lenpenn 0.6", "--generate: fairseq-generate does not take this: .*--lenpenn"),
         ("--beam many", "--generate: fairseq-generate does not take this: .*invalid int.*many"),
         ("--path x", "--generate --path: this command sets it"),
+        ("--score-reference", "--generate --score-reference: the score would not be"),
     ],
 )
 def test_options_of_the_search_are_checked_before_training(
