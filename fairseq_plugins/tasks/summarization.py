@@ -142,15 +142,9 @@ class SummarizationTask(WholeTexts, TranslationTask):
             self._check_lengths(split, summaries, "target", "summaries")
         if truncate:
             limit = self.cfg.max_source_positions
-            cut_off = np.maximum(documents - limit, 0)
-            if cut_off.any():
+            if (documents > limit).any():
                 super().load_dataset(split, epoch, combine, **kwargs)
-            share = cut_off.sum() / max(1, documents.sum())
-            logger.info(
-                f"{split}: {np.count_nonzero(cut_off):,} of {len(documents):,} documents are "
-                f"longer than {limit:,} positions and cut there: {cut_off.sum():,} of "
-                f"{documents.sum():,} tokens ({100 * share:.1f} %) are not read"
-            )
+            _tell_what_is_not_read(split, documents, limit)
         else:
             advice = "cut them with --truncate-source, or "
             self._check_lengths(split, documents, "source", "documents", advice)
@@ -186,6 +180,30 @@ class SummarizationTask(WholeTexts, TranslationTask):
                 else ", or leave them out with --skip-invalid-size-inputs-valid-test",
             )
         )
+
+    def build_dataset_for_inference(
+        self, src_tokens: List[torch.Tensor], src_lengths: Any, **kwargs: Any
+    ) -> Any:
+        """The documents of fairseq-interactive or `from_pretrained`, cut with --truncate-source.
+
+        Raises:
+            ConfigurationError: a document is too long; the message says what to do.
+        """
+        limit = min(limits[0] for limits in [self.max_positions()] + self._model_positions)
+        lengths = np.array([len(tokens) for tokens in src_tokens])
+        if (lengths > limit).any() and self.cfg.truncate_source:
+            _tell_what_is_not_read("input", lengths, limit)
+            src_tokens = [
+                torch.cat([tokens[: limit - 1], tokens[-1:]]) if len(tokens) > limit else tokens
+                for tokens in src_tokens
+            ]
+            src_lengths = np.minimum(lengths, limit)
+        elif (lengths > limit).any() and not self.cfg.skip_invalid_size_inputs_valid_test:
+            raise ConfigurationError(
+                f"a document of {lengths.max():,} tokens is longer than --max-source-positions "
+                f"{limit}: cut it with --truncate-source, or raise that up to what the model has"
+            )
+        return super().build_dataset_for_inference(src_tokens, src_lengths, **kwargs)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         model = super().build_model(cfg, from_checkpoint)
@@ -255,6 +273,15 @@ class SummarizationTask(WholeTexts, TranslationTask):
 
     def _json(self, option: str) -> Dict[str, Any]:
         return json_object(option, getattr(self.cfg, option))
+
+
+def _tell_what_is_not_read(where: str, lengths: np.ndarray, limit: int) -> None:
+    cut_off = np.maximum(lengths - limit, 0)
+    logger.info(
+        f"{where}: {np.count_nonzero(cut_off):,} of {len(lengths):,} documents are longer than "
+        f"{limit:,} positions and cut there: {cut_off.sum():,} of {lengths.sum():,} tokens "
+        f"({100 * cut_off.sum() / max(1, lengths.sum()):.1f} %) are not read"
+    )
 
 
 def _total(logging_outputs: List[Dict[str, Any]], key: str) -> float:

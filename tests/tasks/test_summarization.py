@@ -255,3 +255,23 @@ def test_generation_reads_documents_as_training_did(
     assert "valid: 1 of 2 documents are longer than 2,000" in (
         run_validate(*words, "--max-tokens", 2000).output
     )
+
+
+def test_interactive_cuts_documents_too(long_training, long_data, run_interactive):
+    folder, _ = long_training
+    documents = ["ant bee", " ".join("ant bee cow dog eel fox ".split() * 40)]
+    words = [long_data, "--path", folder / "checkpoint_last.pt", "--task", "summarization"]
+    words += ["--beam", 2, "--max-len-b", 6, "--max-source-positions", 101, "--cpu"]
+
+    def summaries(lines, *more):
+        text = "".join(line + "\n" for line in lines)
+        output = run_interactive(*words, *more, stdin=text).output
+        return re.findall(r"^H-\d+\t(.*)$", output, re.MULTILINE), output
+
+    with pytest.raises(ConfigurationError, match="241 tokens is longer than --max-source-pos"):
+        summaries(documents)
+    cut, output = summaries(documents, "--truncate-source")
+    assert "input: 1 of 1 documents are longer than 101 positions" in output
+    assert "140 of 241 tokens" in output
+    assert len(cut) == 2
+    assert cut == summaries([" ".join(line.split()[:100]) for line in documents])[0]
