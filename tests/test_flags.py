@@ -13,6 +13,7 @@ from fairseq.logging import progress_bar
 
 import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.models import EfficientTransformerModel
 
 
 @pytest.fixture(scope="module")
@@ -306,6 +307,38 @@ def test_only_generation_is_divided(toy_data, trained, run_interactive, run_vali
     for run in (run_interactive, run_validate):
         with pytest.raises(ConfigurationError, match="--num-shards 2 divides the work of"):
             run(*words)
+
+
+@pytest.mark.parametrize("option", ["--lm-path", "--results-path", "--score-reference"])
+def test_interactive_refuses_options_without_effect(toy_data, trained, run_interactive, option):
+    value = [] if option == "--score-reference" else ["somewhere"]
+    with pytest.raises(ConfigurationError, match=f"{option} has no effect in fairseq-interactive"):
+        run_interactive(toy_data.bin, "--path", trained[0] / "checkpoint_last.pt", option, *value)
+
+
+@pytest.fixture(scope="module")
+def hub(toy_data, trained):
+    return EfficientTransformerModel.from_pretrained(
+        str(trained[0]), "checkpoint_last.pt", str(toy_data.bin)
+    )
+
+
+def test_from_pretrained_refuses_unknown_options_of_search(hub):
+    assert hub.translate("ba be", lenpen=2, verbose=True)
+    with pytest.raises(ConfigurationError, match="len_pen is no option .* did you mean lenpen"):
+        hub.translate("ba be", len_pen=2)
+
+
+def test_a_constraint_that_allows_all_changes_nothing(hub, toy_data):
+    """`prefix_allowed_tokens_fn` searches as without it, and ends where the sentence does."""
+    sentences = (toy_data.raw / "test.src").read_text().splitlines()
+    sources = [hub.encode(sentence) for sentence in sentences]
+    every = list(range(len(hub.tgt_dict)))
+    options = {"beam": 3, "nbest": 3, "max_len_b": 8}
+    expected = hub.generate(sources, **options)
+    found = hub.generate(sources, prefix_allowed_tokens_fn=lambda *_: every, **options)
+    for ours, theirs in zip(found, expected):
+        assert [h["tokens"].tolist() for h in ours] == [h["tokens"].tolist() for h in theirs]
 
 
 @pytest.mark.parametrize("name", ["sacrebleu", "chrf"])

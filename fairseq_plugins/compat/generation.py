@@ -7,14 +7,24 @@ from typing import Any, Callable, Dict, Optional
 
 import torch
 from fairseq import options, utils
+from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.scoring.bleu import SacrebleuScorer
 from fairseq.scoring.chrf import ChrFScorer
-from fairseq.search import DiverseBeamSearch, LengthConstrainedBeamSearch
+from fairseq.search import (
+    BeamSearch,
+    DiverseBeamSearch,
+    LengthConstrainedBeamSearch,
+    PrefixConstrainedBeamSearch,
+)
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_plugins.compat.patch import overlay, wrap
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.compat.training_options import check_search_options
+from fairseq_plugins.errors import ConfigurationError, check_range, flag
+
+# options of fairseq-generate that fairseq-interactive has, and does not read
+GENERATE_ALONE = ("lm_path", "results_path", "score_reference")
 
 
 def number_diverse_beams_within_the_batch() -> None:
@@ -65,6 +75,31 @@ def end_diverse_hypotheses() -> None:
     wrap(DiverseBeamSearch, "__init__", "end_diverse_hypotheses", make)
 
 
+def end_constrained_hypotheses() -> None:
+    """End the hypotheses of `prefix_allowed_tokens_fn` at the end of the sentence (0.12.2 and ff).
+
+    fairseq takes as many candidates as there are hypotheses. So where one of them ends, it stays
+    and goes on behind the end, and other hypotheses are lost. Ordinary search takes twice as many.
+    """
+
+    def make(original: Callable) -> Callable:
+        def step(
+            self: PrefixConstrainedBeamSearch,
+            step: int,
+            lprobs: torch.Tensor,
+            scores: Optional[torch.Tensor],
+            prev_output_tokens: torch.Tensor,
+            original_batch_idxs: torch.Tensor,
+        ) -> Any:
+            rows = lprobs.view(-1, 1, lprobs.size(-1))
+            mask = self.apply_mask(rows, prev_output_tokens, original_batch_idxs)
+            return BeamSearch.step(self, step, lprobs + mask.view_as(lprobs), scores)
+
+        return step
+
+    wrap(PrefixConstrainedBeamSearch, "step", "end_constrained_hypotheses", make)
+
+
 def match_the_words_of_the_source() -> None:
     """Let `--match-source-len` write as many tokens as the source has (ff writes one more).
 
@@ -104,8 +139,9 @@ def obey_or_refuse_options() -> None:
     """Divide the work of fairseq-generate by `--num-shards`, and refuse options without effect.
 
     0.12.2 and ff ignore `--num-shards` in all programs but fairseq-eval-lm, so that each job
-    translates all sentences; `--sacrebleu` in all; and `--constraints` in fairseq-generate, which
-    ends in a traceback, as nothing reads constraints there.
+    translates all sentences; `--sacrebleu` in all; `--constraints` in fairseq-generate, which ends
+    in a traceback, as nothing reads constraints there; and in fairseq-interactive those of
+    `GENERATE_ALONE`.
 
     Raises:
         ConfigurationError: on parsing, an option would have no effect.
@@ -135,11 +171,37 @@ def obey_or_refuse_options() -> None:
                     f"--constraints {given.constraints}: only fairseq-interactive reads "
                     "constraints, behind a tab in each line; use that"
                 )
+            for option in GENERATE_ALONE if interactive else ():
+                if getattr(given, option, None):
+                    raise ConfigurationError(
+                        f"{flag(option)} has no effect in fairseq-interactive: leave it out, or "
+                        "use fairseq-generate"
+                    )
             return parsed
 
         return parse_args_and_arch
 
     wrap(options, "parse_args_and_arch", "obey_or_refuse_options", make)
+
+
+def refuse_unknown_words_of_search() -> None:
+    """Refuse options of `from_pretrained(...).translate` that search does not know (0.12.2 and ff).
+
+    fairseq ignores `lenpenalty=2`, and any other name that it does not know.
+
+    Raises:
+        ConfigurationError: on `generate`, `translate` and `sample`.
+    """
+
+    def make(original: Callable) -> Callable:
+        def generate(self: GeneratorHubInterface, *args: Any, **kwargs: Any) -> Any:
+            named = set(inspect.signature(original).parameters)
+            check_search_options("translate", kwargs.keys() - named)
+            return original(self, *args, **kwargs)
+
+        return generate
+
+    wrap(GeneratorHubInterface, "generate", "refuse_unknown_words_of_search", make)
 
 
 def ban_repeated_ngrams() -> None:

@@ -4,7 +4,7 @@ import difflib
 import logging
 from argparse import Namespace
 from dataclasses import fields
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Iterable
 
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.distributed import utils as distributed_utils
@@ -13,7 +13,7 @@ from fairseq.optim import FairseqOptimizer
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import wrap
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError, check_range, flag
 from fairseq_plugins.json_files import json_object
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ def check_before_training() -> None:
 
     - `common.memory_efficient_fp16` and `_bf16` of fairseq-hydra-train train in float32; they now
       imply fp16 and bf16, as their help says.
+    - `--save-interval`, `--validate-interval` or `--log-interval` of 0 divides by it, at the end of
+      the first epoch at the latest.
     - `--save-interval` above 1 does not save the last epochs of `--max-epoch`.
     - `--stop-min-lr` ends a training whose warm-up begins at 0 before its first update.
     - `--best-checkpoint-metric` without what measures it fails after the first epoch, and keeps the
@@ -39,10 +41,11 @@ def check_before_training() -> None:
                 for precision in ("fp16", "bf16"):
                     if getattr(cfg.common, f"memory_efficient_{precision}", False):
                         setattr(cfg.common, precision, True)
-                _check_saving(cfg)
+                _check_intervals(cfg)
                 _check_metric(cfg)
                 for option in ("eval_bleu_args", "eval_rouge_args"):
-                    check_generation_words(option, getattr(cfg.task, option, None))
+                    words = json_object(option, getattr(cfg.task, option, None))
+                    check_search_options(flag(option), words)
             return original(cfg, main, **kwargs)
 
         return call_main
@@ -50,7 +53,13 @@ def check_before_training() -> None:
     wrap(distributed_utils, "call_main", "check_before_training", make)
 
 
-def _check_saving(cfg: Any) -> None:
+def _check_intervals(cfg: Any) -> None:
+    for section, option in (
+        (cfg.checkpoint, "save_interval"),
+        (cfg.dataset, "validate_interval"),
+        (cfg.common, "log_interval"),
+    ):
+        check_range(flag(option), getattr(section, option), 1)
     epochs, interval = cfg.optimization.max_epoch, cfg.checkpoint.save_interval
     updates = cfg.optimization.max_update
     if interval > 1 and epochs > 0 >= updates and epochs % interval and not cfg.checkpoint.no_save:
@@ -84,18 +93,18 @@ def _check_metric(cfg: Any) -> None:
         )
 
 
-def check_generation_words(option: str, text: Any) -> None:
-    """Check the options of the search for validation, such as `--eval-bleu-args`.
+def check_search_options(option: str, names: Iterable[str]) -> None:
+    """Check names of options of the search, such as those in `--eval-bleu-args`.
 
     Raises:
-        ConfigurationError: the text is no JSON object, or has a name that search does not know.
+        ConfigurationError: search does not know a name.
     """
     known = [field.name for field in fields(GenerationConfig)]
-    for name in json_object(option, text):
+    for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             advice = f": did you mean {close[0]}?" if close else ""
-            raise ConfigurationError(f"{flag(option)}: {name} is no option of the search{advice}")
+            raise ConfigurationError(f"{option}: {name} is no option of the search{advice}")
 
 
 def refuse_to_begin_anew() -> None:

@@ -19,6 +19,8 @@ def state_of(folder, name="checkpoint_last.pt"):
     "words, message",
     [
         (["--save-interval", 2, "--max-epoch", 3], "--save-interval 2 does not save the last of"),
+        (["--save-interval", 0], "--save-interval 0: must be at least 1"),
+        (["--validate-interval", 0], "--validate-interval 0: must be at least 1"),
         (
             ["--stop-min-lr", 1e-9, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 4],
             "--stop-min-lr 1e-09 ends the training before its first update.*--warmup-init-lr",
