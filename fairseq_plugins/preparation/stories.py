@@ -18,10 +18,14 @@ ENDS = (".", "!", "?", "...", "\u2026", "'", "`", '"', "\u2019", "\u201d", ")")
 
 # "(CNN)", "(CNN) --", "LONDON, England (CNN) --", "Washington (CNN Business)"
 _AGENCY = re.compile(r"^[^.!?()]{0,60}\(CNN[^)]{0,30}\)\s*(?:--|\u2014|-)?\s*")
-# "By . Jane Doe . PUBLISHED: . 10:20 EST, 6 June 2013 . | . UPDATED: . 11:20 EST, 6 June 2013 ."
+# "By . Jane Doe . and A. Smith . PUBLISHED: . 10:20 EST, 6 June 2013 . | . UPDATED: . 11:20 EST,
+# 7 June 2013 .", of which each part may be missing; "Last updated at 2:18 PM on 5th May 2011 ."
+_STOP = r"(?: \.)+ "
+_NAME = r"(?:[^.!?]|(?<=\b[A-Z])\.){1,60}?"
+_DATE = rf"(?:(?:PUBLISHED|UPDATED):{_STOP}|Last updated at )[^.]{{1,40}}?{_STOP}(?:\|{_STOP})?"
 _BYLINE = re.compile(
-    r"^By \.? ?.{1,100}? ?\. (?:PUBLISHED: ?\. .{1,40}? ?\. (?:\| ?\. UPDATED: ?\. .{1,40}? ?\. )?|"
-    r"Last updated at .{1,40}? ?\. )"
+    rf"^(?:By{_STOP}{_NAME}{_STOP}(?:and {_NAME}{_STOP})*(?:{_DATE})*"
+    rf"|(?:By {_NAME}{_STOP})?(?:{_DATE})+)"
 )
 
 
@@ -93,14 +97,15 @@ def with_full_stop(line: str, stop: str) -> str:
 
 
 def _without_prefix(article: List[str]) -> List[str]:
-    joined = " ".join(article)
-    byline = _BYLINE.match(joined)
-    if byline:  # a byline spans paragraphs and may end within one
-        left = joined[byline.end() :]
-        while article and not left.endswith(" ".join(article)):
-            article = article[1:]
-        first = left[: len(left) - len(" ".join(article))].strip()
-        article = ([first] if first else []) + article
+    # the corpus has bylines with and without full stops between their lines
+    stopped = [with_full_stop(paragraph, " .") for paragraph in article]
+    byline = _BYLINE.match(" ".join(stopped))
+    if byline:  # it spans paragraphs and may end within one
+        end = byline.end()
+        while end and len(stopped[0]) < end:
+            end -= len(stopped[0]) + 1
+            article, stopped = article[1:], stopped[1:]
+        article = [article[0][end:], *article[1:]]
     if article:
         first = _AGENCY.sub("", article[0])
         article = ([first] if first else []) + article[1:]

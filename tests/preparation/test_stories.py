@@ -50,7 +50,17 @@ def test_full_stops_only_where_nothing_ends_the_sentence():
             "| \n\n. \n\nUPDATED: \n\n. \n\n11:20 EST, 6 June 2013 \n\n. \n\nRain fell.\n\nOn us.",
             ["Rain fell.", "On us."],
         ),
+        (
+            "By\n\nJane Doe\n\nand A. Smith\n\nPUBLISHED:\n\n10:20 EST, 6 June 2013\n\n|\n\n"
+            "UPDATED:\n\n11:20 EST, 6 June 2013\n\nRain fell.\n\nOn us.",
+            ["Rain fell.", "On us."],
+        ),
+        ("By . Jane Doe . UPDATED: . 13:47 EST, 4 May 2012 . Rain fell.", ["Rain fell."]),
+        ("By . Jane Doe . and J. Roe . Rain fell. By . day .", ["Rain fell. By . day ."]),
+        ("By\n\nJane Doe\n\nRain fell", ["Rain fell."]),
+        ("Last updated at 3:31 PM on 19th July 2011 . Rain fell.", ["Rain fell."]),
         ("By Monday the rain had stopped.", None),
+        ("By Monday . PUBLISHED: . never .", None),
     ],
 )
 def test_prefix_is_dropped_on_request_alone(article, expected):
