@@ -73,10 +73,17 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
         ]
     if settings["valid_every"]:
         lines += [
-            "valid is every {}th of the pairs kept, and not in train".format(
+            "valid is one in {} of the pairs kept, which train does not get".format(
                 settings["valid_every"]
             )
         ]
+    also = [
+        f"{split} {numbers['in_train']:,} of {numbers['pairs']:,}"
+        for split, numbers in results["splits"].items()
+        if numbers.get("in_train")
+    ]
+    if also:
+        lines += ["The same pairs stand in train too: " + ", ".join(also)]
 
     subwords = results["subwords"]
     what = "BPE merges" if settings["subword"] == "bpe" else "SentencePiece pieces"

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Type
 
@@ -122,8 +123,15 @@ class SentencePiece:
                 minloglevel=1,
             )
         except (RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[-1]
+            few = re.search(r"smaller than required_chars. \d+ vs (\d+)", reason)
+            many = re.search(r"value <= (\d+)", reason)
+            if few:
+                reason = f"give at least {few[1]}, as each character needs a piece"
+            elif many:
+                reason = f"give at most {many[1]}"
             raise ConfigurationError(
-                f"--vocab-size {size} does not fit this text: {str(error).splitlines()[-1]}"
+                f"--vocab-size {size} does not fit this text: {reason}"
             ) from None
         write_bytes(model, trained.getvalue())
         return len(SentencePiece(model))

@@ -287,7 +287,21 @@ def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict
                 found["empty"] += not pieces
                 found["unknown"] += sum(piece not in types for piece in pieces)
             numbers.setdefault(split, {"pairs": pairs})[language] = found
+    for split, same in also_in_train(folder, splits, languages).items():
+        numbers[split]["in_train"] = same
     return numbers
+
+
+def also_in_train(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict[str, int]:
+    """The number of pairs of each other split that also stand in train, after tokenisation."""
+    others = {
+        split: list(_pairs(folder / TOKENISED, split, languages))
+        for split in splits
+        if split != "train"
+    }
+    wanted = {pair for pairs in others.values() for pair in pairs}
+    train = {pair for pair in _pairs(folder / TOKENISED, "train", languages) if pair in wanted}
+    return {split: sum(pair in train for pair in pairs) for split, pairs in others.items()}
 
 
 def _pairs(folder: Path, split: str, languages: Sequence[str]) -> Iterator[Tuple[str, str]]:

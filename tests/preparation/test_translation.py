@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 
 import pytest
 
@@ -108,10 +109,14 @@ def test_nothing_fit_to_train_on(run, corpus):
         run("--train", corpus / "train", "--valid", corpus / "valid")
 
 
-def test_a_vocabulary_too_large_for_the_text(run, corpus):
+def test_a_vocabulary_that_does_not_fit_the_text(run, corpus, tmp_path):
     given = ["--train", corpus / "train", "--valid", corpus / "valid"]
-    with pytest.raises(ConfigurationError, match="--vocab-size 9000 does not fit this text"):
-        run(*given, "--subword", "sentencepiece", "--vocab-size", 9000)
+    for size, advice in ((9000, r"give at most (\d+)"), (9, r"give at least (\d+), as each char")):
+        with pytest.raises(ConfigurationError, match=f"--vocab-size {size} does not fit") as error:
+            run(*given, "--subword", "sentencepiece", "--vocab-size", size)
+        (right,) = re.findall(advice, str(error.value))
+        run(*given, "--subword", "sentencepiece", "--vocab-size", right)
+        shutil.rmtree(tmp_path / "data")
     folder = run(*given, "--vocab-size", 9000)
     assert "of 9,000 asked for" in (folder / "report.txt").read_text()
 
@@ -129,6 +134,19 @@ def test_the_report_counts_unknown_subwords(run, corpus):
     folder = run("--train", corpus / "train", "--valid", corpus / "valid")
     report = (folder / "report.txt").read_text(encoding="utf-8")
     assert re.findall("Unknown subwords.*", report) == ["Unknown subwords in valid: fr 2, en 0"]
+
+
+def test_the_report_counts_pairs_that_are_in_train_too(run, corpus):
+    for side in ("fr", "en"):
+        write(corpus / f"test.{side}", ["Only here."] + read(corpus / f"train.{side}")[:3])
+    folder = run(
+        *("--train", corpus / "train", corpus / "train", "--valid-every", 3),
+        "--test",
+        corpus / "test",
+    )
+    report = (folder / "report.txt").read_text(encoding="utf-8")
+    assert "valid is one in 3 of the pairs kept" in report
+    assert "The same pairs stand in train too: valid 26 of 26, test 3 of 4\n" in report
 
 
 @pytest.mark.parametrize(
