@@ -281,7 +281,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--sentencepiece-documents", type=int, metavar="N",
-        help="learn pieces from this many training texts, evenly spaced (default: "
+        help="learn pieces from N training texts at most, evenly spaced (default: "
         f"{OF_PIECES['sentencepiece_documents']:,})",
     )  # fmt: skip
     parser.add_argument(

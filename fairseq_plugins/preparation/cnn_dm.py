@@ -52,7 +52,7 @@ def expected_documents(option: Optional[str], own_lists: bool) -> Optional[Dict[
     if option == "any":
         return None
     numbers = option.split(",")
-    if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
+    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
         raise ConfigurationError(
             f"--expect '{option}': give three numbers with commas between, or any"
         )

@@ -192,9 +192,10 @@ def decode(line: bytes, name: str, number: int) -> str:
         text = line.decode("utf-8")
         return text[1:] if number == 1 and text.startswith("\ufeff") else text
     except UnicodeDecodeError as error:
+        was = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
         raise ConfigurationError(
             f"{name}, line {number}: byte 0x{line[error.start]:02x} at column {error.start + 1} is "
-            "not UTF-8: convert the text, for example with iconv -f latin1 -t utf-8"
+            f"not UTF-8: convert the text, for example with iconv -f {was} -t utf-8"
         ) from None
 
 

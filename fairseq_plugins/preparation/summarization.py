@@ -343,7 +343,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=20000,
         metavar="N",
-        help="learn pieces from this many training documents, evenly spaced (default: %(default)s)",
+        help="learn pieces from N training documents at most, evenly spaced (default: %(default)s)",
     )
     parser.add_argument(
         "--max-source",

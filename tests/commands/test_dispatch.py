@@ -46,6 +46,24 @@ def test_a_fault_of_the_system_is_one_line(monkeypatch, file, named):
         commands.main(["lead-baseline"])
 
 
+def test_a_locale_without_the_letters_ends_no_command(tmp_path):
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.tsv").write_text("größe\ttall\nkurz\tshort\n", encoding="utf-8")
+    words = ["prepare-classification", "data", "--words", "--workers", "1"]
+    words += ["--train", "train.tsv", "--valid", "valid.tsv"]
+    environment = dict(os.environ, LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    environment["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run(
+        [sys.executable, "-m", "fairseq_plugins", *words],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"gr\\xf6\\xdfe" in done.stdout and b"is ready for training" in done.stdout
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_request_to_end_ends_as_an_interrupt_does(monkeypatch, capsys, number):
     """SIGHUP comes from a terminal that is closed."""

@@ -114,6 +114,8 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
         assert next(files.decode_lines(file, "standard input")) == "eins"
     with pytest.raises(ConfigurationError, match="line 1: byte 0xff at column 6 is not UTF-8"):
         files.decode(b"\xef\xbb\xbfab\xff", "text", 1)
+    with pytest.raises(ConfigurationError, match="iconv -f utf-16 -t utf-8"):
+        files.decode("eins".encode("utf-16"), "text", 1)
 
 
 def test_lines_have_a_limit(tmp_path, monkeypatch):
