@@ -8,7 +8,8 @@
 `--save-interval-updates` wrote; `--best` takes those that `--keep-best-checkpoints` kept.
 
 One checkpoint is in memory at a time. Only parameters are averaged; everything else is copied from
-the newest checkpoint. The optimizer's state is left out, because it does not fit the average.
+the newest checkpoint, with `--best` from the best, and otherwise from the one named last. The
+optimizer's state is left out, because it does not fit the average.
 """
 
 import argparse
@@ -45,6 +46,8 @@ def main(argv: Sequence[str]) -> int:
     if args.by is not None and args.last is None:
         raise ConfigurationError(f"--by {args.by} says what --last counts: add --last K")
     paths = averaging.choose(args.inputs, args.last, args.best, args.by or "epoch")
+    if args.output in paths:
+        raise ConfigurationError(f"--output {args.output} is one of the checkpoints to average")
     averaging.prepare(args.output)
     averaging.save(averaging.average(paths), args.output)
     print(f"wrote the average of {len(paths)} checkpoints to {args.output}")

@@ -36,7 +36,7 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
         by: for `last`, "epoch" or "update": the kind of checkpoint.
 
     Returns:
-        the checkpoints; with `last`, the newest is the last one.
+        the checkpoints; the newest is the last one with `last`, the best with `best`.
 
     Raises:
         ConfigurationError: a path is missing, the arguments conflict, or there are too few.
@@ -51,6 +51,9 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
                 f"--inputs {folders[0]} is a folder: say how many of its checkpoints with "
                 "--last K or --best K"
             )
+        twice = [path for number, path in enumerate(inputs) if path in inputs[:number]]
+        if twice:
+            raise ConfigurationError(f"--inputs {twice[0]} is named twice")
         return inputs
     if len(inputs) != 1 or not folders:
         raise ConfigurationError("--last and --best choose from one folder: give it to --inputs")
@@ -65,7 +68,7 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
             f"writes {WRITTEN_BY[kind]}): give a smaller number, or train on"
         )
     ordered = sorted(found, key=lambda path: found[path])
-    if kind == "best" and count < len(found) and not bigger_is_better(ordered[0]):
+    if kind == "best" and not bigger_is_better(ordered[0]):
         ordered.reverse()
     return ordered[-count:]
 

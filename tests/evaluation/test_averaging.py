@@ -106,8 +106,12 @@ def test_best(save_dir, tmp_path, maximize):
         torch.save(state, str(tmp_path / path.name))
         kept[float(re.search(r"loss_([\d.]+)\.pt", path.name).group(1))] = tmp_path / path.name
     assert len(kept) == 3
-    best = sorted(kept, reverse=maximize)[:2]
-    assert_mean(average(tmp_path, tmp_path, "--best", 2), [kept[loss] for loss in best])
+    best = sorted(kept, reverse=maximize)
+    assert_mean(average(tmp_path, tmp_path, "--best", 2), [kept[loss] for loss in best[:2]])
+    for count in (2, 3):  # all else is the best one's
+        state = average(tmp_path, tmp_path, "--best", count)
+        expected = torch.load(str(kept[best[0]]), map_location="cpu")
+        assert state["optimizer_history"] == expected["optimizer_history"]
 
 
 def test_a_full_disk_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
@@ -161,6 +165,7 @@ def test_finetuning_from_an_average(save_dir, tmp_path, toy_data, run_train, tra
         (["{dir}", "--best", "4"], r"--best 4: .* has 3 .* as --keep-best-checkpoints says"),
         (["{dir}", "--best", "2", "--by", "update"], r"--by update says what --last counts: add"),
         (["{dir}", "--last", "0"], r"--last 0: must be at least 1"),
+        (["{dir}/checkpoint1.pt", "{dir}/checkpoint1.pt"], r"checkpoint1.pt is named twice"),
         (["{dir}/checkpoint1.pt", "--last", "1"], r"choose from one folder"),
     ],
 )
