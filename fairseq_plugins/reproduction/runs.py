@@ -211,6 +211,7 @@ def describe_data(folder: Path) -> Dict[str, Any]:
     """
     described: Dict[str, Any] = {"name": folder.resolve().name, "pairs": {}}
     described["fingerprint"] = settings.fingerprint(folder)
+    described["held_out"] = settings.fingerprint_of_tokens(folder, "valid", "test")
     labels = folder / "label" / "dict.txt"
     if labels.is_file():
         names = labels.read_text(encoding="utf-8").splitlines()
@@ -301,7 +302,9 @@ class Reproduction:
             "reduced runs" if before["reduced"] else "runs of full size": before["reduced"]
             == self.request.reduced,
             "runs on other data": had["pairs"] == data["pairs"]
-            and had.get("fingerprint", data["fingerprint"]) == data["fingerprint"],
+            and all(
+                had.get(part, data[part]) == data[part] for part in ("fingerprint", "held_out")
+            ),
         }
         for what, fits in same.items():
             if not fits:

@@ -92,11 +92,12 @@ def fingerprint(data: Path) -> str:
     return content.hexdigest()
 
 
-def fingerprint_of_tokens(data: Path) -> str:
-    """A checksum of the training data's tokens; sizes and dictionaries may hide a change."""
+def fingerprint_of_tokens(data: Path, *splits: str) -> str:
+    """A checksum of the tokens of splits, by default train; sizes may hide a change."""
     content = hashlib.sha256()
-    for path in sorted([*data.glob("train*.bin"), *data.glob("*/train*.bin")]):
-        content.update(f"{path.relative_to(data).as_posix()} {digest(path)}\n".encode())
+    for split in splits or ("train",):
+        for path in sorted([*data.glob(f"{split}*.bin"), *data.glob(f"*/{split}*.bin")]):
+            content.update(f"{path.relative_to(data).as_posix()} {digest(path)}\n".encode())
     return content.hexdigest()
 
 

@@ -310,7 +310,7 @@ def test_finished_runs_are_kept_and_unfinished_ones_done(repeat, tmp_path):
         repeat("--reduced")
     path = tmp_path / "out" / "results.json"
     results = json.loads(path.read_text(encoding="utf-8"))
-    for part, value in (("pairs", {"train": 1}), ("fingerprint", "0")):
+    for part, value in (("pairs", {"train": 1}), ("fingerprint", "0"), ("held_out", "0")):
         path.write_text(json.dumps({**results, "data": {**results["data"], part: value}}))
         with pytest.raises(ConfigurationError, match="has runs on other data: choose another"):
             repeat()
