@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         "--examples", type=int, default=0, metavar="N", help="print N outputs of the model"
     )
     parser.add_argument(
-        "--at-least", type=float, metavar="SCORE",
+        "--at-least", type=at_least(0, float), metavar="SCORE",
         help="exit with status 1 if BLEU, ROUGE-1 or accuracy is lower",
     )  # fmt: skip
     parser.add_argument(

@@ -137,12 +137,13 @@ def check(request: Request) -> None:
             raise ConfigurationError(
                 f"{member.run}: no such folder; RUN is the --save-dir of a training"
             )
-    for word in request.words:
-        option = word.split("=")[0]
+    behind = _apart(request.words)
+    for option in request.generation:
+        where = "after --" if option in behind else "in --settings"
         if option in OWN_OPTIONS:
-            raise ConfigurationError(f"{option} is not allowed after --: this command sets it")
+            raise ConfigurationError(f"{option} is not allowed {where}: this command sets it")
         if option in MISLEADING:
-            raise ConfigurationError(f"{option} is not allowed after --: {MISLEADS}")
+            raise ConfigurationError(f"{option} is not allowed {where}: {MISLEADS}")
     if request.by is not None and request.last is None:
         raise ConfigurationError(f"--by {request.by} says what --last counts: add --last K")
     if not request.beam.isdigit() or int(request.beam) < 1:
@@ -272,9 +273,14 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
         folder.mkdir(exist_ok=True)
         log = folder / ("generate.log" if languages else "labels.log")
         done = folder / "inputs.json"
+        text = None
         if read_json(done) == inputs and log.is_file():
-            say(f"kept: {folder}")
-        else:
+            try:
+                text = test.read(log)
+                say(f"kept: {folder}")
+            except ConfigurationError as error:
+                say(f"{log} is damaged and made again: {error}")
+        if text is None:
             if done.exists():
                 done.unlink()
             if languages:
@@ -288,8 +294,8 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                     _generate(checkpoints, words, test.total, log, request, jobs, lock)
             else:
                 test.predict(_checkpoint(request, paths, say), log, request.cpu, request.threads)
-        text = test.read(log)  # raises an error if output is missing
-        write_json(done, inputs)
+            text = test.read(log)  # raises an error if output is missing
+            write_json(done, inputs)
         test.write(text, folder)
         scores = test.score(text)
         write_json(

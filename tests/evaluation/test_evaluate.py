@@ -249,10 +249,17 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, cap
     averages.write_bytes(averages.read_bytes()[:-100])
     call(*words, "--beam", 2)
     assert len(translations.calls) == 6 and not find_damage(str(averages))
+    # and so is output that is no longer whole
+    log = fresh_run / "evaluation" / "test-last2-beam5" / "generate.log"
+    log.write_bytes(b"")
+    capsys.readouterr()
+    call(*words)
+    assert "generate.log is damaged and made again: " in capsys.readouterr().err
+    assert len(translations.calls) == 7 and log.stat().st_size
     # one that was stopped after the translation began has nothing to keep
     (fresh_run / "evaluation" / "test-last2-beam5" / "inputs.json").unlink()
     call(*words)
-    assert len(translations.calls) == 7
+    assert len(translations.calls) == 8
 
 
 def test_which_checkpoint(data, fresh_run, translations):
@@ -429,6 +436,23 @@ def test_mistakes(words, message, data, fresh_run, tmp_path, translations):
     places = {"data": data, "run": fresh_run, "empty": tmp_path / "empty"}
     with pytest.raises(ConfigurationError, match=message):
         call(*[word.format(**places) for word in words])
+    assert translations.calls == []
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("common_eval:\n  path: other.pt\n", "--path is not allowed in --settings: this command"),
+        (
+            "generation:\n  prefix_size: 4\n",
+            "--prefix-size is not allowed in --settings: the score",
+        ),
+    ],
+)
+def test_settings_do_not_replace_the_model(text, message, data, fresh_run, tmp_path, translations):
+    (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        call(data, fresh_run, "--settings", tmp_path / "own.yaml")
     assert translations.calls == []
 
 
