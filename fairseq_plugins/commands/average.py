@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     if args.by is not None and args.last is None:
         raise ConfigurationError(f"--by {args.by} says what --last counts: add --last K")
     paths = averaging.choose(args.inputs, args.last, args.best, args.by or "epoch")
-    if args.output in paths:
+    if args.output.resolve() in [path.resolve() for path in paths]:
         raise ConfigurationError(f"--output {args.output} is one of the checkpoints to average")
     averaging.prepare(args.output)
     averaging.save(averaging.average(paths), args.output)

@@ -51,9 +51,10 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
                 f"--inputs {folders[0]} is a folder: say how many of its checkpoints with "
                 "--last K or --best K"
             )
-        twice = [path for number, path in enumerate(inputs) if path in inputs[:number]]
-        if twice:
-            raise ConfigurationError(f"--inputs {twice[0]} is named twice")
+        files = [path.resolve() for path in inputs]
+        for number, path in enumerate(inputs):
+            if files[number] in files[:number]:
+                raise ConfigurationError(f"--inputs {path} is named twice")
         return inputs
     if len(inputs) != 1 or not folders:
         raise ConfigurationError("--last and --best choose from one folder: give it to --inputs")

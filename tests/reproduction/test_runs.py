@@ -173,6 +173,17 @@ def log_line(seconds, update, batches=50):
     )
 
 
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_other_held_out_text_of_the_same_size_is_noticed(data, tmp_path, split):
+    shutil.copytree(str(data), str(tmp_path / "data"))
+    before = runs.describe_data(tmp_path / "data")
+    path = next((tmp_path / "data").glob(f"{split}.*.bin"))
+    path.write_bytes(path.read_bytes()[::-1])
+    after = runs.describe_data(tmp_path / "data")
+    assert after["held_out"] != before["held_out"]
+    assert after == {**before, "held_out": after["held_out"]}
+
+
 def test_time_of_an_update_leaves_out_what_is_no_training():
     lines = ["# 2026-01-01 here\n", "# python -m fairseq_cli.train data\n"]
     lines += [log_line(9, 10), log_line(3, 20)]  # in the warm-up
