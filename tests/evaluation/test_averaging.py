@@ -180,9 +180,7 @@ def test_a_checkpoint_is_not_replaced_by_its_average(save_dir, tmp_path):
     path = tmp_path / "average.pt"  # where `average` writes
     path.write_bytes((save_dir / "checkpoint1.pt").read_bytes())
     before = path.read_bytes()
-    with pytest.raises(
-        ConfigurationError, match="--output .* is one of the checkpoints"
-    ):
+    with pytest.raises(ConfigurationError, match="--output .* is one of the checkpoints"):
         average(tmp_path, save_dir / "checkpoint3.pt", tmp_path / ".." / tmp_path.name / path.name)
     assert path.read_bytes() == before
 
