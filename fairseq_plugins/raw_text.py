@@ -8,17 +8,20 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.data import data_utils
 from fairseq.dataclass.configs import GenerationConfig
 
-from fairseq_plugins.compat.data_files import SizeMismatch
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.compat.data_files import MissingData, SizeMismatch
+from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.int8 import quantize
-from fairseq_plugins.preparation.processing import Processor, dictionaries
+from fairseq_plugins.json_files import read_json
+from fairseq_plugins.preparation.processing import FILE, Processor, dictionaries
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.search import Options
 from fairseq_plugins.serving.text import Output
 
+DIRECTION = ("source_lang", "target_lang")
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 Place = Union[str, Path]
 
@@ -86,8 +89,11 @@ class RawTextGenerator:
             min_len=generation.min_len,
             no_repeat_ngram=generation.no_repeat_ngram_size,
         ).check()
+        check_range("--max-tokens", max_tokens, 1)
         places = [models] if isinstance(models, (str, Path)) else models
         paths = [str(find_checkpoint(place)) for place in places]
+        if not paths:
+            raise ConfigurationError("no model is given: give a checkpoint, or a folder of them")
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         if fp16 and self.device.type == "cpu":
             reason = "--cpu is given" if cpu else "torch sees none here"
@@ -115,6 +121,11 @@ class RawTextGenerator:
         self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
         self.max_tokens = max_tokens
         self._searching = threading.Lock()  # fairseq's generator has one limit at a time
+
+    @property
+    def tells_copied(self) -> bool:
+        """Whether outputs contain the positions of copied subwords."""
+        return self.tell_copied and getattr(self.models[0].decoder, "copying", None) is not None
 
     def max_length(self, source_length: int) -> int:
         """The largest number of subwords to write for a source of this many tokens."""
@@ -153,7 +164,7 @@ class RawTextGenerator:
                 found = self.task.inference_step(self.generator, self.models, sample)
             written = [hypotheses[0]["tokens"] for hypotheses in found]
             copied: List[List[Optional[int]]] = [[] for _ in written]
-            if self.tell_copied:
+            if self.tells_copied:
                 copied = find_copied(self.models[0], sample["net_input"], written)
         except RuntimeError as error:
             # of a GPU, and of the CPU
@@ -188,7 +199,8 @@ def load_models(
 
     Raises:
         ConfigurationError: the folder or its dictionaries are missing, the models were trained with
-            other dictionaries or for several directions, or they are of the wrong kind.
+            other dictionaries or for several directions, they are of the wrong kind, or a parameter
+            is not a number.
     """
     overrides: Dict[str, str] = {}
     tasks = []
@@ -210,7 +222,9 @@ def load_models(
         raise ConfigurationError(
             f"{data} has no dictionaries (dict.*.txt): is it the prepared folder?"
         )
-    check_same_text(paths, tasks, Path(data))
+    trained_for = check_same_text(paths, tasks, Path(data))
+    if trained_for is not None and trained_for != _pair_of_files(Path(data)):
+        overrides.update(zip(DIRECTION, trained_for))
     try:
         # fairseq reads no overrides into a state that it is given
         known = state if len(paths) == 1 and not overrides else None
@@ -229,31 +243,80 @@ def load_models(
         raise ConfigurationError(
             f"{option} {paths[0]} writes no text: it is a classifier, for the command classify"
         )
+    for path, model in zip(paths, models):
+        _check_numbers(f"{option} {path}", model)
     return Path(data), models, cfg, task
+
+
+def _check_numbers(name: str, model: Any) -> None:
+    for parameter, values in model.named_parameters():
+        if not bool(torch.isfinite(values).all()):
+            raise ConfigurationError(
+                f"{name} cannot be used: {parameter} holds values that are no numbers, so the "
+                "training has failed; take an earlier checkpoint"
+            )
 
 
 def _trained_on(task: Any) -> Path:
     return Path(utils.split_paths(task["data"])[0])
 
 
-def check_same_text(paths: Sequence[str], tasks: Sequence[Any], data: Path) -> None:
+def direction(task: Any) -> Optional[Tuple[str, str]]:
+    """The languages that a model was trained to read and to write.
+
+    Those of its options; where these left them to the data, those of the folder that it was trained
+    on.
+
+    Args:
+        task: the options of the task of a training.
+
+    Returns:
+        None for a task without languages, for a model of both directions, and where the folder is
+        gone.
+    """
+    if any(name not in task for name in DIRECTION):
+        return None
+    source, target = (task[name] for name in DIRECTION)
+    if source and target:
+        return source, target
+    trained_on = _trained_on(task)
+    stored = read_json(trained_on / FILE)
+    settings = stored.get("settings") if isinstance(stored, dict) else None
+    both = isinstance(settings, dict) and settings.get("bidirectional")
+    return None if both else _pair_of_files(trained_on)
+
+
+def _pair_of_files(folder: Path) -> Optional[Tuple[str, str]]:
+    """The languages in the names of prepared files, as fairseq finds them; None without files."""
+    try:
+        return data_utils.infer_language_pair(str(folder))
+    except MissingData:
+        return None
+
+
+def check_same_text(
+    paths: Sequence[str], tasks: Sequence[Any], data: Path
+) -> Optional[Tuple[str, str]]:
     """Check that models have one direction, and the words of the dictionaries in `data`.
 
     Sizes alone do not tell: fairseq pads dictionaries to multiples of 8. A training's folder that
-    is gone is not compared, nor is a direction that was left to the data (None).
+    is gone is not compared.
 
     Args:
         paths: the checkpoints.
         tasks: the options of the task of each.
         data: the prepared folder.
 
+    Returns:
+        the direction of the models, None if none of them tells it (see `direction`).
+
     Raises:
         ConfigurationError: models differ in direction, or one in words.
     """
     directions: Dict[Tuple[str, str], str] = {}
     for path, task in zip(paths, tasks):
-        pair = (task.get("source_lang"), task.get("target_lang"))
-        if all(pair):
+        pair = direction(task)
+        if pair is not None:
             directions.setdefault(pair, path)
         trained_on = _trained_on(task)
         for dictionary in dictionaries(trained_on):
@@ -266,6 +329,7 @@ def check_same_text(paths: Sequence[str], tasks: Sequence[Any], data: Path) -> N
     if len(directions) > 1:
         told = ", ".join(f"{path} {pair[0]}-{pair[1]}" for pair, path in directions.items())
         raise ConfigurationError(f"models of two directions are no ensemble: {told}")
+    return next(iter(directions), None)
 
 
 def _words(dictionary: Path) -> List[str]:

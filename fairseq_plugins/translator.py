@@ -7,8 +7,10 @@ from typing import Optional, Sequence, Union
 
 from fairseq.dataclass.configs import GenerationConfig
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.raw_text import Place, RawTextGenerator
 from fairseq_plugins.serving.text import LineTranslator
+from fairseq_plugins.tasks.summarization import SummarizationTask
 
 
 class Translator(LineTranslator, RawTextGenerator):
@@ -29,7 +31,8 @@ class Translator(LineTranslator, RawTextGenerator):
         cut_off: numbers of the lines whose translation stopped at the length limit.
 
     Raises:
-        ConfigurationError: a folder or file is missing, or model and data do not match.
+        ConfigurationError: a folder or file is missing, model and data do not match, or the model
+            summarizes.
     """
 
     def __init__(
@@ -45,4 +48,8 @@ class Translator(LineTranslator, RawTextGenerator):
     ):
         generation = GenerationConfig(beam=beam, lenpen=lenpen)
         RawTextGenerator.__init__(self, models, data, cpu, fp16, generation, max_tokens, int8)
+        if isinstance(self.task, SummarizationTask):
+            raise ConfigurationError(
+                "--model was trained with --task summarization: it is for the command summarize"
+            )
         LineTranslator.__init__(self)

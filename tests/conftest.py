@@ -20,6 +20,8 @@ Commands: the real `cli_main` of fairseq, in this process, so that a test takes 
     tiny_args       words that make fairseq's `transformer` tiny.
     train_args      tiny_args with optimizer, criterion and batch size:
                     run_train(toy_data.bin, *train_args, "--save-dir", ...).
+    reversed_copy   reversed_copy(prepared, folder): what prepare-translation made from German to
+                    English, as if made from English to German.
 
 Checkpoint
     tiny_checkpoint Path of checkpoint_last.pt: a tiny `transformer` after 6 updates on toy_data.
@@ -28,9 +30,11 @@ Checkpoint
 import contextlib
 import importlib
 import io
+import json
 import logging
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -237,6 +241,17 @@ OPTIMIZATION = (
     "--optimizer adam --lr 0.003 --criterion label_smoothed_cross_entropy --label-smoothing 0.1"
     " --max-tokens 400 --seed 1 --no-progress-bar --log-interval 1"
 ).split()
+
+
+def reversed_copy(prepared: Path, folder: Path) -> Path:
+    """A prepared German-English folder as if it had been prepared for the other direction."""
+    shutil.copytree(str(prepared), str(folder))
+    for path in folder.glob("*.de-en.*"):
+        path.rename(folder / path.name.replace(".de-en.", ".en-de."))
+    settings = json.loads((folder / "preparation.json").read_text("utf-8"))
+    settings["settings"].update(source_lang="en", target_lang="de")
+    (folder / "preparation.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
 
 
 @pytest.fixture(scope="session")

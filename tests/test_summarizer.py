@@ -17,6 +17,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.page import mark_copied
 from fairseq_plugins.serving.text import _sentences
 from fairseq_plugins.summarizer import Summarizer
+from fairseq_plugins.translator import Translator
 
 WORDS = "Rain snow wind hail fog sun".split()
 
@@ -141,6 +142,20 @@ def test_a_summary_that_does_not_end_is_told(summarize):
     assert "the summary of 2 document(s) reached 2 subwords" in err and "number 1, 3" in err
 
 
+def test_options_that_allow_no_summary(summarize):
+    """They want more subwords than there are, and none twice."""
+    words = ["--max-len", 59, "--min-len", 59, "--no-repeat-ngram-size", 1]
+    with pytest.raises(
+        ConfigurationError, match=r"no output of at most 59 tokens .* --min-len \(it is 59\)"
+    ):
+        summarize(DOCUMENTS[0] + "\n", *words)
+
+
+def test_a_summarizer_translates_nothing(model):
+    with pytest.raises(ConfigurationError, match="summarization: it is for the command summarize"):
+        Translator(model, cpu=True)
+
+
 def test_sentences_are_what_stands_between_boundaries():
     assert _sentences("\u2581A b <q> c") == ["\u2581A b", "c"]
     assert _sentences("<q> <q> a <q>") == ["", "", "a", ""]
@@ -184,7 +199,8 @@ def test_json_tells_what_was_copied(copying, summarize):
         == (found["summary"] or [""])[0]
     )
     assert all(at is None or 0 <= at <= found["pieces"] for _, at in found["copied"])
-    assert "copied" not in empty
+    assert empty["copied"] == []
+    assert "copied" not in json.loads(summarize("Rain fell.\n", "--json")[0])
 
 
 def test_the_page_shows_each_document_beside_its_reference(copying, summarize, model, tmp_path):

@@ -2,6 +2,7 @@
 
 import functools
 import io
+import json
 import math
 import random
 import re
@@ -20,9 +21,11 @@ from fairseq_plugins import raw_text
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.processing import FILE
 from fairseq_plugins.raw_text import find_checkpoint
 from fairseq_plugins.serving.search import LARGEST_PENALTY, Options
 from fairseq_plugins.translator import Translator
+from tests.conftest import reversed_copy
 from tests.versions import WHOLE
 
 NUMBERS = "eins zwei drei vier acht neun".split()
@@ -235,12 +238,68 @@ def test_models_of_two_directions_are_no_ensemble(model, tmp_path):
         Translator([model, tmp_path], cpu=True)
 
 
+def with_options(model, folder, **options):
+    """A copy of a model whose task has other options."""
+    state = torch.load(model / "checkpoint_last.pt", **WHOLE)
+    state["cfg"]["task"].update(options)
+    folder.mkdir()
+    torch.save(state, folder / "checkpoint_last.pt")
+    return folder
+
+
+def test_a_direction_left_to_the_data_is_that_of_the_training(translate, folder, model, tmp_path):
+    """fairseq stores no languages without --source-lang and --target-lang."""
+    expected = translate("Eins zwei.\n")
+    other_way = reversed_copy(folder / "bpe", tmp_path / "data")
+    untold = with_options(model, tmp_path / "untold", source_lang=None, target_lang=None)
+    assert translate("Eins zwei.\n", "--model", untold) == expected
+    assert translate("Eins zwei.\n", "--model", untold, "--data", other_way) == expected
+    reverse = {"source_lang": None, "target_lang": None, "data": str(other_way)}
+    reverse = with_options(model, tmp_path / "reverse", **reverse)
+    for models in ([model, reverse], [untold, reverse]):
+        with pytest.raises(ConfigurationError, match="two directions are no ensemble: .* en-de"):
+            Translator(models, cpu=True)
+
+
+@pytest.mark.parametrize("trained_on", ["both directions", "nothing"])
+def test_the_data_tell_the_direction_of_a_model_that_has_none(trained_on, folder, model, tmp_path):
+    other_way = reversed_copy(folder / "bpe", tmp_path / "data")
+    both = tmp_path / "both"
+    if trained_on == "both directions":
+        shutil.copytree(str(folder / "bpe"), str(both))
+        settings = json.loads((both / FILE).read_text("utf-8"))
+        settings["settings"]["bidirectional"] = True
+        (both / FILE).write_text(json.dumps(settings), encoding="utf-8")
+    options = {"source_lang": None, "target_lang": None, "data": str(both)}
+    untold = with_options(model, tmp_path / "untold", **options)
+    for data, languages in ((other_way, ("en", "de")), (folder / "bpe", ("de", "en"))):
+        task = Translator(untold, data, cpu=True).task
+        assert (task.cfg.source_lang, task.cfg.target_lang) == languages
+    # the other models of an ensemble may tell it
+    task = Translator([untold, model], other_way, cpu=True).task
+    assert (task.cfg.source_lang, task.cfg.target_lang) == ("de", "en")
+
+
+def test_a_model_that_holds_no_numbers(translate, model, tmp_path):
+    state = torch.load(model / "checkpoint_last.pt", **WHOLE)
+    state["model"]["decoder.layers.0.fc1.weight"][0, 0] = float("nan")
+    torch.save(state, tmp_path / "failed.pt")
+    for models in ([tmp_path / "failed.pt"], [model, tmp_path / "failed.pt"]):
+        with pytest.raises(
+            ConfigurationError, match="failed.pt .*decoder.layers.0.fc1.weight hold"
+        ):
+            translate("Eins.\n", "--model", *models)
+
+
 def test_any_iterable_of_lines_but_no_string(model):
     translator = Translator([model], cpu=True)
     expected = translator.translate(SENTENCES)
     assert translator.translate(line for line in SENTENCES) == expected
     with pytest.raises(ConfigurationError, match="one string was given .*: give .text."):
         translator.translate("Eins zwei.")
+    for wrong, kind in ((b"Eins.", "bytes"), (None, "NoneType")):
+        with pytest.raises(ConfigurationError, match=f"text 2 is of type {kind}: give str"):
+            translator.translate(["Eins.", wrong])
 
 
 @pytest.mark.parametrize(
@@ -272,6 +331,13 @@ def test_a_beam_of_none_is_refused():
         Translator("missing", beam=0)
 
 
+def test_no_models_and_no_tokens_are_refused(model):
+    with pytest.raises(ConfigurationError, match="no model is given: give a checkpoint"):
+        Translator([])
+    with pytest.raises(ConfigurationError, match="--max-tokens -1: must be at least 1"):
+        Translator(model, max_tokens=-1)
+
+
 def test_threads_share_a_translator(model, monkeypatch):
     """The limit of one call's batch is not that of another's."""
     translator = Translator(model, cpu=True)
@@ -298,7 +364,11 @@ def test_an_older_task_of_fairseq_is_told(model, tmp_path, monkeypatch):
     state = torch.load(model / "checkpoint_last.pt", **WHOLE)
     state["cfg"]["task"] = Namespace(**state["cfg"]["task"])
     torch.save(state, path)
-    loaded = [SimpleNamespace(decoder=None)], None, LegacyFairseqTask(Namespace())
+    loaded = (
+        [SimpleNamespace(decoder=None, named_parameters=dict)],
+        None,
+        LegacyFairseqTask(Namespace()),
+    )
     function = "load_model_ensemble_and_task"
     monkeypatch.setattr(raw_text.checkpoint_utils, function, lambda *args, **options: loaded)
     with pytest.raises(ConfigurationError, match="a task .* not read here .Legacy.*interactive"):

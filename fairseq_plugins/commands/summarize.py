@@ -84,7 +84,7 @@ class Notes:
 
 
 def as_object(summary: Summary) -> Dict[str, Any]:
-    """Without `copied` where nothing can be."""
+    """Without `copied` where it is not told."""
     return {name: value for name, value in summary._asdict().items() if value is not None}
 
 

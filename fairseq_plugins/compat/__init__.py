@@ -65,6 +65,7 @@ def apply() -> None:
     generation.end_diverse_hypotheses()
     generation.end_constrained_hypotheses()
     generation.match_the_words_of_the_source()
+    generation.tell_that_no_hypothesis_is_allowed()
     generation.score_unknown_words_as_wrong()
     generation.obey_or_refuse_options()
     generation.refuse_unknown_words_of_search()

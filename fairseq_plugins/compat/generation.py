@@ -2,6 +2,7 @@
 
 import builtins
 import inspect
+import re
 import sys
 from typing import Any, Callable, Dict, Optional
 
@@ -115,6 +116,34 @@ def match_the_words_of_the_source() -> None:
         return set_src_lengths
 
     wrap(LengthConstrainedBeamSearch, "set_src_lengths", "match_the_words_of_the_source", make)
+
+
+def tell_that_no_hypothesis_is_allowed() -> None:
+    """Name the options that exclude each other, where search ends in an AssertionError (all).
+
+    Raises:
+        ConfigurationError: on generation, `--min-len` is above the largest length, or no text of
+            that length is without a repeated n-gram.
+    """
+
+    def make(original: Callable) -> Callable:
+        def _generate(self: SequenceGenerator, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(self, *args, **kwargs)
+            except AssertionError as error:
+                reached = re.fullmatch(r"\d+ < (\d+)", str(error))
+                if not reached and "min_len cannot be larger" not in str(error):
+                    raise
+                most = f" of at most {reached[1]} tokens" if reached else ""
+                raise ConfigurationError(
+                    f"the options of search allow no output{most} for a sentence: give a smaller "
+                    f"--min-len (it is {self.min_len}), a larger limit (--max-len-b; --max-len of "
+                    "summarize), or leave out --no-repeat-ngram-size"
+                ) from None
+
+        return _generate
+
+    wrap(SequenceGenerator, "_generate", "tell_that_no_hypothesis_is_allowed", make)
 
 
 def score_unknown_words_as_wrong() -> None:

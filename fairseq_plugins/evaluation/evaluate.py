@@ -247,11 +247,10 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
         test, generation = Labels(request.data, request.split), []
     else:
         prepared = Processing.load(request.data)
-        for other in tasks:  # the data's direction is the default
-            other["source_lang"] = other["source_lang"] or prepared.source_lang
-            other["target_lang"] = other["target_lang"] or prepared.target_lang
-        check_same_text([str(each[-1]) for each in chosen], tasks, request.data)
-        languages = [task["source_lang"], task["target_lang"]]
+        names = [str(each[-1]) for each in chosen]
+        trained_for = check_same_text(names, tasks, request.data)
+        languages = list(trained_for or (prepared.source_lang, prepared.target_lang))
+        prepared.check_languages(languages[0], languages[1], request.data)
         if task["_name"] == "summarization":
             test = Summaries(request.data, request.split, request.unicode)
         else:

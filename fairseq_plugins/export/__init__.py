@@ -1,6 +1,7 @@
 """Exports a trained model to a folder that `serving` runs without torch and fairseq."""
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -143,12 +144,6 @@ def _load(run: Path, data: Optional[Path]) -> Tuple[_Checkpoint, Path, Any, Any]
     # a training that goes on may replace the file during the export
     checkpoint = _Checkpoint(path.name, digest(path))
     folder, models, _, task = load_models([str(path)], data, option="RUN")
-    for name, parameter in models[0].named_parameters():
-        if not bool(torch.isfinite(parameter).all()):
-            raise ConfigurationError(
-                f"RUN {path} cannot be exported: {name} holds values that are no numbers, so the "
-                "training has failed; take an earlier checkpoint"
-            )
     return checkpoint, folder, models[0].eval(), task
 
 
@@ -208,13 +203,22 @@ def _must_be_new(out: Path) -> None:
 
 @contextlib.contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """An empty folder that becomes `out` at the end, and is removed after an error."""
+    """An empty folder that becomes `out` at the end, and is removed after an error.
+
+    Raises:
+        ConfigurationError: the disk is full.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=out.name + ".") as scratch:
-        part = Path(scratch) / out.name  # unlike `scratch`, not only for its owner
-        part.mkdir()
-        yield part
-        os.replace(part, out)
+    try:
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=out.name + ".") as scratch:
+            part = Path(scratch) / out.name  # unlike `scratch`, not only for its owner
+            part.mkdir()
+            yield part
+            os.replace(part, out)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
 
 
 def write_graphs(model: Any, task: Any, out: Path) -> None:

@@ -55,6 +55,19 @@ class Processing(NamedTuple):
                 "how text is tokenised; name the folder they prepared with --data"
             ) from None
 
+    def check_languages(self, source_lang: str, target_lang: str, folder: Path) -> None:
+        """Refuse a model of other languages; its direction may be the reverse of the folder's.
+
+        Raises:
+            ConfigurationError: the model has other languages than the folder.
+        """
+        prepared = {self.source_lang, self.target_lang}
+        if {source_lang, target_lang} != prepared:
+            raise ConfigurationError(
+                f"the model translates {source_lang} to {target_lang}, but {folder} was prepared "
+                f"for {' and '.join(sorted(prepared))}: name the right folder as the data"
+            )
+
     def tokenise(self, language: str) -> "Tokenisation":
         """The tokenisation of `language`."""
         code = (self.moses_codes or {}).get(language, language)
@@ -108,14 +121,7 @@ class Processor:
 
     def __init__(self, folder: Path, source_lang: str, target_lang: str):
         self.settings = Processing.load(folder)
-        prepared = {self.settings.source_lang, self.settings.target_lang}
-        if {source_lang, target_lang} != prepared:
-            raise ConfigurationError(
-                "the model translates {} to {}, but {} was prepared for {}: name the right folder "
-                "with --data".format(
-                    source_lang, target_lang, folder, " and ".join(sorted(prepared))
-                )
-            )
+        self.settings.check_languages(source_lang, target_lang, folder)
         kind = KINDS[self.settings.subword]
         model = Path(folder) / kind.file_name
         if not model.is_file():

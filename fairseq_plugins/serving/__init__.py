@@ -7,7 +7,7 @@ Translator("exported").translate(["Guten Morgen!"])
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.preparation.processing import Processor
 
 from .batches import fill_batches
@@ -41,6 +41,8 @@ class _Served:
         options: see `search.Options`.
     """
 
+    tells_copied = False
+
     def __init__(
         self,
         model: Union[str, Path],
@@ -50,6 +52,8 @@ class _Served:
         options: Options,
     ) -> None:
         options.check()
+        check_range("--threads", threads, 1)
+        check_range("--max-tokens", max_tokens, 1)
         if shortlist and options.sampling:
             raise ConfigurationError("--shortlist is for beam search: leave out --sampling")
         self.export = Export(Path(model), threads, shortlist)

@@ -1,5 +1,6 @@
 """Beam search and sampling with an exported model; needs only numpy and onnxruntime."""
 
+import numbers
 from collections import Counter
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -48,6 +49,10 @@ class Options(NamedTuple):
 
     def check(self) -> None:
         """Raise ConfigurationError for values that cannot work."""
+        for name in ("beam", "nbest", "min_len", "no_repeat_ngram", "sampling_topk", "seed"):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral):
+                raise ConfigurationError(f"{flag(name)} {value!r}: must be a whole number")
         check_least(self, beam=1, nbest=1, min_len=0, no_repeat_ngram=0, sampling_topk=0, seed=0)
         if self.nbest > self.beam:
             raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")

@@ -37,11 +37,15 @@ def listed(texts: Iterable[str]) -> List[str]:
     """The texts as a list; one string alone, whose characters would be taken for texts, is refused.
 
     Raises:
-        ConfigurationError: a single string was given.
+        ConfigurationError: a single string was given, or one of the texts is none.
     """
-    if isinstance(texts, str):
+    if isinstance(texts, (str, bytes)):
         raise ConfigurationError("one string was given where a list of texts is read: give [text]")
-    return list(texts)
+    found = list(texts)
+    for number, text in enumerate(found, 1):
+        if not isinstance(text, str):
+            raise ConfigurationError(f"text {number} is of type {type(text).__name__}: give str")
+    return found
 
 
 class LineTranslator:
@@ -116,6 +120,7 @@ class DocumentSummarizer:
     max_source: int
     max_output: int
     generate: Any
+    tells_copied: bool  # whether a summary has `copied`
 
     def set_lengths(self, least: int, most: Optional[int]) -> None:
         """Limit the subwords of a summary; a `most` of None is `LONGEST`, or the model's limit.
@@ -151,7 +156,7 @@ class DocumentSummarizer:
         summaries = []
         for whole, part in zip(pieces, kept):
             if not part:
-                summaries.append(Summary([], 0, 0, True))
+                summaries.append(Summary([], 0, 0, True, [] if self.tells_copied else None))
                 continue
             output = next(outputs)
             sentences = map(self.processor.decode, _sentences(output.pieces))

@@ -49,6 +49,19 @@ def test_no_repeat_ngram_size(tiny_checkpoint, toy_data, run_generate):
     assert repeated("--no-repeat-ngram-size", 1) == 0
 
 
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (["--min-len", 80, "--no-repeat-ngram-size", 1], "no output of at most 80 tokens .* is 80"),
+        (["--min-len", 81], "no output for a sentence: .*--min-len .it is 81., a larger limit"),
+    ],
+)
+def test_options_that_allow_no_hypothesis(options, told, tiny_checkpoint, toy_data, run_generate):
+    words = [toy_data.bin, "--path", tiny_checkpoint, "--gen-subset", "valid", "--cpu"]
+    with pytest.raises(ConfigurationError, match=told):
+        run_generate(*words, "--max-len-a", 0, "--max-len-b", 80, *options)
+
+
 def test_unknown_words_are_replaced(tiny_checkpoint, toy_data, run_interactive, tmp_path):
     """By the source words that attention names, or by what a dictionary has for them."""
     words = [toy_data.bin, "--path", tiny_checkpoint, "--unkpen", -100, "--max-len-a", 0]

@@ -23,7 +23,7 @@ from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.summarization import Text as SummaryText
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.training import jobs
-from tests.conftest import ROOT
+from tests.conftest import ROOT, reversed_copy
 from tests.versions import WHOLE
 
 TARGET = [  # with what Moses escapes, splits and joins
@@ -345,6 +345,34 @@ def test_an_ensemble_is_of_models_for_one_direction(
     torch.save(state, other / "checkpoint_best.pt")
     with pytest.raises(ConfigurationError, match=message):
         call(data, fresh_run, "--ensemble", other)
+    assert translations.calls == []
+
+
+def test_a_direction_left_to_the_data_is_that_of_the_training(
+    data, fresh_run, tmp_path, translations
+):
+    for path in fresh_run.glob("*.pt"):
+        state = torch.load(path, **WHOLE)
+        state["cfg"]["task"].update(source_lang=None, target_lang=None)
+        torch.save(state, path)
+    other_way = reversed_copy(data, tmp_path / "data")
+    call(other_way, fresh_run)  # the fixture takes no other direction than de-en
+    (scores,) = fresh_run.rglob("scores.json")
+    assert json.loads(scores.read_text("utf-8"))["sentences"] == 18
+    # the folder trained on is gone: these data tell the direction
+    state["cfg"]["task"]["data"] = str(tmp_path / "gone")
+    torch.save(state, fresh_run / "checkpoint_best.pt")
+    translations.directions[:] = [("en", "de")]
+    call(other_way, fresh_run)
+    assert len(translations.calls) == 2
+
+
+def test_data_of_other_languages_are_refused(data, fresh_run, tmp_path, translations):
+    state = torch.load(fresh_run / "checkpoint_best.pt", **WHOLE)
+    state["cfg"]["task"].update(source_lang="fr", target_lang="en", data=str(tmp_path / "gone"))
+    torch.save(state, fresh_run / "checkpoint_best.pt")
+    with pytest.raises(ConfigurationError, match="translates fr to en, but .* for de and en: name"):
+        call(data, fresh_run)
     assert translations.calls == []
 
 

@@ -1,6 +1,8 @@
 """The command export: what it prints, what it refuses, and what it leaves behind."""
 
+import errno
 import json
+import os
 import shutil
 import sys
 
@@ -115,6 +117,14 @@ def test_a_model_that_holds_no_numbers(out, run, tmp_path):
         with pytest.raises(ConfigurationError, match="decoder.layers.0.fc1.weight holds values"):
             run_command(tmp_path / "failed.pt", "--out", out, *more)
     assert not out.exists()
+
+
+def test_a_full_disk_is_told(run, out, monkeypatch):
+    def fail(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(export, "write_graphs", fail)
+    assert f"--out {out} cannot be written: No space left on device" in refused(out, run)
 
 
 def test_scores_that_are_no_numbers_differ(run, out, monkeypatch):

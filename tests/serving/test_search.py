@@ -161,6 +161,8 @@ def test_threads_share_a_model(exported, sources):
     "options, told",
     [
         ({"beam": 0}, "--beam 0: must be at least 1"),
+        ({"beam": 2.5}, "--beam 2.5: must be a whole number"),
+        ({"seed": "1"}, "--seed '1': must be a whole number"),
         ({"beam": 2, "nbest": 3}, "--nbest 3 is above --beam 2"),
         ({"seed": -1}, "--seed -1: must be at least 0"),
         ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),

@@ -80,6 +80,13 @@ def test_options_of_exports_are_refused(tmp_path, words):
         summarize.main(["--model", str(tmp_path), *words])
 
 
+@pytest.mark.parametrize("option", ["threads", "max_tokens"])
+def test_numbers_below_one_are_refused(exported, option):
+    told = f"--{option.replace('_', '-')} -1: must be at least 1"
+    with pytest.raises(ConfigurationError, match=told):
+        Translator(exported.folder, **{option: -1})
+
+
 def test_threads_share_a_translator(exported):
     """Translations are each caller's own, and lines are counted once."""
     lines = [["a b c", "d"], ["e"], ["a " * 200, "c"], ["", "b d"]] * 4
