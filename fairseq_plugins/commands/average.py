@@ -4,8 +4,9 @@
     python -m fairseq_plugins average --inputs SAVE_DIR --last 5 --output average.pt
     python -m fairseq_plugins average --inputs SAVE_DIR --best 5 --output average.pt
 
-`--last` takes the newest checkpoints of whole epochs, or with `--by update` those that
-`--save-interval-updates` wrote; `--best` takes those that `--keep-best-checkpoints` kept.
+`--last` takes the newest checkpoints of whole epochs, or with `--by update`, or where training kept
+no others, those that `--save-interval-updates` wrote; `--best` takes those that
+`--keep-best-checkpoints` kept.
 
 One checkpoint is in memory at a time. Only parameters are averaged; everything else is copied from
 the newest checkpoint, with `--best` from the best, and otherwise from the one named last. The
@@ -40,12 +41,12 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--by", choices=["epoch", "update"],
-        help="what --last counts: checkpoints of epochs (default) or of updates",
+        help="what --last counts (default: epochs where training kept their checkpoints)",
     )  # fmt: skip
     args = parser.parse_args(argv)
     if args.by is not None and args.last is None:
         raise ConfigurationError(f"--by {args.by} says what --last counts: add --last K")
-    paths = averaging.choose(args.inputs, args.last, args.best, args.by or "epoch")
+    paths = averaging.choose(args.inputs, args.last, args.best, args.by)
     if args.output.resolve() in [path.resolve() for path in paths]:
         raise ConfigurationError(f"--output {args.output} is one of the checkpoints to average")
     averaging.prepare(args.output)

@@ -21,6 +21,8 @@ RUN/evaluation and computed again only if checkpoints, data or options differ. R
 """
 
 import argparse
+import hashlib
+import os
 import sys
 from pathlib import Path
 from typing import Any, Sequence
@@ -144,7 +146,7 @@ def main(argv: Sequence[str]) -> int:
                     result["signature"],
                 )
             )
-        name = f"against-{args.compare.resolve().name}.json"
+        name = f"against-{_name(args.compare, args.run)}.json"
         write_json(system.folder / name, {"baseline": baseline.name, "scores": found})
         print(f"written: {system.folder}/scores.json, {name}")
     name = "BLEU" if "BLEU" in system.scores else next(iter(system.scores))
@@ -152,6 +154,14 @@ def main(argv: Sequence[str]) -> int:
         reached = system.scores[name]["score"]
         raise ConfigurationError(f"{name} {reached:.2f} is below --at-least {args.at_least:g}")
     return 0
+
+
+def _name(other: Path, run: Path) -> str:
+    """The name of a folder, with a hash of its place where that is not beside `run`."""
+    other = other.resolve()
+    if other.parent == run.resolve().parent:
+        return other.name
+    return f"{other.name}-{hashlib.sha256(os.fsencode(other)).hexdigest()[:8]}"
 
 
 def _references(system: System) -> Any:

@@ -26,14 +26,16 @@ WRITTEN_BY = {
 }
 
 
-def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str) -> List[Path]:
+def choose(
+    inputs: List[Path], last: Optional[int], best: Optional[int], by: Optional[str] = None
+) -> List[Path]:
     """Choose the checkpoints to average.
 
     Args:
         inputs: checkpoints, or one folder with `last` or `best`.
         last: the number of the newest checkpoints to choose.
         best: the number of the best checkpoints to choose, by their validation score.
-        by: for `last`, "epoch" or "update": the kind of checkpoint.
+        by: for `last`, "epoch" or "update": the kind of checkpoint; None as `kind_of`.
 
     Returns:
         the checkpoints; the newest is the last one with `last`, the best with `best`.
@@ -59,7 +61,7 @@ def choose(inputs: List[Path], last: Optional[int], best: Optional[int], by: str
     if len(inputs) != 1 or not folders:
         raise ConfigurationError("--last and --best choose from one folder: give it to --inputs")
     option, count = ("--last", last) if last is not None else ("--best", best)
-    kind = by if last is not None else "best"
+    kind = "best" if last is None else by or kind_of(folders[0])
     assert count is not None
     check_range(option, count, 1)
     found = find(folders[0], kind)

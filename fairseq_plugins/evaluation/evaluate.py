@@ -35,7 +35,13 @@ OWN_OPTIONS = (
     "--bpe", "--tokenizer", "--source-lang", "-s", "--target-lang", "-t",
 )  # fmt: skip
 MISLEADING = ("--score-reference", "--prefix-size", "--num-shards", "--shard-id")
-MISLEADS = "the score would not be that of the model's translations of the whole split"
+REFUSED = {  # options of fairseq-generate, each with the reason
+    **dict.fromkeys(OWN_OPTIONS, "this command sets it: leave it out"),
+    **dict.fromkeys(
+        MISLEADING, "the score would not be that of the model's translations of the whole split"
+    ),
+    "--quiet": "the output would not have the translations",
+}
 CLASSIFICATION = ("classification", "sentence_prediction")
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
 SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # which do not change the output
@@ -140,16 +146,19 @@ def check(request: Request) -> None:
     behind = _apart(request.words)
     for option in request.generation:
         where = "after --" if option in behind else "in --settings"
-        if option in OWN_OPTIONS:
-            raise ConfigurationError(f"{option} is not allowed {where}: this command sets it")
-        if option in MISLEADING:
-            raise ConfigurationError(f"{option} is not allowed {where}: {MISLEADS}")
+        if option in REFUSED:
+            raise ConfigurationError(f"{option} is not allowed {where}: {REFUSED[option]}")
     if request.by is not None and request.last is None:
         raise ConfigurationError(f"--by {request.by} says what --last counts: add --last K")
-    if not request.beam.isdigit() or int(request.beam) < 1:
-        raise ConfigurationError(f"--beam {request.beam}: must be at least 1")
+    _check_beam(request.generation)
     for member in request.members:
         choose(member)
+
+
+def _check_beam(words: Sequence[str]) -> None:
+    for word, value in zip(words, words[1:]):
+        if word == "--beam" and not (value.isdigit() and int(value) >= 1):
+            raise ConfigurationError(f"--beam {value}: must be at least 1")
 
 
 def check_generation(task: str, words: Sequence[str]) -> None:
@@ -168,15 +177,14 @@ def check_generation(task: str, words: Sequence[str]) -> None:
         raise ConfigurationError(
             f"--generate {' '.join(words)}: a classifier does not generate: leave it out"
         )
-    for word in words:
-        if word.split("=")[0] in OWN_OPTIONS:
-            raise ConfigurationError(f"--generate {word}: this command sets it: leave it out")
-        if word.split("=")[0] in MISLEADING:
-            raise ConfigurationError(f"--generate {word}: {MISLEADS}")
+    for word in _apart(words):
+        if word in REFUSED:
+            raise ConfigurationError(f"--generate {word}: {REFUSED[word]}")
     try:
         _parse_generation(["--task", task, *words])
     except ConfigurationError as error:
         raise ConfigurationError(f"--generate: {error}") from None
+    _check_beam(_apart(words))
 
 
 def _parse_generation(words: Sequence[str]) -> None:
@@ -205,8 +213,7 @@ def choose(request: Request) -> List[Path]:
                 f"{path} is not there: {run} has {', '.join(have) or 'no checkpoint; train first'}"
             )
         return [path]
-    by = request.by or averaging.kind_of(run)
-    return averaging.choose([run], request.last, request.best, by)
+    return averaging.choose([run], request.last, request.best, request.by)
 
 
 def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System:
@@ -268,6 +275,8 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
         "data": _identity(test.files),
         "options": generation,
     }
+    if languages and languages != [prepared.source_lang, prepared.target_lang]:
+        inputs["direction"] = languages
     with alone_in(run / "evaluation", "evaluation") as lock:
         folder.mkdir(exist_ok=True)
         log = folder / ("generate.log" if languages else "labels.log")

@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -94,6 +95,12 @@ def test_last_epochs_and_updates(save_dir, tmp_path):
     newest = sorted(found)[-3:]
     assert max(newest) >= 10  # numbers are compared as numbers
     state = average(tmp_path, save_dir, "--last", 3, "--by", "update")
+    assert_mean(state, [found[n] for n in newest])
+    # a training without checkpoints of epochs
+    (tmp_path / "updates").mkdir()
+    for path in found.values():
+        shutil.copy(str(path), str(tmp_path / "updates"))
+    state = average(tmp_path, tmp_path / "updates", "--last", 3)
     assert_mean(state, [found[n] for n in newest])
 
 

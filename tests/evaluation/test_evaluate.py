@@ -367,6 +367,22 @@ def test_a_direction_left_to_the_data_is_that_of_the_training(
     assert len(translations.calls) == 2
 
 
+def test_output_of_the_other_direction_is_not_kept(data, fresh_run, tmp_path, translations):
+    """The folder that tells the direction may be there or not."""
+    moved = reversed_copy(data, tmp_path / "moved")
+    there = reversed_copy(data, tmp_path / "there")
+    state = torch.load(fresh_run / "checkpoint_best.pt", **WHOLE)
+    state["cfg"]["task"].update(source_lang=None, target_lang=None, data=str(there))
+    torch.save(state, fresh_run / "checkpoint_best.pt")
+    translations.directions[:] = [("en", "de")]
+    call(moved, fresh_run)
+    shutil.rmtree(str(there))
+    shutil.copytree(str(data), str(there))
+    translations.directions[:] = [("de", "en")]
+    call(moved, fresh_run)
+    assert len(translations.calls) == 2
+
+
 def test_data_of_other_languages_are_refused(data, fresh_run, tmp_path, translations):
     state = torch.load(fresh_run / "checkpoint_best.pt", **WHOLE)
     state["cfg"]["task"].update(source_lang="fr", target_lang="en", data=str(tmp_path / "gone"))
@@ -452,6 +468,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
         (["{data}", "{run}", "--", "--bpe=x"], "--bpe is not allowed after --"),
         (["{data}", "{run}", "--", "--score-reference"], "would not be that of the model's"),
         (["{data}", "{run}", "--", "--prefix-size", "3"], "--prefix-size is not allowed after --"),
+        (["{data}", "{run}", "--", "--quiet"], "--quiet is not allowed after --: the output would"),
         (["{data}", "{run}", "--", "-s", "en"], "-s is not allowed after --"),
         (["{data}", "{run}", "--", "--lenpenn", "1"], "fairseq-generate does not take .*--lenpenn"),
         (["{data}", "{run}", "--", "--lenpen=x"], "does not take .*invalid float value: 'x'"),
@@ -482,6 +499,30 @@ def test_settings_do_not_replace_the_model(text, message, data, fresh_run, tmp_p
     with pytest.raises(ConfigurationError, match=message):
         call(data, fresh_run, "--settings", tmp_path / "own.yaml")
     assert translations.calls == []
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--beam", "0"], "--beam 0: must be at least 1"),
+        (["--beam=-1"], "--beam -1: must be at least 1"),
+        (["--quiet"], "--generate --quiet: the output would not have the translations"),
+    ],
+)
+def test_options_are_refused_before_there_is_a_model(words, message):
+    with pytest.raises(ConfigurationError, match=message):
+        evaluate.check_generation("translation", words)
+
+
+def test_comparisons_with_folders_of_one_name_are_all_kept(data, fresh_run, tmp_path, translations):
+    """A folder beside the run keeps its name, others get a hash of their place."""
+    others = [shutil.copytree(str(fresh_run), str(tmp_path / name / "other")) for name in "ab"]
+    for other in [shutil.copytree(str(fresh_run), str(tmp_path / "other")), *others]:
+        call(data, fresh_run, "--compare", other)
+    (folder,) = {path.parent for path in fresh_run.rglob("against-*.json")}
+    assert (folder / "against-other.json").is_file()
+    found = [json.loads(path.read_text("utf-8")) for path in folder.glob("against-other-*.json")]
+    assert sorted(each["baseline"].split()[0] for each in found) == sorted(others)
 
 
 def test_options_that_fairseq_generate_takes_pass():
