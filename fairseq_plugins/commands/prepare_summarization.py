@@ -32,7 +32,7 @@ import argparse
 from pathlib import Path
 from typing import Sequence
 
-from fairseq_plugins.errors import check_range
+from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
 from fairseq_plugins.preparation.summarization import (
@@ -41,6 +41,9 @@ from fairseq_plugins.preparation.summarization import (
     show,
     summarization_settings,
 )
+
+FIELDS = ["article", "highlights"]
+SENTENCES = 3  # of a summary for pre-training
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -57,7 +60,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--fields",
         nargs=2,
-        default=["article", "highlights"],
+        default=FIELDS,
         metavar=("DOCUMENT", "SUMMARY"),
         help="names of the two fields of JSON lines (default: %(default)s)",
     )
@@ -74,7 +77,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--pretrain-sentences",
         type=int,
-        default=3,
+        default=SENTENCES,
         metavar="N",
         help="sentences of such a summary (default: %(default)s); shorter documents are left out",
     )
@@ -96,6 +99,20 @@ def main(argv: Sequence[str]) -> int:
         "fields": args.fields,
         "split_sentences": args.split_sentences,
     }
+    if args.fields != FIELDS and not any(path.is_file() for path in inputs.values()):
+        raise ConfigurationError(
+            f"--fields {' '.join(args.fields)} is for JSON lines, and all inputs are pairs of text "
+            "files: leave it out"
+        )
+    if args.pretrain and args.split_sentences:
+        raise ConfigurationError(
+            f"--split-sentences: --pretrain {args.pretrain} reads no summaries: leave it out"
+        )
+    if not args.pretrain and args.pretrain_sentences != SENTENCES:
+        raise ConfigurationError(
+            f"--pretrain-sentences {args.pretrain_sentences} is for --pretrain: add that, or leave "
+            "it out"
+        )
     pretraining = None
     if args.pretrain:
         check_range("--pretrain-sentences", args.pretrain_sentences, 1, 1000)

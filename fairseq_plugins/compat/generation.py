@@ -122,8 +122,8 @@ def tell_that_no_hypothesis_is_allowed() -> None:
     """Name the options that exclude each other, where search ends in an AssertionError (all).
 
     Raises:
-        ConfigurationError: on generation, `--min-len` is above the largest length, or no text of
-            that length is without a repeated n-gram.
+        ConfigurationError: on generation, `--min-len` is above the largest length, no text of that
+            length is without a repeated n-gram, or the model holds values that are no numbers.
     """
 
     def make(original: Callable) -> Callable:
@@ -134,6 +134,11 @@ def tell_that_no_hypothesis_is_allowed() -> None:
                 reached = re.fullmatch(r"\d+ < (\d+)", str(error))
                 if not reached and "min_len cannot be larger" not in str(error):
                     raise
+                if not all(bool(values.isfinite().all()) for values in self.model.parameters()):
+                    raise ConfigurationError(
+                        "the model holds values that are no numbers, so the training has failed: "
+                        "take an earlier checkpoint"
+                    ) from None
                 most = f" of at most {reached[1]} tokens" if reached else ""
                 raise ConfigurationError(
                     f"the options of search allow no output{most} for a sentence: give a smaller "

@@ -38,13 +38,11 @@ def pair_counts(option: str) -> Optional[Dict[str, int]]:
     """
     if option == "any":
         return None
-    try:
-        train, valid, test = (int(number) for number in option.split(","))
-    except ValueError:
+    if not re.fullmatch("[0-9]+,[0-9]+,[0-9]+", option):
         raise ConfigurationError(
             f"--expect-pairs '{option}': give three numbers TRAIN,VALID,TEST, or any"
-        ) from None
-    return {"train": train, "valid": valid, "test": test}
+        )
+    return dict(zip(("train", "valid", "test"), map(int, option.split(","))))
 
 
 def known_checksum(option: str) -> Optional[str]:

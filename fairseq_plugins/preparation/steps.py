@@ -123,7 +123,7 @@ class Preparation:
         """Remove the subfolders named in `leave_out`, and rename the folder to `destination`."""
         for name in leave_out:
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        self._save()
+        self._save(_sizes(self.folder))
         (self.folder / LOCK).unlink()
         os.replace(self.folder, self.destination)
         self.finished = True
@@ -148,18 +148,34 @@ class Preparation:
                     f"({name.replace('_', ' ')} was {json.dumps(before)}, not {json.dumps(now)}): "
                     "choose another folder, or remove it"
                 )
+        there = _sizes(self.destination)
+        for name, size in stored["bytes"].items():
+            if there.get(name) != size:
+                how = "is missing" if name not in there else "has another size"
+                raise ConfigurationError(
+                    f"{self.destination / name} {how}: restore it, or remove {self.destination} to "
+                    "prepare it again"
+                )
         return True
 
-    def _save(self) -> None:
+    def _save(self, sizes: Optional[Dict[str, int]] = None) -> None:
+        stored = {"settings": self.settings, "results": self.results, "bytes": sizes or {}}
         with written_whole(self.folder / FILE) as file:
-            json.dump({"settings": self.settings, "results": self.results}, file, indent=2)
+            json.dump(stored, file, indent=2)
             file.write("\n")
+
+
+def _sizes(folder: Path) -> Dict[str, int]:
+    """The bytes of each file that training reads."""
+    paths = sorted(path for kind in ("bin", "idx") for path in folder.rglob(f"*.{kind}"))
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
 
 
 def _read(path: Path) -> Dict[str, Any]:
     """The content that `_save` wrote; empty if the file is missing or damaged."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        return {name: dict(stored[name]) for name in ("settings", "results")}
+        found = {name: dict(stored[name]) for name in ("settings", "results")}
+        return {**found, "bytes": dict(stored.get("bytes", {}))}  # earlier releases stored none
     except (OSError, ValueError, KeyError, TypeError):
         return {}

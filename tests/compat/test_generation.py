@@ -8,6 +8,7 @@ from fairseq.ngram_repeat_block import NGramRepeatBlock
 
 from fairseq_plugins import compat
 from fairseq_plugins.errors import ConfigurationError
+from tests.versions import WHOLE
 
 compat.apply()
 
@@ -60,6 +61,15 @@ def test_options_that_allow_no_hypothesis(options, told, tiny_checkpoint, toy_da
     words = [toy_data.bin, "--path", tiny_checkpoint, "--gen-subset", "valid", "--cpu"]
     with pytest.raises(ConfigurationError, match=told):
         run_generate(*words, "--max-len-a", 0, "--max-len-b", 80, *options)
+
+
+def test_a_model_that_holds_no_numbers(tiny_checkpoint, toy_data, run_generate, tmp_path):
+    state = torch.load(tiny_checkpoint, **WHOLE)
+    state["model"]["decoder.layers.0.fc1.weight"][0, 0] = float("nan")
+    torch.save(state, tmp_path / "failed.pt")
+    for models in (tmp_path / "failed.pt", f"{tiny_checkpoint}:{tmp_path / 'failed.pt'}"):
+        with pytest.raises(ConfigurationError, match="the model holds values that are no numbers"):
+            run_generate(toy_data.bin, "--path", models, "--gen-subset", "valid", "--cpu")
 
 
 def test_unknown_words_are_replaced(tiny_checkpoint, toy_data, run_interactive, tmp_path):

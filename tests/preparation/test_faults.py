@@ -377,6 +377,25 @@ def test_a_damaged_list_of_finished_steps_starts_over(tmp_path, corpus, monkeypa
     assert "was not made by this command (it has no valid preparation.json)" in message
 
 
+@pytest.mark.parametrize("damage", ["is missing", "has another size"])
+def test_a_finished_folder_with_other_files_is_not_ready(tmp_path, corpus, damage):
+    translation(tmp_path / "data", corpus)
+    assert translation(tmp_path / "data", corpus) == 0
+    path = tmp_path / "data/train.fr-en.fr.bin"
+    whole = path.read_bytes()
+    path.unlink() if damage == "is missing" else path.write_bytes(whole[:-2])
+    message = refused(translation, tmp_path / "data", corpus)
+    assert message.startswith(f"{path} {damage}: restore it, or remove {tmp_path / 'data'}")
+    path.write_bytes(whole)
+    # folders of earlier releases do not say which files they had
+    record = tmp_path / "data/preparation.json"
+    stored = json.loads(record.read_text())
+    assert stored.pop("bytes")["train.fr-en.fr.bin"] == len(whole)
+    record.write_text(json.dumps(stored))
+    path.unlink()
+    assert translation(tmp_path / "data", corpus) == 0
+
+
 # --- processes ------------------------------------------------------------------------------------
 
 

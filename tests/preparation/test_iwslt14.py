@@ -209,6 +209,12 @@ def test_another_number_of_pairs_is_an_error(tmp_path, run, archive):
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("given", ["1,2", "-1,2,3", "1_0,2,3", "1,2,x", ""])
+def test_numbers_of_pairs_that_are_none(given):
+    with pytest.raises(ConfigurationError, match=f"--expect-pairs '{given}': give three numbers"):
+        iwslt14.pair_counts(given)
+
+
 def test_the_papers_numbers_are_expected_by_default(tmp_path, run):
     with pytest.raises(ConfigurationError, match="instead of 160,239 / 7,283 / 6,750"):
         run(tmp_path / "data", expect_pairs=None)

@@ -140,6 +140,9 @@ def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, t
     (["--pretrain", "lead", "--like", "nowhere"], "--like nowhere has no sentencepiece.model"),
     (["--pretrain", "lead", "--lowercase", "--like", "{}/data"],
      "was prepared without --lowercase: leave it out here, too"),
+    (["--pretrain", "gap", "--split-sentences"], "--split-sentences: --pretrain gap reads no summ"),
+    (["--pretrain-sentences", "2"], "--pretrain-sentences 2 is for --pretrain: add that"),
+    (["--fields", "text", "title"], "--fields text title is for JSON lines, and all inputs are"),
 ])  # fmt: skip
 def test_mistakes_are_told_in_one_line(folders, tmp_path, words, message):
     inputs = ["--train", folders / "alone_train", "--valid", folders / "alone_valid"]
