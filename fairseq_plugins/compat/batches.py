@@ -1,5 +1,6 @@
 """Repairs of batches: no sentence is dropped, and each counts."""
 
+import re
 from typing import Any, Callable, List
 from unittest import mock
 
@@ -23,6 +24,10 @@ def keep_the_last_batch() -> None:
     With ff, 100 sentences give 96 translations and a score of those 96, without a warning. Fewer
     than 8 sentences, or none, give an error. The dropped sentences are the end of `indices` and
     form one batch within all limits, so they are appended.
+
+    Raises:
+        ConfigurationError: on making batches, there are no sentences, or one is longer than
+            `--max-tokens`, which is an AssertionError in fairseq.
     """
 
     def make(original: Callable) -> Callable:
@@ -35,6 +40,13 @@ def keep_the_last_batch() -> None:
                 if len(indices) > 0:
                     raise
                 raise ConfigurationError(NO_SENTENCES) from None
+            except AssertionError as error:
+                limit = re.search(r"max_tokens(?: limit of |=)(\d+)", str(error))
+                if not limit:
+                    raise
+                raise ConfigurationError(
+                    f"--max-tokens {limit[1]}: a sentence is longer: give a larger number"
+                ) from None
             rest = indices[sum(len(batch) for batch in batches) :]
             return batches + [rest] if len(rest) > 0 else batches
 

@@ -45,6 +45,15 @@ def test_every_sentence_is_in_one_batch_within_the_limits(limits, multiple, vect
         assert all(len(b) < multiple or len(b) % multiple == 0 for b in batches[:-1])
 
 
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_sentence_longer_than_a_batch_is_told(vector):
+    lengths = np.array([3, 9])
+    with pytest.raises(ConfigurationError, match="--max-tokens 8: a sentence is longer: give"):
+        data_utils.batch_by_size(
+            np.arange(2), lengths.__getitem__, lengths if vector else None, max_tokens=8
+        )
+
+
 def test_batches_of_fixed_shapes_hold_every_sentence():
     lengths = np.arange(1, 34) % 12 + 1
     batches = data_utils.batch_by_size(
