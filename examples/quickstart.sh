@@ -144,7 +144,7 @@ fi
 heading "4/5 training $arch, $threads thread(s), $updates updates"
 settings=(--arch "$arch" ${size[@]+"${size[@]}"} --seed "$seed" ${extra[@]+"${extra[@]}"})
 run="$out/$arch-$(echo "$text_key ${settings[*]}" | fingerprint)"
-plugin train quickstart "$bin" --save-dir "$run" -- "${settings[@]}" --max-update "$updates"
+plugin train quickstart "$bin" --save-dir "$run" -- --max-update "$updates" "${settings[@]}"
 
 heading "5/5 translating the test set, beam 5"
 status=0

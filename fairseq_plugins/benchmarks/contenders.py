@@ -106,8 +106,8 @@ def build_on_data(words: str, common: str, data: Path, dtype: str, cpu: bool) ->
 
     if not data.is_dir() or not list(data.glob("dict.*.txt")):
         raise ConfigurationError(
-            f"{data} has no dict.*.txt: give a folder that fairseq-preprocess or "
-            "a prepare-* command made"
+            f"{data} has no dict.*.txt: give a folder that fairseq-preprocess or a prepare-* "
+            "command made for translation or summarization"
         )
     cfg = configure(words, common, str(data), dtype, cpu)
     return _build(words, cfg, tasks.setup_task(cfg.task))

@@ -16,6 +16,7 @@ go to `reproduce`, and so do the options after --.
 import argparse
 import importlib.util
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -25,10 +26,12 @@ import torch
 
 from fairseq_plugins.benchmarks import goals, machine, results
 from fairseq_plugins.commands import reproduce, split
+from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.files import written_whole
+from fairseq_plugins.reproduction import runs
 from fairseq_plugins.reproduction.tables import TABLES
 from fairseq_plugins.training import launch
 from fairseq_plugins.training.jobs import Jobs, alone_in
@@ -140,6 +143,20 @@ def write_report(folder: Path, report: Dict[str, Any]) -> None:
                 file.write("\n".join(step["lines"][-15:]) + "\n")
 
 
+def check_table(args: argparse.Namespace, words: List[str]) -> None:
+    """Check the options of `reproduce` and the data, before the minutes of the other steps.
+
+    Raises:
+        ConfigurationError: they cannot work.
+    """
+    given = [args.table, str(args.data), *(["--cpu"] if args.cpu else []), *words]
+    with tempfile.TemporaryDirectory() as scratch, only_warnings_of_fairseq():
+        options = reproduce.read_arguments(given)
+        options.out = Path(scratch)
+        request = reproduce.read_request(options)
+        runs.Reproduction(request, lambda line: print(line, flush=True))
+
+
 def main(argv: Sequence[str]) -> int:
     own, extra = split(argv)
     parser = argparse.ArgumentParser(
@@ -171,7 +188,7 @@ def main(argv: Sequence[str]) -> int:
     launch.check_data(args.data)
     end = time.monotonic() + 60 * args.minutes
     words = [*more, "--", *extra] if extra else more
-    reproduce.read_arguments([args.table, str(args.data), *words])  # it comes last: check now
+    check_table(args, words)  # it comes last
     with alone_in(args.out, "report"):
         report = read_json(args.out / "report.json") or {"steps": {}}
         here = machine.describe(torch.device("cpu" if args.cpu else "cuda"), 1)

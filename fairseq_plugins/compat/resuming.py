@@ -146,20 +146,27 @@ def resume_with_another_number_of_processes() -> None:
 
 
 def train_no_further_than_asked() -> None:
-    """Stop at --max-update; 0.12.2 and ff make one more update when resuming at or beyond it.
+    """Stop at --max-update and --stop-time-hours; 0.12.2 and ff make one more update beyond them.
 
     So each rerun of a finished training changed its parameters.
     """
 
     def make(original: Callable) -> Callable:
         def load_checkpoint(cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
+            own = _in_save_dir(cfg, trainer.checkpoint_suffix)
             loaded = original(cfg, trainer, **kwargs)
-            end, done = trainer.cfg.optimization.max_update, trainer.get_num_updates()
-            if 0 < end <= done:
-                logger.info(
-                    f"nothing left to train: {done} updates are done, --max-update is {end}"
-                )
-                trainer.cfg.optimization.max_epoch = -1  # fairseq then starts no epoch
+            options, done = trainer.cfg.optimization, trainer.get_num_updates()
+            # of the checkpoint alone, and so the same in all processes
+            hours = getattr(trainer, "_previous_training_time", 0) / 3600
+            reached = ""
+            if 0 < options.max_update <= done:
+                reached = f"{done} updates are done, --max-update is {options.max_update}"
+            elif own and done and 0 < options.stop_time_hours < hours:
+                reached = f"it took {hours:.6g} hours, --stop-time-hours is "
+                reached += f"{options.stop_time_hours}"
+            if reached:
+                logger.info(f"nothing left to train: {reached}")
+                options.max_epoch = -1  # fairseq then starts no epoch
             return loaded
 
         return load_checkpoint

@@ -1,6 +1,7 @@
 """A training that is asked to end saves what it has learnt."""
 
 import contextlib
+import copy
 import ctypes
 import logging
 import multiprocessing
@@ -30,7 +31,10 @@ SAVED = "asked to end: the state is saved"  # a line of the log, on each machine
 
 
 def save_state(trainer: Trainer, iterator: Any) -> None:
-    """Write checkpoint_last.pt, with the validation that is due."""
+    """Write checkpoint_last.pt, with the validation that is due; nothing with --no-save."""
+    if trainer.cfg.checkpoint.no_save:
+        logger.info("asked to end: nothing is saved, as --no-save asks")
+        return
     logger.info("asked to end: saving checkpoint_last.pt")
     setattr(trainer, DUE, what_follows(trainer, iterator))
     if not trainer.model.training:
@@ -38,7 +42,9 @@ def save_state(trainer: Trainer, iterator: Any) -> None:
             f"the validation after update {trainer.get_num_updates():,} was broken off; it is "
             "made when the training resumes"
         )
-    checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, iterator, None)
+    options = copy.deepcopy(trainer.cfg.checkpoint)
+    options.no_last_checkpoints = False  # it would lose what was trained since the last one
+    checkpoint_utils.save_checkpoint(options, trainer, iterator, None)
 
 
 def _signal_at_death_of_parent() -> int:
@@ -117,7 +123,7 @@ def save_when_terminated() -> None:
                 if several:  # none may be gone before the checkpoint is written
                     dist.barrier(distributed_utils.get_global_group())
                     dist.destroy_process_group()
-                if first:
+                if first and not self.cfg.checkpoint.no_save:
                     logger.warning(SAVED)  # only rank 0 logs INFO
                 asked.to_end = asked.together = False
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,11 +1,14 @@
 """Options of a training that fairseq ignores, or that lose it what it has learnt."""
 
+import ast
 import difflib
 import logging
+import math
 from argparse import Namespace
 from dataclasses import fields
 from typing import Any, Callable, Dict, Iterable
 
+from fairseq.data import data_utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.nan_detector import NanDetector
@@ -19,6 +22,12 @@ from fairseq_plugins.json_files import json_object
 logger = logging.getLogger(__name__)
 
 HIGHER_IS_BETTER = ("bleu", "accuracy", "rouge1", "rouge2", "rougeL", "rougeLsum")
+METRICS = ("loss", "nll_loss", "ppl", *HIGHER_IS_BETTER)
+# tasks of text with languages, and of labels
+TRANSLATES, LABELS = (
+    ("translation", "translation_sampled"),
+    ("classification", "sentence_prediction"),
+)
 
 
 def check_before_training() -> None:
@@ -26,13 +35,21 @@ def check_before_training() -> None:
 
     - `common.memory_efficient_fp16` and `_bf16` of fairseq-hydra-train train in float32; they now
       imply fp16 and bf16, as their help says.
+    - A criterion of labels ends in a traceback where a task has text.
     - `--save-interval`, `--validate-interval` or `--log-interval` of 0 divides by it, at the end of
       the first epoch at the latest.
     - `--save-interval` above 1 does not save the last epochs of `--max-epoch`.
     - `--stop-min-lr` ends a training whose warm-up begins at 0 before its first update.
-    - `--best-checkpoint-metric` without what measures it fails after the first epoch, and keeps the
-      worst checkpoint of a metric that is better if higher.
+    - `--best-checkpoint-metric` without what measures it, or misspelt, and an unknown
+      `--eval-bleu-remove-bpe` fail at the first validation, before anything is saved. A metric that
+      is better if higher keeps the worst checkpoint without `--maximize-best-checkpoint-metric`.
     - Unknown names in `--eval-bleu-args` and `--eval-rouge-args` have no effect.
+    - `--update-freq`, `--batch-size` or inverse_sqrt's `--warmup-updates` of 0, `--adam-betas` of
+      one number and tri_stage's `--phase-ratio` without a length end in tracebacks; label smoothing
+      and decays of an average that are no shares train nothing of use.
+
+    Raises:
+        ConfigurationError: an option cannot work; the message names it, and what would work.
     """
 
     def make(original: Callable) -> Callable:
@@ -41,8 +58,12 @@ def check_before_training() -> None:
                 for precision in ("fp16", "bf16"):
                     if getattr(cfg.common, f"memory_efficient_{precision}", False):
                         setattr(cfg.common, precision, True)
+                _check_criterion(cfg)
+                _check_numbers(cfg)
                 _check_intervals(cfg)
                 _check_metric(cfg)
+                for option in ("eval_bleu_remove_bpe", "eval_rouge_remove_bpe"):
+                    _check_subwords(flag(option), getattr(cfg.task, option, None))
                 for option in ("eval_bleu_args", "eval_rouge_args"):
                     words = json_object(option, getattr(cfg.task, option, None))
                     check_search_options(flag(option), words)
@@ -51,6 +72,55 @@ def check_before_training() -> None:
         return call_main
 
     wrap(distributed_utils, "call_main", "check_before_training", make)
+
+
+def _check_criterion(cfg: Any) -> None:
+    task = getattr(cfg.task, "_name", None)
+    if task in TRANSLATES and hasattr(cfg.criterion, "classification_head_name"):
+        raise ConfigurationError(
+            f"--criterion {cfg.criterion._name} is for labels, and --task {task} has "
+            "text: use --criterion label_smoothed_cross_entropy_fused"
+        )
+
+
+def _check_numbers(cfg: Any) -> None:
+    for section, option, least, most in (
+        (cfg.dataset, "batch_size", 1, math.inf),
+        (cfg.optimization, "max_update", 0, math.inf),
+        (cfg.optimization, "max_epoch", 0, math.inf),
+        (cfg.criterion, "label_smoothing", 0, 1),
+        (getattr(cfg, "ema", None), "ema_decay", 0, 1),
+    ):
+        value = getattr(section, option, None)
+        if value is not None:
+            check_range(flag(option), value, least, most)
+    for number in cfg.optimization.update_freq:
+        check_range("--update-freq", number, 1)
+    scheduler, name = cfg.lr_scheduler, getattr(cfg.lr_scheduler, "_name", None)
+    warmup = getattr(scheduler, "warmup_updates", None)
+    if isinstance(warmup, int):  # inverse_sqrt's rate is a multiple of its square root
+        check_range("--warmup-updates", warmup, 1 if name == "inverse_sqrt" else 0)
+    if name == "tri_stage" and scheduler.phase_ratio and cfg.optimization.max_update <= 0:
+        raise ConfigurationError("--phase-ratio is of --max-update: add that")
+    betas = getattr(cfg.optimizer, "adam_betas", None)
+    if isinstance(betas, str):
+        try:
+            first, second = ast.literal_eval(betas)
+            if not (0 <= first < 1 and 0 <= second < 1):
+                raise ValueError
+        except (ValueError, TypeError, SyntaxError):
+            raise ConfigurationError(
+                f"--adam-betas '{betas}': give two numbers below 1, such as '(0.9, 0.98)'"
+            ) from None
+
+
+def _check_subwords(option: str, kind: Any) -> None:
+    try:
+        data_utils.post_process("", kind)
+    except NotImplementedError:
+        raise ConfigurationError(
+            f"{option} {kind} is unknown: give subword_nmt or sentencepiece, as the text was cut"
+        ) from None
 
 
 def _check_intervals(cfg: Any) -> None:
@@ -86,6 +156,23 @@ def _check_metric(cfg: Any) -> None:
         raise ConfigurationError(
             f"--best-checkpoint-metric {metric} is not measured: add --eval-{kind}"
         )
+    task, criterion = (getattr(part, "_name", None) for part in (cfg.task, cfg.criterion))
+    text = metric in HIGHER_IS_BETTER and metric != "accuracy"
+    if asked is None and text and task in (*TRANSLATES, *LABELS):
+        raise ConfigurationError(
+            f"--best-checkpoint-metric {metric} is not measured by --task {task}: give another one"
+        )
+    reports = getattr(cfg.criterion, "report_accuracy", None)
+    if metric == "accuracy" and (reports is False or criterion == "cross_entropy"):
+        raise ConfigurationError(
+            "--best-checkpoint-metric accuracy is not measured: "
+            + ("add --report-accuracy" if reports is False else "give another one")
+        )
+    if metric not in METRICS and task in ("summarization", *TRANSLATES, *LABELS):
+        for near in difflib.get_close_matches(metric, METRICS, n=1, cutoff=0.8):
+            raise ConfigurationError(
+                f"--best-checkpoint-metric {metric} is not measured: did you mean {near}?"
+            )
     if metric in HIGHER_IS_BETTER and not cfg.checkpoint.maximize_best_checkpoint_metric:
         raise ConfigurationError(
             f"--best-checkpoint-metric {metric} keeps the lowest: add "

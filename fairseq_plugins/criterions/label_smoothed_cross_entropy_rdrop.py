@@ -1,5 +1,6 @@
 """Label smoothing with R-Drop (Liang et al., NeurIPS 2021): agreement of two dropout passes."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,9 +50,9 @@ class LabelSmoothedCrossEntropyRDrop(TwoPassCriterion):
         super().__init__(
             task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy, word_dropout
         )
-        if rdrop_alpha < 0:
+        if not 0 <= rdrop_alpha < math.inf:
             raise ConfigurationError(
-                f"--rdrop-alpha {rdrop_alpha} is below 0: use 0 for plain label smoothing"
+                f"--rdrop-alpha {rdrop_alpha}: give a number, 0 for plain label smoothing"
             )
         self.alpha = rdrop_alpha
 

@@ -1,5 +1,6 @@
 """Label smoothing with SimCut (Gao et al., NAACL 2022): same predictions without some words."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ContextManager
 
@@ -66,9 +67,9 @@ class LabelSmoothedCrossEntropySimCut(TwoPassCriterion):
         super().__init__(
             task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy, word_dropout
         )
-        if simcut_alpha < 0:
+        if not 0 <= simcut_alpha < math.inf:
             raise ConfigurationError(
-                f"--simcut-alpha {simcut_alpha} is below 0: use 0 for plain label smoothing"
+                f"--simcut-alpha {simcut_alpha}: give a number, 0 for plain label smoothing"
             )
         if not 0 <= simcut_p < 1:
             raise ConfigurationError(

@@ -35,7 +35,7 @@ from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins.benchmarks import machine
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.evaluation import averaging, evaluate
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.documents import SPLITS
@@ -280,12 +280,28 @@ class Reproduction:
                         plans.insert(0, self.plan(row, seed, first=True))
                     for plan in plans:
                         settings.check_same(plan.save_dir, plan.settings)
+                        self.check_checkpoints(plan.given, plan is not plans[-1])
                     self.plans[_run(row, seed)] = plans
                 self.parameters[row.name] = count_parameters(plans[-1].given)
                 evaluate.check_generation(plans[-1].given.task, request.generate)
             except ConfigurationError as error:
                 words = row.words or "no options"
                 raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
+
+    def check_checkpoints(self, given: Namespace, first: bool) -> None:
+        """Raise a ConfigurationError if a training would leave no checkpoint to go on with.
+
+        Args:
+            given: its options.
+            first: whether another training begins with its best checkpoint.
+        """
+        several = not given.no_epoch_checkpoints or given.save_interval_updates > 0
+        best = first or not (self.average and several)
+        for option in ("no_save", "disable_validation") if best else ("no_save",):
+            if getattr(given, option):
+                raise ConfigurationError(
+                    f"{flag(option)} leaves no checkpoint to test, or to go on with: leave it out"
+                )
 
     def check_out(self) -> None:
         """Raise a ConfigurationError if the folder has runs that do not belong in this table."""
@@ -553,11 +569,14 @@ class Reproduction:
         plans = [self.plan(row, trained[row.name]["seed"]) for row in rows]
         given = [plan.given for plan in plans]
         options = recipes.read(recipes.find(BASELINE))
-        common = _for_timing(options)
+        given_to_all: Dict[str, Any] = {}
+        more: List[str] = []
         for path in self.files:
-            yaml = path.suffix in (".yaml", ".yml")
-            common += _for_timing(recipes.read(path)) if yaml else recipes.settings([path])
-        common += self.request.words
+            if path.suffix in (".yaml", ".yml"):
+                given_to_all.update(recipes.read(path))
+            else:
+                more += recipes.settings([path])
+        common = [*_for_timing({**options, **given_to_all}), *more, *self.request.words]
         epochs = [trained[row.name]["training"]["updates_per_epoch"] for row in rows]
         count = min([BATCHES, *filter(None, epochs)])
         words = [sys.executable, "-m", "fairseq_plugins", "benchmark", "train-step"]
@@ -565,6 +584,7 @@ class Reproduction:
         for args, row in zip(given, rows):
             recipe = recipes.read(recipes.find(row.recipe)).items()
             own = {n: v for n, v in recipe if n != "arch" and options.get(n) != v}
+            own = {n: v for n, v in own.items() if n not in given_to_all}
             own_words = [args.arch, *recipes.words(own), *shlex.split(row.words)]
             words += ["--arch=" + shlex.join(own_words)]
         half = [name for name in ("bf16", "fp16") if "--" + name in plans[0].command]

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import platform
+import re
 import sys
 import time
 from pathlib import Path
@@ -298,7 +299,23 @@ def plan(request: Request) -> Plan:
     words = [str(request.data), *from_files]
     words += bleu_options(request.data, [*words, *request.words])
     words += request.words
-    given = settings.parse(words)
+    try:
+        given = settings.parse(words)
+    except ConfigurationError as error:
+        unknown = re.search(r"unrecognized arguments: (--[\w-]+)", str(error))
+        if not unknown or unknown[1] not in from_files:
+            raise
+        name = unknown[1][2:].replace("-", "_")
+        raise ConfigurationError(
+            f"{unknown[1]} stands in the recipe or a --settings file, and what replaces its "
+            f"optimizer, criterion or scheduler does not know it: write '{name}: null' in its "
+            "group in a further --settings file (.yaml)"
+        ) from None
+    if given.log_format not in (None, "simple"):
+        raise ConfigurationError(
+            f"--log-format {given.log_format}: this command reads the log, which must be simple: "
+            "leave it out"
+        )
     on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
     if getattr(given, "share_all_embeddings", False):
         check_shared_dictionary(request.data)
@@ -406,7 +423,10 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         started = time.monotonic()
         status = jobs.run(todo.command, log, read, lock, todo.threads)
         if status != 0 and (saved or status == stopping.STATUS):
-            raise JobFailed(f"{todo.name}: stopped by SIGTERM, its state is saved: rerun to resume")
+            how = "its state is saved: rerun to resume"
+            if todo.given.no_save:
+                how = "nothing is saved (--no-save)"
+            raise JobFailed(f"{todo.name}: stopped by SIGTERM, {how}")
         if status != 0:
             raise JobFailed(
                 f"{todo.name}: training failed: {failure_in(log, status)}; its log is {log}"

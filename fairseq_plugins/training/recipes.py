@@ -105,7 +105,7 @@ def read(path: Path) -> Dict[str, Any]:
 
 
 def words(options: Dict[str, Any]) -> List[str]:
-    """Options as arguments of fairseq's command line; null leaves an option as it is."""
+    """Options as arguments of fairseq's command line; null leaves an option out."""
     found: List[str] = []
     for name, value in options.items():
         option = flag(name)

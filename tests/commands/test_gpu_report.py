@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from fairseq_plugins.commands import gpu_report
+from fairseq_plugins.commands import gpu_report, prepare_translation
 from fairseq_plugins.errors import ConfigurationError
+from tests.conftest import SIZES, write_toy_text
 
 GOAL = {"what": "a step", "against": "Transformer", "time_ratio": 0.5, "verdict": "reached"}
 
@@ -57,17 +58,19 @@ def report(tmp_path, monkeypatch):
         return gpu_report.main(words), dict(started)
 
     monkeypatch.setattr(gpu_report, "Jobs", Jobs)
+    again.real = gpu_report.runs.Reproduction
+    monkeypatch.setattr(gpu_report.runs, "Reproduction", lambda *given: None)  # there is no text
     again.run, again.out = staticmethod(run), out
     return again
 
 
 def test_everything_is_in_the_report(report, tmp_path):
-    status, started = report.run("--settings", "tiny", "--", "--max-epoch", "2")
+    status, started = report.run("--settings", "reduced_cpu", "--", "--max-epoch", "2")
     assert status == 0 and list(started) == ["tests", "goals", "translation"]
     assert started["tests"][3:6] == ["-q", "-m", "gpu and not slow"]
     assert "--cpu" in started["goals"]
     words = started["translation"]
-    assert words[-6:] == ["--cpu", "--settings", "tiny", "--", "--max-epoch", "2"]
+    assert words[-6:] == ["--cpu", "--settings", "reduced_cpu", "--", "--max-epoch", "2"]
     assert 0 < float(words[words.index("--minutes") + 1]) <= 8
     text = (report.out / "report.md").read_text()
     assert "the end of tests" in text and "the table translation\n" in text
@@ -152,6 +155,29 @@ def test_unknown_options_are_refused_before_the_first_step(report, capsys, words
     with pytest.raises(SystemExit):
         report.run(*words)
     assert f"unrecognized arguments: {told}" in capsys.readouterr().err
+    assert not report.out.exists()
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["--rows", "nosuch"], "--rows nosuch is no row"),
+        (["--rows", "transformer", "--", "--dropoutt", "1"], "row transformer .*--dropoutt"),
+        (["--rows", "transformer", "--generate", "--lenpenn 1"], "--generate: .*--lenpenn"),
+    ],
+)
+def test_options_of_the_table_are_refused_before_the_first_step(
+    report, tmp_path, monkeypatch, words, told
+):
+    write_toy_text(tmp_path / "raw", SIZES)
+    given = [tmp_path / "data", "--source-lang", "src", "--target-lang", "tgt", "--workers", 1]
+    given += ["--vocab-size", 80, "--joined-dictionary"]
+    for split in SIZES:
+        given += [f"--{split}", tmp_path / "raw" / split]
+    prepare_translation.main([str(word) for word in given])
+    monkeypatch.setattr(gpu_report.runs, "Reproduction", report.real)
+    with pytest.raises(ConfigurationError, match=told):
+        gpu_report.main([str(tmp_path / "data"), "--out", str(report.out), "--cpu", *words])
     assert not report.out.exists()
 
 

@@ -111,6 +111,26 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
     assert len(validations(resumed_log)) + len(begun) == len(validations(log))
 
 
+@pytest.mark.parametrize("option", ["--no-last-checkpoints", "--no-save"])
+def test_it_says_that_the_state_is_saved_where_it_is(
+    option, run_train, toy_data, train_args, tmp_path, terminate, monkeypatch
+):
+    words = [toy_data.bin, *train_args, "--max-update", 3, option, "--save-dir", tmp_path]
+    monkeypatch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
+    terminate(FairseqTask, "train_step", 2)
+    with pytest.raises(SystemExit) as ended:
+        run_train(*words)
+    assert ended.value.code == stopping.STATUS
+    saves = option != "--no-save"
+    log = ended.value.cli_output
+    assert (stopping.SAVED in log) == saves and ("nothing is saved" in log) != saves
+    assert [path.name for path in tmp_path.glob("*.pt")] == ["checkpoint_last.pt"] * saves
+    if saves:
+        last = state_of(tmp_path / "checkpoint_last.pt")
+        assert last["optimizer_history"][-1]["num_updates"] == 2
+        assert last["cfg"]["checkpoint"]["no_last_checkpoints"] is True
+
+
 def test_it_may_be_stopped_again_in_the_validation_that_it_makes_up_for(
     run_train, toy_data, train_args, tmp_path, terminate, monkeypatch
 ):

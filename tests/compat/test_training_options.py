@@ -31,6 +31,25 @@ def state_of(folder, name="checkpoint_last.pt"):
             "bleu keeps the lowest: add --maximize-best-checkpoint-metric",
         ),
         (["--eval-bleu-args", '{"len_pen": 1}'], "len_pen is no option of .*did you mean lenpen"),
+        (["--best-checkpoint-metric", "nl_loss"], "nl_loss is not measured: did you mean nll_loss"),
+        (["--best-checkpoint-metric", "accuracy"], "accuracy is not measured: add --report-accur"),
+        (["--best-checkpoint-metric", "rougeL"], "rougeL is not measured by --task translation:"),
+        (["--eval-bleu-remove-bpe", "bpe"], "--eval-bleu-remove-bpe bpe is unknown: give subword"),
+        (["--batch-size", 0], "--batch-size 0: must be at least 1"),
+        (["--update-freq", 0], "--update-freq 0: must be at least 1"),
+        (["--label-smoothing", 1.5], "--label-smoothing 1.5: must be from 0 to 1"),
+        (["--store-ema", "--ema-decay", 1.5], "--ema-decay 1.5: must be from 0 to 1"),
+        (["--max-epoch", -5], "--max-epoch -5: must be at least 0"),
+        (["--adam-betas", "0.9"], "--adam-betas '0.9': give two numbers below 1, such as"),
+        (["--adam-betas", "(0.9, 1.2)"], "--adam-betas '.0.9, 1.2.': give two numbers below 1"),
+        (
+            ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", 0],
+            "--warmup-updates 0: must be at least 1",
+        ),
+        (
+            ["--lr-scheduler", "tri_stage", "--phase-ratio", "(0.1, 0.4, 0.5)", "--max-epoch", 1],
+            "--phase-ratio is of --max-update: add that",
+        ),
         (["--eval-bleu-args", "[4]"], "--eval-bleu-args '\\[4\\]' is not a JSON object"),
     ],
     ids=str,
@@ -41,6 +60,26 @@ def test_what_cannot_work_is_refused(run_train, toy_data, train_args, tmp_path, 
     with pytest.raises(ConfigurationError, match=message) as refused:
         run_train(toy_data.bin, *train_args, "--save-dir", tmp_path / "run", *words)
     assert "\n" not in str(refused.value) and not (tmp_path / "run").exists()
+
+
+def test_the_criterion_is_one_of_the_task(run_train, toy_data, train_args, tmp_path):
+    words = " ".join(map(str, train_args)).replace(
+        "--criterion label_smoothed_cross_entropy --label-smoothing 0.1",
+        "--criterion sentence_prediction",
+    )
+    told = "sentence_prediction is for labels, and --task translation has text: use --criterion l"
+    with pytest.raises(ConfigurationError, match=told):
+        run_train(toy_data.bin, *words.split(), "--save-dir", tmp_path / "run", "--max-update", 1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_accuracy_of_tokens_is_measured_where_it_is_asked_for(
+    run_train, toy_data, train_args, tmp_path
+):
+    words = ["--save-dir", tmp_path, "--max-epoch", 1, "--report-accuracy"]
+    words += ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric"]
+    run_train(toy_data.bin, *train_args, *words)
+    assert 0 < state_of(tmp_path, "checkpoint_best.pt")["extra_state"]["best"] < 100
 
 
 def test_what_works_is_not_refused(run_train, toy_data, train_args, tmp_path):

@@ -442,6 +442,8 @@ def test_hooks_go_when_the_model_fails(build, make_sample):  # noqa: F811
     "options, message",
     [
         ({"simcut_alpha": -1.0}, "--simcut-alpha -1.0.* 0 for plain"),
+        ({"simcut_alpha": float("nan")}, "--simcut-alpha nan.* 0 for plain"),
+        ({"simcut_alpha": float("inf")}, "--simcut-alpha inf.* 0 for plain"),
         ({"word_dropout": 1.0}, "--word-dropout 1.0 must be at least 0"),
         ({"simcut_p": 1.0}, "--simcut-p 1.0.* 0.05"),
         ({"simcut_p": -0.1}, "--simcut-p -0.1.* 0.05"),

@@ -84,13 +84,17 @@ def test_stopped_by_max_update_in_each_epoch(corpus, train_args, tmp_path):
     assert difference(load(tmp_path / "stopped"), expected) == ""
 
 
-def test_a_finished_training_stays_as_it_is(corpus, train_args, tmp_path):
-    words = [corpus.bin, *train_args, *BASE, "--max-update", 5]
+@pytest.mark.parametrize(
+    "limit, reason",
+    [(["--max-update", 5], "5 updates are done"), (["--stop-time-hours", 1e-9], "it took ")],
+)
+def test_a_finished_training_stays_as_it_is(limit, reason, corpus, train_args, tmp_path):
+    words = [corpus.bin, *train_args, *BASE, *limit]
     assert train(words, tmp_path).status == [0]
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
     again = train(words, tmp_path)
     assert again.status == [0]
-    assert "nothing left to train: 5 updates are done" in again.output
+    assert f"nothing left to train: {reason}" in again.output
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 

@@ -402,6 +402,24 @@ def test_options_of_the_search_are_checked_before_training(
         make(data, tmp_path / "out", *given)
 
 
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--average", 0, "--", "--disable-validation"], "--disable-validation leaves no checkpo"),
+        (["--", "--disable-validation", "--no-epoch-checkpoints"], "--disable-validation leaves"),
+        (["--average", 2, "--", "--disable-validation"], ""),
+        (["--average", 2, "--", "--no-save"], "row transformer .*: --no-save leaves no checkpoint"),
+    ],
+)
+def test_trainings_that_leave_nothing_to_test_are_refused(data, settings, tmp_path, words, message):
+    words = ["--settings", settings, "--rows", "transformer", "--seeds", 1, *words]
+    if not message:
+        assert make(data, tmp_path / "out", *words).plans
+        return
+    with pytest.raises(ConfigurationError, match=message):
+        make(data, tmp_path / "out", *words)
+
+
 def test_runs_with_other_options_are_named(repeat, tmp_path):
     repeat("--max-update", 20)
     record = tmp_path / "out" / "runs" / "ftc-2x3-seed1" / "result.json"
@@ -528,6 +546,24 @@ def test_rows_of_recipes_are_trained_and_timed_as_they_say(data, settings, tmp_p
     assert archs[1][1:] == ["--criterion", "label_smoothed_cross_entropy_simcut"]
     assert archs[2][1:] == ["--encoder-ffn", "mscffn", "--decoder-ffn", "mscffn"]
     assert "the benchmark failed" in made.failures[0]["message"]
+
+
+def test_settings_that_turn_options_off_count_for_the_timing_too(data, tmp_path, monkeypatch):
+    path = tmp_path / "own.yaml"
+    path.write_text("model:\n  share_all_embeddings: false\n  encoder_ffn: null\n")
+    words = ["--settings", path, "--rows", "transformer,ftc_mscffn"]
+    made = make(data, tmp_path, *words, table="translation")
+    assert "--share-all-embeddings" not in made.plan(made.rows[0], 1).command
+    started = []
+    monkeypatch.setattr(made.jobs, "run", lambda command, *more: started.append(command) or 1)
+    done = {"seed": 1, "training": {"updates_per_epoch": 5}}
+    monkeypatch.setattr(made, "runs", lambda: [{"row": row.name, **done} for row in made.rows])
+    monkeypatch.setattr(runs, "failure_in", lambda *log: "it was not run")
+    made.measure_interleaved()
+    (common,) = [word for word in started[0] if word.startswith("--options=")]
+    assert "--share-decoder-input-output-embed" in common and "share-all" not in common
+    archs = [word for word in started[0] if word.startswith("--arch=")]
+    assert "--decoder-ffn mscffn" in archs[1] and "--encoder-ffn" not in archs[1]
 
 
 def test_a_table_without_a_papers_figures(results):
@@ -895,7 +931,7 @@ def test_a_terminated_command_saves_its_training(name, data, settings, tmp_path)
     words = [name, *begin, "--cpu", "--settings", settings]
     words += ["--", *endless] if name == "train" else [*endless, "--"]
     words += ["--log-interval", "2", "--no-epoch-checkpoints", "--save-interval", "1000000"]
-    words += ["--disable-validation", "--encoder-embed-dim", "16"]
+    words += ["--validate-interval", "1000000", "--encoder-embed-dim", "16"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fairseq_plugins", *map(str, words)],
         env=dict(os.environ, OMP_NUM_THREADS="1"),

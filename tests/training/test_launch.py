@@ -330,12 +330,20 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
         (["--", "--update-freq", "1,2"], "--update-freq: give one number"),
         (["--precision", "bf16", "--", "--fp16"], "--precision bf16 and a flag after --"),
         (["--", "--share-all-embeddings"], "--share-all-embeddings needs one dictionary"),
+        (["--", "--log-format", "json"], "--log-format json: this command reads the log"),
+        (["--", "--optimizer", "sgd"], "--adam-betas stands in the recipe .* 'adam_betas: null'"),
     ],
 )
 def test_bad_options(monkeypatch, toy_data, words, message):
     gpus(monkeypatch, 2)
     with pytest.raises(ConfigurationError, match=message):
         plan(toy_data.bin, *words)
+
+
+def test_the_optimizer_of_a_recipe_can_be_replaced(toy_data, tmp_path):
+    (tmp_path / "own.yaml").write_text("optimizer: {_name: sgd, adam_betas: null}")
+    command = plan(toy_data.bin, "--settings", tmp_path / "own.yaml").command
+    assert value(command, "--optimizer") == "sgd" and "--adam-betas" not in command
 
 
 def test_folders_are_not_set_in_files(toy_data, tmp_path):
