@@ -305,6 +305,7 @@ def plan(request: Request) -> Plan:
         unknown = re.search(r"unrecognized arguments: (--[\w-]+)", str(error))
         if not unknown or unknown[1] not in from_files:
             raise
+        settings.parse([str(request.data), *from_files])  # a mistake in a file is told as it is
         name = unknown[1][2:].replace("-", "_")
         raise ConfigurationError(
             f"{unknown[1]} stands in the recipe or a --settings file, and what replaces its "

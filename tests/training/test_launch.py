@@ -340,6 +340,12 @@ def test_bad_options(monkeypatch, toy_data, words, message):
         plan(toy_data.bin, *words)
 
 
+def test_a_mistake_in_a_settings_file_is_told_as_it_is(toy_data, tmp_path):
+    (tmp_path / "own.yaml").write_text("model: {dropuot: 0.2}")
+    with pytest.raises(ConfigurationError, match="fairseq-train does not take this: .*--dropuot"):
+        plan(toy_data.bin, "--settings", tmp_path / "own.yaml", "--", "--lr", 0.1)
+
+
 def test_the_optimizer_of_a_recipe_can_be_replaced(toy_data, tmp_path):
     (tmp_path / "own.yaml").write_text("optimizer: {_name: sgd, adam_betas: null}")
     command = plan(toy_data.bin, "--settings", tmp_path / "own.yaml").command
