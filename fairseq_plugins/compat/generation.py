@@ -18,7 +18,7 @@ from fairseq.search import (
     LengthConstrainedBeamSearch,
     PrefixConstrainedBeamSearch,
 )
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
 from fairseq_plugins.compat.patch import overlay, wrap
 from fairseq_plugins.compat.training_options import check_search_options
@@ -127,7 +127,7 @@ def tell_that_no_hypothesis_is_allowed() -> None:
     """
 
     def make(original: Callable) -> Callable:
-        def _generate(self: SequenceGenerator, *args: Any, **kwargs: Any) -> Any:
+        def generate(self: SequenceGenerator, *args: Any, **kwargs: Any) -> Any:
             try:
                 return original(self, *args, **kwargs)
             except AssertionError as error:
@@ -146,9 +146,11 @@ def tell_that_no_hypothesis_is_allowed() -> None:
                     "summarize), or leave out --no-repeat-ngram-size"
                 ) from None
 
-        return _generate
+        return generate
 
-    wrap(SequenceGenerator, "_generate", "tell_that_no_hypothesis_is_allowed", make)
+    for generator in (SequenceGenerator, SequenceGeneratorWithAlignment):
+        # TorchScript compiles forward, and not this
+        wrap(generator, "generate", "tell_that_no_hypothesis_is_allowed", make)
 
 
 def score_unknown_words_as_wrong() -> None:
