@@ -275,8 +275,6 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
         "data": _identity(test.files),
         "options": generation,
     }
-    if languages and languages != [prepared.source_lang, prepared.target_lang]:
-        inputs["direction"] = languages
     with alone_in(run / "evaluation", "evaluation") as lock:
         folder.mkdir(exist_ok=True)
         log = folder / ("generate.log" if languages else "labels.log")

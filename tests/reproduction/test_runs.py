@@ -406,7 +406,11 @@ def test_options_of_the_search_are_checked_before_training(
     "words, message",
     [
         (["--average", 0, "--", "--disable-validation"], "--disable-validation leaves no checkpo"),
-        (["--", "--disable-validation", "--no-epoch-checkpoints"], "--disable-validation leaves"),
+        (
+            ["--average", 2, "--", "--disable-validation", "--no-epoch-checkpoints"]
+            + ["--save-interval-updates", 0],
+            "--disable-validation leaves",
+        ),
         (["--average", 2, "--", "--disable-validation"], ""),
         (["--average", 2, "--", "--no-save"], "row transformer .*: --no-save leaves no checkpoint"),
     ],
@@ -550,10 +554,10 @@ def test_rows_of_recipes_are_trained_and_timed_as_they_say(data, settings, tmp_p
 
 def test_settings_that_turn_options_off_count_for_the_timing_too(data, tmp_path, monkeypatch):
     path = tmp_path / "own.yaml"
-    path.write_text("model:\n  share_all_embeddings: false\n  encoder_ffn: null\n")
+    path.write_text("model:\n  share_decoder_input_output_embed: false\n  encoder_ffn: null\n")
     words = ["--settings", path, "--rows", "transformer,ftc_mscffn"]
     made = make(data, tmp_path, *words, table="translation")
-    assert "--share-all-embeddings" not in made.plan(made.rows[0], 1).command
+    assert "--share-decoder-input-output-embed" not in made.plan(made.rows[0], 1).command
     started = []
     monkeypatch.setattr(made.jobs, "run", lambda command, *more: started.append(command) or 1)
     done = {"seed": 1, "training": {"updates_per_epoch": 5}}
@@ -561,7 +565,7 @@ def test_settings_that_turn_options_off_count_for_the_timing_too(data, tmp_path,
     monkeypatch.setattr(runs, "failure_in", lambda *log: "it was not run")
     made.measure_interleaved()
     (common,) = [word for word in started[0] if word.startswith("--options=")]
-    assert "--share-decoder-input-output-embed" in common and "share-all" not in common
+    assert "--label-smoothing" in common and "--share-decoder" not in common
     archs = [word for word in started[0] if word.startswith("--arch=")]
     assert "--decoder-ffn mscffn" in archs[1] and "--encoder-ffn" not in archs[1]
 
