@@ -141,7 +141,7 @@ else
     plugin prepare-translation "$bin" "${prepare[@]}"
 fi
 
-heading "4/5 training $arch, $threads thread(s), $updates updates"
+heading "4/5 training $arch, $threads thread(s)"
 settings=(--arch "$arch" ${size[@]+"${size[@]}"} --seed "$seed" ${extra[@]+"${extra[@]}"})
 run="$out/$arch-$(echo "$text_key ${settings[*]}" | fingerprint)"
 plugin train quickstart "$bin" --save-dir "$run" -- --max-update "$updates" "${settings[@]}"
