@@ -12,6 +12,7 @@ from fairseq.data import data_utils
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.compat.data_files import MissingData, SizeMismatch
+from fairseq_plugins.compat.generation import check_finite
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.int8 import quantize
@@ -244,17 +245,8 @@ def load_models(
             f"{option} {paths[0]} writes no text: it is a classifier, for the command classify"
         )
     for path, model in zip(paths, models):
-        _check_numbers(f"{option} {path}", model)
+        check_finite(f"{option} {path}", model)
     return Path(data), models, cfg, task
-
-
-def _check_numbers(name: str, model: Any) -> None:
-    for parameter, values in model.named_parameters():
-        if not bool(torch.isfinite(values).all()):
-            raise ConfigurationError(
-                f"{name} cannot be used: {parameter} holds values that are no numbers, so the "
-                "training has failed; take an earlier checkpoint"
-            )
 
 
 def _trained_on(task: Any) -> Path:

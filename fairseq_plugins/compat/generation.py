@@ -118,6 +118,20 @@ def match_the_words_of_the_source() -> None:
     wrap(LengthConstrainedBeamSearch, "set_src_lengths", "match_the_words_of_the_source", make)
 
 
+def check_finite(name: str, model: torch.nn.Module) -> None:
+    """Refuse a model with a parameter that is NaN or infinite.
+
+    Raises:
+        ConfigurationError: `name` is such a model; the message names the parameter.
+    """
+    for parameter, values in model.named_parameters():
+        if not bool(torch.isfinite(values).all()):
+            raise ConfigurationError(
+                f"{name} cannot be used: {parameter} holds values that are no numbers, so the "
+                "training has failed; take an earlier checkpoint"
+            )
+
+
 def tell_that_no_hypothesis_is_allowed() -> None:
     """Name the options that exclude each other, where search ends in an AssertionError (all).
 
@@ -134,11 +148,7 @@ def tell_that_no_hypothesis_is_allowed() -> None:
                 reached = re.fullmatch(r"\d+ < (\d+)", str(error))
                 if not reached and "min_len cannot be larger" not in str(error):
                     raise
-                if not all(bool(values.isfinite().all()) for values in self.model.parameters()):
-                    raise ConfigurationError(
-                        "the model holds values that are no numbers, so the training has failed: "
-                        "take an earlier checkpoint"
-                    ) from None
+                check_finite("the model", self.model)
                 most = f" of at most {reached[1]} tokens" if reached else ""
                 raise ConfigurationError(
                     f"the options of search allow no output{most} for a sentence: give a smaller "
