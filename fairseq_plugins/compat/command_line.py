@@ -77,6 +77,31 @@ def decay_until_max_update() -> None:
     wrap(options, "parse_args_and_arch", "decay_until_max_update", make)
 
 
+def require_a_criterion_of_labels() -> None:
+    """Name the criterion that a task of labels needs.
+
+    Where another one has no `classification_head_name`, in 0.12.2 and ff the task's option of this
+    name ends in an InterpolationKeyError.
+    """
+
+    def make(original: Callable) -> Callable:
+        def parse_args_and_arch(*args: Any, **kw: Any) -> Any:
+            parsed = original(*args, **kw)
+            namespace = parsed[0] if isinstance(parsed, tuple) else parsed
+            task, name = (getattr(namespace, key, None) for key in ("task", "criterion"))
+            labels = task in ("classification", "sentence_prediction")
+            if name and labels and not hasattr(namespace, "classification_head_name"):
+                raise ConfigurationError(
+                    f"--criterion {name} is for text, and --task {task} has labels: use "
+                    "--criterion sentence_prediction"
+                )
+            return parsed
+
+        return parse_args_and_arch
+
+    wrap(options, "parse_args_and_arch", "require_a_criterion_of_labels", make)
+
+
 def refuse_asynchronous_writing_without_iopath() -> None:
     """Refuse `--write-checkpoints-asynchronously` without iopath.
 

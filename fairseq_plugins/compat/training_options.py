@@ -8,24 +8,28 @@ from argparse import Namespace
 from dataclasses import fields
 from typing import Any, Callable, Dict, Iterable
 
-from fairseq.data import data_utils
+import torch
+from fairseq.data import data_utils, encoders
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.distributed import utils as distributed_utils
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderModel
 from fairseq.nan_detector import NanDetector
-from fairseq.optim import FairseqOptimizer
+from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, build_optimizer
+from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY, build_lr_scheduler
 from fairseq.trainer import Trainer
+from torch import nn
 
 from fairseq_plugins.compat.patch import wrap
-from fairseq_plugins.errors import ConfigurationError, check_range, flag
+from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
 from fairseq_plugins.json_files import json_object
 
 logger = logging.getLogger(__name__)
 
 HIGHER_IS_BETTER = ("bleu", "accuracy", "rouge1", "rouge2", "rougeL", "rougeLsum")
 METRICS = ("loss", "nll_loss", "ppl", *HIGHER_IS_BETTER)
-# tasks of text with languages, and of labels
-TRANSLATES, LABELS = (
-    ("translation", "translation_sampled"),
+# tasks that write text, and those of labels
+WRITES, LABELS = (
+    ("translation", "translation_sampled", "summarization"),
     ("classification", "sentence_prediction"),
 )
 
@@ -35,7 +39,8 @@ def check_before_training() -> None:
 
     - `common.memory_efficient_fp16` and `_bf16` of fairseq-hydra-train train in float32; they now
       imply fp16 and bf16, as their help says.
-    - A criterion of labels ends in a traceback where a task has text.
+    - A criterion or a model of labels ends in a traceback where a task has text, and a model of
+      text where it has labels; adaptive_loss without `--adaptive-softmax-cutoff`, or the reverse.
     - `--save-interval`, `--validate-interval` or `--log-interval` of 0 divides by it, at the end of
       the first epoch at the latest.
     - `--save-interval` above 1 does not save the last epochs of `--max-epoch`.
@@ -43,7 +48,8 @@ def check_before_training() -> None:
     - `--best-checkpoint-metric` without what measures it, or misspelt, and an unknown
       `--eval-bleu-remove-bpe` fail at the first validation, before anything is saved. A metric that
       is better if higher keeps the worst checkpoint without `--maximize-best-checkpoint-metric`.
-    - Unknown names in `--eval-bleu-args` and `--eval-rouge-args` have no effect.
+    - Unknown names in `--eval-bleu-args` and `--eval-rouge-args` have no effect. An unknown
+      `--eval-bleu-detok` is a KeyError.
     - `--update-freq`, `--batch-size` or inverse_sqrt's `--warmup-updates` of 0, `--adam-betas` of
       one number and tri_stage's `--phase-ratio` without a length end in tracebacks; label smoothing
       and decays of an average that are no shares train nothing of use.
@@ -59,11 +65,17 @@ def check_before_training() -> None:
                     if getattr(cfg.common, f"memory_efficient_{precision}", False):
                         setattr(cfg.common, precision, True)
                 _check_criterion(cfg)
+                _check_model(cfg)
                 _check_numbers(cfg)
+                _check_optimizer(cfg)
                 _check_intervals(cfg)
                 _check_metric(cfg)
                 for option in ("eval_bleu_remove_bpe", "eval_rouge_remove_bpe"):
                     _check_subwords(flag(option), getattr(cfg.task, option, None))
+                for option in ("eval_bleu_detok", "eval_rouge_detok"):
+                    detokenizer = getattr(cfg.task, option, "space")
+                    check_choice(option, detokenizer, encoders.TOKENIZER_REGISTRY)
+                    json_object(f"{option}_args", getattr(cfg.task, f"{option}_args", None))
                 for option in ("eval_bleu_args", "eval_rouge_args"):
                     words = json_object(option, getattr(cfg.task, option, None))
                     check_search_options(flag(option), words)
@@ -75,12 +87,64 @@ def check_before_training() -> None:
 
 
 def _check_criterion(cfg: Any) -> None:
-    task = getattr(cfg.task, "_name", None)
-    if task in TRANSLATES and hasattr(cfg.criterion, "classification_head_name"):
+    task, criterion = (getattr(part, "_name", None) for part in (cfg.task, cfg.criterion))
+    if task in WRITES and hasattr(cfg.criterion, "classification_head_name"):
         raise ConfigurationError(
-            f"--criterion {cfg.criterion._name} is for labels, and --task {task} has "
-            "text: use --criterion label_smoothed_cross_entropy_fused"
+            f"--criterion {criterion} is for labels, and --task {task} has text: use --criterion "
+            "label_smoothed_cross_entropy_fused"
         )
+    cutoff = getattr(cfg.model, "adaptive_softmax_cutoff", None)
+    adaptive = criterion == "adaptive_loss"
+    if adaptive and not cutoff:
+        raise ConfigurationError(
+            "--criterion adaptive_loss needs --adaptive-softmax-cutoff, such as 2000,8000: the "
+            "sizes of vocabulary after which words get fewer features"
+        )
+    backend = cfg.distributed_training.ddp_backend
+    if adaptive and backend in ("c10d", "pytorch_ddp"):
+        raise ConfigurationError(
+            f"--criterion adaptive_loss does not go with --ddp-backend {backend}: use legacy_ddp"
+        )
+    if cutoff and "cross_entropy" in str(criterion):
+        raise ConfigurationError(
+            f"--criterion {criterion} cannot train this model: --adaptive-softmax-cutoff leaves no "
+            "projection to the whole vocabulary; use --criterion adaptive_loss --ddp-backend "
+            "legacy_ddp"
+        )
+
+
+def _check_model(cfg: Any) -> None:
+    task, arch = (getattr(part, "_name", None) for part in (cfg.task, cfg.model))
+    model = ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
+    if model is None:
+        return
+    if task in WRITES and issubclass(model, FairseqEncoderModel):
+        raise ConfigurationError(
+            f"--arch {arch} has no decoder, and --task {task} writes text: use --arch "
+            "transformer_ftc, or for labels --task classification --criterion sentence_prediction"
+        )
+    if task in LABELS and not hasattr(model, "register_classification_head"):
+        raise ConfigurationError(
+            f"--arch {arch} gives no labels, and --task {task} has them: use --arch "
+            "encoder_classifier"
+        )
+
+
+def _check_optimizer(cfg: Any) -> None:
+    """Let fairseq's own optimizers and schedules refuse their options, on a parameter of no use."""
+    option, name = "--optimizer", getattr(cfg.optimizer, "_name", None)
+    optimizer = OPTIMIZER_REGISTRY.get(name)
+    scheduler = LR_SCHEDULER_REGISTRY.get(getattr(cfg.lr_scheduler, "_name", None))
+    if name == "composite" or not str(getattr(optimizer, "__module__", "")).startswith("fairseq."):
+        return  # it may need the model's parameters
+    try:
+        built = build_optimizer(cfg.optimizer, [nn.Parameter(torch.zeros(1))])
+        if scheduler is not None and scheduler.__module__.startswith("fairseq."):
+            option, name = "--lr-scheduler", cfg.lr_scheduler._name
+            build_lr_scheduler(cfg.lr_scheduler, built)
+    except (AssertionError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()) or "they do not go together"
+        raise ConfigurationError(f"{option} {name} refuses its options: {reason}") from None
 
 
 def _check_numbers(cfg: Any) -> None:
@@ -158,7 +222,7 @@ def _check_metric(cfg: Any) -> None:
         )
     task, criterion = (getattr(part, "_name", None) for part in (cfg.task, cfg.criterion))
     text = metric in HIGHER_IS_BETTER and metric != "accuracy"
-    if asked is None and text and task in (*TRANSLATES, *LABELS):
+    if asked is None and text and task in (*WRITES, *LABELS):
         raise ConfigurationError(
             f"--best-checkpoint-metric {metric} is not measured by --task {task}: give another one"
         )
@@ -168,7 +232,7 @@ def _check_metric(cfg: Any) -> None:
             "--best-checkpoint-metric accuracy is not measured: "
             + ("add --report-accuracy" if reports is False else "give another one")
         )
-    if metric not in METRICS and task in ("summarization", *TRANSLATES, *LABELS):
+    if metric not in METRICS and task in (*WRITES, *LABELS):
         for near in difflib.get_close_matches(metric, METRICS, n=1, cutoff=0.8):
             raise ConfigurationError(
                 f"--best-checkpoint-metric {metric} is not measured: did you mean {near}?"

@@ -51,6 +51,24 @@ def state_of(folder, name="checkpoint_last.pt"):
             "--phase-ratio is of --max-update: add that",
         ),
         (["--eval-bleu-args", "[4]"], "--eval-bleu-args '\\[4\\]' is not a JSON object"),
+        (["--eval-bleu-detok", "mozes"], "--eval-bleu-detok mozes is unknown: choose one of moses"),
+        (["--eval-bleu-detok-args", "x"], "--eval-bleu-detok-args 'x' is not a JSON object"),
+        (
+            ["--lr-scheduler", "cosine", "--max-epoch", 1],
+            "--lr-scheduler cosine refuses its options: .*--lr-period-updates must be set",
+        ),
+        (
+            ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", 2, "--lr", "1e-3,1e-4"],
+            "inverse_sqrt refuses its options: .*Consider --lr-scheduler=fixed",
+        ),
+        (
+            ["--optimizer", "adamax", "--adamax-betas", 3],
+            "--optimizer adamax refuses its options: ",
+        ),
+        (
+            ["--adaptive-softmax-cutoff", 10],
+            "label_smoothed_cross_entropy cannot train .*use --criterion adaptive_loss --ddp-back",
+        ),
     ],
     ids=str,
 )
@@ -62,15 +80,50 @@ def test_what_cannot_work_is_refused(run_train, toy_data, train_args, tmp_path, 
     assert "\n" not in str(refused.value) and not (tmp_path / "run").exists()
 
 
-def test_the_criterion_is_one_of_the_task(run_train, toy_data, train_args, tmp_path):
-    words = " ".join(map(str, train_args)).replace(
-        "--criterion label_smoothed_cross_entropy --label-smoothing 0.1",
-        "--criterion sentence_prediction",
-    )
-    told = "sentence_prediction is for labels, and --task translation has text: use --criterion l"
-    with pytest.raises(ConfigurationError, match=told):
-        run_train(toy_data.bin, *words.split(), "--save-dir", tmp_path / "run", "--max-update", 1)
+LABELS = "--task classification --criterion sentence_prediction"
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            "--task translation --criterion sentence_prediction",
+            "sentence_prediction is for labels, and --task translation has text: use --criterion l",
+        ),
+        (
+            "--task classification --criterion cross_entropy",
+            "cross_entropy is for text, and --task classification has labels: use --criterion sen",
+        ),
+        (
+            f"{LABELS} --arch transformer",
+            "--arch transformer gives no labels, and --task classification has them: use --arch en",
+        ),
+        (
+            "--task summarization --criterion cross_entropy --arch encoder_classifier",
+            f"encoder_classifier has no decoder, and --task summarization .* {LABELS}",
+        ),
+        ("--task translation --criterion adaptive_loss", "needs --adaptive-softmax-cutoff, such"),
+        (
+            "--task translation --criterion adaptive_loss --adaptive-softmax-cutoff 10",
+            "adaptive_loss does not go with --ddp-backend pytorch_ddp: use legacy_ddp",
+        ),
+    ],
+)
+def test_task_criterion_and_model_go_together(run_train, toy_data, tmp_path, change, message):
+    words = ["--arch", "transformer", *change.split(), "--save-dir", tmp_path / "run"]
+    words += ["--max-tokens", 100, "--optimizer", "adam", "--lr", 1e-3, "--max-update", 1, "--cpu"]
+    with pytest.raises(ConfigurationError, match=message):
+        run_train(toy_data.bin, *words)
     assert not (tmp_path / "run").exists()
+
+
+def test_an_adaptive_softmax_is_trained_with_its_own_criterion(run_train, toy_data, tmp_path):
+    words = "--arch transformer_ftc --encoder-blocks 1,1 --decoder-layers 1 --optimizer adam"
+    words += " --adaptive-softmax-cutoff 10 --criterion adaptive_loss --ddp-backend legacy_ddp"
+    words += " --encoder-embed-dim 8 --decoder-embed-dim 8 --encoder-attention-heads 2"
+    words += " --decoder-attention-heads 2 --max-tokens 100 --max-update 1 --lr 1e-3 --cpu"
+    run_train(toy_data.bin, *words.split(), "--save-dir", tmp_path, "--disable-validation")
+    assert state_of(tmp_path)["optimizer_history"][-1]["num_updates"] == 1
 
 
 def test_the_accuracy_of_tokens_is_measured_where_it_is_asked_for(
@@ -152,7 +205,7 @@ def test_hydra_trains_in_the_precision_that_is_asked_for(precision):
     from fairseq.distributed import utils
     from omegaconf import OmegaConf
 
-    cfg = OmegaConf.structured(FairseqConfig)
+    cfg = OmegaConf.structured(FairseqConfig(model=None))
     setattr(cfg.common, f"memory_efficient_{precision}", True)
     cfg.distributed_training.distributed_world_size = 1
     seen = []
