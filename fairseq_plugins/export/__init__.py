@@ -307,6 +307,8 @@ def describe(checkpoint: _Checkpoint, int8: bool) -> Dict[str, Any]:
 
 def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence: str) -> None:
     """Write `config.json`, with the SHA-256 of all other files."""
+    from fairseq_plugins.tasks.summarization import SummarizationTask
+
     from .decoder import grouping
     from .encoder import length_multiple
 
@@ -314,6 +316,7 @@ def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence
     config = {
         "format": served.FORMAT,
         "licence": licence,
+        "summarizes": isinstance(task, SummarizationTask),
         "source_lang": task.cfg.source_lang,
         "target_lang": task.cfg.target_lang,
         "max_source": max_source,

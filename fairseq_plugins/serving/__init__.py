@@ -77,12 +77,19 @@ class _Served:
         raise NotImplementedError
 
     def generate(self, sources: Sequence[List[str]]) -> List[Output]:
-        """The best hypothesis for each list of subwords."""
+        """The best hypothesis for each list of subwords.
+
+        Raises:
+            ConfigurationError: the options allow none.
+        """
         found = []
         for pieces, hypotheses in zip(sources, self.search(sources)):
-            if not hypotheses:  # the options allow none
-                found.append(Output("", False))
-                continue
+            if not hypotheses:
+                raise ConfigurationError(
+                    "the options of search allow no output for a text: give a smaller --min-len "
+                    f"(it is {self.options.min_len}), a larger --max-len, or leave out "
+                    "--no-repeat-ngram-size"
+                )
             best = hypotheses[0]
             complete = self._is_complete(best, pieces)
             found.append(Output(self.export.target.decode(best.tokens), complete))
@@ -160,6 +167,11 @@ class Translator(LineTranslator, _Served):
         wanted = Options(**options)
         _Served.__init__(self, model, threads, max_tokens, shortlist, wanted)
         LineTranslator.__init__(self)
+        if self.export.config.get("summarizes"):  # earlier releases do not tell
+            raise ConfigurationError(
+                f"--model {model} was trained with --task summarization: it is for the command "
+                "summarize"
+            )
         if wanted.min_len > self.max_output:
             raise ConfigurationError(
                 f"min_len {wanted.min_len}: this model writes at most {self.max_output:,} subwords"
