@@ -595,11 +595,12 @@ def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
 
 def test_rows_of_multi30k_have_the_published_sizes(data, tmp_path, monkeypatch):
     monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: True)
-    made = make(data, tmp_path, "--rows", "transformer,ftc", table="multi30k")
+    made = make(data, tmp_path, "--rows", "transformer,ftc,transformer_both", table="multi30k")
     for row in made.rows:
-        plan = made.plan(row, 1)
+        plan = made.plans[f"{row.name}-seed1"][0]
         given = plan.given
         assert given.encoder_layers == 4 or given.encoder_blocks == "2,2"
+        assert getattr(given, "encoder_token_mixer", "softmax") == "softmax"
         assert (given.encoder_embed_dim, given.encoder_ffn_embed_dim) == (128, 256)
         assert (given.decoder_layers, given.decoder_embed_dim) == (4, 128)
         assert (given.lr, given.warmup_updates, given.weight_decay) == ([5e-3], 2000, 0.0)
@@ -622,7 +623,9 @@ def test_rows_with_few_pairs_differ_only_in_what_they_compare(data, tmp_path):
         for row in made.rows
         for number, plan in enumerate(made.plans[f"{row.name}-seed1"])
     ]
-    assert {row.name for row, _, later in stages if later} == {"ftc_both", "ftc_all"}
+    assert {row.name for row, _, later in stages if later} == {
+        "ftc_both", "ftc_all", "transformer_both",
+    }  # fmt: skip
     for row, plan, later in stages:
         given = plan.given
         assert [getattr(given, size) for size in sides] == [256, 1024] * 2
@@ -635,7 +638,8 @@ def test_rows_with_few_pairs_differ_only_in_what_they_compare(data, tmp_path):
         assert (given.dropout, given.label_smoothing, given.patience) == (0.3, 0.1, -1)
         assert given.decoder_layers == (1 if row.name == "ftc_deep" else 3)
         assert given.encoder_token_mixer == "softmax"
-        assert given.training_path == ("fast" if row.name == "transformer" else "auto")
+        fast = row.name.startswith("transformer")
+        assert given.training_path == ("fast" if fast else "auto")
         sampled = row.name in ("ftc_sampled", "ftc_all")
         assert getattr(given, "bpe_dropout", 0.0) == (0.1 if sampled else 0.0)
         assert ("simcut" in given.criterion) == (row.name in ("ftc_simcut", "ftc_all"))
