@@ -223,7 +223,7 @@ def test_the_page_shows_each_document_beside_its_reference(copying, summarize, m
     with pytest.raises(ConfigurationError, match="has fewer lines than there are documents"):
         summarize("Rain.\n" * 4, "--page", references)
     with pytest.raises(ConfigurationError, match="nowhere"):
-        summarize("Rain.\n", "--page", tmp_path / "nowhere")
+        summarize("", "--page", tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("copies", [True, False])

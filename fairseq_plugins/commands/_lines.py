@@ -138,11 +138,12 @@ def convert(
     """
     source = sys.stdin.buffer
     lines = decode_lines(source, "standard input")
+    shown = sys.stderr.isatty() and not source.isatty()
     with progress_bar(
         description=done,
-        total=_remaining_lines(source),
+        total=_remaining_lines(source) if shown else None,
         unit=" " + unit,
-        disable=not sys.stderr.isatty() or source.isatty(),
+        disable=not shown,
     ) as bar:
         while True:
             batch = list(itertools.islice(lines, 1 if source.isatty() else buffer))

@@ -94,7 +94,7 @@ def page_writer(path: Path) -> Callable[[str, Summary], str]:
     Raises:
         ConfigurationError: the file cannot be read, or is shorter than the documents.
     """
-    references = enumerate(read_lines(path), 1)
+    references = enumerate(list(read_lines(path)), 1)  # at once: a missing file is told now
 
     def write(document: str, summary: Summary) -> str:
         number, reference = next(references, (0, ""))

@@ -151,10 +151,11 @@ def check_files(path: str, dictionary: Any = None) -> None:
             problem = "cut short" if MAGIC.startswith(header[:9]) else "damaged"
             raise ConfigurationError(f"{index} is {problem}: {remake}")
         _, _, code, count = struct.unpack(HEADER, header)
+        # before a damaged count asks for memory: each sentence has its size and its start
+        if os.path.getsize(index) < len(header) + (4 + 8) * count:
+            raise ConfigurationError(f"{index} is cut short: {remake}")
         sizes = np.fromfile(file, dtype=np.int32, count=count).astype(np.int64)
         starts = np.fromfile(file, dtype=np.int64, count=count)
-    if len(sizes) < count or len(starts) < count:
-        raise ConfigurationError(f"{index} is cut short: {remake}")
     kind = np.dtype(indexed_dataset._code_to_dtype.get(code, np.uint8))
     ends = np.cumsum(sizes) * kind.itemsize
     if (ends != starts + sizes * kind.itemsize).any():

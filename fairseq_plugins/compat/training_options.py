@@ -1,6 +1,5 @@
 """Options of a training that fairseq ignores, or that lose it what it has learnt."""
 
-import ast
 import difflib
 import logging
 import math
@@ -19,6 +18,7 @@ from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY, build_lr_scheduler
 from fairseq.trainer import Trainer
 from torch import nn
 
+from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
 from fairseq_plugins.json_files import json_object
@@ -169,10 +169,10 @@ def _check_numbers(cfg: Any) -> None:
     betas = getattr(cfg.optimizer, "adam_betas", None)
     if isinstance(betas, str):
         try:
-            first, second = ast.literal_eval(betas)
+            first, second = read_literal(betas)
             if not (0 <= first < 1 and 0 <= second < 1):
                 raise ValueError
-        except (ValueError, TypeError, SyntaxError):
+        except (ValueError, TypeError):
             raise ConfigurationError(
                 f"--adam-betas '{betas}': give two numbers below 1, such as '(0.9, 0.98)'"
             ) from None

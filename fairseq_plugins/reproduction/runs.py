@@ -352,7 +352,10 @@ class Reproduction:
         for kept in ("--keep-interval-updates", "--keep-last-epochs"):
             words += [kept, str(self.average or 1)]
         words += self.ending(length)
-        half = {"--fp16", "--bf16", "--amp"} & set(request.words)
+        options = {*request.words, *recipes.settings(request.settings)}
+        half = options & {
+            "--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16",
+        }  # fmt: skip
         return launch.plan(
             launch.Request(
                 recipe=recipes.find(row.recipe),

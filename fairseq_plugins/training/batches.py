@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
-from fairseq.data import indexed_dataset
+from fairseq.data import data_utils, indexed_dataset
 from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POSITIONS
 
-from fairseq_plugins.compat.data_files import check_files
+from fairseq_plugins.compat.data_files import MissingData, check_files
 from fairseq_plugins.errors import ConfigurationError
+
+Languages = Tuple[Optional[str], Optional[str]]  # of source and target; None: those of the data
 
 
 class Batch(NamedTuple):
@@ -109,6 +111,11 @@ def source_cut(args: argparse.Namespace) -> Optional[int]:
     return getattr(args, "max_source_positions", DEFAULT_MAX_SOURCE_POSITIONS)
 
 
+def languages_of(given: argparse.Namespace) -> Languages:
+    """The languages that the options name."""
+    return getattr(given, "source_lang", None), getattr(given, "target_lang", None)
+
+
 def sizes(prefix: Path) -> np.ndarray:
     """The tokens of each sentence in a binarised file; `prefix` is its path without .idx.
 
@@ -122,15 +129,24 @@ def sizes(prefix: Path) -> np.ndarray:
     return np.array(dataset.sizes)
 
 
-def _sides(data: Path, subset: str) -> Iterator[Tuple[Path, bool]]:
+def _sides(data: Path, subset: str, languages: Languages) -> Iterator[Tuple[Path, bool]]:
     """The files of a subset's languages, without .idx, and whether each is the source."""
-    for index in data.glob(f"{subset}.*-*.*.idx"):
-        pair, language = index.name[len(subset) + 1 : -len(".idx")].rsplit(".", 1)
-        yield index.with_suffix(""), pair.startswith(language + "-")
+    source, target = languages
+    if not (source and target):
+        try:
+            source, target = data_utils.infer_language_pair(str(data))
+        except MissingData:  # texts without languages
+            return
+    for pair in (f"{source}-{target}", f"{target}-{source}"):
+        for language in (source, target):
+            prefix = data / f"{subset}.{pair}.{language}"
+            if prefix.with_name(prefix.name + ".idx").is_file():
+                yield prefix, language == source
 
 
 def longest_sentences(
     data: Path,
+    languages: Languages,
     subsets: Sequence[str],
     cut: Optional[int] = None,
     positions: Optional[int] = None,
@@ -150,19 +166,21 @@ def longest_sentences(
         texts = data / "input0" / subset
         if texts.with_name(f"{subset}.idx").is_file():
             longest[subset] = longest_of(texts, cut)
-        for prefix, is_source in _sides(data, subset):
+        for prefix, is_source in _sides(data, subset, languages):
             size = longest_of(prefix, cut if is_source else None)
             longest[subset] = max(longest.get(subset, 0), size)
     return longest
 
 
-def count_too_long(data: Path, subset: str, source: int, target: int, cut: Optional[int]) -> int:
+def count_too_long(
+    data: Path, languages: Languages, subset: str, source: int, target: int, cut: Optional[int]
+) -> int:
     """How many pairs have more tokens than these numbers, which fairseq leaves out of training.
 
     Sources count at most `cut` tokens.
     """
     found: Any = 0
-    for prefix, is_source in _sides(data, subset):
+    for prefix, is_source in _sides(data, subset, languages):
         lengths = sizes(prefix)
         if is_source:
             found = found | (np.minimum(lengths, cut or np.inf) > source)

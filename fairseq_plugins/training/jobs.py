@@ -224,7 +224,10 @@ def failure_in(log: Path, status: int) -> str:
         return f"it was killed by {name}{reason}"
     lines: List[str] = []
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-        lines = [] if line.startswith("# ") else [*lines, re.sub(r"^\[rank\d+\]: ?", "", line)]
+        if line.startswith("# "):
+            lines.clear()
+        else:
+            lines.append(re.sub(r"^\[rank\d+\]: ?", "", line))
     errors = [
         line
         for line in lines

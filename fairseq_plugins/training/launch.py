@@ -13,6 +13,7 @@ import platform
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -88,18 +89,13 @@ def check_data(data: Path) -> None:
 
 def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
     """Refuse options after --, or in the recipe or --settings files, that `plan` sets itself."""
-    for option in {*OWN_OPTIONS}.intersection(word.split("=")[0] for word in in_files):
-        raise ConfigurationError(
-            f"{option} is not allowed in a recipe or --settings file: this command sets it (give "
-            "--save-dir on the command line)"
-        )
-    for word in words:
-        option = word.split("=")[0]
-        if option in OWN_OPTIONS or option.startswith("--distributed-"):
-            raise ConfigurationError(
-                f"{option} is not allowed after --: this command sets it (--save-dir, --processes, "
-                "--nodes and --rendezvous come before --)"
-            )
+    for place, found in (("in a recipe or --settings file", in_files), ("after --", words)):
+        for option in (word.split("=")[0] for word in found):
+            if option in OWN_OPTIONS or option.startswith("--distributed-"):
+                raise ConfigurationError(
+                    f"{option} is not allowed {place}: this command sets it (--save-dir, "
+                    "--processes, --nodes and --rendezvous come before --)"
+                )
 
 
 def check_shared_dictionary(data: Path) -> None:
@@ -164,7 +160,9 @@ def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
     names = ("max_source_positions", "max_target_positions")
     limits = [getattr(given, name, batches.DEFAULT_MAX_SOURCE_POSITIONS) for name in names]
     cut = batches.source_cut(given)
-    count = batches.count_too_long(data, given.train_subset, limits[0], limits[1], cut)
+    count = batches.count_too_long(
+        data, batches.languages_of(given), given.train_subset, limits[0], limits[1], cut
+    )
     options = f"--max-source-positions {limits[0]} or --max-target-positions {limits[1]}"
     return [f"{count:,} pairs are longer than {options}: they are left out"] if count else []
 
@@ -174,7 +172,8 @@ def check_lengths(
 ) -> None:
     """Raise a ConfigurationError if a sentence of train or valid does not fit into its batch."""
     cut, limited = batches.source_cut(given), request.tokens_per_process is not None
-    longest = batches.longest_sentences(request.data, [given.train_subset], cut)
+    longest_of = partial(batches.longest_sentences, request.data, batches.languages_of(given))
+    longest = longest_of([given.train_subset], cut)
     batches.check_longest(batch, whole, processes, limited, longest)
     if given.disable_validation:
         return
@@ -183,7 +182,7 @@ def check_lengths(
         names = ("max_positions", "max_source_positions", "max_target_positions")
         positions = max((getattr(given, name, None) or 0 for name in names)) or None
     subsets = given.valid_subset.split(",")
-    longest = batches.longest_sentences(request.data, subsets, cut, positions)
+    longest = longest_of(subsets, cut, positions)
     if given.max_tokens_valid in (given.max_tokens, str(given.max_tokens)):
         batches.check_longest(batch, whole, processes, limited, longest)
     elif str(given.max_tokens_valid).isdigit():  # fairseq's parser leaves it a string
@@ -209,7 +208,11 @@ def choose_precision(
     """
     if given.fp16 or given.bf16 or given.amp:
         if asked not in AUTOMATIC:
-            raise ConfigurationError(f"--precision {asked} and a flag after --: give one of them")
+            flags = [f"--{half}" for half in ("fp16", "bf16", "amp") if getattr(given, half)]
+            raise ConfigurationError(
+                f"--precision {asked} and {' '.join(flags)}, which the recipe, --settings or the "
+                "options after -- give: leave one of them out"
+            )
         return []
     if asked == "fp16" and on_cpu:
         raise ConfigurationError("--precision fp16 needs a GPU: use bf16 or fp32 on a CPU")

@@ -68,13 +68,20 @@ def folders(recipe: Path) -> List[Path]:
     return [recipe.parent, own] if own.is_dir() else [recipe.parent]
 
 
-def read(path: Path) -> Dict[str, Any]:
+def read(path: Path, of: Sequence[Path] = ()) -> Dict[str, Any]:
     """The options of a YAML file and of its `defaults`, by the names of the command line.
 
+    Args:
+        path: the file.
+        of: the files whose defaults it is.
+
     Raises:
-        ConfigurationError: the file cannot be read, is no mapping of groups, or sets an option to
-            another value than its `defaults`: hydra and fairseq-train would choose differently.
+        ConfigurationError: the file cannot be read, is no mapping of groups, is among its own
+            `defaults`, or sets an option to another value than these: hydra and fairseq-train would
+            choose differently.
     """
+    if path in of:
+        raise ConfigurationError(f"{path} is among its own defaults: leave it out there")
     try:
         groups: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -90,7 +97,7 @@ def read(path: Path) -> Dict[str, Any]:
                     f"{path}: its default '{other}' is neither {path.parent / f'{other}.yaml'} nor "
                     "a recipe of the package"
                 )
-            options.update(read(found))
+            options.update(read(found, [*of, path]))
     for group, values in groups.items():
         if not isinstance(values, dict):
             raise ConfigurationError(f"{path}: {group} is no group of options")

@@ -79,6 +79,15 @@ def test_each_file(damage, corpus, tmp_path):
         assert str(data / "preprocess.log") in message
 
 
+@pytest.mark.parametrize("count", [2**40, 2**62 + 2, 2**63 + 2])
+def test_a_number_of_sentences_that_the_file_cannot_hold(count, data):
+    path = data / "valid.src-tgt.src.idx"
+    content = bytearray(path.read_bytes())
+    content[18:26] = count.to_bytes(8, "little")
+    path.write_bytes(bytes(content))
+    assert f"{path} is cut short" in refused(read, data)
+
+
 def test_training_and_generation(data, words, model, run_train, run_generate):
     path = data / "test.src-tgt.src.bin"
     cut(path)

@@ -687,6 +687,12 @@ def test_the_device_and_the_precision_are_the_papers_unless_asked(data, settings
     words = ["--settings", settings, "--rows", "transformer", "--", "--bf16"]
     made = make(data, tmp_path / "half", *words)
     assert made.plan(made.rows[0], 1).command.count("--bf16") == 1
+    (tmp_path / "half.yaml").write_text("common: {memory_efficient_bf16: true}")
+    words = ["--settings", settings, "--settings", tmp_path / "half.yaml"]
+    words += ["--rows", "transformer"]
+    made = make(data, tmp_path / "from_a_file", *words)
+    assert not {"--bf16", "--fp16"} & set(made.plan(made.rows[0], 1).command)
+    assert "--memory-efficient-bf16" in made.plan(made.rows[0], 1).command
     words = ["--rows", "transformer", "--precision", "fp32"]
     made = make(data, tmp_path / "float32", *words, table="multi30k")
     assert "--bf16" not in made.plan(made.rows[0], 1).command

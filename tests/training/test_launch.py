@@ -155,11 +155,12 @@ def test_a_batch_that_cannot_be_shared(whole, processes, limit, message):
 
 
 def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
-    longest = batches.longest_sentences(toy_data.bin, ["train", "valid", "nothing"])
+    of_data = (None, None)
+    longest = batches.longest_sentences(toy_data.bin, of_data, ["train", "valid", "nothing"])
     lines = (toy_data.raw / "train.src").read_text().splitlines()
     assert longest["train"] == max(len(line.split()) for line in lines) + 1  # end of sentence
     assert set(longest) == {"train", "valid"}
-    count = partial(batches.count_too_long, toy_data.bin, "train")
+    count = partial(batches.count_too_long, toy_data.bin, of_data, "train")
     lengths = [len(line.split()) + 1 for line in lines]
     assert count(5, 99, None) == sum(length > 5 for length in lengths) > 0
     assert count(5, 99, 5) == count(99, 99, None) == 0
@@ -170,6 +171,23 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
         plan(toy_data.bin, "--tokens-per-process", 8)
     with pytest.raises(ConfigurationError, match="--max-tokens 13 or more is needed"):
         plan(toy_data.bin, "--", "--max-tokens", 12)
+
+
+def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(toy_data.bin, data)
+    for suffix in ("idx", "bin"):
+        shutil.copyfile(data / f"valid.src-tgt.src.{suffix}", data / f"train.xx-tgt.xx.{suffix}")
+        shutil.copyfile(data / f"valid.src-tgt.tgt.{suffix}", data / f"train.xx-tgt.tgt.{suffix}")
+    alone = batches.count_too_long(toy_data.bin, (None, None), "train", 5, 99, None)
+    assert batches.count_too_long(data, ("src", "tgt"), "train", 5, 99, None) == alone > 0
+    other = batches.count_too_long(data, ("xx", "tgt"), "train", 5, 99, None)
+    assert 0 < other < alone
+    reverse = batches.count_too_long(data, ("tgt", "src"), "train", 5, 99, None)
+    lines = (toy_data.raw / "train.tgt").read_text().splitlines()
+    assert reverse == sum(len(line.split()) + 1 > 5 for line in lines)
+    words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
+    assert plan(data, "--", *words).summary[-1].startswith(f"{alone} pairs are longer")
 
 
 def test_sentences_of_valid_must_fit_into_its_own_batch(documents):
@@ -328,7 +346,7 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
         (["--", "--dropuot", "0.1"], "fairseq-train does not take this: .*--dropuot"),
         (["--", "--arch", "transfomer"], "invalid choice: 'transfomer'$"),
         (["--", "--update-freq", "1,2"], "--update-freq: give one number"),
-        (["--precision", "bf16", "--", "--fp16"], "--precision bf16 and a flag after --"),
+        (["--precision", "bf16", "--", "--fp16"], "--precision bf16 and --fp16, which the recipe"),
         (["--", "--share-all-embeddings"], "--share-all-embeddings needs one dictionary"),
         (["--", "--log-format", "json"], "--log-format json: this command reads the log"),
         (["--", "--optimizer", "sgd"], "--adam-betas stands in the recipe .* 'adam_betas: null'"),
@@ -355,6 +373,9 @@ def test_the_optimizer_of_a_recipe_can_be_replaced(toy_data, tmp_path):
 def test_folders_are_not_set_in_files(toy_data, tmp_path):
     (tmp_path / "own.yaml").write_text("checkpoint: {save_dir: elsewhere}")
     with pytest.raises(ConfigurationError, match="--save-dir is not allowed in a recipe or --sett"):
+        plan(toy_data.bin, "--settings", tmp_path / "own.yaml")
+    (tmp_path / "own.yaml").write_text("distributed_training: {distributed_world_size: 2}")
+    with pytest.raises(ConfigurationError, match="--distributed-world-size is not allowed in a re"):
         plan(toy_data.bin, "--settings", tmp_path / "own.yaml")
 
 

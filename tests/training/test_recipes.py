@@ -219,10 +219,12 @@ def test_later_settings_win_and_false_removes_a_flag(tmp_path):
             "defaults: [other]\noptimization: {max_epoch: 15}",
             "some.yaml: optimization.max_epoch is 15 here and 12 in its defaults",
         ),
+        ("some.yaml", "defaults: [circle]", "some.yaml is among its own defaults: leave it out"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, file, text, message):
     (tmp_path / "other.yaml").write_text(yaml.safe_dump({"optimization": {"max_epoch": 12}}))
+    (tmp_path / "circle.yaml").write_text("defaults: [some]")
     (tmp_path / file).write_text(text)
     with pytest.raises(ConfigurationError, match=message) as error:
         recipes.settings([tmp_path / file])
