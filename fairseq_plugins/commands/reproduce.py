@@ -1,4 +1,4 @@
-"""Reproduce a table or figure of a paper: train and test every row.
+"""Reproduce a table or figure of a paper, or of this project: train and test every row.
 
     python -m fairseq_plugins reproduce fastformer-imdb DATA --reduced       # on two CPU cores
     python -m fairseq_plugins reproduce mscffn-text DATA --seeds 1 2 3 4 5   # on one GPU
@@ -19,7 +19,7 @@ within 14,000 updates, or --max-update; the last 5 checkpoints are averaged.
 Settings are those of the recipes and the table, then --settings files, then the options after --.
 Runs end earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a
 larger --max-update they are trained on, except those of low-resource and the shortened ones of
-multi30k's ftc_both and fc_both, whose learning rate has ended: choose another --out. --minutes ends
+multi30k whose names end in _both, as their learning rate has ended: choose another --out. --minutes ends
 the call: runs save their state and stop.
 
 With --report-only, --beside names results on more or less data, and scores are also plotted against
