@@ -4,7 +4,8 @@
         --train corpus/train --valid corpus/valid --test corpus/test
 
 PREFIX corpus/train stands for two UTF-8 files, corpus/train.de and corpus/train.en, aligned by
-line. The folder serves both directions.
+line. The folder serves both directions. For other text of a model that is trained already, see
+--like.
 
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
@@ -13,6 +14,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.languages import two_letters
 from fairseq_plugins.preparation.processing import TOKENIZERS
@@ -23,6 +25,7 @@ from fairseq_plugins.preparation.translation import (
     find_files,
     prepare,
     read_text,
+    settings_like,
     show,
     subword_settings,
 )
@@ -79,13 +82,38 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="leave out training pairs with one side more than R times as long (default: "
         "%(default)s)",
     )
+    parser.add_argument(
+        "--like",
+        type=Path,
+        metavar="DIR",
+        help="reuse the subwords, dictionaries and tokeniser of this prepared folder, so that a "
+        "model trained on it can be fine-tuned on the new text (--finetune-from-model)",
+    )
     add_subword_options(parser)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    check_options(args)
+    if args.like is not None:
+        _take_from(args, parser)
+    return args
+
+
+def _take_from(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Replace options by those of --like.
+
+    Raises:
+        ConfigurationError: one was given that differs.
+    """
+    args.like_settings = settings_like(args.like, [args.source_lang, args.target_lang])
+    for name, value in args.like_settings.items():
+        given = getattr(args, name, None)
+        if name != "like" and given not in (parser.get_default(name), value):
+            raise ConfigurationError(
+                f"{flag(name)} {given}: --like {args.like} has {value}: leave it out"
+            )
 
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
-    check_options(args)
     languages = [args.source_lang, args.target_lang]
     prefixes = {"train": args.train, "valid": [args.valid], "test": [args.test]}
     prefixes = {split: names for split, names in prefixes.items() if names != [None]}
@@ -99,14 +127,16 @@ def main(argv: Sequence[str]) -> int:
         **subword_settings(args),
         "inputs": find_files(prefixes, languages),
     }
+    if args.like is not None:
+        settings.update(args.like_settings)
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}
-    if codes and settings["tokenizer"] == "moses":
+    if codes and settings["tokenizer"] == "moses" and args.like is None:
         settings["moses_codes"] = codes
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
             left_out = preparation.step(
                 "read text", read_text, prefixes, languages, preparation.folder
             )
-            prepare(preparation, args.workers, left_out)
+            prepare(preparation, args.workers, left_out, like=args.like)
     show(args.destination)
     return 0

@@ -19,8 +19,8 @@ within 14,000 updates, or --max-update; the last 5 checkpoints are averaged.
 Settings are those of the recipes and the table, then --settings files, then the options after --.
 Runs end earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept; with a
 larger --max-update they are trained on, except those of low-resource and the shortened ones of
-multi30k whose names end in _both, as their learning rate has ended: choose another --out. --minutes ends
-the call: runs save their state and stop.
+multi30k whose names end in _both, as their learning rate has ended: choose another --out. --minutes
+ends the call: runs save their state and stop.
 
 With --report-only, --beside names results on more or less data, and scores are also plotted against
 the number of pairs:

@@ -52,7 +52,7 @@ class Processing(NamedTuple):
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"{path} cannot be used ({error}): the prepare-* commands write it, and it says "
-                "how text is tokenised; name the folder they prepared with --data"
+                "how text is tokenised; name a folder that they prepared"
             ) from None
 
     def check_languages(self, source_lang: str, target_lang: str, folder: Path) -> None:

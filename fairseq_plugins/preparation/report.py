@@ -87,12 +87,10 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
 
     subwords = results["subwords"]
     what = "BPE merges" if settings["subword"] == "bpe" else "SentencePiece pieces"
-    lines += [
-        "",
-        "Subwords: {:,} {} of {:,} asked for, on both sides together".format(
-            subwords["learnt"], what, settings["vocab_size"]
-        ),
-    ]
+    origin = f"of {settings['vocab_size']:,} asked for, on both sides together"
+    if "like" in settings:
+        origin = "of another folder (--like)"
+    lines += ["", f"Subwords: {subwords['learnt']:,} {what} {origin}"]
     sizes = subwords["types"]
     if settings["joined_dictionary"]:
         lines += [f"Vocabulary: {sizes[languages[0]]:,} types for both sides"]

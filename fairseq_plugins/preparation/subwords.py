@@ -29,6 +29,10 @@ class BytePairEncoding:
         with open(model, encoding="utf-8", newline="\n") as codes:
             self._bpe: Any = BPE(codes)
 
+    def __len__(self) -> int:
+        """The number of merges."""
+        return len(self._bpe.bpe_codes)
+
     @staticmethod
     def learn(files: Sequence[Path], model: Path, size: int) -> int:
         """Learn at most `size` merges from the text of `files`; returns the number found.

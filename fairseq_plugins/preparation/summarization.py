@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
@@ -21,7 +21,6 @@ from fairseq_plugins.preparation.files import (
     count_lines,
     digest,
     read_pairs,
-    write_bytes,
     write_lines,
     written_whole,
 )
@@ -29,6 +28,7 @@ from fairseq_plugins.preparation.pretraining import Pretraining
 from fairseq_plugins.preparation.processing import FILE, Processing
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import table, unknown_tokens
+from fairseq_plugins.preparation.reuse import copy_model, vocabulary_files
 from fairseq_plugins.preparation.sentences import (
     BOUNDARY,
     separate_sentences,
@@ -119,29 +119,9 @@ def cut(
     return numbers
 
 
-def vocabulary_files(folder: Path) -> List[Path]:
-    """The pieces and dictionaries of a prepared folder, for --like.
-
-    Raises:
-        ConfigurationError: one is missing.
-    """
-    names = [SentencePiece.file_name, "dict.source.txt", "dict.target.txt"]
-    for name in names:
-        if not (folder / name).is_file():
-            raise ConfigurationError(
-                f"--like {folder} has no {name}: name a folder that was prepared for summarization"
-            )
-    return [folder / name for name in names]
-
-
-def _copy_pieces(source: Path, model: Path) -> int:
-    write_bytes(model, source.read_bytes())
-    return len(SentencePiece(model))
-
-
 def prepare(
     preparation: Preparation, found: Dict[str, Any], workers: int, like: Optional[Path] = None
-) -> str:
+) -> None:
     """Learn pieces, cut, binarise, report; `RAW` must be in the folder.
 
     Args:
@@ -149,9 +129,6 @@ def prepare(
         found: the result of `write_documents`.
         workers: number of processes.
         like: a prepared folder, whose pieces and dictionaries are used.
-
-    Returns:
-        The report, which is also in the finished folder, `preparation.destination`.
     """
     folder, settings = preparation.folder, preparation.settings
     splits = list(found["documents"])
@@ -163,7 +140,9 @@ def prepare(
             "learn pieces", SentencePiece.learn, [folder / SAMPLE], model, settings["vocab_size"]
         )
     else:
-        learnt = preparation.step("copy pieces", _copy_pieces, vocabulary_files(like)[0], model)
+        learnt = preparation.step(
+            "copy pieces", copy_model, SentencePiece, like / SentencePiece.file_name, model
+        )
     how = (model, settings["max_source"], workers, settings["lowercase"])
     numbers = {
         split: preparation.step("cut " + split, cut, folder, split, *how) for split in splits
@@ -181,11 +160,9 @@ def prepare(
     )
     types = {side: len(read_types(folder, side)) for side in SIDES}
     unknown = preparation.step("count unknown pieces", _count_unknown, folder, splits)
-    report = _report(settings, found, learnt, types, numbers, unknown)
     with written_whole(folder / REPORT) as file:
-        file.write(report)
+        file.write(_report(settings, found, learnt, types, numbers, unknown))
     preparation.finish(leave_out=["work"])
-    return report
 
 
 def prepare_files(
@@ -213,7 +190,7 @@ def prepare_files(
     if pretraining:
         settings["pretrain"] = list(pretraining)
     if like is not None:
-        settings["like"] = [digest(file) for file in vocabulary_files(like)]
+        settings["like"] = [digest(file) for file in vocabulary_files(like, SentencePiece, SIDES)]
         if settings["joined_dictionary"] and len(set(settings["like"])) == 3:
             raise ConfigurationError(
                 f"--like {like} has a dictionary for each side: add --separate-dictionaries"
@@ -243,7 +220,7 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     Raises:
         ConfigurationError: `prepared` was not prepared for summarization, or lacks its text.
     """
-    vocabulary_files(prepared)
+    vocabulary_files(prepared, SentencePiece, SIDES)
     stored = json.loads((prepared / FILE).read_text(encoding="utf-8"))
     numbers = stored["results"]["cut train"]
     sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))

@@ -3,6 +3,7 @@
 import argparse
 import collections
 import contextlib
+import json
 import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -21,9 +22,11 @@ from fairseq_plugins.preparation.files import (
     write_lines,
     written_whole,
 )
+from fairseq_plugins.preparation.processing import FILE as PREPARATION
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import translation_report
+from fairseq_plugins.preparation.reuse import copy_model, vocabulary_files
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.subwords import KINDS
 from fairseq_plugins.preparation.workers import add_workers_option, check_workers, map_lines
@@ -32,6 +35,10 @@ from fairseq_plugins.preparation.workers import add_workers_option, check_worker
 RAW = "text/raw"
 TOKENISED = "text/tokenised"
 SUBWORDS = "text/subwords"
+# settings that belong to a subword model and its dictionaries
+SHARED_BY_LIKE = (
+    "tokenizer", "lowercase", "subword", "vocab_size", "joined_dictionary", "moses_codes",
+)  # fmt: skip
 # subfolders that exist only during the preparation
 ALL_RAW = "work/raw"
 ALL_TOKENISED = "work/tokenised"
@@ -100,7 +107,8 @@ def prepare(
     workers: int,
     left_out: Optional[Dict[str, int]] = None,
     expected_pairs: Optional[Dict[str, int]] = None,
-) -> str:
+    like: Optional[Path] = None,
+) -> None:
     """Tokenise, clean, hold out, cut into subwords, binarise, report.
 
     The folder's `ALL_RAW` must hold raw text: train, optionally test, and valid unless it is drawn
@@ -112,9 +120,7 @@ def prepare(
         workers: number of processes.
         left_out: the number of training pairs left out by `read_text`, for each reason.
         expected_pairs: the expected number of pairs of each split, or None for any.
-
-    Returns:
-        The report, which is also in the finished folder, `preparation.destination`.
+        like: a prepared folder, whose subword model and dictionaries are used.
 
     Raises:
         ConfigurationError: the text cannot be used, or the numbers of pairs differ.
@@ -145,9 +151,13 @@ def prepare(
     kind = KINDS[settings["subword"]]
     splits = [split for split in SPLITS if split in cleaned["pairs"]]
     train = [folder / TOKENISED / f"train.{language}" for language in languages]
-    learnt = preparation.step(
-        "learn subwords", kind.learn, train, folder / kind.file_name, settings["vocab_size"]
-    )
+    model = folder / kind.file_name
+    if like is None:
+        learnt = preparation.step(
+            "learn subwords", kind.learn, train, model, settings["vocab_size"]
+        )
+    else:
+        learnt = preparation.step("copy subwords", copy_model, kind, like / kind.file_name, model)
     for split in splits:
         for language in languages:
             preparation.step(f"cut {split}.{language}", cut, folder, split, language, kind, workers)
@@ -160,6 +170,7 @@ def prepare(
         folder,
         settings["joined_dictionary"],
         workers,
+        like,
     )
     types = {language: len(read_types(folder, language)) for language in languages}
     numbers = preparation.step("count", count, folder, splits, languages)
@@ -168,11 +179,9 @@ def prepare(
         "subwords": {"learnt": learnt, "types": types},
         "splits": numbers,
     }
-    report = translation_report(settings, summary)
     with written_whole(folder / REPORT) as file:
-        file.write(report)
+        file.write(translation_report(settings, summary))
     preparation.finish(leave_out=["work"])
-    return report
 
 
 def tokenise(folder: Path, split: str, language: str, processing: Processing, workers: int) -> None:
@@ -340,6 +349,27 @@ def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
         "subword": args.subword,
         "vocab_size": args.vocab_size,
         "joined_dictionary": args.joined_dictionary,
+    }
+
+
+def settings_like(folder: Path, languages: Sequence[str]) -> Dict[str, Any]:
+    """The settings of a preparation with the subword model and the dictionaries of `folder`.
+
+    Raises:
+        ConfigurationError: the folder was not prepared by this package, a file is missing, or it
+            has other languages.
+    """
+    processing = Processing.load(folder)
+    if {processing.source_lang, processing.target_lang} != set(languages):
+        raise ConfigurationError(
+            f"--like {folder} was prepared for {processing.source_lang} and "
+            f"{processing.target_lang}: name a folder of {' and '.join(languages)}"
+        )
+    stored = json.loads((folder / PREPARATION).read_text(encoding="utf-8"))["settings"]
+    files = vocabulary_files(folder, KINDS[processing.subword], languages)
+    return {
+        **{name: stored[name] for name in SHARED_BY_LIKE if name in stored},
+        "like": [digest(file) for file in files],
     }
 
 

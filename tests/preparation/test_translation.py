@@ -45,6 +45,57 @@ def run(corpus, tmp_path):
     return run
 
 
+def prepare_like(folder, destination, corpus, *words):
+    argv = [destination, "--source-lang", "en", "--target-lang", "fr", "--workers", 1]
+    argv += ["--train", corpus / "more", "--valid", corpus / "valid", "--like", folder, *words]
+    prepare_translation.main([str(word) for word in argv])
+    return destination
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--joined-dictionary", "--lowercase"], ["--subword", "sentencepiece", "--tokenizer", "none"]],
+    ids=str,
+)
+def test_new_text_in_the_subwords_of_another_folder(run, corpus, tmp_path, capsys, words):
+    folder = run("--train", corpus / "train", "--valid", corpus / "valid", *words)
+    for side in ("fr", "en"):  # some subwords are new
+        write(corpus / f"more.{side}", ["The Year 12 Ω", "an 3"])
+    new = prepare_like(folder, tmp_path / "new", corpus)
+    model = "bpe.codes" if "--subword" not in words else "sentencepiece.model"
+    for name in ("dict.fr.txt", "dict.en.txt", model):
+        assert (new / name).read_bytes() == (folder / name).read_bytes()
+    ours, theirs = Processing.load(new), Processing.load(folder)
+    assert ours == theirs._replace(source_lang="en", target_lang="fr")
+    assert read(new / "text/subwords/valid.fr") == read(folder / "text/subwords/valid.fr")
+    report = (new / "report.txt").read_text(encoding="utf-8")
+    assert "of another folder (--like)" in report and "Unknown subwords in train: en " in report
+    prepare_like(folder, new, corpus)  # kept
+    (folder / "dict.fr.txt").write_text("other 1\n")
+    with pytest.raises(ConfigurationError, match="was prepared with other settings"):
+        prepare_like(folder, new, corpus)
+
+
+def test_what_differs_from_the_other_folder_is_refused(run, corpus, tmp_path):
+    folder = run("--train", corpus / "train", "--valid", corpus / "valid")
+    for words, message in (
+        (["--vocab-size", 30], f"--vocab-size 30: --like {folder} has 40: leave it out"),
+        (["--lowercase"], f"--lowercase True: --like {folder} has False: leave it out"),
+        (
+            ["--subword", "sentencepiece"],
+            "--subword sentencepiece: --like .* has bpe: leave it out",
+        ),
+        (["--target-lang", "de"], "was prepared for fr and en: name a folder of en and de"),
+        (["--like", corpus], "preparation.json cannot be used"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            prepare_like(folder, tmp_path / "new", corpus, *words)
+    (folder / "bpe.codes").unlink()
+    with pytest.raises(ConfigurationError, match=f"--like {folder} has no bpe.codes: name a fold"):
+        prepare_like(folder, tmp_path / "new", corpus)
+    assert not (tmp_path / "new").exists() and not (tmp_path / "new.part").exists()
+
+
 def test_several_files_make_up_train(run, corpus):
     folder = run(
         *("--train", corpus / "train", corpus / "more", "--valid", corpus / "valid"),

@@ -1,0 +1,34 @@
+"""Reuse the subword model and the dictionaries of another prepared folder (`--like`)."""
+
+from pathlib import Path
+from typing import Any, List, Sequence
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.files import write_bytes
+
+
+def vocabulary_files(folder: Path, kind: Any, languages: Sequence[str]) -> List[Path]:
+    """The subword model of a prepared folder, and its dictionaries.
+
+    Args:
+        folder: the prepared folder.
+        kind: the class of the subword model, one of `subwords.KINDS`.
+        languages: the names of the dictionaries, such as source and target.
+
+    Raises:
+        ConfigurationError: one is missing.
+    """
+    names = [kind.file_name, *(f"dict.{language}.txt" for language in languages)]
+    for name in names:
+        if not (folder / name).is_file():
+            raise ConfigurationError(
+                f"--like {folder} has no {name}: name a folder that was prepared by the same "
+                "command, for the same languages"
+            )
+    return [folder / name for name in names]
+
+
+def copy_model(kind: Any, source: Path, model: Path) -> int:
+    """Copy a subword model; returns the number of its merges or pieces."""
+    write_bytes(model, source.read_bytes())
+    return len(kind(model))
