@@ -137,7 +137,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"{system.name} against {baseline.name}")
         for name, result in found.items():
             print(
-                f"  {name} {result['difference']:+.2f}, p = {result['p']:.4f}: "
+                f"  {name} {result['difference']:+.2f}, p = {result['p']:.4f}, {result['sides']}: "
                 "{:.2f} ({:.2f} - {:.2f}) against {:.2f} ({:.2f} - {:.2f})  {}".format(
                     result["score"],
                     *result["interval"],

@@ -6,12 +6,13 @@ import os
 import re
 import sys
 import warnings
+from argparse import Namespace
 from typing import Any, Callable, List, Optional
 
 from fairseq import options
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import after_parsing, wrap
 from fairseq_plugins.errors import ConfigurationError
 
 
@@ -59,22 +60,16 @@ def decay_until_max_update() -> None:
     fairseq's command line passes null instead, which hydra refuses (0.12.2 and ff).
     """
 
-    def make(original: Callable) -> Callable:
-        def parse_args_and_arch(*args: Any, **kw: Any) -> Any:
-            parsed = original(*args, **kw)
-            namespace = parsed[0] if isinstance(parsed, tuple) else parsed
-            if getattr(namespace, "total_num_update", 0) is None:
-                if not namespace.max_update:
-                    raise ConfigurationError(
-                        "--lr-scheduler polynomial_decay needs the number of updates after which "
-                        "the learning rate ends: give --max-update N or --total-num-update N"
-                    )
-                namespace.total_num_update = namespace.max_update
-            return parsed
+    def check(given: Namespace) -> None:
+        if getattr(given, "total_num_update", 0) is None:
+            if not given.max_update:
+                raise ConfigurationError(
+                    "--lr-scheduler polynomial_decay needs the number of updates after which the "
+                    "learning rate ends: give --max-update N or --total-num-update N"
+                )
+            given.total_num_update = given.max_update
 
-        return parse_args_and_arch
-
-    wrap(options, "parse_args_and_arch", "decay_until_max_update", make)
+    after_parsing("decay_until_max_update", check)
 
 
 def require_a_criterion_of_labels() -> None:
@@ -84,22 +79,16 @@ def require_a_criterion_of_labels() -> None:
     name ends in an InterpolationKeyError.
     """
 
-    def make(original: Callable) -> Callable:
-        def parse_args_and_arch(*args: Any, **kw: Any) -> Any:
-            parsed = original(*args, **kw)
-            namespace = parsed[0] if isinstance(parsed, tuple) else parsed
-            task, name = (getattr(namespace, key, None) for key in ("task", "criterion"))
-            labels = task in ("classification", "sentence_prediction")
-            if name and labels and not hasattr(namespace, "classification_head_name"):
-                raise ConfigurationError(
-                    f"--criterion {name} is for text, and --task {task} has labels: use "
-                    "--criterion sentence_prediction"
-                )
-            return parsed
+    def check(given: Namespace) -> None:
+        task, name = (getattr(given, key, None) for key in ("task", "criterion"))
+        labels = task in ("classification", "sentence_prediction")
+        if name and labels and not hasattr(given, "classification_head_name"):
+            raise ConfigurationError(
+                f"--criterion {name} is for text, and --task {task} has labels: use --criterion "
+                "sentence_prediction"
+            )
 
-        return parse_args_and_arch
-
-    wrap(options, "parse_args_and_arch", "require_a_criterion_of_labels", make)
+    after_parsing("require_a_criterion_of_labels", check)
 
 
 def refuse_asynchronous_writing_without_iopath() -> None:

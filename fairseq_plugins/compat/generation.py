@@ -4,6 +4,7 @@ import builtins
 import inspect
 import re
 import sys
+from argparse import Namespace
 from typing import Any, Callable, Dict, Optional
 
 import torch
@@ -20,7 +21,7 @@ from fairseq.search import (
 )
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
-from fairseq_plugins.compat.patch import overlay, wrap
+from fairseq_plugins.compat.patch import after_parsing, overlay, wrap
 from fairseq_plugins.compat.training_options import check_search_options
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
 
@@ -193,41 +194,35 @@ def obey_or_refuse_options() -> None:
         ConfigurationError: on parsing, an option would have no effect.
     """
 
-    def make(original: Callable) -> Callable:
-        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
-            parsed = original(*args, **kwargs)
-            given = parsed[0] if isinstance(parsed, tuple) else parsed
-            interactive = hasattr(given, "buffer_size")
-            generates = hasattr(given, "replace_unk") and not interactive
-            shards = getattr(given, "num_shards", None) or 1
-            if shards > 1 and generates:
-                check_range("--shard-id", given.shard_id, 0, shards - 1)
-                given.distributed_world_size, given.distributed_rank = shards, given.shard_id
-            elif shards > 1 and not hasattr(given, "output_word_probs"):  # of fairseq-eval-lm
+    def check(given: Namespace) -> None:
+        interactive = hasattr(given, "buffer_size")
+        generates = hasattr(given, "replace_unk") and not interactive
+        shards = getattr(given, "num_shards", None) or 1
+        if shards > 1 and generates:
+            check_range("--shard-id", given.shard_id, 0, shards - 1)
+            given.distributed_world_size, given.distributed_rank = shards, given.shard_id
+        elif shards > 1 and not hasattr(given, "output_word_probs"):  # of fairseq-eval-lm
+            raise ConfigurationError(
+                f"--num-shards {shards} divides the work of fairseq-generate and "
+                "fairseq-eval-lm alone: leave it out"
+            )
+        if getattr(given, "sacrebleu", False):
+            raise ConfigurationError(
+                "--sacrebleu has no effect in fairseq: use --scoring sacrebleu"
+            )
+        if generates and getattr(given, "constraints", None):
+            raise ConfigurationError(
+                f"--constraints {given.constraints}: only fairseq-interactive reads "
+                "constraints, behind a tab in each line; use that"
+            )
+        for option in GENERATE_ALONE if interactive else ():
+            if getattr(given, option, None):
                 raise ConfigurationError(
-                    f"--num-shards {shards} divides the work of fairseq-generate and "
-                    "fairseq-eval-lm alone: leave it out"
+                    f"{flag(option)} has no effect in fairseq-interactive: leave it out, or "
+                    "use fairseq-generate"
                 )
-            if getattr(given, "sacrebleu", False):
-                raise ConfigurationError(
-                    "--sacrebleu has no effect in fairseq: use --scoring sacrebleu"
-                )
-            if generates and getattr(given, "constraints", None):
-                raise ConfigurationError(
-                    f"--constraints {given.constraints}: only fairseq-interactive reads "
-                    "constraints, behind a tab in each line; use that"
-                )
-            for option in GENERATE_ALONE if interactive else ():
-                if getattr(given, option, None):
-                    raise ConfigurationError(
-                        f"{flag(option)} has no effect in fairseq-interactive: leave it out, or "
-                        "use fairseq-generate"
-                    )
-            return parsed
 
-        return parse_args_and_arch
-
-    wrap(options, "parse_args_and_arch", "obey_or_refuse_options", make)
+    after_parsing("obey_or_refuse_options", check)
 
 
 def refuse_unknown_words_of_search() -> None:
@@ -293,24 +288,18 @@ def replace_unknown_words() -> None:
         ConfigurationError: on parsing, an option that it needs is missing or does not go with it.
     """
 
-    def make_parse(original: Callable) -> Callable:
-        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
-            parsed = original(*args, **kwargs)
-            given = parsed[0] if isinstance(parsed, tuple) else parsed
-            if getattr(given, "replace_unk", None) is not None:
-                if given.print_alignment != "hard":
-                    raise ConfigurationError(
-                        "--replace-unk needs to know the source word of each word: add "
-                        "--print-alignment hard"
-                    )
-                if given.post_process is not None:
-                    raise ConfigurationError(
-                        "--replace-unk replaces the tokens of the model, which --remove-bpe "
-                        f"{given.post_process} (--post-process) joins before: leave that out"
-                    )
-            return parsed
-
-        return parse_args_and_arch
+    def check(given: Namespace) -> None:
+        if getattr(given, "replace_unk", None) is not None:
+            if given.print_alignment != "hard":
+                raise ConfigurationError(
+                    "--replace-unk needs to know the source word of each word: add "
+                    "--print-alignment hard"
+                )
+            if given.post_process is not None:
+                raise ConfigurationError(
+                    "--replace-unk replaces the tokens of the model, which --remove-bpe "
+                    f"{given.post_process} (--post-process) joins before: leave that out"
+                )
 
     def make_replace(original: Callable) -> Callable:
         def replace_unk(
@@ -329,7 +318,7 @@ def replace_unknown_words() -> None:
         return load_align_dict
 
     name = "replace_unknown_words"
-    wrap(options, "parse_args_and_arch", name, make_parse)
+    after_parsing(name, check)
     wrap(utils, "replace_unk", name, make_replace)
     wrap(utils, "load_align_dict", name, make)
 

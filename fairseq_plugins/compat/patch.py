@@ -1,7 +1,10 @@
 """Replace functions of fairseq, each only once."""
 
 import functools
+from argparse import Namespace
 from typing import Any, Callable
+
+from fairseq import options
 
 
 def wrap(owner: Any, name: str, repair: str, make: Callable[[Callable], Callable]) -> None:
@@ -14,6 +17,20 @@ def wrap(owner: Any, name: str, repair: str, make: Callable[[Callable], Callable
     replacement.repaired_by = done + (repair,)  # type: ignore[attr-defined]
     static = isinstance(vars(owner).get(name), staticmethod)
     setattr(owner, name, staticmethod(replacement) if static else replacement)
+
+
+def after_parsing(repair: str, check: Callable[[Namespace], None]) -> None:
+    """Let `check` read, change or refuse the options that any command of fairseq has parsed."""
+
+    def make(original: Callable) -> Callable:
+        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
+            parsed = original(*args, **kwargs)  # with parse_known, also the unknown words
+            check(parsed[0] if isinstance(parsed, tuple) else parsed)
+            return parsed
+
+        return parse_args_and_arch
+
+    wrap(options, "parse_args_and_arch", repair, make)
 
 
 class Overlay:

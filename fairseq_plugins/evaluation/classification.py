@@ -8,13 +8,13 @@ import torch
 
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, paired
 from fairseq_plugins.evaluation.generation import evenly
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.files import read_lines, write_lines, written_whole
 from fairseq_plugins.preparation.processing import dictionaries
 from fairseq_plugins.preparation.progress import progress_bar
 
-SAMPLES, SEED = 1000, 12345
 ENDS = ("idx", "bin")
 METRICS = ("accuracy", "macro F1")
 
@@ -100,30 +100,19 @@ class Labels:
     def compare(
         self, ours: List[Prediction], baseline: List[Prediction], samples: int
     ) -> Dict[str, Any]:
-        """Paired bootstrap (Koehn 2004) for each score, as `Translations.compare` returns it.
-
-        p is two-sided: the share of samples whose difference is at least the observed one away from
-        the mean difference.
-        """
+        """Compare two systems by each score (see `bootstrap.paired`)."""
         sides = [[prediction.label for prediction in side] for side in (ours, baseline)]
         cells = count_cells(self.references, *sides)
         drawn = resample(cells, samples)
-        found = {}
-        for name, measure in zip(METRICS, (accuracy, macro_f1)):
-            seen = [float(measure(cells, system)) for system in (1, 2)]
-            means = [measure(drawn, system) for system in (1, 2)]
-            difference, apart = seen[0] - seen[1], means[0] - means[1]
-            departs = np.abs(apart - apart.mean()) >= abs(difference)
-            found[name] = {
-                "score": seen[0],
-                "interval": np.percentile(means[0], [2.5, 97.5]).tolist(),
-                "baseline": seen[1],
-                "baseline_interval": np.percentile(means[1], [2.5, 97.5]).tolist(),
-                "difference": difference,
-                "p": (1 + int(departs.sum())) / (1 + samples),
-                "signature": f"classes:{cells.classes}|bs:{samples}|seed:{SEED}",
-            }
-        return found
+        signature = f"classes:{cells.classes}|bs:{samples}|seed:{SEED}"
+        return {
+            name: paired(
+                (float(measure(cells, 1)), float(measure(cells, 2))),
+                (measure(drawn, 1), measure(drawn, 2)),
+                signature,
+            )
+            for name, measure in zip(METRICS, (accuracy, macro_f1))
+        }
 
 
 class Cells(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple
 import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.bootstrap import SEED, paired
 from fairseq_plugins.evaluation.generation import evenly, read_output
 from fairseq_plugins.preparation.files import write_lines
 from fairseq_plugins.preparation.processing import Processing, dictionaries
@@ -107,10 +108,7 @@ class Summaries:
         return scores
 
     def compare(self, ours: Text, baseline: Text, samples: int) -> Dict[str, Any]:
-        """Paired bootstrap (Koehn 2004) for each metric, as `Translations.compare` returns it.
-
-        p is two-sided: the share of samples whose difference is at least the observed one away from
-        the mean difference.
+        """Compare two systems by each metric (see `bootstrap.paired`).
 
         Raises:
             ConfigurationError: the references differ.
@@ -118,26 +116,19 @@ class Summaries:
         if ours.references != baseline.references:
             raise ConfigurationError("the two models have different references")
         sides = [_f1(text, self.unicode) for text in (ours, baseline)]
-        difference = sides[0] - sides[1]
-        figures = np.concatenate([*sides, difference], axis=1)  # documents x 12
-        means = resampled_means(figures, samples, seed=12345)
-        seen = figures.mean(axis=0)
-        low, high = np.percentile(means, [2.5, 97.5], axis=0)
-        count, words = len(METRICS), "tok:unicode|stem:no" if self.unicode else "stem:porter"
-        departs = np.abs(means - means.mean(axis=0)) >= np.abs(seen)
-        found = {}
-        for number, metric in enumerate(METRICS):
-            theirs, apart = number + count, number + 2 * count
-            found[NAMES[metric]] = {
-                "score": seen[number],
-                "interval": [low[number], high[number]],
-                "baseline": seen[theirs],
-                "baseline_interval": [low[theirs], high[theirs]],
-                "difference": seen[apart],
-                "p": (1 + int(departs[:, apart].sum())) / (1 + samples),
-                "signature": f"case:lc|{words}|bs:{samples}|seed:12345",
-            }
-        return found
+        figures = np.concatenate(sides, axis=1)  # documents x 8
+        seen, means = figures.mean(axis=0), resampled_means(figures, samples, SEED)
+        words = "tok:unicode|stem:no" if self.unicode else "stem:porter"
+        signature = f"case:lc|{words}|bs:{samples}|seed:{SEED}"
+        count = len(METRICS)
+        return {
+            NAMES[metric]: paired(
+                (seen[number], seen[number + count]),
+                (means[:, number], means[:, number + count]),
+                signature,
+            )
+            for number, metric in enumerate(METRICS)
+        }
 
 
 def _f1(text: Text, unicode: bool) -> np.ndarray:

@@ -8,6 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.bootstrap import ONE_SIDED
 from fairseq_plugins.evaluation.generation import evenly, read_output
 from fairseq_plugins.preparation.files import read_lines, write_lines
 from fairseq_plugins.preparation.languages import two_letters
@@ -162,7 +163,7 @@ class Translations:
             samples: the number of bootstrap samples.
 
         Returns:
-            for each metric: scores, intervals, difference, p and signature.
+            for each metric what `bootstrap.paired` returns.
         """
         texts = (baseline, ours)
         logging.getLogger("sacrebleu").setLevel(logging.WARNING)
@@ -190,6 +191,7 @@ class Translations:
                 "difference": difference,
                 # with equal systems no sample deviates, and sacreBLEU would report the smallest p
                 "p": float(mine.p_value) if difference != 0 else 1.0,
+                "sides": ONE_SIDED,
                 "signature": str(signatures[key]),
             }
         return found

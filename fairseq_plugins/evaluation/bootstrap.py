@@ -1,0 +1,39 @@
+"""Paired bootstrap (Koehn 2004) of scores that this package computes itself."""
+
+from typing import Any, Dict, Tuple
+
+import numpy as np
+
+SAMPLES, SEED = 1000, 12345
+ONE_SIDED, TWO_SIDED = "one-sided", "two-sided"
+
+
+def paired(
+    seen: Tuple[float, float], drawn: Tuple[np.ndarray, np.ndarray], signature: str
+) -> Dict[str, Any]:
+    """The comparison of two systems by one score.
+
+    p is two-sided: the share of samples whose difference is at least the observed one away from the
+    mean difference.
+
+    Args:
+        seen: the score of each system.
+        drawn: the scores of each system in samples of the test set, the same for both; one axis.
+        signature: of the score.
+
+    Returns:
+        scores, intervals that hold 95 % of the samples' scores, difference, p, its kind (`sides`)
+        and the signature.
+    """
+    difference, apart = seen[0] - seen[1], drawn[0] - drawn[1]
+    departs = np.abs(apart - apart.mean()) >= abs(difference)
+    return {
+        "score": seen[0],
+        "interval": np.percentile(drawn[0], [2.5, 97.5]).tolist(),
+        "baseline": seen[1],
+        "baseline_interval": np.percentile(drawn[1], [2.5, 97.5]).tolist(),
+        "difference": difference,
+        "p": (1 + int(departs.sum())) / (1 + len(apart)),
+        "sides": TWO_SIDED,
+        "signature": signature,
+    }
