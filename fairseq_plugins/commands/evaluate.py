@@ -31,6 +31,7 @@ from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.evaluation.bootstrap import SAMPLES
 from fairseq_plugins.evaluation.evaluate import Request, System, check, evaluate
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.training import recipes
@@ -77,8 +78,9 @@ def main(argv: Sequence[str]) -> int:
         help="score this training as well, and test the difference by paired bootstrap",
     )  # fmt: skip
     parser.add_argument(
-        "--samples", type=int, default=1000, help="samples of the bootstrap (default: %(default)s)"
-    )
+        "--samples", type=int, metavar="N",
+        help=f"samples of the bootstrap of --compare (default: {SAMPLES})",
+    )  # fmt: skip
     parser.add_argument(
         "--examples", type=int, default=0, metavar="N", help="print N outputs of the model"
     )
@@ -97,6 +99,10 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     args = parser.parse_args(own)
     check_least(args, samples=1)
+    if args.samples is not None and args.compare is None:
+        raise ConfigurationError(
+            f"--samples {args.samples} is for --compare: add that, or leave it out"
+        )
     if (
         args.compare is not None
         and not args.ensemble
@@ -133,7 +139,7 @@ def main(argv: Sequence[str]) -> int:
                 f"--compare {args.compare} has other references than {args.run}: compare models of "
                 "one task and direction"
             )
-        found = system.test.compare(system.text, baseline.text, args.samples)
+        found = system.test.compare(system.text, baseline.text, args.samples or SAMPLES)
         print(f"{system.name} against {baseline.name}")
         for name, result in found.items():
             print(

@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import iwslt14
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.files import digest
@@ -60,6 +61,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
+    if args.archive is not None and args.url != iwslt14.URL:
+        raise ConfigurationError(
+            f"--url {args.url}: --archive {args.archive} is read: leave one out"
+        )
     expected = iwslt14.pair_counts(args.expect_pairs)
     source = (args.archive, args.url, iwslt14.known_checksum(args.checksum))
     origin: Any = args.checksum

@@ -7,6 +7,7 @@ beside the recipe, or else the package's of that name. The package's recipes are
 """
 
 import contextlib
+import difflib
 import shlex
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
@@ -43,8 +44,11 @@ def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:
     found = _look_up(name, beside) if path.name == str(name) else None
     if found is not None:
         return found
+    known = {path.stem for folder in (*beside, *FOLDER.iterdir()) for path in folder.glob("*.yaml")}
+    near = difflib.get_close_matches(str(name), sorted(known), n=1)
+    advice = f"did you mean {near[0]}?" if near else f"recipes are {', '.join(names())}"
     raise ConfigurationError(
-        f"{name}: no such file, and no recipe of that name; recipes are {', '.join(names())}"
+        f"{name}: no such file, and no recipe or settings of that name; {advice}"
     )
 
 

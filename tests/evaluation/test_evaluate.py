@@ -474,7 +474,15 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
         (["{data}", "{run}", "--", "-s", "en"], "-s is not allowed after --"),
         (["{data}", "{run}", "--", "--lenpenn", "1"], "fairseq-generate does not take .*--lenpenn"),
         (["{data}", "{run}", "--", "--lenpen=x"], "does not take .*invalid float value: 'x'"),
-        (["{data}", "{run}", "--settings", "generate"], "generate: no such file, and no recipe"),
+        (
+            ["{data}", "{run}", "--settings", "generate_cnndm"],
+            "generate_cnndm: no such file, and no recipe or .*did you mean generate_cnn_dm",
+        ),
+        (
+            ["{data}", "{run}", "--settings", "xyz"],
+            "xyz: no such file, .*recipes are .*transformer",
+        ),
+        (["{data}", "{run}", "--samples", "9"], "--samples 9 is for --compare: add that"),
         (["{empty}", "{run}"], "preparation.json cannot be used"),
     ],
 )

@@ -220,6 +220,11 @@ def test_the_papers_numbers_are_expected_by_default(tmp_path, run):
         run(tmp_path / "data", expect_pairs=None)
 
 
+def test_an_address_beside_an_archive_has_no_effect(tmp_path, run):
+    with pytest.raises(ConfigurationError, match="--url http://x: --archive .* leave one out"):
+        run(tmp_path / "data", url="http://x")
+
+
 def test_the_archive_is_checked_before_it_is_read(tmp_path, run, monkeypatch, archive):
     def refuse(*args):
         raise AssertionError("read before it was checked")
