@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.classification import Cut, load_cut
-from fairseq_plugins.raw_text import Place, find_checkpoint, load_models
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import listed
+from fairseq_plugins.trained_models import Place, find_checkpoint, load_models
 
 
 class Prediction(NamedTuple):

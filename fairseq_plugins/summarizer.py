@@ -7,8 +7,9 @@ from typing import Optional, Sequence, Union
 
 from fairseq.dataclass.configs import GenerationConfig
 
-from fairseq_plugins.raw_text import Place, RawTextGenerator
+from fairseq_plugins.raw_text import RawTextGenerator
 from fairseq_plugins.serving.text import LONGEST, DocumentSummarizer, Summary
+from fairseq_plugins.trained_models import Place
 
 __all__ = ["LONGEST", "Summarizer", "Summary"]
 

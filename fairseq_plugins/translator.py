@@ -8,9 +8,10 @@ from typing import Optional, Sequence, Union
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.raw_text import Place, RawTextGenerator
+from fairseq_plugins.raw_text import RawTextGenerator
 from fairseq_plugins.serving.text import LineTranslator
 from fairseq_plugins.tasks.summarization import SummarizationTask
+from fairseq_plugins.trained_models import Place
 
 
 class Translator(LineTranslator, RawTextGenerator):

@@ -17,12 +17,11 @@ import pytest
 import torch
 from fairseq.tasks import LegacyFairseqTask
 
-from fairseq_plugins import raw_text
+from fairseq_plugins import trained_models
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.processing import FILE
-from fairseq_plugins.raw_text import find_checkpoint
 from fairseq_plugins.serving.search import LARGEST_PENALTY, Options
 from fairseq_plugins.translator import Translator
 from tests.conftest import reversed_copy
@@ -370,7 +369,7 @@ def test_an_older_task_of_fairseq_is_told(model, tmp_path, monkeypatch):
         LegacyFairseqTask(Namespace()),
     )
     function = "load_model_ensemble_and_task"
-    monkeypatch.setattr(raw_text.checkpoint_utils, function, lambda *args, **options: loaded)
+    monkeypatch.setattr(trained_models.checkpoint_utils, function, lambda *args, **options: loaded)
     with pytest.raises(ConfigurationError, match="a task .* not read here .Legacy.*interactive"):
         Translator(path, cpu=True)
 
@@ -402,14 +401,6 @@ def test_a_data_folder_that_moved_is_named(folder, model, tmp_path):
         (tmp_path / "bpe.codes").rename(moved / "bpe.codes")
     finally:
         moved.rename(folder / "bpe")
-
-
-def test_the_best_checkpoint_is_taken(tmp_path):
-    torch.save({}, str(tmp_path / "checkpoint_last.pt"))
-    assert find_checkpoint(tmp_path).name == "checkpoint_last.pt"
-    torch.save({}, str(tmp_path / "checkpoint_best.pt"))
-    assert find_checkpoint(tmp_path).name == "checkpoint_best.pt"
-    assert find_checkpoint(tmp_path / "checkpoint_last.pt").name == "checkpoint_last.pt"
 
 
 def test_the_api_of_two_lines(model):

@@ -22,9 +22,9 @@ from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.processing import FILE as PREPARATION
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.subwords import KINDS
-from fairseq_plugins.raw_text import find_checkpoint, load_models
 from fairseq_plugins.serving import folder as served
 from fairseq_plugins.serving.search import Options, Source, search
+from fairseq_plugins.trained_models import find_checkpoint, load_models
 from fairseq_plugins.version import __version__
 
 from .prepared import prepared_pairs

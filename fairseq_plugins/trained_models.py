@@ -1,0 +1,189 @@
+"""Find and load the models of trainings.
+
+A place is a checkpoint, or the folder of a training (`--save-dir`).
+"""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+from fairseq import checkpoint_utils, utils
+from fairseq.data import data_utils
+
+from fairseq_plugins.compat.data_files import MissingData, SizeMismatch
+from fairseq_plugins.compat.generation import check_finite
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.json_files import read_json
+from fairseq_plugins.preparation.processing import FILE, dictionaries
+
+DIRECTION = ("source_lang", "target_lang")
+CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+Place = Union[str, Path]
+
+
+def find_checkpoint(path: Place, option: str = "--model") -> Path:
+    """A checkpoint file, or the checkpoint of a folder: the best one, otherwise the last one.
+
+    Args:
+        path: the file or folder.
+        option: the name of this argument for the user.
+
+    Raises:
+        ConfigurationError: there is no such checkpoint.
+    """
+    path = Path(path)
+    if path.is_file():
+        return path
+    for name in CHECKPOINTS:
+        if (path / name).is_file():
+            return path / name
+    reason = f"has neither {' nor '.join(CHECKPOINTS)}" if path.is_dir() else "does not exist"
+    raise ConfigurationError(
+        f"{option} {path} {reason}: give a checkpoint, or the --save-dir of a training"
+    )
+
+
+def load_models(
+    paths: List[str], data: Optional[Place], classifier: bool = False, option: str = "--model"
+) -> Tuple[Path, List[Any], Any, Any]:
+    """Load checkpoints.
+
+    Args:
+        paths: the checkpoints.
+        data: the prepared folder; None for the folder that the first model was trained on.
+        classifier: whether the models must be classifiers; otherwise they must generate text.
+        option: the name of `paths` for the user.
+
+    Returns:
+        the prepared folder, the models, fairseq's configuration and the task.
+
+    Raises:
+        ConfigurationError: the folder or its dictionaries are missing, the models were trained with
+            other dictionaries or for several directions, they are of the wrong kind, or a parameter
+            is not a number.
+    """
+    overrides: Dict[str, str] = {}
+    tasks = []
+    for path in paths:
+        state = checkpoint_utils.load_checkpoint_to_cpu(path)
+        kept = state.get("cfg")
+        options = state["args"] if kept is None else kept["task"]
+        tasks.append(vars(options) if isinstance(options, Namespace) else options)
+    if data is None:
+        data = _trained_on(tasks[0])
+        if not data.is_dir():
+            raise ConfigurationError(
+                f"the model was trained on {data}, which is not there: name the prepared folder "
+                "with --data"
+            )
+    else:
+        overrides["data"] = str(data)
+    if not dictionaries(Path(data)):
+        raise ConfigurationError(
+            f"{data} has no dictionaries (dict.*.txt): is it the prepared folder?"
+        )
+    trained_for = check_same_text(paths, tasks, Path(data))
+    if trained_for is not None and trained_for != _pair_of_files(Path(data)):
+        overrides.update(zip(DIRECTION, trained_for))
+    try:
+        # fairseq reads no overrides into a state that it is given
+        known = state if len(paths) == 1 and not overrides else None
+        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+            paths, overrides, state=known
+        )
+    except SizeMismatch as error:
+        if not error.parameter.endswith("embed_tokens.weight"):
+            raise
+        raise ConfigurationError(
+            f"{' '.join(paths)} was not trained with the dictionaries in {data}"
+        ) from None
+    if classifier and not len(getattr(models[0], "classification_heads", ())):
+        raise ConfigurationError(f"{option} {paths[0]} is not a classifier: it writes text")
+    if not classifier and not hasattr(models[0], "decoder"):
+        raise ConfigurationError(
+            f"{option} {paths[0]} writes no text: it is a classifier, for the command classify"
+        )
+    for path, model in zip(paths, models):
+        check_finite(f"{option} {path}", model)
+    return Path(data), models, cfg, task
+
+
+def _trained_on(task: Any) -> Path:
+    return Path(utils.split_paths(task["data"])[0])
+
+
+def direction(task: Any) -> Optional[Tuple[str, str]]:
+    """The languages that a model was trained to read and to write.
+
+    Those of its options; where these left them to the data, those of the folder that it was trained
+    on.
+
+    Args:
+        task: the options of the task of a training.
+
+    Returns:
+        None for a task without languages, for a model of both directions, and where the folder is
+        gone.
+    """
+    if any(name not in task for name in DIRECTION):
+        return None
+    source, target = (task[name] for name in DIRECTION)
+    if source and target:
+        return source, target
+    trained_on = _trained_on(task)
+    stored = read_json(trained_on / FILE)
+    settings = stored.get("settings") if isinstance(stored, dict) else None
+    both = isinstance(settings, dict) and settings.get("bidirectional")
+    return None if both else _pair_of_files(trained_on)
+
+
+def _pair_of_files(folder: Path) -> Optional[Tuple[str, str]]:
+    """The languages in the names of prepared files, as fairseq finds them; None without files."""
+    try:
+        return data_utils.infer_language_pair(str(folder))
+    except MissingData:
+        return None
+
+
+def check_same_text(
+    paths: Sequence[str], tasks: Sequence[Any], data: Path
+) -> Optional[Tuple[str, str]]:
+    """Check that models have one direction, and the words of the dictionaries in `data`.
+
+    Sizes alone do not tell: fairseq pads dictionaries to multiples of 8. A training's folder that
+    is gone is not compared.
+
+    Args:
+        paths: the checkpoints.
+        tasks: the options of the task of each.
+        data: the prepared folder.
+
+    Returns:
+        the direction of the models, None if none of them tells it (see `direction`).
+
+    Raises:
+        ConfigurationError: models differ in direction, or one in words.
+    """
+    directions: Dict[Tuple[str, str], str] = {}
+    for path, task in zip(paths, tasks):
+        pair = direction(task)
+        if pair is not None:
+            directions.setdefault(pair, path)
+        trained_on = _trained_on(task)
+        for dictionary in dictionaries(trained_on):
+            same = data / dictionary.relative_to(trained_on)
+            if same.is_file() and _words(same) != _words(dictionary):
+                raise ConfigurationError(
+                    f"{path} was not trained with the dictionaries in {data} but with those in "
+                    f"{trained_on}"
+                )
+    if len(directions) > 1:
+        told = ", ".join(f"{path} {pair[0]}-{pair[1]}" for pair, path in directions.items())
+        raise ConfigurationError(f"models of two directions are no ensemble: {told}")
+    return next(iter(directions), None)
+
+
+def _words(dictionary: Path) -> List[str]:
+    """The words of a dictionary, without their counts."""
+    text = dictionary.read_text(encoding="utf-8")
+    return [line.rpartition(" ")[0] for line in text.split("\n")]
