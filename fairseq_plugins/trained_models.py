@@ -66,9 +66,7 @@ def load_models(
     tasks = []
     for path in paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path)
-        kept = state.get("cfg")
-        options = state["args"] if kept is None else kept["task"]
-        tasks.append(vars(options) if isinstance(options, Namespace) else options)
+        tasks.append(task_options(state))
     if data is None:
         data = _trained_on(tasks[0])
         if not data.is_dir():
@@ -106,6 +104,13 @@ def load_models(
     for path, model in zip(paths, models):
         check_finite(f"{option} {path}", model)
     return Path(data), models, cfg, task
+
+
+def task_options(state: Dict[str, Any]) -> Any:
+    """The options of the task in a checkpoint's content; fairseq's older tasks have a Namespace."""
+    kept = state.get("cfg")
+    options = state["args"] if kept is None else kept["task"]
+    return vars(options) if isinstance(options, Namespace) else options
 
 
 def _trained_on(task: Any) -> Path:

@@ -1,8 +1,10 @@
 """Find the checkpoints of trainings."""
 
+from argparse import Namespace
+
 import torch
 
-from fairseq_plugins.trained_models import find_checkpoint
+from fairseq_plugins.trained_models import find_checkpoint, task_options
 
 
 def test_the_best_checkpoint_is_taken(tmp_path):
@@ -11,3 +13,10 @@ def test_the_best_checkpoint_is_taken(tmp_path):
     torch.save({}, str(tmp_path / "checkpoint_best.pt"))
     assert find_checkpoint(tmp_path).name == "checkpoint_best.pt"
     assert find_checkpoint(tmp_path / "checkpoint_last.pt").name == "checkpoint_last.pt"
+
+
+def test_options_of_a_task_are_read_from_every_form():
+    options = {"source_lang": "de"}
+    for stored in (options, Namespace(**options)):
+        assert task_options({"cfg": {"task": stored}})["source_lang"] == "de"
+    assert task_options({"cfg": None, "args": Namespace(**options)})["source_lang"] == "de"

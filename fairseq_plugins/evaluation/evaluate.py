@@ -25,7 +25,7 @@ from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.preparation.progress import progress_bar
-from fairseq_plugins.trained_models import check_same_text
+from fairseq_plugins.trained_models import check_same_text, task_options
 from fairseq_plugins.training import recipes, settings
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 from fairseq_plugins.training.launch import PLUGIN
@@ -233,7 +233,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     run, members = request.run, request.members
     chosen = [choose(member) for member in members]
     paths = chosen[0]
-    tasks = [averaging.load(each[-1])["cfg"]["task"] for each in chosen]
+    tasks = [task_options(averaging.load(each[-1])) for each in chosen]
     task = tasks[0]
     test: Any
     languages: List[str] = []
