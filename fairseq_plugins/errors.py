@@ -1,7 +1,9 @@
 """Mistakes of the user's, told in one line."""
 
 import math
+import os
 import sys
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Iterable, List, Optional, Type
 
@@ -36,6 +38,19 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     if str(value) not in known:
         choose = f"choose one of {', '.join(known)}"
         raise ConfigurationError(f"{flag(name)} {value} is unknown: {choose}")
+
+
+def check_path(option: str, path: Path, letters: str = os.pathsep) -> None:
+    """Refuse a path with a letter that fairseq takes for the end of a path.
+
+    Raises:
+        ConfigurationError: the path has one of the letters.
+    """
+    for letter in letters:
+        if letter in str(path):
+            raise ConfigurationError(
+                f"{option} {path}: fairseq cannot read paths with '{letter}': choose another folder"
+            )
 
 
 def check_least(options: Any, **least: float) -> None:

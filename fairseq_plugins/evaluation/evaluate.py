@@ -17,7 +17,7 @@ import torch
 from fairseq import options
 
 from fairseq_plugins.compat.intact_checkpoints import find_damage
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.summarization import Summaries
@@ -143,6 +143,7 @@ def check(request: Request) -> None:
             raise ConfigurationError(
                 f"{member.run}: no such folder; RUN is the --save-dir of a training"
             )
+        check_path("RUN", member.run)
     behind = _apart(request.words)
     for option in request.generation:
         where = "after --" if option in behind else "in --settings"

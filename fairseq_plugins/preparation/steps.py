@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Optional, Sequence
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.preparation.files import lock, written_whole
 from fairseq_plugins.preparation.processing import FILE
 
@@ -52,12 +52,7 @@ class Preparation:
                 f"DIR {destination} is a mount point, which no finished folder can replace: name a "
                 f"folder in it, such as {self.destination / 'data'}"
             )
-        for letter in (",", os.pathsep):  # fairseq takes these for the end of a path
-            if letter in str(self.destination):
-                raise ConfigurationError(
-                    f"DIR {self.destination}: fairseq cannot read paths with '{letter}': choose "
-                    "another folder"
-                )
+        check_path("DIR", self.destination, "," + os.pathsep)
         self.folder = self.destination.with_name(self.destination.name + ".part")
         try:
             self._open(keep)

@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import torch
 
 from fairseq_plugins.compat import bf16, stopping
-from fairseq_plugins.errors import ConfigurationError, check_range, flag
+from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.preparation.processing import FILE as PREPARATION
 from fairseq_plugins.preparation.processing import dictionaries
@@ -331,6 +331,7 @@ def plan(request: Request) -> Plan:
     total = processes * request.nodes
 
     save_dir = request.save_dir or Path("runs") / request.name
+    check_path("--save-dir", save_dir)  # fairseq-generate could not read its checkpoints
     before = settings.precision_in(save_dir)
     finished = settings.reached(save_dir, settings.end_of(given))
     precision = choose_precision(request.precision, given, on_cpu, before, finished)

@@ -484,11 +484,14 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
         ),
         (["{data}", "{run}", "--samples", "9"], "--samples 9 is for --compare: add that"),
         (["{empty}", "{run}"], "preparation.json cannot be used"),
+        (["{data}", "{split}"], "RUN .*lr:1: fairseq cannot read paths with ':'"),
     ],
 )
 def test_mistakes(words, message, data, fresh_run, tmp_path, translations):
-    (tmp_path / "empty").mkdir()
-    places = {"data": data, "run": fresh_run, "empty": tmp_path / "empty"}
+    places = {"empty": tmp_path / "empty", "split": tmp_path / "lr:1"}
+    for place in places.values():
+        place.mkdir()
+    places.update(data=data, run=fresh_run)
     with pytest.raises(ConfigurationError, match=message):
         call(*[word.format(**places) for word in words])
     assert translations.calls == []
