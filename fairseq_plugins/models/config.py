@@ -521,8 +521,8 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
             largest -= 1
         raise ConfigurationError(
             f"--time-window {args.time_window} pools {pooled} positions into one by the last "
-            f"block, more than --max-source-positions {longest}: at most {largest} works with "
-            f"--encoder-blocks {args.encoder_blocks}"
+            f"block, more than the {longest} of --max-source-positions (--max-positions of a "
+            f"classifier): at most {largest} works with --encoder-blocks {args.encoder_blocks}"
         )
     dim, ffn, heads = (
         args.encoder_embed_dim,

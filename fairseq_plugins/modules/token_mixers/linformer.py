@@ -8,7 +8,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import check_range
+from fairseq_plugins.errors import ConfigurationError, check_range
 
 from .multi_head import MultiHeadMixer
 from .token_mixer import MixerSpec, register_token_mixer
@@ -51,7 +51,7 @@ class Linformer(MultiHeadMixer):
             "key-value", also E = F (section 4). Sharing over layers is left out.
 
     Raises:
-        ValueError: the memory is longer than n (--max-source-positions).
+        ConfigurationError: the memory is longer than n (--max-source-positions).
     """
 
     value_mixtures: Optional[nn.Parameter]  # in the class body, where TorchScript looks
@@ -82,9 +82,10 @@ class Linformer(MultiHeadMixer):
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
         if memory.size(0) > self.max_positions:
-            raise ValueError(
+            raise ConfigurationError(
                 f"the input has {memory.size(0)} positions, but this Linformer was built for "
-                f"{self.max_positions}: raise --max-source-positions before training"
+                f"{self.max_positions}: raise --max-source-positions (--max-positions of a "
+                "classifier) before training"
             )
         q = self.split(self.q_proj(x)) * self.scaling
         k, v = self.k_proj(memory), self.v_proj(memory)
