@@ -9,7 +9,7 @@ import torch
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, paired
-from fairseq_plugins.evaluation.generation import evenly
+from fairseq_plugins.evaluation.splits import check_files, evenly
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.files import read_lines, write_lines, written_whole
 from fairseq_plugins.preparation.processing import dictionaries
@@ -35,12 +35,7 @@ class Labels:
         binary = [data / f"{side}/{split}.{end}" for side in ("input0", "label") for end in ENDS]
         self._targets, self._sources = (data / RAW / f"{split}.{x}" for x in ("target", "source"))
         self.files = [*dictionaries(data), *binary, self._targets]
-        for path in self.files:
-            if not path.is_file():
-                have = sorted(path.stem for path in (data / "input0").glob("*.idx"))
-                raise ConfigurationError(
-                    f"--split {split}: {path} is missing; {data} holds {', '.join(have)}"
-                )
+        check_files(f"--split {split}", self.files, data, (data / "input0").glob("*.idx"))
         self.references = list(read_lines(self._targets))
         self.total = len(self.references)
 

@@ -1,15 +1,9 @@
 """Read the output of fairseq-generate in the order of the test set."""
 
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, List
 
 from fairseq_plugins.errors import ConfigurationError
-
-
-def evenly(total: int, count: int) -> Sequence[int]:
-    """Up to `count` different numbers below `total`, evenly spread."""
-    count = min(count, total)
-    return [total * place // count for place in range(count)]
 
 
 def read_output(log: Path, kind: str, total: int) -> List[str]:

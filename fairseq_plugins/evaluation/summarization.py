@@ -8,7 +8,8 @@ import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
-from fairseq_plugins.evaluation.generation import evenly, read_output
+from fairseq_plugins.evaluation.generation import read_output
+from fairseq_plugins.evaluation.splits import check_files, evenly
 from fairseq_plugins.preparation.files import write_lines
 from fairseq_plugins.preparation.processing import Processing, dictionaries
 from fairseq_plugins.preparation.subwords import KINDS
@@ -61,9 +62,7 @@ class Summaries:
         )
         binary = [Path(f"{side}.{end}") for side in (source, prefix) for end in ("idx", "bin")]
         self.files = [*dictionaries(data), *binary]
-        for path in self.files:
-            if not path.is_file():
-                raise ConfigurationError(f"--split {split}: {path} is missing")
+        check_files(f"--split {split}", self.files, data, data.glob("*.*-*.*.idx"))
         self.total = len(sizes(prefix))
 
     def read(self, log: Path) -> Text:

@@ -9,7 +9,8 @@ from sacrebleu.significance import PairedTest
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import ONE_SIDED
-from fairseq_plugins.evaluation.generation import evenly, read_output
+from fairseq_plugins.evaluation.generation import read_output
+from fairseq_plugins.evaluation.splits import check_files, evenly
 from fairseq_plugins.preparation.files import read_lines, write_lines
 from fairseq_plugins.preparation.languages import two_letters
 from fairseq_plugins.preparation.moses import Moses
@@ -61,13 +62,8 @@ class Translations:
         ]
         raw, tokenised = (data / form / f"{split}.{target}" for form in (RAW, TOKENISED))
         self.files = [*dictionaries(data), *binary, raw, tokenised]
-        for path in self.files:
-            if not path.is_file():
-                have = sorted({path.name.split(".")[0] for path in data.glob("*.*-*.*.idx")})
-                option = option or f"--split {split}"
-                raise ConfigurationError(
-                    f"{option}: {path} is missing; {data} holds {', '.join(have)}"
-                )
+        option = option or f"--split {split}"
+        check_files(option, self.files, data, data.glob("*.*-*.*.idx"))
         kind = KINDS[settings.subword]
         self._subwords = kind(data / kind.file_name)
         self.language = target
