@@ -51,6 +51,7 @@ def apply() -> None:
     command_line.validate_without_a_task()
     command_line.decay_until_max_update()
     command_line.require_a_criterion_of_labels()
+    command_line.refuse_fractions_in_lists_of_whole_numbers()
     command_line.refuse_asynchronous_writing_without_iopath()
     command_line.show_errors_of_hydra()
     command_line.silence_hydra()

@@ -1,5 +1,6 @@
 """Repairs of command-line options."""
 
+import argparse
 import importlib.util
 import logging
 import os
@@ -10,6 +11,7 @@ from argparse import Namespace
 from typing import Any, Callable, List, Optional
 
 from fairseq import options
+from fairseq.dataclass import utils as dataclass_utils
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_plugins.compat.patch import after_parsing, wrap
@@ -89,6 +91,21 @@ def require_a_criterion_of_labels() -> None:
             )
 
     after_parsing("require_a_criterion_of_labels", check)
+
+
+def refuse_fractions_in_lists_of_whole_numbers() -> None:
+    """Refuse `--update-freq 1.5`, which becomes 1 (0.12.2 and ff)."""
+
+    def make(original: Callable) -> Callable:
+        def eval_str_list(x: Any, x_type: Callable = float) -> Any:
+            found = original(x, x_type)
+            if x_type is int and found and found != original(x, float):
+                raise argparse.ArgumentTypeError(f"{x}: give whole numbers")
+            return found
+
+        return eval_str_list
+
+    wrap(dataclass_utils, "eval_str_list", "refuse_fractions", make)
 
 
 def refuse_asynchronous_writing_without_iopath() -> None:

@@ -12,6 +12,7 @@ from fairseq.data import data_utils, encoders
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderModel
+from fairseq.models.transformer import TransformerModelBase
 from fairseq.nan_detector import NanDetector
 from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, build_optimizer
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY, build_lr_scheduler
@@ -105,7 +106,9 @@ def _check_criterion(cfg: Any) -> None:
         raise ConfigurationError(
             f"--criterion adaptive_loss does not go with --ddp-backend {backend}: use legacy_ddp"
         )
-    if cutoff and "cross_entropy" in str(criterion):
+    # fairseq's LSTM has a default, and uses it with adaptive_loss alone
+    uses = _is_a(TransformerModelBase, cfg.model)
+    if cutoff and uses and "cross_entropy" in str(criterion):
         raise ConfigurationError(
             f"--criterion {criterion} cannot train this model: --adaptive-softmax-cutoff leaves no "
             "projection to the whole vocabulary; use --criterion adaptive_loss --ddp-backend "
@@ -113,17 +116,25 @@ def _check_criterion(cfg: Any) -> None:
         )
 
 
+def _model_class(model: Any) -> Any:
+    """The class of the model in a configuration; None for no model, and for an unknown one."""
+    name = getattr(model, "_name", None)
+    return ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
+
+
+def _is_a(kind: Any, model: Any) -> bool:
+    return issubclass(_model_class(model) or object, kind)
+
+
 def _check_model(cfg: Any) -> None:
     task, arch = (getattr(part, "_name", None) for part in (cfg.task, cfg.model))
-    model = ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
-    if model is None:
-        return
-    if task in WRITES and issubclass(model, FairseqEncoderModel):
+    if task in WRITES and _is_a(FairseqEncoderModel, cfg.model):
         raise ConfigurationError(
             f"--arch {arch} has no decoder, and --task {task} writes text: use --arch "
             "transformer_ftc, or for labels --task classification --criterion sentence_prediction"
         )
-    if task in LABELS and not hasattr(model, "register_classification_head"):
+    model = _model_class(cfg.model)
+    if task in LABELS and model and not hasattr(model, "register_classification_head"):
         raise ConfigurationError(
             f"--arch {arch} gives no labels, and --task {task} has them: use --arch "
             "encoder_classifier"
