@@ -53,6 +53,9 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 extra=("$@")
+for word in ${extra[@]+"${extra[@]}"}; do
+    case $word in --arch | --arch=*) die "give --arch before --: folders are named after it" ;; esac
+done
 # number OPTION VALUE LEAST
 number() {
     case $2 in '' | *[!0-9]*) die "$1 '$2' is no whole number; see -h" ;; esac

@@ -124,6 +124,8 @@ def test_a_killed_run_resumes(text, tmp_path):
         (["--seed", "-1"], "--seed '-1'"),
         (["--data", "no/such/folder"], "--data no/such/folder: no such folder"),
         (["--arch", "transformers"], "--arch transformers: no such architecture"),
+        (["--", "--arch", "transformer"], "give --arch before --"),
+        (["--", "--arch=transformer"], "give --arch before --"),
     ],
 )
 def test_bad_option(tmp_path, words, expected):
