@@ -1,4 +1,4 @@
-"""Reproduce a table or figure of a paper, or of this project: train and test every row.
+"""Reproduce a table of a paper or of this project: train and test every row.
 
     python -m fairseq_plugins reproduce fastformer-imdb DATA --reduced       # on two CPU cores
     python -m fairseq_plugins reproduce mscffn-text DATA --seeds 1 2 3 4 5   # on one GPU

@@ -45,8 +45,8 @@ def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:
     if found is not None:
         return found
     known = {path.stem for folder in (*beside, *FOLDER.iterdir()) for path in folder.glob("*.yaml")}
-    near = difflib.get_close_matches(str(name), sorted(known), n=1)
-    advice = f"did you mean {near[0]}?" if near else f"recipes are {', '.join(names())}"
+    near = difflib.get_close_matches(str(name), sorted(known), n=2)
+    advice = f"did you mean {' or '.join(near)}?" if near else f"recipes are {', '.join(names())}"
     raise ConfigurationError(
         f"{name}: no such file, and no recipe or settings of that name; {advice}"
     )
