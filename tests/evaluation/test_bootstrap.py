@@ -16,8 +16,8 @@ def test_equal_systems_do_not_differ():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_p_is_the_share_of_samples_that_depart_as_far(sign):
     baseline = np.zeros(99)
-    ours = sign * np.concatenate([np.full(90, 2.0), np.full(9, 20.0)])  # their mean is 3.64
-    found = paired((sign * 4.0, 0.0), (ours, baseline), "s")
-    # 2 is 1.64 from the mean and 20 is 16.4, so the nine depart by 4 or more
+    ours = sign * np.concatenate([np.full(90, 7.0), np.full(9, 40.0)])  # their mean is 10
+    found = paired((sign * 6.0, 0.0), (ours, baseline), "s")
+    # 7 is 3 from the mean and 40 is 30, so the nine depart by 6 or more
     assert found["p"] == pytest.approx(10 / 100)
-    assert found["difference"] == 4 * sign and found["baseline_interval"] == [0, 0]
+    assert found["difference"] == 6 * sign and found["baseline_interval"] == [0, 0]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.data import indexed_dataset
 
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.compat import bf16, stopping
@@ -173,19 +174,24 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
         plan(toy_data.bin, "--", "--max-tokens", 12)
 
 
+def write_binary(prefix, lengths):
+    builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=100)
+    for length in lengths:
+        builder.add_item(torch.full((length,), 5, dtype=torch.int32))
+    builder.finalize(f"{prefix}.idx")
+
+
 def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(toy_data.bin, data)
-    for suffix in ("idx", "bin"):
-        shutil.copyfile(data / f"valid.src-tgt.src.{suffix}", data / f"train.xx-tgt.xx.{suffix}")
-        shutil.copyfile(data / f"valid.src-tgt.tgt.{suffix}", data / f"train.xx-tgt.tgt.{suffix}")
+    write_binary(data / "train.xx-tgt.xx", [9, 8, 2])
+    write_binary(data / "train.xx-tgt.tgt", [3, 9, 7])
     alone = batches.count_too_long(toy_data.bin, (None, None), "train", 5, 99, None)
-    assert batches.count_too_long(data, ("src", "tgt"), "train", 5, 99, None) == alone > 0
-    other = batches.count_too_long(data, ("xx", "tgt"), "train", 5, 99, None)
-    assert 0 < other < alone
-    reverse = batches.count_too_long(data, ("tgt", "src"), "train", 5, 99, None)
-    lines = (toy_data.raw / "train.tgt").read_text().splitlines()
-    assert reverse == sum(len(line.split()) + 1 > 5 for line in lines)
+    count = partial(batches.count_too_long, data)
+    assert count(("src", "tgt"), "train", 5, 99, None) == alone > 3
+    assert count(("xx", "tgt"), "train", 8, 99, None) == 1
+    assert count(("tgt", "xx"), "train", 6, 99, None) == 2  # the reverse reads tgt
+    assert count(("tgt", "xx"), "train", 99, 7, None) == 2
     words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
     assert plan(data, "--", *words).summary[-1].startswith(f"{alone} pairs are longer")
 
