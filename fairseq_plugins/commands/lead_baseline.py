@@ -13,6 +13,7 @@ import random
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.evaluation.lead import TextRank, draw, lead, oracle, read_archives
 from fairseq_plugins.preparation.files import read_pairs
 from fairseq_plugins.scoring.rouge import available_workers, rouge, tokenizer_of
@@ -58,14 +59,11 @@ def main(argv: Sequence[str]) -> int:
     )
     args = parser.parse_args(argv)
     if bool(args.stories) == bool(args.source) or bool(args.source) != bool(args.target):
-        parser.error("give SOURCE and TARGET, or --stories")
+        raise ConfigurationError("give SOURCE and TARGET, or --stories")
     if args.ids and not args.stories:
-        parser.error("--ids selects among --stories")
-    if args.sentences < 1:
-        parser.error(f"--sentences {args.sentences}: at least 1")
+        raise ConfigurationError(f"--ids {args.ids} selects among --stories: add them")
+    check_least(args, sentences=1, workers=0)
     tokenizer_of(args.stemmer, args.unicode)  # refuses both
-    if args.workers < 0:
-        parser.error(f"--workers {args.workers}: at least 1, or 0 for all processors")
     text_rank = TextRank() if args.all else None
     if args.stories:
         sources, targets = read_archives(args.stories, args.ids)

@@ -68,6 +68,22 @@ def test_textrank_without_sumy_is_refused_in_one_line(tmp_path, monkeypatch):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ([], "give SOURCE and TARGET, or --stories"),
+        (["a"], "give SOURCE and TARGET, or --stories"),
+        (["a", "b", "--ids", "c"], "--ids c selects among --stories: add them"),
+        (["a", "b", "--sentences", "0"], "--sentences 0: must be at least 1"),
+        (["a", "b", "--workers", "-1"], "--workers -1: must be at least 0"),
+        (["a", "b", "--stemmer", "--unicode"], "stemmer is for English, so give one of the two"),
+    ],
+)
+def test_mistakes_are_one_line(words, message):
+    with pytest.raises(ConfigurationError, match=message):
+        lead_baseline.main(words)
+
+
 def test_the_command_has_a_row_for_each(tmp_path, capsys):
     pytest.importorskip("sumy")
     (tmp_path / "source").write_text((DOCUMENT + "\n") * 2)
