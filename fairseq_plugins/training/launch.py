@@ -222,7 +222,7 @@ def choose_precision(
             raise ConfigurationError(
                 f"this training is in {before}, which this machine does not have, and its "
                 "optimizer cannot go on in another precision: resume it where it has run, or "
-                "begin anew with another --save-dir"
+                "begin anew in another folder"
             )
         asked = before
     if asked in AUTOMATIC:
@@ -395,9 +395,9 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         for line in todo.summary:
             say(line)
         if before and settings.reached(save_dir, todo.end):
-            advice = "train longer with a larger --max-update after --"
+            advice = "train longer with a larger --max-update"
             if 0 < settings.schedule_end(todo.given) <= todo.end["max_update"]:
-                advice = "its learning rate has ended; to train longer, choose another --save-dir"
+                advice = "its learning rate has ended; to train longer, choose another folder"
             say(f"kept: training is finished; {advice}")
             return False
         if before.get(sharing, todo.settings[sharing]) != todo.settings[sharing]:

@@ -312,7 +312,7 @@ def test_a_training_resumes_in_its_precision(monkeypatch, toy_data, tmp_path):
     assert "--fp16" in resume().command
     (tmp_path / "checkpoint_last.pt").touch()
     settings.store(tmp_path, resume("--precision", "fp16").settings)
-    with pytest.raises(ConfigurationError, match="in fp16, which this machine .* --save-dir"):
+    with pytest.raises(ConfigurationError, match="in fp16, which this machine .* another folder"):
         resume("--cpu")
     settings.mark_finished(tmp_path, resume().end)  # any machine may find that nothing is left
     settings.check_same(tmp_path, resume("--cpu").settings)
