@@ -138,10 +138,11 @@ def _sides(data: Path, subset: str, languages: Languages) -> Iterator[Tuple[Path
         except MissingData:  # texts without languages
             return
     for pair in (f"{source}-{target}", f"{target}-{source}"):
-        for language in (source, target):
-            prefix = data / f"{subset}.{pair}.{language}"
-            if prefix.with_name(prefix.name + ".idx").is_file():
-                yield prefix, language == source
+        names = [(f"{subset}.{pair}.{language}", language) for language in (source, target)]
+        there = [each for each in names if (data / f"{each[0]}.idx").is_file()]
+        yield from ((data / name, language == source) for name, language in there)
+        if there:
+            return  # fairseq, too, reads the first order that is there
 
 
 def longest_sentences(

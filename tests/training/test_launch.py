@@ -192,6 +192,10 @@ def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
     assert count(("xx", "tgt"), "train", 8, 99, None) == 1
     assert count(("tgt", "xx"), "train", 6, 99, None) == 2  # the reverse reads tgt
     assert count(("tgt", "xx"), "train", 99, 7, None) == 2
+    for language in ("xx", "tgt"):  # a folder with both orders: fairseq reads the one that is asked
+        write_binary(data / f"train.tgt-xx.{language}", [9])
+    assert count(("tgt", "xx"), "train", 6, 99, None) == 1
+    assert count(("xx", "tgt"), "train", 8, 99, None) == 1
     words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
     assert plan(data, "--", *words).summary[-1].startswith(f"{alone} pairs are longer")
 
