@@ -15,6 +15,7 @@ from fairseq.dataclass import utils as dataclass_utils
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_plugins.compat.patch import after_parsing, wrap
+from fairseq_plugins.compat.training_options import LABELS
 from fairseq_plugins.errors import ConfigurationError
 
 
@@ -83,8 +84,7 @@ def require_a_criterion_of_labels() -> None:
 
     def check(given: Namespace) -> None:
         task, name = (getattr(given, key, None) for key in ("task", "criterion"))
-        labels = task in ("classification", "sentence_prediction")
-        if name and labels and not hasattr(given, "classification_head_name"):
+        if name and task in LABELS and not hasattr(given, "classification_head_name"):
             raise ConfigurationError(
                 f"--criterion {name} is for text, and --task {task} has labels: use --criterion "
                 "sentence_prediction"

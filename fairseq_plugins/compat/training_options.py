@@ -142,7 +142,7 @@ def _check_model(cfg: Any) -> None:
 
 
 def _check_optimizer(cfg: Any) -> None:
-    """Let fairseq's own optimizers and schedules refuse their options, on a parameter of no use."""
+    """Let fairseq's own optimizers and schedules refuse their options, on a dummy parameter."""
     option, name = "--optimizer", getattr(cfg.optimizer, "_name", None)
     optimizer = OPTIMIZER_REGISTRY.get(name)
     scheduler = LR_SCHEDULER_REGISTRY.get(getattr(cfg.lr_scheduler, "_name", None))

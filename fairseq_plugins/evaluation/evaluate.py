@@ -17,6 +17,7 @@ import torch
 from fairseq import options
 
 from fairseq_plugins.compat.intact_checkpoints import find_damage
+from fairseq_plugins.compat.training_options import LABELS
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.classification import Labels
@@ -42,7 +43,6 @@ REFUSED = {  # options of fairseq-generate, each with the reason
     ),
     "--quiet": "the output would not have the translations",
 }
-CLASSIFICATION = ("classification", "sentence_prediction")
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
 SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # which do not change the output
 
@@ -174,7 +174,7 @@ def check_generation(task: str, words: Sequence[str]) -> None:
     """
     if not words:
         return
-    if task in CLASSIFICATION:
+    if task in LABELS:
         raise ConfigurationError(
             f"--generate {' '.join(words)}: a classifier does not generate: leave it out"
         )
@@ -241,12 +241,12 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     generation = request.generation
     if request.ensemble:
         for member, other in zip(members, tasks):
-            if other["_name"] in CLASSIFICATION:
+            if other["_name"] in LABELS:
                 raise ConfigurationError(
                     f"--ensemble: {member.run} is a classifier, and only models that generate are "
                     "combined"
                 )
-    if task["_name"] in CLASSIFICATION:
+    if task["_name"] in LABELS:
         if request.words or request.settings:
             raise ConfigurationError(
                 f"{run} is a classifier: --beam, --max-tokens, --settings and what stands behind "

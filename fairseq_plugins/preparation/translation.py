@@ -3,12 +3,12 @@
 import argparse
 import collections
 import contextlib
-import json
 import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least, flag
+from fairseq_plugins.json_files import read_json
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.documents import SPLITS
@@ -365,7 +365,7 @@ def settings_like(folder: Path, languages: Sequence[str]) -> Dict[str, Any]:
             f"--like {folder} was prepared for {processing.source_lang} and "
             f"{processing.target_lang}: name a folder of {' and '.join(languages)}"
         )
-    stored = json.loads((folder / PREPARATION).read_text(encoding="utf-8"))["settings"]
+    stored = read_json(folder / PREPARATION)["settings"]
     files = vocabulary_files(folder, KINDS[processing.subword], languages)
     return {
         **{name: stored[name] for name in SHARED_BY_LIKE if name in stored},
