@@ -12,10 +12,10 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.int8 import quantize
-from fairseq_plugins.preparation.processing import Processor
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.search import Options
 from fairseq_plugins.serving.text import Output
+from fairseq_plugins.text.processing import Processor
 from fairseq_plugins.trained_models import Place, find_checkpoint, load_models
 
 

@@ -13,8 +13,7 @@ from fairseq.data import data_utils
 from fairseq_plugins.compat.data_files import MissingData, SizeMismatch
 from fairseq_plugins.compat.generation import check_finite
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.json_files import read_json
-from fairseq_plugins.preparation.processing import FILE, dictionaries
+from fairseq_plugins.prepared_folder import dictionaries, stored_settings
 
 DIRECTION = ("source_lang", "target_lang")
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -136,9 +135,7 @@ def direction(task: Any) -> Optional[Tuple[str, str]]:
     if source and target:
         return source, target
     trained_on = _trained_on(task)
-    stored = read_json(trained_on / FILE)
-    settings = stored.get("settings") if isinstance(stored, dict) else None
-    both = isinstance(settings, dict) and settings.get("bidirectional")
+    both = stored_settings(trained_on).get("bidirectional")
     return None if both else _pair_of_files(trained_on)
 
 

@@ -21,7 +21,7 @@ from fairseq_plugins import trained_models
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.processing import FILE
+from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.serving.search import LARGEST_PENALTY, Options
 from fairseq_plugins.translator import Translator
 from tests.conftest import reversed_copy
@@ -149,7 +149,7 @@ def test_parts_end_with_sentences_or_else_words(folder, model, kind):
     translator = Translator([model], cpu=True)
     subwords = translator.processor.subwords
     if kind == "pieces":
-        from fairseq_plugins.preparation.processing import Processor
+        from fairseq_plugins.text.processing import Processor
 
         subwords = Processor(folder / "pieces", "de", "en").subwords
         translator.processor.subwords = subwords
@@ -266,9 +266,9 @@ def test_the_data_tell_the_direction_of_a_model_that_has_none(trained_on, folder
     both = tmp_path / "both"
     if trained_on == "both directions":
         shutil.copytree(str(folder / "bpe"), str(both))
-        settings = json.loads((both / FILE).read_text("utf-8"))
+        settings = json.loads((both / RECORD).read_text("utf-8"))
         settings["settings"]["bidirectional"] = True
-        (both / FILE).write_text(json.dumps(settings), encoding="utf-8")
+        (both / RECORD).write_text(json.dumps(settings), encoding="utf-8")
     options = {"source_lang": None, "target_lang": None, "data": str(both)}
     untold = with_options(model, tmp_path / "untold", **options)
     for data, languages in ((other_way, ("en", "de")), (folder / "bpe", ("de", "en"))):

@@ -26,7 +26,7 @@ from typing import Any, Dict, List, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.json_files import read_json
-from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.progress import progress_bar
 
 from . import contenders, layer, machine, memory, peak_memory, plots, results, timing, workloads
 from .operations import count_flops

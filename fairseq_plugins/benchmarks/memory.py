@@ -16,7 +16,7 @@ from typing import Any, Dict, List
 import torch
 
 from fairseq_plugins.errors import check_least
-from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.progress import progress_bar
 
 from . import layer, machine, modules, peak_memory, plots, results, workloads
 from .peak_memory import GIB, MIB

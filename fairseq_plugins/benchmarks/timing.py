@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
-from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.progress import progress_bar
 
 Work = Callable[[Any], Any]
 WAIT = 5_000_000  # cycles of a GPU, some 3 ms: longer than launching a layer takes

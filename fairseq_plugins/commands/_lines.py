@@ -15,8 +15,8 @@ from fairseq_plugins import serving
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import decode_lines
-from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.files import decode_lines
+from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.serving import is_export
 from fairseq_plugins.serving.search import LARGEST_PENALTY
 

@@ -29,8 +29,8 @@ from fairseq_plugins.commands import reproduce, split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import written_whole
 from fairseq_plugins.json_files import read_json, write_json
-from fairseq_plugins.preparation.files import written_whole
 from fairseq_plugins.reproduction import runs
 from fairseq_plugins.reproduction.tables import TABLES
 from fairseq_plugins.training import launch

@@ -15,7 +15,7 @@ from typing import Sequence
 
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.evaluation.lead import TextRank, draw, lead, oracle, read_archives
-from fairseq_plugins.preparation.files import read_pairs
+from fairseq_plugins.files import read_pairs
 from fairseq_plugins.scoring.rouge import available_workers, rouge, tokenizer_of
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Sequence
 
 from fairseq_plugins.errors import check_least
-from fairseq_plugins.preparation.files import check_new
+from fairseq_plugins.files import check_new
 from fairseq_plugins.preparation.grammar_corpus import draw, write
 
 

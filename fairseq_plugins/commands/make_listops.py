@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Sequence
 
 from fairseq_plugins.errors import check_least, check_range
+from fairseq_plugins.files import check_new
 from fairseq_plugins.preparation import listops
-from fairseq_plugins.preparation.files import check_new
 
 
 def main(argv: Sequence[str]) -> int:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Sequence
 
 from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.files import digest
 from fairseq_plugins.preparation.classification import (
     add_options,
     classification_settings,
@@ -30,7 +31,6 @@ from fairseq_plugins.preparation.classification import (
     show,
 )
 from fairseq_plugins.preparation.documents import SPLITS
-from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.labelled import imdb_files
 from fairseq_plugins.preparation.steps import Preparation
 

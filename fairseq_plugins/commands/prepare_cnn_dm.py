@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Dict, List, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import digest
 from fairseq_plugins.preparation import cnn_dm
-from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import (
     add_options,

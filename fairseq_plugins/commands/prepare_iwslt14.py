@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Dict, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import digest
 from fairseq_plugins.preparation import iwslt14
 from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.files import digest
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
     ALL_RAW,

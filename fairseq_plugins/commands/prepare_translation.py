@@ -16,8 +16,6 @@ from typing import Any, Dict, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.languages import two_letters
-from fairseq_plugins.preparation.processing import TOKENIZERS
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
     add_subword_options,
@@ -29,6 +27,8 @@ from fairseq_plugins.preparation.translation import (
     show,
     subword_settings,
 )
+from fairseq_plugins.text.languages import two_letters
+from fairseq_plugins.text.processing import TOKENIZERS
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -23,7 +23,7 @@ from fairseq_plugins.commands._lines import first_ten
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.page import section
-from fairseq_plugins.preparation.files import read_lines
+from fairseq_plugins.files import read_lines
 from fairseq_plugins.serving.text import LONGEST, Summary
 
 

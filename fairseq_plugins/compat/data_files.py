@@ -18,7 +18,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.processing import FILE as PREPARATION
+from fairseq_plugins.prepared_folder import RECORD
 
 MAGIC = b"MMIDIDX\x00\x00"  # of the default format of fairseq-preprocess
 HEADER = "<9sQBQ"  # magic, version, type of the tokens, number of sentences
@@ -30,7 +30,7 @@ class MissingData(ConfigurationError, FileNotFoundError):
 
 def _remake(folder: str) -> str:
     """Advice for the user: how to create a prepared folder again."""
-    if os.path.exists(os.path.join(folder, PREPARATION)):
+    if os.path.exists(os.path.join(folder, RECORD)):
         return f"remove {folder} and run the prepare-* command that made it again"
     log = os.path.join(folder, "preprocess.log")
     how = f" with the options in {log}" if os.path.exists(log) else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.subwords import BytePairEncoding, SentencePiece
+from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece
 
 Pieces = Tuple[int, ...]  # indices of the dictionary
 Random = Callable[[], float]  # uniform in [0, 1)

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.compat.ema import NOT_AVERAGED
 from fairseq_plugins.errors import ConfigurationError, check_range
-from fairseq_plugins.preparation.files import flush_to_disk
+from fairseq_plugins.files import flush_to_disk
 
 PATTERNS = {
     "epoch": r"checkpoint(\d+)\.pt",

@@ -10,10 +10,10 @@ from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, paired
 from fairseq_plugins.evaluation.splits import check_files, evenly
+from fairseq_plugins.files import read_lines, write_lines, written_whole
 from fairseq_plugins.preparation.documents import RAW
-from fairseq_plugins.preparation.files import read_lines, write_lines, written_whole
-from fairseq_plugins.preparation.processing import dictionaries
-from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.prepared_folder import dictionaries
+from fairseq_plugins.progress import progress_bar
 
 ENDS = ("idx", "bin")
 METRICS = ("accuracy", "macro F1")

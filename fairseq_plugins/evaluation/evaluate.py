@@ -24,8 +24,8 @@ from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.json_files import read_json, write_json
-from fairseq_plugins.preparation.processing import Processing
-from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.trained_models import check_same_text, task_options
 from fairseq_plugins.training import recipes, settings
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in

@@ -5,8 +5,8 @@ from itertools import groupby
 from typing import List, Optional, Sequence, Tuple
 
 from fairseq_plugins.evaluation.lead import lead
-from fairseq_plugins.preparation.sentences import BOUNDARY, separate_sentences
 from fairseq_plugins.serving.text import Summary
+from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
 
 
 def section(number: int, document: str, reference: str, summary: Summary) -> str:

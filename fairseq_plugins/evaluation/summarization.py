@@ -10,9 +10,8 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
 from fairseq_plugins.evaluation.generation import read_output
 from fairseq_plugins.evaluation.splits import check_files, evenly
-from fairseq_plugins.preparation.files import write_lines
-from fairseq_plugins.preparation.processing import Processing, dictionaries
-from fairseq_plugins.preparation.subwords import KINDS
+from fairseq_plugins.files import write_lines
+from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.scoring.rouge import (
     METRICS,
     NAMES,
@@ -22,6 +21,8 @@ from fairseq_plugins.scoring.rouge import (
     rouge,
     score_documents,
 )
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.training.batches import sizes
 
 logger = logging.getLogger(__name__)

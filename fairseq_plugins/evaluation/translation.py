@@ -11,12 +11,13 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import ONE_SIDED
 from fairseq_plugins.evaluation.generation import read_output
 from fairseq_plugins.evaluation.splits import check_files, evenly
-from fairseq_plugins.preparation.files import read_lines, write_lines
-from fairseq_plugins.preparation.languages import two_letters
-from fairseq_plugins.preparation.moses import Moses
-from fairseq_plugins.preparation.processing import Processing, dictionaries
-from fairseq_plugins.preparation.subwords import KINDS
+from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.translation import RAW, TOKENISED
+from fairseq_plugins.prepared_folder import dictionaries
+from fairseq_plugins.text.languages import two_letters
+from fairseq_plugins.text.moses import Moses
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.subwords import KINDS
 
 TOKENISED_BLEU = "tokenised BLEU"
 

@@ -18,12 +18,12 @@ from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import digest
-from fairseq_plugins.preparation.processing import FILE as PREPARATION
-from fairseq_plugins.preparation.processing import Processing
-from fairseq_plugins.preparation.subwords import KINDS
+from fairseq_plugins.files import digest
+from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.serving import folder as served
 from fairseq_plugins.serving.search import Options, Source, search
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.trained_models import find_checkpoint, load_models
 from fairseq_plugins.version import __version__
 
@@ -335,7 +335,7 @@ def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence
 def _copy_text_processing(folder: Path, task: Any, out: Path) -> None:
     """Copy what raw text needs: settings, subword model and dictionaries of the prepared folder."""
     settings = Processing.load(folder)
-    for name in (PREPARATION, KINDS[settings.subword].file_name):
+    for name in (RECORD, KINDS[settings.subword].file_name):
         try:
             shutil.copyfile(folder / name, out / name)
         except OSError as error:

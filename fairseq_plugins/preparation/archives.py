@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import LONGEST_LINE
+from fairseq_plugins.files import LONGEST_LINE
 
 BLOCK = 1 << 20
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by the first two bytes

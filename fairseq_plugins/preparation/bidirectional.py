@@ -5,16 +5,15 @@ one direction (BiT, Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.json_files import read_json
-from fairseq_plugins.preparation.files import digest, flush_to_disk, write_bytes
-from fairseq_plugins.preparation.processing import FILE, Processing
+from fairseq_plugins.files import digest, flush_to_disk, write_bytes
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.subwords import KINDS
+from fairseq_plugins.prepared_folder import stored_settings
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.subwords import KINDS
 
 JOINED, COPIED = ("train", "valid"), ("test",)
 
@@ -38,7 +37,7 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
             both directions; or `destination` exists and has other content.
     """
     processing = Processing.load(pair)
-    settings = json.loads((pair / FILE).read_text(encoding="utf-8"))["settings"]
+    settings = stored_settings(pair)
     if settings.get("bidirectional"):
         raise ConfigurationError(f"{pair} has both directions: name the folder it was made from")
     languages = (processing.source_lang, processing.target_lang)
@@ -50,8 +49,8 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
         )
     model = KINDS[processing.subword].file_name
     wanted = {**settings, "bidirectional": True}
-    before = read_json(destination / FILE) or {}
-    if not before or "pair" in before.get("settings", {}):  # earlier releases did not store it
+    before = stored_settings(destination)
+    if not before or "pair" in before:  # earlier releases did not store it
         wanted["pair"] = _fingerprint(pair, [*names, model], languages)
     with Preparation(destination, wanted) as preparation:
         if not preparation.finished:

@@ -8,8 +8,8 @@ from typing import Dict, List, Optional, Sequence, Set
 from unittest import mock
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import flush_to_disk, read_lines
-from fairseq_plugins.preparation.workers import Pool, killed
+from fairseq_plugins.files import flush_to_disk, read_lines
+from fairseq_plugins.workers import Pool, killed
 
 
 def binarise(

@@ -10,11 +10,16 @@ The prepared folder holds
 
 import argparse
 import itertools
-import json
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least, flag
+from fairseq_plugins.files import (
+    count_lines,
+    read_lines,
+    write_lines,
+    written_whole,
+)
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.documents import (
     LEFT_OUT,
@@ -25,25 +30,19 @@ from fairseq_plugins.preparation.documents import (
     tell_left_out,
     write_documents,
 )
-from fairseq_plugins.preparation.files import (
-    count_lines,
-    read_lines,
-    write_lines,
-    written_whole,
-)
 from fairseq_plugins.preparation.labelled import (
     LabelledReader,
     cifar10_items,
     count_labels,
     imdb_items,
 )
-from fairseq_plugins.preparation.processing import FILE
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import table, unknown_tokens
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.subwords import SPECIAL, SentencePiece
 from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sentences
-from fairseq_plugins.preparation.workers import add_workers_option, check_workers, map_lines
+from fairseq_plugins.prepared_folder import RECORD, stored_settings
+from fairseq_plugins.text.subwords import SPECIAL, SentencePiece
+from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
 TASK = "classification"
 LABELS, BYTES = "work/labels.txt", "work/bytes.txt"
@@ -85,15 +84,11 @@ def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
         ConfigurationError: the folder was not prepared for classification, lacks its subword model,
             or holds images.
     """
-    try:
-        settings = json.loads((folder / FILE).read_text(encoding="utf-8"))["settings"]
-        made_here = settings.get("task") == TASK
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        made_here = False
-    if not made_here:
+    settings = stored_settings(folder)
+    if settings.get("task") != TASK:
         raise ConfigurationError(
-            f"{folder} was not made by prepare-classification, whose {FILE} says how text is cut: "
-            "name the folder it made with --data"
+            f"{folder} was not made by prepare-classification, whose {RECORD} says how text is "
+            "cut: name the folder it made with --data"
         )
     if settings["units"] == "pixels":
         raise ConfigurationError(f"{folder} was made of images: there is no raw text for it")

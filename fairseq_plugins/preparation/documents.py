@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import (
+from fairseq_plugins.files import (
     LONGEST_LINE,
     count_lines,
     digest,
@@ -21,14 +21,14 @@ from fairseq_plugins.preparation.files import (
     written_whole,
 )
 from fairseq_plugins.preparation.pretraining import Pretraining
-from fairseq_plugins.preparation.sentences import (
+from fairseq_plugins.preparation.stories import parse_story, read_story_files
+from fairseq_plugins.text.sentences import (
     BOUNDARY,
     join_sentences,
     separate_sentences,
     split_sentences,
 )
-from fairseq_plugins.preparation.stories import parse_story, read_story_files
-from fairseq_plugins.preparation.workers import map_lines
+from fairseq_plugins.workers import map_lines
 
 SPLITS = ("train", "valid", "test")
 RAW = "text/raw"

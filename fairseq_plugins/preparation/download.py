@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import digest, lock
-from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.files import digest, lock
+from fairseq_plugins.progress import progress_bar
 
 BLOCK = 1 << 18
 TIMEOUT = 60.0  # seconds without data until the connection is closed

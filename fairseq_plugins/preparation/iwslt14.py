@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import LONGEST_LINE, decode, raw_lines, write_lines
 from fairseq_plugins.preparation.archives import open_archive
 from fairseq_plugins.preparation.download import check, fetch, parse_checksum
-from fairseq_plugins.preparation.files import LONGEST_LINE, decode, raw_lines, write_lines
 
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 SIZE = 19982877

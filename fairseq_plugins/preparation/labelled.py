@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import LONGEST_LINE, read_lines
 from fairseq_plugins.preparation.archives import read_members
 from fairseq_plugins.preparation.documents import TOO_LONG, Document, Item
-from fairseq_plugins.preparation.files import LONGEST_LINE, read_lines
-from fairseq_plugins.preparation.subwords import SPECIAL
+from fairseq_plugins.text.subwords import SPECIAL
 
 REVIEW = re.compile(r"(?:^|/)(train|test)/(pos|neg)/(\d+)_\d+\.txt$")
 IMAGES = re.compile(r"(?:^|/)(data_batch_\d|test_batch)\.bin$")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import write_lines
-from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.files import write_lines
+from fairseq_plugins.progress import progress_bar
 
 OPERATORS: Dict[str, Callable[[List[int]], int]] = {
     "[MIN": min,

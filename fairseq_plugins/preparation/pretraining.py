@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from typing import List, NamedTuple, Tuple
 
-from fairseq_plugins.preparation.sentences import split_sentences
+from fairseq_plugins.text.sentences import split_sentences
 
 KINDS = ("lead", "gap")
 GAP = "\u2026"  # replaces an extracted sentence; ordinary text, for which a piece is learnt

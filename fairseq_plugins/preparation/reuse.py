@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, List, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import write_bytes
+from fairseq_plugins.files import write_bytes
 
 
 def vocabulary_files(folder: Path, kind: Any, languages: Sequence[str]) -> List[Path]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any, Callable, Dict, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, check_path
-from fairseq_plugins.preparation.files import lock, written_whole
-from fairseq_plugins.preparation.processing import FILE
+from fairseq_plugins.files import lock, written_whole
+from fairseq_plugins.prepared_folder import RECORD
 
 LOCK = "lock"
 
@@ -64,7 +64,7 @@ class Preparation:
     def _open(self, keep: Sequence[str]) -> None:
         """Create or resume the folder; with other settings remove everything except `keep`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        ours = any((self.folder / name).exists() for name in (LOCK, FILE))
+        ours = any((self.folder / name).exists() for name in (LOCK, RECORD))
         if not ours and any(self.folder.iterdir()):
             raise ConfigurationError(
                 f"{self.folder} exists and was not made by this command: rename it, or choose "
@@ -72,12 +72,12 @@ class Preparation:
             )
         self._lock = open(self.folder / LOCK, "w")
         lock(self._lock, self.folder, "preparation")
-        stored = _read(self.folder / FILE)
+        stored = _read(self.folder / RECORD)
         if stored.get("settings") == self.settings:
             self.results = stored["results"]
             return
         with contextlib.suppress(FileNotFoundError):  # first: it tells which files are there
-            (self.folder / FILE).unlink()
+            (self.folder / RECORD).unlink()
         for path in self.folder.iterdir():
             if path.name not in keep and path.name != LOCK:
                 if path.is_dir():
@@ -128,11 +128,11 @@ class Preparation:
             return False
         if self.destination.is_dir() and not any(self.destination.iterdir()):
             return False
-        stored = _read(self.destination / FILE)
+        stored = _read(self.destination / RECORD)
         if not stored:
             raise ConfigurationError(
                 f"{self.destination} exists and was not made by this command (it has no valid "
-                f"{FILE}): choose another folder"
+                f"{RECORD}): choose another folder"
             )
         self.results = stored["results"]
         for name in sorted(set(stored["settings"]) | set(self.settings)):
@@ -155,7 +155,7 @@ class Preparation:
 
     def _save(self, sizes: Optional[Dict[str, int]] = None) -> None:
         stored = {"settings": self.settings, "results": self.results, "bytes": sizes or {}}
-        with written_whole(self.folder / FILE) as file:
+        with written_whole(self.folder / RECORD) as file:
             json.dump(stored, file, indent=2)
             file.write("\n")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import LONGEST_LINE, read_input
 from fairseq_plugins.preparation.archives import read_members
-from fairseq_plugins.preparation.files import LONGEST_LINE, read_input
 
 MARK = "@highlight"
 ENDS = (".", "!", "?", "...", "\u2026", "'", "`", '"', "\u2019", "\u201d", ")")

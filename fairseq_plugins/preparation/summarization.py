@@ -15,28 +15,29 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least
-from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
-from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
-from fairseq_plugins.preparation.files import (
+from fairseq_plugins.files import (
     count_lines,
     digest,
     read_pairs,
     write_lines,
     written_whole,
 )
+from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
+from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.preparation.pretraining import Pretraining
-from fairseq_plugins.preparation.processing import FILE, Processing
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import table, unknown_tokens
 from fairseq_plugins.preparation.reuse import copy_model, vocabulary_files
-from fairseq_plugins.preparation.sentences import (
+from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.sentences import (
     BOUNDARY,
     separate_sentences,
     split_sentences,
 )
-from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.subwords import SentencePiece
-from fairseq_plugins.preparation.workers import add_workers_option, check_workers, map_lines
+from fairseq_plugins.text.subwords import SentencePiece
+from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
 SIDES = ("source", "target")
 PIECES = "text/pieces"
@@ -221,7 +222,7 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
         ConfigurationError: `prepared` was not prepared for summarization, or lacks its text.
     """
     vocabulary_files(prepared, SentencePiece, SIDES)
-    stored = json.loads((prepared / FILE).read_text(encoding="utf-8"))
+    stored = json.loads((prepared / RECORD).read_text(encoding="utf-8"))
     numbers = stored["results"]["cut train"]
     sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
     kept = "boundary vocab_size sentencepiece_documents max_source joined_dictionary".split()

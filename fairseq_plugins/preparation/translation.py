@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least, flag
-from fairseq_plugins.json_files import read_json
-from fairseq_plugins.preparation.binarise import binarise, read_types
-from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.documents import SPLITS
-from fairseq_plugins.preparation.files import (
+from fairseq_plugins.files import (
     LONGEST_LINE,
     count_lines,
     digest,
@@ -22,14 +18,17 @@ from fairseq_plugins.preparation.files import (
     write_lines,
     written_whole,
 )
-from fairseq_plugins.preparation.processing import FILE as PREPARATION
-from fairseq_plugins.preparation.processing import Processing
+from fairseq_plugins.preparation.binarise import binarise, read_types
+from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import translation_report
 from fairseq_plugins.preparation.reuse import copy_model, vocabulary_files
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.subwords import KINDS
-from fairseq_plugins.preparation.workers import add_workers_option, check_workers, map_lines
+from fairseq_plugins.prepared_folder import stored_settings
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.subwords import KINDS
+from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
 # subfolders of the prepared folder
 RAW = "text/raw"
@@ -365,7 +364,7 @@ def settings_like(folder: Path, languages: Sequence[str]) -> Dict[str, Any]:
             f"--like {folder} was prepared for {processing.source_lang} and "
             f"{processing.target_lang}: name a folder of {' and '.join(languages)}"
         )
-    stored = read_json(folder / PREPARATION)["settings"]
+    stored = stored_settings(folder)
     files = vocabulary_files(folder, KINDS[processing.subword], languages)
     return {
         **{name: stored[name] for name in SHARED_BY_LIKE if name in stored},

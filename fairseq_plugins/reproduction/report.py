@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from fairseq_plugins.preparation.files import written_whole
+from fairseq_plugins.files import written_whole
 from fairseq_plugins.reproduction.intervals import Difference, Sample, half_interval, subtract
 from fairseq_plugins.reproduction.tables import BASELINE, TABLES
 

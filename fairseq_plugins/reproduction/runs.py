@@ -39,10 +39,10 @@ from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.evaluation import averaging, evaluate
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.documents import SPLITS
-from fairseq_plugins.preparation.processing import Processing
 from fairseq_plugins.reproduction import report
 from fairseq_plugins.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row, Table
+from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.training import batches, launch, recipes, settings
 from fairseq_plugins.training.jobs import Jobs, failure_in
 from fairseq_plugins.training.progress import RESUMED

@@ -21,9 +21,9 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
 from fairseq_plugins.errors import ConfigurationError, check_least, check_range
-from fairseq_plugins.preparation.progress import progress_bar
-from fairseq_plugins.preparation.sentences import BOUNDARY, separate_sentences, split_sentences
-from fairseq_plugins.preparation.workers import belong_to_parent
+from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
+from fairseq_plugins.workers import belong_to_parent
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from fairseq_plugins.errors import ConfigurationError, check_range
-from fairseq_plugins.preparation.processing import Processor
+from fairseq_plugins.text.processing import Processor
 
 from .batches import fill_batches
 from .folder import Export, is_export

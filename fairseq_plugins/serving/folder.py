@@ -7,8 +7,8 @@ from typing import Any, Dict, List
 import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import digest, read_lines
-from fairseq_plugins.preparation.subwords import SPECIAL
+from fairseq_plugins.files import digest, read_lines
+from fairseq_plugins.text.subwords import SPECIAL
 
 from .shortlist import FILE as SHORTLIST
 from .shortlist import Shortlist

@@ -5,7 +5,7 @@ import threading
 from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.sentences import BOUNDARY
+from fairseq_plugins.text.sentences import BOUNDARY
 
 # The longest translation is twice the length of its source, after that is rounded up to a multiple
 # of this. So the limit does not depend on the batch.

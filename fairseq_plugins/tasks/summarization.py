@@ -27,7 +27,6 @@ from omegaconf import II
 
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.json_files import json_object
-from fairseq_plugins.preparation.sentences import BOUNDARY
 from fairseq_plugins.scoring.rouge import (
     METRICS,
     OTHER_SCRIPTS,
@@ -37,6 +36,7 @@ from fairseq_plugins.scoring.rouge import (
     wordless,
 )
 from fairseq_plugins.tasks.whole_texts import WholeTexts
+from fairseq_plugins.text.sentences import BOUNDARY
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import lock
+from fairseq_plugins.files import lock
 
 LIBC = ctypes.CDLL(None)
 # seconds; the data loaders of a killed training notice after 5 and hold the lock until then

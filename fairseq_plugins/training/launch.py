@@ -21,9 +21,7 @@ import torch
 
 from fairseq_plugins.compat import bf16, stopping
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
-from fairseq_plugins.json_files import read_json
-from fairseq_plugins.preparation.processing import FILE as PREPARATION
-from fairseq_plugins.preparation.processing import dictionaries
+from fairseq_plugins.prepared_folder import dictionaries, stored_settings
 from fairseq_plugins.training import batches, recipes, settings
 from fairseq_plugins.training.batches import Batch
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
@@ -278,10 +276,9 @@ def launcher(request: Request, processes: int) -> List[str]:
 
 def bleu_options(data: Path, words: Sequence[str]) -> List[str]:
     """The option for --eval-bleu to join the data's kind of subwords; it overrides the recipe."""
-    prepared = read_json(data / PREPARATION)
-    if "--eval-bleu" not in words or not isinstance(prepared, dict):
+    if "--eval-bleu" not in words:
         return []
-    joined_by = JOINED_BY.get(prepared.get("settings", {}).get("subword", ""))
+    joined_by = JOINED_BY.get(stored_settings(data).get("subword", ""))
     return ["--eval-bleu-remove-bpe", joined_by] if joined_by else []
 
 

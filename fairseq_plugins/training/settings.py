@@ -20,9 +20,9 @@ from fairseq.dataclass.configs import (
 )
 
 from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.files import digest
 from fairseq_plugins.json_files import read_json, write_json
-from fairseq_plugins.preparation.files import digest
-from fairseq_plugins.preparation.processing import dictionaries
+from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.training.batches import Batch
 
 STORED, FINISHED = "settings.json", "finished"

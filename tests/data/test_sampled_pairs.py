@@ -11,11 +11,11 @@ from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 from fairseq_plugins.data.sampled_pairs import SampledPairs
 from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.subwords import KINDS
 from fairseq_plugins.tasks.translation_sampled import (
     SampledTranslationConfig,
     SampledTranslationTask,
 )
+from fairseq_plugins.text.subwords import KINDS
 from tests.conftest import write_toy_text
 
 SAMPLERS = {"bpe": (BPEDropout, 0.2), "sentencepiece": (UnigramSampling, 0.2)}

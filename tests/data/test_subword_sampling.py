@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 
 from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.subwords import BytePairEncoding, SentencePiece
+from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece
 
 MERGES = "#version: 0.2\na n\nan an\nb an\na</w> x\nn a</w>\nan a</w>\nx x\nxx xx\nx x</w>\n"
 TEXT = [

@@ -13,7 +13,7 @@ from fairseq_plugins import commands, export
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import ctranslate2 as converter
-from fairseq_plugins.preparation.files import digest
+from fairseq_plugins.files import digest
 from fairseq_plugins.serving.folder import Export
 from fairseq_plugins.serving.search import Hypothesis
 from tests.conftest import SIZES, write_toy_text

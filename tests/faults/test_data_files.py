@@ -8,7 +8,7 @@ import pytest
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.processing import FILE as PREPARATION
+from fairseq_plugins.prepared_folder import RECORD
 from tests.faults.training import load, updates
 
 
@@ -166,7 +166,7 @@ def test_missing_subset_and_folder(data, words, model, tmp_path, run_train, run_
 
 
 def test_a_prepared_folder_names_its_own_command(data, words, run_train):
-    (data / PREPARATION).write_text("{}")
+    (data / RECORD).write_text("{}")
     cut(data / "train.src-tgt.src.bin")
     assert f"remove {data} and run the prepare-* command" in refused(run_train, *words)
 

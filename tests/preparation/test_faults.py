@@ -10,14 +10,12 @@ import random
 import re
 import resource
 import signal
-import subprocess
-import sys
-import time
 from functools import partial
 
 import pytest
 from fairseq import binarizer
 
+from fairseq_plugins import files
 from fairseq_plugins.commands import (
     prepare_cnn_dm,
     prepare_iwslt14,
@@ -25,10 +23,9 @@ from fairseq_plugins.commands import (
     prepare_translation,
 )
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation import documents, files, iwslt14, steps, workers
+from fairseq_plugins.preparation import documents, iwslt14, steps
 from fairseq_plugins.preparation.archives import open_archive
 from fairseq_plugins.preparation.binarise import binarise
-from fairseq_plugins.preparation.files import count_lines, read_input
 from fairseq_plugins.preparation.stories import read_stories
 
 
@@ -105,29 +102,6 @@ def test_a_bad_line_of_json_is_left_out_and_named(tmp_path, monkeypatch, capsys)
     said = capsys.readouterr()
     assert "18 documents cannot be used:" in said.err and "18 documents were left out" in said.out
     assert "  4  not UTF-8\n" in said.out and "  4  no JSON\n" in said.out
-
-
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
-    (tmp_path / "text").write_bytes("\ufeffeins\n\ufeffzwei\n".encode())
-    assert list(read_input(tmp_path / "text")) == ["eins", "\ufeffzwei"]
-    with open(tmp_path / "text", "rb") as file:
-        assert next(files.decode_lines(file, "standard input")) == "eins"
-    with pytest.raises(ConfigurationError, match="line 1: byte 0xff at column 6 is not UTF-8"):
-        files.decode(b"\xef\xbb\xbfab\xff", "text", 1)
-    with pytest.raises(ConfigurationError, match="iconv -f utf-16 -t utf-8"):
-        files.decode("eins".encode("utf-16"), "text", 1)
-
-
-def test_lines_have_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_LINE", 10)
-    monkeypatch.setattr(files, "BLOCK", 7)
-    lengths = [0, 9, 10, 11, 12, 17, 18, 24, 25, 10, 40, 3]
-    for end in ("\n", ""):
-        text = "\n".join("x" * length for length in lengths) + end
-        (tmp_path / "text").write_text(text)
-        found = [None if line is None else len(line) for line in read_input(tmp_path / "text")]
-        assert found == [length if length <= 10 else None for length in lengths]
-        assert count_lines(tmp_path / "text") == len(lengths)
 
 
 def test_a_pair_with_a_line_too_long_is_left_out_of_train(tmp_path, corpus, monkeypatch, capsys):
@@ -399,12 +373,6 @@ def test_a_finished_folder_with_other_files_is_not_ready(tmp_path, corpus, damag
 # --- processes ------------------------------------------------------------------------------------
 
 
-def _die(line):
-    if line == "700":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return line
-
-
 def test_a_kill_while_older_work_is_removed_leaves_no_step_that_is_claimed(tmp_path, monkeypatch):
     with steps.Preparation(tmp_path / "data", {"a": 1}) as preparation:
         (preparation.folder / "text").mkdir()
@@ -415,12 +383,6 @@ def test_a_kill_while_older_work_is_removed_leaves_no_step_that_is_claimed(tmp_p
             steps.Preparation(tmp_path / "data", {"a": 2})
     with steps.Preparation(tmp_path / "data", {"a": 1}) as preparation:
         assert preparation.results == {}
-
-
-def test_a_killed_worker_ends_the_run():
-    lines = (str(number) for number in range(5000))
-    message = refused(list, workers.map_lines(_die, lines, 2, "test"))
-    assert message.startswith("--workers 2: a process was killed (test)")
 
 
 def test_a_killed_worker_ends_the_binarisation(tmp_path, monkeypatch):
@@ -452,59 +414,6 @@ def test_shards_of_a_killed_binarisation_are_removed(tmp_path):
     assert sorted(path.name for path in (tmp_path / "bin").glob("train.*")) == [
         f"train.de-en.{language}.{end}" for language in ("de", "en") for end in ("bin", "idx")
     ]
-
-
-def test_chunks_are_limited_by_their_size(monkeypatch):
-    monkeypatch.setattr(workers, "CHARACTERS_PER_CHUNK", 10)
-    monkeypatch.setattr(workers, "LINES_PER_CHUNK", 4)
-    lines = ["x" * 9, ("x" * 30, None), "a", "b", "c", "d", "e"]
-    chunks = list(workers._chunks(lines))
-    assert chunks == [lines[:2], lines[2:6], lines[6:]]
-
-
-USERS_OF_WORKERS = {
-    "map_lines": "list(workers.map_lines(slow, (str(n) for n in range(5000)), 2, 'test'))",
-    "preprocess": "pool = workers.Pool(2)\n"
-    "tasks = [pool.apply_async(slow, (n,)) for n in range(9)]\n"
-    "pool.join()",
-    "rouge": "from fairseq_plugins.scoring import rouge\n"
-    "rouge._score_task = slow\n"
-    "rouge.score_documents(['a'] * 5000, ['a'] * 5000, workers=2)",
-}
-
-
-@pytest.mark.parametrize("use", USERS_OF_WORKERS.values(), ids=USERS_OF_WORKERS)
-def test_workers_end_with_a_killed_run(use):
-    """Otherwise they would hold the lock of the folder."""
-    code = (
-        "import os, sys, time\n"
-        "sys.argv = ['-m']\n"  # which leaves fairseq out
-        "from fairseq_plugins.preparation import workers\n"
-        "def slow(line):\n"
-        "    os.write(1, b'%d\\n' % os.getpid())\n"  # one write: print may need two
-        "    time.sleep(1800)\n"
-    ) + use
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    pids = [int(process.stdout.readline()) for _ in range(2)]
-    process.kill()
-    with process.stdout as output:
-        assert output.read() == b""  # which waits for all that could write to it
-    process.wait()
-    assert not any(_alive(pid) for pid in pids)
-
-
-def _alive(pid):
-    for _ in range(12000):  # 20 minutes
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    return False
-        except OSError:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def test_a_document_is_found_once_per_reader():

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_plugins.commands import prepare_iwslt14
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import iwslt14, translation
-from fairseq_plugins.preparation.processing import Processor
+from fairseq_plugins.text.processing import Processor
 
 
 def read(path):

@@ -12,8 +12,8 @@ from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.commands import prepare_cnn_dm, prepare_summarization
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.processing import Processor
-from fairseq_plugins.preparation.sentences import join_sentences, separate_sentences
+from fairseq_plugins.text.processing import Processor
+from fairseq_plugins.text.sentences import join_sentences, separate_sentences
 
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "cnn_dm_sample"
 WORDS = "rain snow hail wind fell rose stopped began in on the a city river Monday night".split()
@@ -125,7 +125,7 @@ def test_one_dictionary_for_both_sides(prepared):
 
 
 def test_processes_change_nothing(prepared, archive, tmp_path, monkeypatch):
-    from fairseq_plugins.preparation import workers
+    from fairseq_plugins import workers
 
     monkeypatch.setattr(workers, "LINES_PER_CHUNK", 3)
     monkeypatch.setattr(workers, "CHUNKS_PER_WORKER", 2)

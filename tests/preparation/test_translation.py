@@ -9,8 +9,7 @@ import pytest
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.processing import Processing
-from fairseq_plugins.preparation.workers import map_lines
+from fairseq_plugins.text.processing import Processing
 
 
 def write(path, lines):
@@ -221,14 +220,6 @@ def test_limits(source, target, reason):
 def test_long_words():
     assert Limits().reason_against("a" * 1000, "b") is None
     assert "1000 characters" in Limits().reason_against("a" * 1001, "b")
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_lines_keep_their_order(workers):
-    lines = [str(number) for number in range(40000)]
-    assert list(map_lines(lambda line: line + "!", lines, workers, "test")) == [
-        line + "!" for line in lines
-    ]
 
 
 @pytest.mark.parametrize("language", ["zh-CN", "a.b", "a/b", "a b", ""])

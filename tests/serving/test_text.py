@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_plugins.preparation.subwords import KINDS
 from fairseq_plugins.serving.text import LineTranslator, Output
+from fairseq_plugins.text.subwords import KINDS
 
 
 class Echo(LineTranslator):

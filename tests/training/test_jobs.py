@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from fairseq_plugins import files
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation import files
 from fairseq_plugins.training import jobs
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1800)"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Dict, List, Set
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import write_lines
+from fairseq_plugins.files import write_lines
 from fairseq_plugins.preparation.grammar_corpus.grammar import Grammar, Pair
 
 SHORTEST, LONGEST = 4, 22  # words on a side

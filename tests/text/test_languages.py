@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.preparation.languages import two_letters
+from fairseq_plugins.text.languages import two_letters
 
 
 @pytest.mark.parametrize(

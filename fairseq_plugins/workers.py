@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, check_range
-from fairseq_plugins.preparation.progress import progress_bar
+from fairseq_plugins.progress import progress_bar
 
 # Limits of a chunk, and how many chunks are in memory per process: never a whole corpus.
 LINES_PER_CHUNK = 500

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Type
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.files import count_lines, read_lines, write_bytes
-from fairseq_plugins.preparation.progress import progress_bar
-from fairseq_plugins.preparation.sentences import BOUNDARY
+from fairseq_plugins.files import count_lines, read_lines, write_bytes
+from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.text.sentences import BOUNDARY
 
 LONGEST_SAMPLE = 1000  # characters; SentencePiece learns from no line of more than 4,192 bytes
 MOST_WORDS = 500_000  # that subword-nmt keeps with their pieces: 180 MB

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.preparation.subwords import BytePairEncoding, SentencePiece
+from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece
 
 
 @pytest.fixture(scope="module")

@@ -2,19 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.subwords import KINDS
+from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.text.subwords import KINDS
 
-FILE = "preparation.json"
 TOKENIZERS = ("moses", "none")
-
-
-def dictionaries(folder: Path) -> List[Path]:
-    """The dictionaries in a prepared folder: those of languages, or of texts and labels."""
-    places = ("dict.*.txt", "input0/dict.txt", "label/dict.txt")
-    return sorted(path for place in places for path in folder.glob(place))
 
 
 class Processing(NamedTuple):
@@ -45,7 +39,7 @@ class Processing(NamedTuple):
         Raises:
             ConfigurationError: the folder was not prepared by this package.
         """
-        path = Path(folder) / FILE
+        path = Path(folder) / RECORD
         try:
             stored: Dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
             return cls.of(stored)
@@ -81,7 +75,7 @@ class Tokenisation:
         self.lowercase = lowercase
         self.tokenizer: Any = Whitespace()
         if tokenizer == "moses":
-            from fairseq_plugins.preparation.moses import (
+            from fairseq_plugins.text.moses import (
                 Moses,  # importing sacremoses takes half a second
             )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.preparation.sentences import (
+from fairseq_plugins.text.sentences import (
     join_sentences,
     separate_sentences,
     split_sentences,

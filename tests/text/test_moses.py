@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.preparation.moses import Moses
-from fairseq_plugins.preparation.processing import Whitespace
+from fairseq_plugins.text.moses import Moses
+from fairseq_plugins.text.processing import Whitespace
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "iwslt14_de_en"
 

@@ -1,0 +1,85 @@
+"""Several processes: the order of lines, and what happens when one is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fairseq_plugins import workers
+from fairseq_plugins.errors import ConfigurationError
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_lines_keep_their_order(processes):
+    lines = [str(number) for number in range(40000)]
+    assert list(workers.map_lines(lambda line: line + "!", lines, processes, "test")) == [
+        line + "!" for line in lines
+    ]
+
+
+def _die(line):
+    if line == "700":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return line
+
+
+def test_a_killed_worker_ends_the_run():
+    lines = (str(number) for number in range(5000))
+    with pytest.raises(ConfigurationError, match=r"^--workers 2: a process was killed \(test\)"):
+        list(workers.map_lines(_die, lines, 2, "test"))
+
+
+def test_chunks_are_limited_by_their_size(monkeypatch):
+    monkeypatch.setattr(workers, "CHARACTERS_PER_CHUNK", 10)
+    monkeypatch.setattr(workers, "LINES_PER_CHUNK", 4)
+    lines = ["x" * 9, ("x" * 30, None), "a", "b", "c", "d", "e"]
+    chunks = list(workers._chunks(lines))
+    assert chunks == [lines[:2], lines[2:6], lines[6:]]
+
+
+USERS_OF_WORKERS = {
+    "map_lines": "list(workers.map_lines(slow, (str(n) for n in range(5000)), 2, 'test'))",
+    "preprocess": "pool = workers.Pool(2)\n"
+    "tasks = [pool.apply_async(slow, (n,)) for n in range(9)]\n"
+    "pool.join()",
+    "rouge": "from fairseq_plugins.scoring import rouge\n"
+    "rouge._score_task = slow\n"
+    "rouge.score_documents(['a'] * 5000, ['a'] * 5000, workers=2)",
+}
+
+
+@pytest.mark.parametrize("use", USERS_OF_WORKERS.values(), ids=USERS_OF_WORKERS)
+def test_workers_end_with_a_killed_run(use):
+    """Otherwise they would hold the lock of the folder."""
+    code = (
+        "import os, sys, time\n"
+        "sys.argv = ['-m']\n"  # which leaves fairseq out
+        "from fairseq_plugins import workers\n"
+        "def slow(line):\n"
+        "    os.write(1, b'%d\\n' % os.getpid())\n"  # one write: print may need two
+        "    time.sleep(1800)\n"
+    ) + use
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    pids = [int(process.stdout.readline()) for _ in range(2)]
+    process.kill()
+    with process.stdout as output:
+        assert output.read() == b""  # which waits for all that could write to it
+    process.wait()
+    assert not any(_alive(pid) for pid in pids)
+
+
+def _alive(pid):
+    for _ in range(12000):  # 20 minutes
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return False
+        except OSError:
+            return False
+        time.sleep(0.1)
+    return True
