@@ -16,8 +16,10 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import copies_of
 from fairseq_plugins.modules.packed_decoder import take_rows
 
+from .chunked_projection import chunked_loss
 from .embeddings import scale_embeddings
-from .projection import Objective, chunked_loss, find_projection, plain_loss
+from .objective import Objective, plain_loss
+from .projection import find_projection
 from .wrappers import packed_output, positions_of
 
 

@@ -9,7 +9,7 @@ from fairseq.criterions import register_criterion
 from fairseq_plugins.errors import ConfigurationError
 
 from .label_smoothed_cross_entropy_fused import FusedConfig
-from .projection import Objective
+from .objective import Objective
 from .two_passes import TwoPassCriterion
 
 

@@ -12,7 +12,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 from .embeddings import scale_embeddings
 from .label_smoothed_cross_entropy_fused import FusedConfig
-from .projection import Objective
+from .objective import Objective
 from .two_passes import TwoPassCriterion
 
 

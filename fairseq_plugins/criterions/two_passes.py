@@ -10,7 +10,8 @@ from torch import Tensor
 from fairseq_plugins.errors import ConfigurationError
 
 from .label_smoothed_cross_entropy_fused import LabelSmoothedCrossEntropyFused
-from .projection import ADAPTIVE, Objective, find_projection
+from .objective import Objective
+from .projection import ADAPTIVE, find_projection
 from .wrappers import unwrap
 
 

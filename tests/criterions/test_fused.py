@@ -22,8 +22,10 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
-    projection,
+    chunked_projection,
 )
+from fairseq_plugins.criterions.objective import Objective
+from fairseq_plugins.criterions.projection import find_projection
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import Copies, find_places
 from fairseq_plugins.modules.packed_decoder import Packing
@@ -48,13 +50,13 @@ def run(kind, model, sample, **options):
 
 def smoothed_cross_entropy(x, target, weight, bias, smoothing, chunk):
     """The chunked loss of one pass."""
-    objective = projection.Objective(smoothing)
-    return projection.chunked_loss(x.unsqueeze(0), target, weight, bias, objective, chunk)
+    objective = Objective(smoothing)
+    return chunked_projection.chunked_loss(x.unsqueeze(0), target, weight, bias, objective, chunk)
 
 
 def assert_equal(model, sample, **options):
     expected = run(LabelSmoothedCrossEntropyCriterion, model, sample, **options)
-    with mock.patch.object(projection, "CHUNK", 4):
+    with mock.patch.object(chunked_projection, "CHUNK", 4):
         found = run(LabelSmoothedCrossEntropyFused, model, sample, **options)
     torch.testing.assert_close(found[0].double(), expected[0].double(), rtol=1e-6, atol=0)
     assert found[1] == expected[1]
@@ -178,12 +180,12 @@ def test_of_a_mixture_in_value_and_every_gradient(chunk, smoothing):
     target[:3] = words[sentence[:3], 0]  # some targets can be copied
     leaves = (x, weight, log_generate, odds)
     expected = mixture_loss(x, weight, target, log_generate, odds, words, sentence, smoothing)
-    found = projection.chunked_loss(
+    found = chunked_projection.chunked_loss(
         x.unsqueeze(0),
         target,
         weight,
         None,
-        projection.Objective(smoothing),
+        Objective(smoothing),
         chunk,
         count_correct=True,
         copies=Copies(log_generate, odds, words, sentence),
@@ -273,7 +275,7 @@ def test_a_word_that_fills_a_chunk_stays_within_fp16():
     x = torch.full((512, 8), 4.0, dtype=torch.float16)
     weight = torch.zeros(50, 8, dtype=torch.float16, requires_grad=True)
     target = torch.full((512,), 7)
-    smoothed_cross_entropy(x, target, weight, None, 0.0, projection.CHUNK).loss.backward()
+    smoothed_cross_entropy(x, target, weight, None, 0.0, chunked_projection.CHUNK).loss.backward()
     expected = torch.full((50, 8), 512 * 4 / 50)
     expected[7] -= 512 * 4
     torch.testing.assert_close(weight.grad.float(), expected, rtol=2e-3, atol=0)
@@ -323,7 +325,9 @@ def test_no_more_logits_than_a_chunk_and_none_at_padding():
         "ntokens": 7,
     }
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
-    with mock.patch.object(projection, "CHUNK", 3), mock.patch.object(functional, "linear", spy):
+    with mock.patch.object(chunked_projection, "CHUNK", 3), mock.patch.object(
+        functional, "linear", spy
+    ):
         criterion(Model(**vars(model)), sample)
     assert rows == [3, 3, 1]
 
@@ -354,10 +358,10 @@ def test_models_that_cannot_are_refused(build, parse):  # noqa: F811
         return parse("--arch", arch, *sizes.split(), *heads.split(), *words).build_model()
 
     lists = "--encoder-kernel-size-list [3] --decoder-kernel-size-list [3]".split()
-    assert projection.find_projection(Wrapper(Wrapper(tied, True), False)).weight is (
+    assert find_projection(Wrapper(Wrapper(tied, True), False)).weight is (
         tied.decoder.embed_tokens.weight
     )
-    assert projection.find_projection(Wrapper(untied, False)) is untied.decoder.output_projection
+    assert find_projection(Wrapper(untied, False)) is untied.decoder.output_projection
     for model, message in (
         (adaptive, "--adaptive-softmax-cutoff leaves"),
         (torch.nn.Linear(2, 3), "Linear has no output_projection"),
@@ -371,7 +375,7 @@ def test_models_that_cannot_are_refused(build, parse):  # noqa: F811
         ),
     ):
         with pytest.raises(ConfigurationError, match=message):
-            projection.find_projection(model)
+            find_projection(model)
 
 
 CRITERIONS = {
@@ -473,10 +477,10 @@ def test_trains_in_bf16(run_train, toy_data, train_args, tmp_path):
 def test_a_gpu_gets_larger_chunks_of_a_size_that_does_not_grow_with_the_vocabulary():
     def rows(kind, vocabulary, dtype=torch.bfloat16):
         features = SimpleNamespace(device=torch.device(kind), dtype=dtype)
-        return projection.default_chunk(features, vocabulary)
+        return chunked_projection.default_chunk(features, vocabulary)
 
-    assert rows("cpu", 10000) == projection.CHUNK
+    assert rows("cpu", 10000) == chunked_projection.CHUNK
     assert 4096 <= rows("cuda", 10000) <= 2**26 / 10000
-    assert rows("cuda", 10**6) == projection.CHUNK
+    assert rows("cuda", 10**6) == chunked_projection.CHUNK
     # WEIGHT_SCALE keeps sums over so many tokens within float16, and no more
-    assert rows("cuda", 10000, torch.float16) == projection.CHUNK
+    assert rows("cuda", 10000, torch.float16) == chunked_projection.CHUNK

@@ -13,18 +13,20 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
-    projection,
+    chunked_projection,
     two_passes,
 )
+from fairseq_plugins.criterions.chunked_projection import chunked_loss
+from fairseq_plugins.criterions.objective import Objective, plain_loss
 from fairseq_plugins.errors import ConfigurationError
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 from tests.versions import TORCH_2
 
 PAD, END = 1, 2
 TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: END))
-RDROP = projection.Objective(0.1, (0.5, 0.5), (1.25, 1.25))
-SIMCUT = projection.Objective(0.1, (1.0, 0.0), (3.0, 0.0))
-UNEQUAL = projection.Objective(0.2, (0.3, 0.7), (0.4, 1.9))
+RDROP = Objective(0.1, (0.5, 0.5), (1.25, 1.25))
+SIMCUT = Objective(0.1, (1.0, 0.0), (3.0, 0.0))
+UNEQUAL = Objective(0.2, (0.3, 0.7), (0.4, 1.9))
 OBJECTIVES = pytest.mark.parametrize("objective", [RDROP, SIMCUT, UNEQUAL])
 
 
@@ -65,8 +67,8 @@ def test_both_forms_are_the_equation(objective, chunk):
     gradients = torch.autograd.grad(expected[0] * 1.7, (x, weight, bias))
     log_probs = torch.nn.functional.linear(x, weight, bias).log_softmax(dim=-1)
     for found in (
-        projection.plain_loss(log_probs, target, objective),
-        projection.chunked_loss(x, target, weight, bias, objective, chunk, count_correct=True),
+        plain_loss(log_probs, target, objective),
+        chunked_loss(x, target, weight, bias, objective, chunk, count_correct=True),
     ):
         torch.testing.assert_close(found[:3], expected)
         torch.testing.assert_close(
@@ -82,7 +84,7 @@ def test_a_frozen_leaf_changes_nothing_for_the_others(objective):
     leaves, target = make_problem()
 
     def loss(x, weight, bias):
-        return projection.chunked_loss(x, target, weight, bias, objective, 4).loss
+        return chunked_loss(x, target, weight, bias, objective, 4).loss
 
     for leaf in leaves:
         leaf.requires_grad_(False)
@@ -97,10 +99,10 @@ def test_extreme_logits_stay_finite_and_right(objective):
     for kind, dtype in (("exact", torch.float64), ("plain", None), ("chunked", None)):
         leaves = [v.detach().to(dtype, copy=True).requires_grad_() for v in values]
         if kind == "chunked":
-            sums = projection.chunked_loss(leaves[0], target, *leaves[1:], objective, 6)
+            sums = chunked_loss(leaves[0], target, *leaves[1:], objective, 6)
         else:
             log_probs = torch.nn.functional.linear(*leaves).log_softmax(dim=-1)
-            sums = projection.plain_loss(log_probs, target, objective)
+            sums = plain_loss(log_probs, target, objective)
         assert sums.divergence > 1e3
         results.append([*sums[:3], *torch.autograd.grad(sums.loss, leaves)])
     for exact, plain, found in zip(*results):
@@ -126,13 +128,11 @@ def test_in_half_precision_no_worse_than_plain(dtype, scale, objective):
     for kind, kept in (("exact", torch.float64), ("plain", dtype), ("chunked", dtype)):
         x, weight = (v.to(kept, copy=True).requires_grad_() for v in half)
         if kind == "chunked":
-            loss = projection.chunked_loss(x, target, weight, None, objective, 64).loss
+            loss = chunked_loss(x, target, weight, None, objective, 64).loss
         else:
             exact = torch.promote_types(kept, torch.float32)
             logits = torch.nn.functional.linear(x, weight)
-            loss = projection.plain_loss(
-                logits.log_softmax(dim=-1, dtype=exact), target, objective
-            ).loss
+            loss = plain_loss(logits.log_softmax(dim=-1, dtype=exact), target, objective).loss
         (loss * scale).backward()
         results.append([v.detach().double() for v in (loss, x.grad, weight.grad)])
     for exact, plain, found in zip(*results):
@@ -202,7 +202,7 @@ def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):  #
         criterion = make(kind, **options, **more)
         with plain(model):
             expected = run(criterion, model, sample)
-        with mock.patch.object(projection, "CHUNK", 6):
+        with mock.patch.object(chunked_projection, "CHUNK", 6):
             found = run(criterion, model, sample)
         assert expected[2]["kl"] > 0
         assert found[1] == expected[1]

@@ -13,7 +13,7 @@ from fairseq_plugins.benchmarks import peak_memory, workloads
 from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
-    projection,
+    chunked_projection,
 )
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
@@ -67,7 +67,7 @@ def assert_all_forms_agree(model, sample, paths=(False, True)):
     for packs in paths:
         model.train().decoder.packs = packs
         plain = run(LabelSmoothedCrossEntropyCriterion, model, sample, report_accuracy=True)
-        with mock.patch.object(projection, "CHUNK", 4):
+        with mock.patch.object(chunked_projection, "CHUNK", 4):
             fused = run(LabelSmoothedCrossEntropyFused, model, sample, report_accuracy=True)
         assert_same(fused, plain, 1e-9)
         results.append(plain)
@@ -190,7 +190,7 @@ def test_two_passes_take_the_plain_form(build_joined, make_sample):
     """R-Drop's divergence is that of the mixtures."""
     model = build_joined(*COPY, "--encoder-blocks", "1,1").train()
     sample = sample_with_copies(make_sample)
-    with mock.patch.object(projection, "_ChunkedLoss", None):
+    with mock.patch.object(chunked_projection, "_ChunkedLoss", None):
         loss, log, gradients = run(LabelSmoothedCrossEntropyRDrop, model, sample)
     assert log["kl"] == pytest.approx(0, abs=1e-6)  # without dropout
     expected = run(LabelSmoothedCrossEntropyCriterion, model, sample)

@@ -1,0 +1,295 @@
+"""The loss of `objective` without all logits in memory: equal values and gradients.
+
+`chunked_loss` takes features, projects a chunk of tokens at a time and computes gradients in the
+same loop: the logits that it holds do not grow with the batch.
+"""
+
+import math
+from typing import Any, List, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from fairseq_plugins.modules.copy_attention import Copies
+
+from .objective import Objective, Sums
+
+CHUNK = 512  # rows of logits in memory at a time, on a CPU
+# Numbers of logits at a time, on a GPU: 256 MiB in float32. A chunk launches some 50 kernels there.
+GPU_CHUNK = 2**26
+# float16 turns numbers below 6e-8 to 0 and loses digits below 6e-5. The products that compute
+# gradients are therefore scaled by these powers of two. The weight's scale is smaller, because its
+# gradient sums over many tokens: over CHUNK, so chunks in float16 are no larger anywhere.
+FEATURE_SCALE, WEIGHT_SCALE = 2.0**10, 2.0**3
+
+
+def chunked_loss(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    objective: Objective,
+    chunk: Optional[int] = None,
+    count_correct: bool = False,
+    copies: Optional[Copies] = None,
+) -> Sums:
+    """The objective of ``log_softmax(features weight^T + bias)``.
+
+    With ``z`` the logits of a token in a pass, ``p`` their softmax, ``y`` the target, V the
+    vocabulary's size and ``e = smoothing / (V - 1)``::
+
+        nll        = logsumexp(z) - z_y
+        CE         = (1 - smoothing - e) nll + e sum_v (logsumexp(z) - z_v)
+        d CE / d z = p - e - (1 - smoothing - e) onehot(y)
+
+        d KL(p || q) / d z = p (log p / q - KL(p || q))    with q the other pass's softmax,
+        d KL(p || q) / d c = q - p                         and c its logits
+
+    The term ``-e`` is the same for every word, so its gradient has rank 1 and is added once at the
+    end. Forward computes the gradients of features and weight while it has the softmax of a chunk.
+
+    With copies (see `CopyAttention`), the objective is that of the mixture P, with label smoothing:
+    ``-sum_v w_v log P(v)``, where ``w_v`` is ``1 - smoothing`` for the target and ``e`` for other
+    words. With g the probability to generate, and ``o`` the log-odds of the source's words::
+
+        CE_P         = CE - log g - sum_v w_v log(1 + exp(o_v - log p_v))
+        c_v          = w_v sigmoid(o_v - log p_v)
+        d CE_P / d z = d CE / d z + c - p sum_v c_v
+        d CE_P / d o = -c
+
+    Both sums are over words of the source only.
+
+    Args:
+        features: P x N x d, any floating dtype. Under autocast, products are in its dtype.
+        target: N, without padding.
+        weight: V x d; bias: V or None.
+        objective: of P passes.
+        chunk: rows of logits at a time, of all passes together (default: `default_chunk`). Logits
+            take chunk x V numbers.
+        count_correct: also count the tokens whose most probable word is the target; else
+            `correct` is 0.
+        copies: of the N tokens, for one pass, or None.
+
+    Returns:
+        sums in float32 (float64 for float64). Products of half-precision inputs are in half
+        precision, as in fairseq. Softmax and loss are in float32, and gradients are summed in
+        float32. Backward multiplies them by the gradient of the loss, which contains the loss scale
+        in float16 training, and then rounds them to the dtypes of the inputs.
+    """
+    dtype = _autocast_dtype(features.device)
+    if dtype is not None:
+        features, weight = features.to(dtype), weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+    with torch.autocast(features.device.type, enabled=False):
+        sums = Sums(
+            *_ChunkedLoss.apply(
+                features,
+                weight,
+                bias,
+                None if copies is None else copies.log_odds,
+                target,
+                copies,
+                objective,
+                max(1, (chunk or default_chunk(features, weight.size(0))) // len(features)),
+                count_correct,
+                torch.is_grad_enabled(),
+            )
+        )
+    if copies is None:
+        return sums
+    log_generate = copies.log_generate.sum()
+    return sums._replace(
+        loss=sums.loss - log_generate, nll_loss=sums.nll_loss - log_generate.detach()
+    )
+
+
+def default_chunk(features: Tensor, vocabulary: int) -> int:
+    """Rows of logits at a time: as many as stay in a CPU's cache, or as keep a GPU busy."""
+    if features.device.type == "cpu" or features.dtype == torch.float16:
+        return CHUNK
+    return max(CHUNK, GPU_CHUNK // vocabulary)
+
+
+def _autocast_dtype(device: torch.device) -> Optional[torch.dtype]:
+    if device.type == "cpu":
+        return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+    return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Optional[Tensor],
+        log_odds: Optional[Tensor],
+        target: Tensor,
+        copies: Optional[Copies],
+        objective: Objective,
+        chunk: int,
+        count_correct: bool,
+        with_gradients: bool,
+    ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+        vocabulary = weight.size(0)
+        exact = torch.promote_types(features.dtype, torch.float32)
+        share = objective.smoothing / (vocabulary - 1)
+        confidence = 1.0 - objective.smoothing - share
+        # sum_v z_v of a token is the product of its features with the summed weight
+        weight_sum = weight.sum(dim=0, dtype=exact)
+        bias_sum = 0.0 if bias is None else bias.sum(dtype=exact)
+        nll_loss, smooth_loss, divergence, correct = (
+            torch.zeros((), dtype=exact, device=features.device) for _ in range(4)
+        )
+        needs_features, needs_weight, needs_bias, needs_odds = (
+            with_gradients and needed for needed in ctx.needs_input_grad[:4]
+        )
+        is_half = features.dtype == torch.float16
+        scale, weight_scale = _half_scales(objective) if is_half else (1.0, 1.0)
+        feature_grad = torch.empty_like(features, dtype=exact) if needs_features else None
+        weight_grad = torch.zeros_like(weight, dtype=exact) if needs_weight else None
+        bias_grad = (
+            torch.zeros(vocabulary, dtype=exact, device=weight.device) if needs_bias else None
+        )
+
+        odds_grad = torch.empty_like(log_odds) if needs_odds else None  # type: ignore[arg-type]
+
+        for start in range(0, features.size(1), chunk):
+            xs, y = features[:, start : start + chunk], target[start : start + chunk]
+            rows = torch.arange(y.size(0), device=y.device)
+            all_logits: List[Tensor] = []
+            all_at_target: List[Tensor] = []
+            for x, part in zip(xs, objective.cross_entropy):
+                logits = nn.functional.linear(x, weight, bias)
+                if count_correct and copies is None:
+                    correct += part * logits.argmax(dim=1).eq(y).sum()
+                all_logits.append(logits.to(exact))
+                all_at_target.append(all_logits[-1][rows, y])
+            if copies is not None:
+                words = copies.words.index_select(0, copies.sentence[start : start + chunk])
+                at_words = all_logits[0].gather(1, words)
+            normalizers, diverged, grads = _distributions(all_logits, objective)
+            divergence += diverged
+            if copies is not None:
+                odds = copies.log_odds[start : start + chunk]
+                if count_correct:  # P / g has the same argmax as P
+                    best = grads[0].scatter_add(1, words, odds.exp()).argmax(dim=1)
+                    correct += best.eq(y).sum()
+                log_ratio = odds - (at_words - normalizers[0].unsqueeze(1))
+                gain, wanted = -F.logsigmoid(-log_ratio), words.eq(y.unsqueeze(1)).to(exact)
+                nll_loss -= (gain * wanted).sum()
+                smooth_loss -= gain.sum()
+                copied = log_ratio.sigmoid().mul_(share + confidence * wanted)
+                grads[0].mul_(1.0 - copied.sum(dim=1, keepdim=True))
+                grads[0].scatter_add_(1, words, copied)
+                if odds_grad is not None:
+                    odds_grad[start : start + chunk] = -copied
+            for number, part in enumerate(objective.cross_entropy):
+                x, grad, normalizer = xs[number], grads[number], normalizers[number]
+                if part != 0:
+                    nll_loss += part * (normalizer - all_at_target[number]).sum()
+                    sums = torch.mv(x.to(exact), weight_sum).add_(bias_sum)
+                    smooth_loss += part * (normalizer * vocabulary - sums).sum()
+                    grad[rows, y] -= part * confidence
+                if bias_grad is not None:
+                    bias_grad += grad.sum(dim=0)
+                if not (needs_features or needs_weight):
+                    continue
+                grad = (grad.mul_(scale) if is_half else grad).to(x.dtype)
+                if feature_grad is not None:
+                    rows_grad = feature_grad[number, start : start + chunk]
+                    if x.dtype == exact:
+                        torch.mm(grad, weight, out=rows_grad)
+                    else:
+                        rows_grad.copy_(grad.mm(weight))
+                if weight_grad is not None:
+                    if x.dtype == exact:
+                        weight_grad.addmm_(grad.t(), x)
+                    else:
+                        weight_grad += grad.t().mm(x * (weight_scale / scale) if is_half else x)
+
+        # the weights are filled on the device: a copy would make the host wait for all of the loss
+        passes = [features.new_full((), part, dtype=exact) for part in objective.cross_entropy]
+        parts = torch.stack(passes)
+        # subtract the share of every word once, before gradients are rounded to the inputs' dtypes
+        if feature_grad is not None:
+            feature_grad = feature_grad.div_(scale) if is_half else feature_grad
+            feature_grad.sub_((parts[:, None] * weight_sum.mul_(share)).unsqueeze(1))
+        if weight_grad is not None:
+            weight_grad = weight_grad.div_(weight_scale) if is_half else weight_grad
+            weight_grad.sub_(parts.mul(share) @ features.sum(dim=1, dtype=exact))
+        if bias_grad is not None:
+            bias_grad.sub_(share * features.size(1))
+        ctx.save_for_backward(feature_grad, weight_grad, bias_grad, odds_grad)
+        ctx.dtypes = (
+            features.dtype,
+            weight.dtype,
+            None if bias is None else bias.dtype,
+            None if log_odds is None else log_odds.dtype,
+        )
+        ctx.mark_non_differentiable(nll_loss, divergence, correct)
+        loss = confidence * nll_loss + share * smooth_loss + divergence
+        return loss, nll_loss, divergence, correct
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor, *unused: Tensor) -> Tuple[Optional[Tensor], ...]:
+        grads = [
+            None if grad is None else (grad * grad_output).to(dtype)
+            for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
+        ]
+        return (*grads, None, None, None, None, None, None)
+
+
+def _distributions(
+    logits: List[Tensor], objective: Objective
+) -> Tuple[List[Tensor], Tensor, List[Tensor]]:
+    """The terms of a chunk's loss that do not depend on the targets, and their gradients.
+
+    Args:
+        logits: n x V for each pass; overwritten.
+        objective: of the same number of passes.
+
+    Returns:
+        ``logsumexp(z)`` of each pass, n each; the weighted sum D of the divergences, a scalar; and
+        for each pass k the gradient of ``D + sum_k cross_entropy[k] logsumexp(z_k)`` with respect
+        to z_k, n x V. With one pass the weight is 1.
+    """
+    softmaxes, normalizers, log_totals = [], [], []
+    for z in logits:
+        largest = z.amax(dim=1)
+        z.sub_(largest.unsqueeze(1))
+        softmax = z.exp_() if len(logits) == 1 else z.exp()
+        total = softmax.sum(dim=1)
+        log_totals.append(total.log())
+        normalizers.append(log_totals[-1] + largest)
+        softmaxes.append(softmax.div_(total.unsqueeze(1)))
+    if len(logits) == 1:
+        return normalizers, logits[0].new_zeros(()), softmaxes
+
+    (p, q), (z, spare) = softmaxes, logits
+    (part, other_part), (there, back) = objective.cross_entropy, objective.divergence
+    # log p - log q = ratio - shift; shift is one number per token and cancels in the gradients
+    ratio = z.sub_(spare)
+    shift = log_totals[0] - log_totals[1]
+    mean = torch.mul(p, ratio, out=spare).sum(dim=1)
+    divergence = there * (mean - shift).sum()
+    p_grad = torch.add((part + back - there * mean).unsqueeze(1), ratio, alpha=there, out=spare)
+    p_grad.mul_(p)
+    if back != 0:
+        mean = (q * ratio).sum(dim=1)
+        divergence -= back * (mean - shift).sum()
+        p_grad.sub_(q, alpha=back)
+        ratio.mul_(-back).add_((other_part + there + back * mean).unsqueeze(1))
+        q_grad = q.mul_(ratio)
+    else:
+        q_grad = q.mul_(other_part + there)
+    return normalizers, divergence, [p_grad, q_grad.sub_(p, alpha=there)]
+
+
+def _half_scales(objective: Objective) -> Tuple[float, float]:
+    """The scales of float16 gradients, lower if divergences can make the gradients larger."""
+    room = 2.0 ** math.ceil(math.log2(1 + 4 * sum(objective.divergence)))
+    return FEATURE_SCALE / room, WEIGHT_SCALE / room
