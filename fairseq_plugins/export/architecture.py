@@ -1,7 +1,11 @@
-"""Which models can be exported at all, in any format; needs neither onnx nor ctranslate2."""
+"""Which models can be exported, in any format, and what they read at most.
 
-from typing import Any
+Needs neither onnx nor ctranslate2.
+"""
 
+from typing import Any, Tuple
+
+from fairseq import utils
 from fairseq.models.nat import FairseqNATDecoder
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 
@@ -28,3 +32,9 @@ def check(model: Any) -> None:
     else:
         return
     raise ConfigurationError("the model cannot be exported: " + reason)
+
+
+def limits(model: Any, task: Any) -> Tuple[int, int]:
+    """The most tokens of a source and of a hypothesis, without the end symbol."""
+    longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
+    return int(longest[0]) - 1, int(longest[1]) - 1

@@ -37,17 +37,17 @@ def export_joined(build_joined, joined_task):  # noqa: F811
 
 
 def exporter_of(build, task):  # noqa: F811
-    from fairseq_plugins import export
+    from fairseq_plugins.export import folder as export_folder
     from fairseq_plugins.serving.folder import Export
 
     def run(folder, *words, arch="transformer_ftc", int8=False):
         model = build(*words, arch=arch).float().eval()
         folder.mkdir(parents=True)
-        export.write_graphs(model, task, folder)
+        export_folder.write_graphs(model, task, folder)
         if int8:
-            export.quantize_graphs(folder)
-        export.write_dictionaries(task, folder)
-        export.write_config(model, task, folder, {"int8": int8}, "not stated")
+            export_folder.quantize_graphs(folder)
+        export_folder.write_dictionaries(task, folder)
+        export_folder.write_config(model, task, folder, {"int8": int8}, "not stated")
         return model, Export(folder)
 
     return run

@@ -9,9 +9,10 @@ import sys
 import pytest
 import torch
 
-from fairseq_plugins import commands, export
+from fairseq_plugins import commands
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.files import digest
 from fairseq_plugins.serving.folder import Export
@@ -69,7 +70,7 @@ def without_building(monkeypatch):
     def fail(*arguments):
         raise AssertionError("this was to be refused before")
 
-    monkeypatch.setattr(export, "write_graphs", fail)
+    monkeypatch.setattr(exporter, "write_graphs", fail)
 
 
 def test_a_whole_split(capsys, out, run, prepared):
@@ -98,13 +99,13 @@ def test_a_whole_split(capsys, out, run, prepared):
 
 
 def test_an_export_that_disagrees_with_torch(monkeypatch, out, run):
-    monkeypatch.setattr(export, "write_graphs", lambda *arguments: None)
-    monkeypatch.setattr(export.served, "Export", lambda folder: None)
+    monkeypatch.setattr(exporter, "write_graphs", lambda *arguments: None)
+    monkeypatch.setattr(exporter, "Export", lambda folder: None)
     for agreement in (
-        export.Agreement("float32", 20, 19, 0.0, []),
-        export.Agreement("float32", 20, 20, 1.0, []),
+        comparison.Agreement("float32", 20, 19, 0.0, []),
+        comparison.Agreement("float32", 20, 20, 1.0, []),
     ):
-        monkeypatch.setattr(export, "compare", lambda *arguments, result=agreement: result)
+        monkeypatch.setattr(exporter, "compare", lambda *arguments, result=agreement: result)
         assert "disagrees with torch" in refused(out, run)
 
 
@@ -123,32 +124,32 @@ def test_a_full_disk_is_told(run, out, monkeypatch):
     def fail(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(export, "write_graphs", fail)
+    monkeypatch.setattr(exporter, "write_graphs", fail)
     assert f"--out {out} cannot be written: No space left on device" in refused(out, run)
 
 
 def test_scores_that_are_no_numbers_differ(run, out, monkeypatch):
     run_command(run, "--out", out)
-    exported, (_, _, model, task) = Export(out), export._load(run, None)
+    exported, (_, _, model, task) = Export(out), exporter._load(run, None)
     sources = [[7, 2]]
-    expected = export.search_with_torch(model, task, sources)
+    expected = comparison.search_with_torch(model, task, sources)
     ours = [[Hypothesis(expected[0][0], float("nan"), [])]]
-    monkeypatch.setattr(export, "search", lambda *given: ours)
-    assert export.compare(exported, expected, sources).largest_difference == float("inf")
+    monkeypatch.setattr(comparison, "search", lambda *given: ours)
+    assert comparison.compare(exported, expected, sources).largest_difference == float("inf")
 
 
 def test_the_checkpoint_named_is_the_one_that_was_read(run, out, tmp_path, monkeypatch):
     """A training that goes on replaces its checkpoints."""
     copied = tmp_path / "checkpoint_best.pt"
     shutil.copy(str(run / "checkpoint_last.pt"), str(copied))
-    before, load = digest(copied), export.load_models
+    before, load = digest(copied), exporter.load_models
 
     def replaced(paths, *given, **named):
         loaded = load(paths, *given, **named)
         copied.write_bytes(b"another")
         return loaded
 
-    monkeypatch.setattr(export, "load_models", replaced)
+    monkeypatch.setattr(exporter, "load_models", replaced)
     run_command(copied, "--out", out, "--int8")
     assert json.loads((out / "config.json").read_text())["made"]["checkpoint_sha256"] == before
 

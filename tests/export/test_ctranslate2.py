@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fairseq_plugins import export
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export.ctranslate2 import largest_difference, write_ctranslate2
 
 ORDINARY = "--encoder-blocks 2 --time-window 1 --feature-window 1"  # no compression
@@ -47,14 +47,14 @@ def test_greedy_search_equals_torch(tmp_path, build, task, arch, words):
 def test_scores_equal_torch(tmp_path, build_joined, joined_task, words):
     pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install it")
     model = build_joined(*words.split(), arch="transformer").float().eval()
-    sources = [*export.some_sources(joined_task, 64), [7, 3] * 30 + [2]]
-    expected = export.search_with_torch(model, joined_task, sources)
-    for int8, least, most in ((True, 1e-4, 0.5), (False, 0, export.EXACT)):
+    sources = [*comparison.some_sources(joined_task, 64), [7, 3] * 30 + [2]]
+    expected = comparison.search_with_torch(model, joined_task, sources)
+    for int8, least, most in ((True, 1e-4, 0.5), (False, 0, exporter.EXACT)):
         folder = tmp_path / str(int8)
         write_ctranslate2(model, joined_task, folder, int8)
         difference = largest_difference(folder, joined_task, sources, expected)
         assert least <= difference < most
-    assert export.search_with_torch(model, joined_task, sources) == expected
+    assert comparison.search_with_torch(model, joined_task, sources) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 import torch
 from fairseq.data import BaseWrapperDataset, Dictionary
 
-from fairseq_plugins import export
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.export import shared_table
+from fairseq_plugins.export import comparison, exporter, shared_table
+from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.export.prepared import prepared_pairs
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, StandardFeedForward
@@ -105,9 +105,11 @@ def test_hypotheses_equal_torch(request, tmp_path, sources, arch, words):
     task = request.getfixturevalue("joined_task" if joined else "task")
     model, exported = export_tiny(tmp_path / "export", *words.split(), arch=arch)
     assert exported.copies == joined
-    found = export.compare(exported, export.search_with_torch(model, task, sources), sources)
+    found = comparison.compare(
+        exported, comparison.search_with_torch(model, task, sources), sources
+    )
     assert found.equal == found.sentences == len(sources)
-    assert found.largest_difference < export.EXACT
+    assert found.largest_difference < exporter.EXACT
 
 
 @pytest.mark.parametrize("more", ["--encoder-learned-pos", "--encoder-token-mixer linformer"])
@@ -117,8 +119,10 @@ def test_longest_source_with_weights_of_positions(tmp_path, export_tiny, task, m
     model, exported = export_tiny(tmp_path / "export", *words)
     assert (exported.max_source, exported.length_multiple) == (63, 3)
     sources = [[7] * 63 + [2], [8] * 60 + [2], [9, 2]]
-    found = export.compare(exported, export.search_with_torch(model, task, sources), sources)
-    assert found.equal == len(sources) and found.largest_difference < export.EXACT
+    found = comparison.compare(
+        exported, comparison.search_with_torch(model, task, sources), sources
+    )
+    assert found.equal == len(sources) and found.largest_difference < exporter.EXACT
 
 
 def test_eight_bits(tmp_path, export_tiny, task, sources):
@@ -128,11 +132,11 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
     words += ["--encoder-ffn", "mscffn"]
     model, exported = export_tiny(tmp_path / "export", *words)
     sizes = {name: (exported.folder / name).stat().st_size for name in GRAPHS}
-    expected = export.search_with_torch(model, task, sources)
-    assert export.compare(exported, expected, sources).equal == len(sources)
-    export.quantize_graphs(exported.folder)
-    export.write_config(model, task, exported.folder, {}, "not stated")
-    found = export.compare(Export(exported.folder), expected, sources)
+    expected = comparison.search_with_torch(model, task, sources)
+    assert comparison.compare(exported, expected, sources).equal == len(sources)
+    export_folder.quantize_graphs(exported.folder)
+    export_folder.write_config(model, task, exported.folder, {}, "not stated")
+    found = comparison.compare(Export(exported.folder), expected, sources)
     assert 1e-6 < found.largest_difference < 0.5
     for name, size in sizes.items():
         assert (exported.folder / name).stat().st_size < 0.3 * size
@@ -155,9 +159,9 @@ def test_shared_embeddings_are_stored_once(
     apart, shared = tmp_path / "apart", tmp_path / "shared"
     model, _ = export_joined(apart, *words, arch="transformer")
     shutil.copytree(apart, shared)
-    export.quantize_graphs(shared)
+    export_folder.quantize_graphs(shared)
     monkeypatch.setattr(shared_table, "share_table", lambda folder, graphs: None)
-    export.quantize_graphs(apart)
+    export_folder.quantize_graphs(apart)
 
     def external(name):
         graph = onnx.load(shared / name, load_external_data=False).graph
@@ -177,11 +181,11 @@ def test_shared_embeddings_are_stored_once(
         )
         assert before - after > 0.8 * lookups * table.stat().st_size
 
-    expected = export.search_with_torch(model, joined_task, sources)
+    expected = comparison.search_with_torch(model, joined_task, sources)
     found = []
     for folder in (apart, shared):
-        export.write_config(model, joined_task, folder, {}, "not stated")
-        found.append(export.compare(Export(folder), expected, sources))
+        export_folder.write_config(model, joined_task, folder, {}, "not stated")
+        found.append(comparison.compare(Export(folder), expected, sources))
     assert found[0].hypotheses == found[1].hypotheses
     assert abs(found[0].largest_difference - found[1].largest_difference) < 1e-3
 
@@ -196,18 +200,20 @@ def test_graphs_name_no_files_of_the_machine(tmp_path, export_tiny):
 def test_wrong_weights_are_found(tmp_path, export_tiny, task, sources):
     model, exported = export_tiny(tmp_path / "export", arch="transformer")
     model.decoder.layers[0].fc1.bias.data += 1.0
-    found = export.compare(exported, export.search_with_torch(model, task, sources), sources)
-    assert found.equal < found.sentences or found.largest_difference > export.EXACT
+    found = comparison.compare(
+        exported, comparison.search_with_torch(model, task, sources), sources
+    )
+    assert found.equal < found.sentences or found.largest_difference > exporter.EXACT
 
 
 def test_failing_graphs_are_errors_of_one_line(monkeypatch, sources):
     def fail(*arguments):
         raise RuntimeError("Non-zero status code returned\nmore")
 
-    monkeypatch.setattr(export, "search", fail)
+    monkeypatch.setattr(comparison, "search", fail)
     exported = SimpleNamespace(max_output=9, target=SimpleNamespace(words=range(20)))
     with pytest.raises(ConfigurationError, match="its graphs fail on other lengths") as error:
-        export.compare(exported, [], sources)
+        comparison.compare(exported, [], sources)
     assert "\n" not in str(error.value)
 
 
@@ -247,7 +253,7 @@ def test_other_architectures_are_errors_of_one_line(tmp_path, parse, words):
     setup = parse("--arch", *words.split())
     model = setup.build_model().float().eval()
     for write in (
-        lambda: export.write_graphs(model, setup.task, tmp_path),
+        lambda: export_folder.write_graphs(model, setup.task, tmp_path),
         lambda: write_ctranslate2(model, setup.task, tmp_path, int8=False),
     ):
         with pytest.raises(ConfigurationError, match="Model is not a Transformer") as error:
@@ -264,27 +270,27 @@ def test_every_registered_part_is_exported_or_refused():
 
 
 def test_all_sentences_of_a_split(tmp_path, monkeypatch, export_tiny, task):
-    monkeypatch.setattr(export, "BATCH", 8)
+    monkeypatch.setattr(comparison, "BATCH", 8)
     model, exported = export_tiny(tmp_path / "export", arch="transformer")
-    lines, sources, too_long = export.all_sources(task, "valid", 1000)
-    assert len(sources) == len(task.dataset("valid")) > 2 * export.BATCH
+    lines, sources, too_long = comparison.all_sources(task, "valid", 1000)
+    assert len(sources) == len(task.dataset("valid")) > 2 * comparison.BATCH
     assert lines == list(range(len(sources))) and too_long == 0
-    expected = export.search_with_torch(model, task, sources)
-    found = export.compare(exported, expected, sources)
+    expected = comparison.search_with_torch(model, task, sources)
+    found = comparison.compare(exported, expected, sources)
     assert found.equal == found.sentences == len(found.hypotheses) == len(sources)
     for written, (tokens, _) in zip(found.hypotheses, expected):
         assert written.split() == [exported.target.words[token] for token in tokens[:-1]]
     with pytest.raises(ConfigurationError, match="--compare other"):
-        export.all_sources(task, "other", 1000)
+        comparison.all_sources(task, "other", 1000)
 
 
 def test_sentences_that_are_too_long_are_counted(task):
-    lines, sources, too_long = export.all_sources(task, "valid", 6)
-    every = export.all_sources(task, "valid", 1000)[1]
+    lines, sources, too_long = comparison.all_sources(task, "valid", 6)
+    every = comparison.all_sources(task, "valid", 1000)[1]
     assert sources == [every[line] for line in lines] == [s for s in every if len(s) <= 6]
     assert too_long == len(every) - len(sources) > 0 < len(sources)
     with pytest.raises(ConfigurationError, match="none of its .* has at most 0 subwords"):
-        export.all_sources(task, "valid", 1)
+        comparison.all_sources(task, "valid", 1)
 
 
 def test_sentences_of_a_task_that_samples_subwords(task):
@@ -299,7 +305,7 @@ def test_sentences_of_a_task_that_samples_subwords(task):
             return BaseWrapperDataset(task.dataset(split))
 
     assert [tokens.tolist() for tokens in prepared_pairs(Sampled(), "valid").src] == usual
-    assert export.all_sources(Sampled(), "valid", 1000)[1] == usual
+    assert comparison.all_sources(Sampled(), "valid", 1000)[1] == usual
 
 
 def test_long_documents_do_not_stop_an_export(task):
@@ -311,19 +317,19 @@ def test_long_documents_do_not_stop_an_export(task):
         task.load_dataset(split)
 
     refusing = SimpleNamespace(cfg=cfg, load_dataset=load_dataset, dataset=task.dataset)
-    assert export.all_sources(refusing, "valid", 6)[2] > 0
+    assert comparison.all_sources(refusing, "valid", 6)[2] > 0
 
 
 def test_random_sentences_replace_those_that_are_too_long(task):
-    found = export.some_sources(task, 13)
-    assert len(found) == export.SENTENCES and set(map(len, found)) - set(range(6))
+    found = comparison.some_sources(task, 13)
+    assert len(found) == comparison.SENTENCES and set(map(len, found)) - set(range(6))
     long = SimpleNamespace(src=[torch.tensor([7] * 12 + [2])] * 30)
     without_short_ones = SimpleNamespace(
         load_dataset=lambda split: None,
         dataset=lambda split: long,
         source_dictionary=task.source_dictionary,
     )
-    found = export.some_sources(without_short_ones, 5)
+    found = comparison.some_sources(without_short_ones, 5)
     assert [len(tokens) for tokens in found] == [2, 3, 4] + [5] * 17
 
 
@@ -334,13 +340,13 @@ def test_a_vocabulary_smaller_than_the_beam(tmp_path, parse):
     task.src_dict.add_symbol("a")
     args = parse("--arch", "transformer", *drop_mscffn(TINY)).args
     model = task.build_model(args).float().eval()
-    export.write_graphs(model, task, tmp_path)
-    export.write_dictionaries(task, tmp_path)
-    export.write_config(model, task, tmp_path, {}, "not stated")
+    export_folder.write_graphs(model, task, tmp_path)
+    export_folder.write_dictionaries(task, tmp_path)
+    export_folder.write_config(model, task, tmp_path, {}, "not stated")
     sources = [[4] * length + [2] for length in range(1, 6)]
-    expected = export.search_with_torch(model, task, sources)
-    found = export.compare(Export(tmp_path), expected, sources)
-    assert found.equal == len(sources) and found.largest_difference < export.EXACT
+    expected = comparison.search_with_torch(model, task, sources)
+    found = comparison.compare(Export(tmp_path), expected, sources)
+    assert found.equal == len(sources) and found.largest_difference < exporter.EXACT
 
 
 def test_eight_bits_of_a_model_that_copies(
@@ -351,6 +357,6 @@ def test_eight_bits_of_a_model_that_copies(
     model, exported = export_joined(
         tmp_path / "export", *words, arch="fastformer_encoder", int8=True
     )
-    expected = export.search_with_torch(model, joined_task, sources)
-    found = export.compare(exported, expected, sources)
+    expected = comparison.search_with_torch(model, joined_task, sources)
+    found = comparison.compare(exported, expected, sources)
     assert 1e-6 < found.largest_difference < 0.5

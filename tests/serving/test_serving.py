@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fairseq_plugins import export, serving
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving import Scored, Summarizer, Translator
+from fairseq_plugins.export import folder as export_folder
+from fairseq_plugins.serving import Scored, Summarizer, Translator, exported_model
 from fairseq_plugins.serving.folder import Dictionary, Export
 from fairseq_plugins.serving.search import Hypothesis
 from fairseq_plugins.tasks.summarization import SummarizationConfig, SummarizationTask
@@ -162,14 +162,16 @@ def test_a_batch_has_at_most_32_lines(exported, monkeypatch):
         sizes.append(len(batch))
         return [[Hypothesis([4], 0.0, [0.0])] for _ in batch]
 
-    monkeypatch.setattr(serving, "search", search)
+    monkeypatch.setattr(exported_model, "search", search)
     assert len(Translator(exported.folder).translate(["a b"] * 70)) == 70
     assert sizes == [32, 32, 6]
 
 
 def test_a_search_that_finds_nothing_is_refused(exported, monkeypatch):
     summarizer = Summarizer(exported.folder, min_length=3)
-    monkeypatch.setattr(serving, "search", lambda export, batch, options: [[] for _ in batch])
+    monkeypatch.setattr(
+        exported_model, "search", lambda export, batch, options: [[] for _ in batch]
+    )
     message = r"allow no output for a text: give a smaller --min-len \(it is 3\)"
     with pytest.raises(ConfigurationError, match=message):
         summarizer.summarize(["a b"])
@@ -181,7 +183,7 @@ def test_a_model_that_summarizes_does_not_translate(pair, task, tmp_path):
     shutil.copytree(exported.folder, folder)
     cfg = SummarizationConfig(source_lang=task.cfg.source_lang, target_lang=task.cfg.target_lang)
     summarization = SummarizationTask(cfg, task.source_dictionary, task.target_dictionary)
-    export.write_config(model, summarization, folder, {}, "not stated")
+    export_folder.write_config(model, summarization, folder, {}, "not stated")
     with pytest.raises(ConfigurationError, match="it is for the command summarize"):
         Translator(folder)
     assert Summarizer(folder).summarize([""])[0].summary == []

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_plugins import export
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.export import shared_table
 from fairseq_plugins.export import shortlist as lexical
 from fairseq_plugins.serving import Translator
@@ -58,7 +58,7 @@ def test_words_of_a_batch(tmp_path, arrays):
 
 def with_shortlist(model, task, folder, lexicon, monkeypatch, int8=False):
     monkeypatch.setattr(lexical, "lexicon", lambda task: lexicon)
-    export.write_shortlist_graph(model, task, folder, int8)
+    export_folder.write_shortlist_graph(model, task, folder, int8)
     return Export(folder, shortlist=True)
 
 

@@ -1,0 +1,133 @@
+"""Compares the hypotheses of an export with torch's."""
+
+import math
+import random
+from typing import Any, List, NamedTuple, Tuple
+
+import torch
+from fairseq.dataclass.configs import GenerationConfig
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.serving.folder import Export
+from fairseq_plugins.serving.search import Options, Source, search
+
+from .architecture import limits
+from .prepared import prepared_pairs
+
+BEAM = 5
+SENTENCES = 20  # that are compared without --compare
+BATCH = 32  # sentences that the export translates at once
+LONGEST = 60  # tokens of a hypothesis at most
+TIE = 1e-5  # scores this close are a tie: either hypothesis may come first
+
+
+class Agreement(NamedTuple):
+    """How an export's hypotheses compare with torch's."""
+
+    kind: str  # of the graphs
+    sentences: int
+    equal: int  # hypotheses that are torch's or tie with it
+    largest_difference: float  # of the best scores
+    hypotheses: List[str]  # subwords, separated by spaces
+
+
+def some_sources(task: Any, longest: int, count: int = SENTENCES) -> List[List[int]]:
+    """Sentences of the prepared folder, or random ones if it has none that is short enough.
+
+    Args:
+        task: the task.
+        longest: the most tokens of a sentence, with the end symbol.
+        count: the most sentences.
+    """
+    for split in ("valid", "test", "train"):
+        try:
+            dataset = prepared_pairs(task, split).src
+        except FileNotFoundError:
+            continue
+        step = max(1, len(dataset) // count)
+        found = [dataset[index].tolist() for index in range(0, len(dataset), step)[:count]]
+        found = [tokens for tokens in found if len(tokens) <= longest]
+        if found:
+            return found
+    dictionary, draw = task.source_dictionary, random.Random(1)
+    return [
+        [draw.randrange(dictionary.nspecial, len(dictionary)) for _ in range(length)]
+        + [dictionary.eos()]
+        for length in (min(number, longest - 1) for number in range(1, count + 1))
+    ]
+
+
+def all_sources(task: Any, split: str, longest: int) -> Tuple[List[int], List[List[int]], int]:
+    """All sentences of a split that have at most `longest` tokens.
+
+    Returns:
+        Their indices, the sentences, and the number of longer ones.
+
+    Raises:
+        ConfigurationError: the prepared folder lacks the split, or no sentence is left.
+    """
+    try:
+        dataset = prepared_pairs(task, split).src
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"--compare {split}: {error}") from None
+    found = {index: dataset[index].tolist() for index in range(len(dataset))}
+    short = {index: tokens for index, tokens in found.items() if len(tokens) <= longest}
+    if not short:
+        raise ConfigurationError(
+            f"--compare {split}: none of its {len(found)} sentences has at most {longest - 1} "
+            "subwords, the most that the model reads"
+        )
+    return list(short), list(short.values()), len(found) - len(short)
+
+
+def _beam(vocabulary: int) -> int:
+    """`BEAM`, lowered as fairseq does for a small vocabulary."""
+    return min(BEAM, vocabulary - 1)
+
+
+def search_with_torch(
+    model: Any, task: Any, sources: List[List[int]]
+) -> List[Tuple[List[int], float]]:
+    """Tokens and score of the best hypothesis for each source, searched one by one."""
+    longest = min(LONGEST, limits(model, task)[1])
+    beam = _beam(len(task.target_dictionary))
+    generator = task.build_generator(
+        [model], GenerationConfig(beam=beam, max_len_a=0, max_len_b=longest)
+    )
+    found = []
+    for tokens in sources:
+        net_input = {
+            "src_tokens": torch.tensor([tokens]),
+            "src_lengths": torch.tensor([len(tokens)]),
+        }
+        with torch.no_grad():
+            best = generator.generate([model], {"net_input": net_input})[0][0]
+        found.append((best["tokens"].tolist(), float(best["score"])))
+    return found
+
+
+def compare(
+    exported: Export,
+    expected: List[Tuple[List[int], float]],
+    sources: List[List[int]],
+    kind: str = "float32",
+) -> Agreement:
+    """Search for `sources` with the export, in batches, and compare with torch's hypotheses."""
+    options = Options(beam=_beam(len(exported.target.words)), min_len=1)
+    longest = min(LONGEST, exported.max_output)
+    equal, largest, written = 0, 0.0, []
+    for start in range(0, len(sources), BATCH):
+        batch = [Source(tokens, longest) for tokens in sources[start : start + BATCH]]
+        try:
+            ours = [hypotheses[0] for hypotheses in search(exported, batch, options)]
+        except RuntimeError as error:  # onnxruntime's, if tracing has fixed a length
+            reason = str(error).splitlines()[0]
+            raise ConfigurationError(
+                f"the model cannot be exported: its graphs fail on other lengths: {reason}"
+            ) from error
+        for hypothesis, (tokens, score) in zip(ours, expected[start:]):
+            difference = abs(score - hypothesis.score)
+            equal += tokens == hypothesis.tokens or difference <= TIE
+            largest = max(largest, math.inf if math.isnan(difference) else difference)
+            written.append(exported.target.decode(hypothesis.tokens))
+    return Agreement(kind, len(sources), equal, largest, written)

@@ -1,0 +1,179 @@
+"""The folder of an export: its graphs, `config.json`, and what raw text needs."""
+
+import contextlib
+import errno
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, Iterator, NamedTuple
+
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import digest
+from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.serving import folder as served
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.subwords import KINDS
+from fairseq_plugins.version import __version__
+
+from . import architecture
+from .architecture import limits
+
+
+class Checkpoint(NamedTuple):
+    name: str
+    digest: str
+
+
+def must_be_new(out: Path) -> None:
+    if out.exists():
+        raise ConfigurationError(f"--out {out} exists already: name a new folder")
+
+
+@contextlib.contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """An empty folder that becomes `out` at the end, and is removed after an error.
+
+    Raises:
+        ConfigurationError: the disk is full.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=out.name + ".") as scratch:
+            part = Path(scratch) / out.name  # unlike `scratch`, not only for its owner
+            part.mkdir()
+            yield part
+            os.replace(part, out)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
+
+
+def write_graphs(model: Any, task: Any, out: Path) -> None:
+    """Write the graphs of the encoder and of one decoder step, in float32.
+
+    Raises:
+        ConfigurationError: a package is missing, or a part of the model cannot be exported.
+    """
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        advice = "run bash scripts/install.sh --extras onnx in the checkout"
+        if sys.version_info < (3, 10):
+            advice = "its releases need Python 3.10 or newer, and the export torch 2.8 or newer"
+        raise ConfigurationError(f"export needs {error.name}: {advice}") from None
+    from . import decoder, encoder
+
+    architecture.check(model)
+    activation = decoder.activation_name(model)
+    decoder.check(model.decoder, activation)
+    encoder.check(model)
+    _, max_output = limits(model, task)
+    onnx.save(encoder.build(model), out / served.ENCODER)
+    onnx.save(decoder.build(model.decoder, activation, max_output + 1), out / served.DECODER)
+
+
+def quantize_graphs(folder: Path) -> None:
+    """Replace the graphs of a folder by 8-bit ones, with one copy of the embeddings."""
+    import onnx
+
+    from .quantization import quantize
+    from .shared_table import share_table
+
+    graphs = served.ENCODER, served.DECODER
+    for name in graphs:
+        with tempfile.TemporaryDirectory() as scratch:
+            onnx.save(quantize(onnx.load(folder / name), Path(scratch)), folder / name)
+    share_table(folder, graphs)
+
+
+def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> None:
+    """Add the words of the shortlist, and the decoder's graph that reads them."""
+    import onnx
+
+    from . import decoder
+    from .quantization import quantize
+    from .shared_table import share_table
+    from .shortlist import write_shortlist
+
+    write_shortlist(model, task, folder, int8)
+    _, max_output = limits(model, task)
+    kind = "int8" if int8 else "float32"
+    graph = decoder.build(model.decoder, decoder.activation_name(model), max_output + 1, kind)
+    if int8:
+        with tempfile.TemporaryDirectory() as scratch:
+            graph = quantize(graph, Path(scratch))
+    onnx.save(graph, folder / served.SHORTLIST_DECODER)
+    if int8:
+        share_table(folder, [served.SHORTLIST_DECODER])
+
+
+def describe(checkpoint: Checkpoint, int8: bool) -> Dict[str, Any]:
+    """The origin of an export, for `config.json`."""
+    import onnx
+    import onnxruntime
+
+    return {
+        "checkpoint": checkpoint.name,
+        "checkpoint_sha256": checkpoint.digest,
+        "int8": int8,
+        "fairseq_plugins": __version__,
+        "torch": torch.__version__,
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence: str) -> None:
+    """Write `config.json`, with the SHA-256 of all other files."""
+    from fairseq_plugins.tasks.summarization import SummarizationTask
+
+    from .decoder import grouping
+    from .encoder import length_multiple
+
+    max_source, max_output = limits(model, task)
+    config = {
+        "format": served.FORMAT,
+        "licence": licence,
+        "summarizes": isinstance(task, SummarizationTask),
+        "source_lang": task.cfg.source_lang,
+        "target_lang": task.cfg.target_lang,
+        "max_source": max_source,
+        "max_output": max_output,
+        "length_multiple": length_multiple(model),
+        "most_candidates": grouping(len(task.target_dictionary))[1],
+        "made": made,
+        "files": {
+            path.name: digest(path) for path in sorted(out.iterdir()) if path.name != served.CONFIG
+        },
+    }
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    (out / served.CONFIG).write_text(text, encoding="utf-8")
+
+
+def copy_text_processing(folder: Path, task: Any, out: Path) -> None:
+    """Copy what raw text needs: settings, subword model and dictionaries of the prepared folder."""
+    settings = Processing.load(folder)
+    for name in (RECORD, KINDS[settings.subword].file_name):
+        try:
+            shutil.copyfile(folder / name, out / name)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{folder / name} cannot be read ({error.strerror}): copy it from the folder that "
+                "was prepared"
+            ) from None
+    write_dictionaries(task, out)
+
+
+def write_dictionaries(task: Any, out: Path) -> None:
+    task.source_dictionary.save(str(out / f"dict.{task.cfg.source_lang}.txt"))
+    task.target_dictionary.save(str(out / f"dict.{task.cfg.target_lang}.txt"))

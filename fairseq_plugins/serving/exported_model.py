@@ -1,0 +1,127 @@
+"""The search with an exported model, for lines and for documents."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.text.processing import Processor
+
+from .batches import fill_batches
+from .folder import Export
+from .search import Hypothesis, Options, Source, search
+from .text import Output
+
+BATCH = 32  # the most sentences in a batch
+
+
+class ExportedModel:
+    """Searches for lists of subwords with an exported model, in batches of similar length.
+
+    Calls from several threads at once are safe.
+
+    Args:
+        model: the exported folder.
+        threads: threads of a batch.
+        max_tokens: subwords in a batch, padding included; a longer source is a batch by itself.
+        shortlist: whether to choose among likely words only: faster, and not exact.
+        options: see `search.Options`.
+    """
+
+    tells_copied = False
+
+    def __init__(
+        self,
+        model: Union[str, Path],
+        threads: int,
+        max_tokens: int,
+        shortlist: bool,
+        options: Options,
+    ) -> None:
+        options.check()
+        check_range("--threads", threads, 1)
+        check_range("--max-tokens", max_tokens, 1)
+        if shortlist and options.sampling:
+            raise ConfigurationError("--shortlist is for beam search: leave out --sampling")
+        self.export = Export(Path(model), threads, shortlist)
+        if self.export.copies and options.temperature != 1:
+            raise ConfigurationError(
+                "--temperature: an exported model that copies has probabilities alone, and no "
+                "logits to divide: leave it out"
+            )
+        self.options, self.max_tokens = options, max_tokens
+        if 2 * options.beam > self.export.most_candidates:
+            raise ConfigurationError(
+                f"--beam {options.beam}: this model's vocabulary allows up to "
+                f"{self.export.most_candidates // 2}"
+            )
+        self.max_source, self.max_output = self.export.max_source, self.export.max_output
+        self.processor: Any = Processor(
+            Path(model), self.export.source_lang, self.export.target_lang
+        )
+
+    def max_length(self, source_length: int) -> int:
+        raise NotImplementedError
+
+    def generate(self, sources: Sequence[List[str]]) -> List[Output]:
+        """The best hypothesis for each list of subwords.
+
+        Raises:
+            ConfigurationError: the options allow none.
+        """
+        found = []
+        for pieces, hypotheses in zip(sources, self.search(sources)):
+            if not hypotheses:
+                raise ConfigurationError(
+                    "the options of search allow no output for a text: give a smaller --min-len "
+                    f"(it is {self.options.min_len}), a larger --max-len, or leave out "
+                    "--no-repeat-ngram-size"
+                )
+            best = hypotheses[0]
+            complete = self._is_complete(best, pieces)
+            found.append(Output(self.export.target.decode(best.tokens), complete))
+        return found
+
+    def _is_complete(self, hypothesis: Hypothesis, pieces: List[str]) -> bool:
+        return len(hypothesis.tokens) <= self._limit(len(pieces) + 1)
+
+    def search(
+        self,
+        sources: Sequence[List[str]],
+        prefixes: Optional[Sequence[List[str]]] = None,
+        numbers: Optional[Sequence[int]] = None,
+    ) -> List[List[Hypothesis]]:
+        """All hypotheses for each list of subwords, the best first.
+
+        Args:
+            prefixes: for each source, the subwords that its hypotheses must begin with.
+            numbers: the number of each source, from 0, in messages and for sampling.
+
+        Raises:
+            ConfigurationError: a prefix, or `min_len`, is longer than a hypothesis may be.
+        """
+        export, wanted = self.export, []
+        numbers = range(len(sources)) if numbers is None else numbers
+        for place, (number, pieces) in enumerate(zip(numbers, sources)):
+            tokens = export.source.encode(pieces)
+            prefix = export.target.encode(prefixes[place])[:-1] if prefixes else []
+            limit = self._limit(len(tokens))
+            if self.options.min_len > limit:
+                raise ConfigurationError(
+                    f"min_len {self.options.min_len:,}: {len(pieces):,} subwords become at most "
+                    f"{limit:,}: give a smaller one"
+                )
+            if len(prefix) > limit:
+                raise ConfigurationError(
+                    f"prefix {number + 1} has {len(prefix):,} subwords, but the limit is "
+                    f"{limit:,}: give a shorter one"
+                )
+            wanted.append(Source(tokens, limit, prefix, number))
+        found: Dict[int, List[Hypothesis]] = {}
+        for indices in fill_batches([len(s.tokens) for s in wanted], self.max_tokens, BATCH):
+            batch = [wanted[index] for index in indices]
+            for source, hypotheses in zip(batch, search(export, batch, self.options)):
+                found[source.number] = hypotheses
+        return [found[number] for number in numbers]
+
+    def _limit(self, source_length: int) -> int:
+        return min(self.max_length(source_length), self.max_output)
