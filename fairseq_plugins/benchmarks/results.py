@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import write_json
+from fairseq_plugins.markdown import table_head, table_line
 
 Row = Dict[str, Any]
 Column = Tuple[str, Callable[[Row], str]]
@@ -23,10 +24,9 @@ class Report(NamedTuple):
 
 def markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     """A table of these rows."""
-    titles = [title for title, _ in columns]
-    lines = [titles, ["---"] * len(titles)]
-    lines += [[show(row) for _, show in columns] for row in rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    lines = table_head([title for title, _ in columns])
+    lines += [table_line([show(row) for _, show in columns]) for row in rows]
+    return "\n".join(lines)
 
 
 def check_place(option: str, path: Optional[Path]) -> None:

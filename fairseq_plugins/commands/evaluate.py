@@ -25,20 +25,26 @@ import hashlib
 import os
 import sys
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.evaluation.bootstrap import SAMPLES
-from fairseq_plugins.evaluation.evaluate import Request, System, check, evaluate
+from fairseq_plugins.evaluation.evaluate import System, evaluate
+from fairseq_plugins.evaluation.request import Request, check
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.training import recipes
 from fairseq_plugins.training.jobs import Jobs
 
 
-def main(argv: Sequence[str]) -> int:
+def read_arguments(argv: Sequence[str]) -> Tuple[argparse.Namespace, Request]:
+    """The arguments of the command, and the evaluation that they ask for.
+
+    Raises:
+        ConfigurationError: an argument cannot work.
+    """
     own, extra = split(argv)
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins evaluate",
@@ -122,6 +128,11 @@ def main(argv: Sequence[str]) -> int:
         [recipes.find(name) for name in args.settings], extra, args.cpu, args.unicode, args.threads,
         ensemble=args.ensemble,
     )  # fmt: skip
+    return args, request
+
+
+def main(argv: Sequence[str]) -> int:
+    args, request = read_arguments(argv)
     other = request._replace(run=args.compare, ensemble=())
     if args.compare is not None:
         check(other)  # before the other one's minutes of work
@@ -140,18 +151,7 @@ def main(argv: Sequence[str]) -> int:
                 "one task and direction"
             )
         found = system.test.compare(system.text, baseline.text, args.samples or SAMPLES)
-        print(f"{system.name} against {baseline.name}")
-        for name, result in found.items():
-            print(
-                f"  {name} {result['difference']:+.2f}, p = {result['p']:.4f}, {result['sides']}: "
-                "{:.2f} ({:.2f} - {:.2f}) against {:.2f} ({:.2f} - {:.2f})  {}".format(
-                    result["score"],
-                    *result["interval"],
-                    result["baseline"],
-                    *result["baseline_interval"],
-                    result["signature"],
-                )
-            )
+        print("\n".join(_differences(system.name, baseline.name, found)))
         name = f"against-{_name(args.compare, args.run)}.json"
         write_json(system.folder / name, {"baseline": baseline.name, "scores": found})
         print(f"written: {system.folder}/scores.json, {name}")
@@ -160,6 +160,23 @@ def main(argv: Sequence[str]) -> int:
         reached = system.scores[name]["score"]
         raise ConfigurationError(f"{name} {reached:.2f} is below --at-least {args.at_least:g}")
     return 0
+
+
+def _differences(name: str, baseline: str, found: Dict[str, Dict[str, Any]]) -> List[str]:
+    """The result of a comparison as lines of text for the terminal."""
+    lines = [f"{name} against {baseline}"]
+    for score, result in found.items():
+        lines.append(
+            f"  {score} {result['difference']:+.2f}, p = {result['p']:.4f}, {result['sides']}: "
+            "{:.2f} ({:.2f} - {:.2f}) against {:.2f} ({:.2f} - {:.2f})  {}".format(
+                result["score"],
+                *result["interval"],
+                result["baseline"],
+                *result["baseline_interval"],
+                result["signature"],
+            )
+        )
+    return lines
 
 
 def _name(other: Path, run: Path) -> str:

@@ -42,7 +42,8 @@ from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
-from fairseq_plugins.reproduction import report, runs
+from fairseq_plugins.reproduction import plots, report, runs, step_times
+from fairseq_plugins.reproduction.request import Request
 from fairseq_plugins.reproduction.tables import TABLES, Table
 from fairseq_plugins.training import launch, recipes
 from fairseq_plugins.training.jobs import alone_in
@@ -129,7 +130,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--time-rounds", type=at_least(1), default=5, metavar="N",
-        help=f"interleaved: how often each of {runs.BATCHES} batches is timed (default: 5)",
+        help=f"interleaved: how often each of {step_times.BATCHES} batches is timed (default: 5)",
     )  # fmt: skip
     parser.add_argument(
         "--timing-skip", type=at_least(0), default=100, metavar="N",
@@ -163,19 +164,19 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def read_request(args: argparse.Namespace) -> runs.Request:
+def read_request(args: argparse.Namespace) -> Request:
     if args.data is None:
         raise ConfigurationError("DATA is missing: name a prepared folder")
     table = TABLES[args.table]
     folder = recipes.find(table.rows[0].recipe).parent
-    given = {name: value for name, value in vars(args).items() if name in runs.Request._fields}
+    given = {name: value for name, value in vars(args).items() if name in Request._fields}
     given.update(
         seeds=list(dict.fromkeys(args.seeds)),
         settings=[recipes.find(name, [folder]) for name in args.settings],
         interleaved=table.timed and args.time == "interleaved",
         threads=args.threads or launch.available_threads(args.parallel * args.processes),
     )
-    return runs.Request(**given)
+    return Request(**given)
 
 
 def read_results(folder: Path, table: str, option: str) -> Dict[str, Any]:
@@ -221,7 +222,7 @@ def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:
     written = [folder / "results.json", report.write_table(results, folder)]
     print("\n" + report.table(results))
     try:
-        written += report.plot(results, folder, others)
+        written += plots.plot(results, folder, others)
     except ImportError:
         print("no plot: matplotlib is missing (pip install matplotlib, then --report-only)")
     print("written: " + " ".join(map(str, written)))

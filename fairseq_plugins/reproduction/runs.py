@@ -6,29 +6,15 @@ folder "first".
 """
 
 import contextlib
-import difflib
 import queue
-import re
 import shlex
 import statistics
-import sys
 import threading
 import time
 from argparse import Namespace
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
 from fairseq import tasks
@@ -37,156 +23,22 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_plugins.benchmarks import machine
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.evaluation import averaging, evaluate
+from fairseq_plugins.evaluation.request import Request as EvaluationRequest
+from fairseq_plugins.evaluation.request import check_generation
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.preparation.documents import SPLITS
-from fairseq_plugins.reproduction import report
+from fairseq_plugins.reproduction import report, step_times
 from fairseq_plugins.reproduction.first_data import FIRST_DATA
-from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row, Table
+from fairseq_plugins.reproduction.request import Request, choose_runs, refuse_fixed
+from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row
+from fairseq_plugins.reproduction.training_log import log_of
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.training import batches, launch, recipes, settings
 from fairseq_plugins.training.jobs import Jobs, failure_in
-from fairseq_plugins.training.progress import RESUMED
 
-# options that a user may not give, besides those of a table's rows: they decide what the rows are,
-# or this module sets or reads them
-FIXED = (
-    "--arch -a --encoder-blocks --time-window --feature-window --time-pooling --feature-pooling "
-    "--encoder-token-mixer --encoder-ffn --decoder-ffn --log-format --log-file --seed --cpu"
-).split()
 BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
 FIRST = "first"  # folder of a run that holds its training on other data
 SECONDS_BETWEEN_LINES = 20.0
-BATCHES = 8
-
-
-class Request(NamedTuple):
-    """The table to reproduce, and the options of the reproduction."""
-
-    table: str  # of `TABLES`
-    data: Path
-    out: Path
-    rows: Sequence[str] = ()  # names; none for all
-    seeds: Sequence[int] = ()  # none for those of the table
-    reduced: bool = False  # the table's size for two CPU cores
-    settings: Sequence[Path] = ()
-    words: Sequence[str] = ()  # more options for fairseq-train
-    max_update: Optional[int] = None
-    max_minutes: Optional[float] = None  # training time of each run
-    minutes: Optional[float] = None  # time limit of this call
-    parallel: int = 1
-    processes: int = 1  # that share each training
-    average: Optional[int] = None  # None for the table's
-    generate: Sequence[str] = ()  # more options for fairseq-generate
-    interleaved: bool = True
-    time_rounds: int = 5
-    timing_skip: int = 100
-    threads: int = 1  # of each process
-    precision: Optional[str] = None  # None for the table's
-    cpu: bool = False
-
-
-def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:
-    """The rows with these names, in the order of the table.
-
-    A word may be a comma-separated list, or the name of a row that has a comma.
-
-    Raises:
-        ConfigurationError: the table has no row of that name.
-    """
-    known = {row.name: row for row in table.rows}
-    split = [[name] if name in known else name.split(",") for name in names]
-    wanted = [word for words in split for word in words if word] or list(known)
-    for name in wanted:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=3) or list(known)
-            raise ConfigurationError(f"--rows {name} is no row: nearest are {', '.join(close)}")
-    return [row for row in table.rows if row.name in wanted]
-
-
-def choose_runs(table: Table, names: Sequence[str], seeds: Sequence[int]) -> List[Tuple[Row, int]]:
-    """Rows and seeds in training order.
-
-    Without `seeds` the table sets the order, if it has one; rows that it does not list come last,
-    with seed 1. Otherwise all rows of a seed come before the next seed, so that a complete table is
-    available early.
-    """
-    rows = {row.name: row for row in choose_rows(table, names)}
-    if table.runs and not seeds:
-        others = [(name, 1) for name in rows if name not in dict(table.runs)]
-        return [(rows[name], seed) for name, seed in [*table.runs, *others] if name in rows]
-    return [(row, seed) for seed in seeds or table.seeds for row in rows.values()]
-
-
-def refuse_fixed(table: Table, words: Iterable[str], where: str) -> None:
-    """Raise a ConfigurationError if the words contain an option that the rows or runs fix."""
-    rows = (word for row in table.rows for word in shlex.split(row.words) if word[:2] == "--")
-    fixed = {*FIXED, *table.fixed, *rows}
-    for word in words:
-        option = word.split("=")[0]
-        if option in fixed:
-            instead = {"--seed": "use --seeds", "--cpu": "put --cpu before --"}
-            raise ConfigurationError(f"{option} in {where}: " + instead.get(option, "rows set it"))
-
-
-# --- the training log -----------------------------------------------------------------------------
-
-NUMBER = r"([\d.]+(?:e[+-]?\d+)?)"  # fairseq writes a million as 1e+06
-REPORT = re.compile(rf"epoch (\d+): +\d+ / (\d+) .*\bwps={NUMBER}.*\bwpb={NUMBER}")
-VALID = re.compile(r" valid on .*")
-VALUE = re.compile(rf"\| (\w+) {NUMBER}")
-UPDATES = re.compile(r"\bnum_updates:?[ =](\d+)")
-PAUSE = re.compile(r"begin validation|Preparing to save checkpoint|end of epoch \d")
-
-
-class TrainingLog(NamedTuple):
-    """Times and progress from a training log."""
-
-    step_seconds: List[float]  # seconds per update, one value per report
-    updates_per_epoch: Optional[int]
-    updates: int  # completed at the end of the log
-    epoch: int  # started at the end of the log
-    valid: List[Dict[str, float]]  # "bleu", "nll_loss", ... of each validation
-
-
-def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
-    """Parse progress and the time per update.
-
-    A report gives words per batch and words per second, averaged since the previous report. Reports
-    are ignored for timing if validation, saving or the end of an epoch came since the previous one.
-
-    Args:
-        lines: the training log, which may contain several starts.
-        skip: number of updates after each start to ignore for timing.
-    """
-    seconds: List[float] = []
-    valid: List[Dict[str, float]] = []
-    per_epoch, updates, begun, epoch = None, 0, 0, 0
-    whole = False  # whether only training happened since the last report
-    for line in lines:
-        loaded, found = RESUMED.search(line), REPORT.search(line)
-        if line.startswith("# "):
-            whole, begun = False, 0
-        elif loaded:
-            begun = int(loaded.group(1))
-        elif PAUSE.search(line):
-            whole = False
-        elif found:
-            epoch, per_epoch = int(found.group(1)), int(found.group(2))
-            speed, words = float(found.group(3)), float(found.group(4))
-            if whole and updates >= begun + skip and speed > 0:
-                seconds.append(words / speed)
-            whole = True
-        validation = VALID.search(line)
-        if validation:
-            values = VALUE.findall(validation.group())
-            valid.append({name: float(value) for name, value in values})
-        done = UPDATES.search(line)
-        if done:
-            updates = int(done.group(1))
-    return TrainingLog(seconds, per_epoch, updates, epoch, valid)
-
-
-# --- the work -------------------------------------------------------------------------------------
 
 
 def count_parameters(given: Namespace) -> int:
@@ -283,7 +135,7 @@ class Reproduction:
                         self.check_checkpoints(plan.given, plan is not plans[-1])
                     self.plans[_run(row, seed)] = plans
                 self.parameters[row.name] = count_parameters(plans[-1].given)
-                evaluate.check_generation(plans[-1].given.task, request.generate)
+                check_generation(plans[-1].given.task, request.generate)
             except ConfigurationError as error:
                 words = row.words or "no options"
                 raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
@@ -491,7 +343,7 @@ class Reproduction:
         checkpoints = "the best checkpoint on valid"
         if count:
             checkpoints = f"the average of the last {count} checkpoints"
-        request = evaluate.Request(
+        request = EvaluationRequest(
             self.request.data.resolve(), plan.save_dir, last=count or None,
             settings=self.generation, words=self.request.generate, cpu=self.cpu,
             threads=self.request.threads if self.cpu else None,
@@ -519,7 +371,7 @@ class Reproduction:
         self, row: Row, plan: launch.Plan, before: Dict[str, Any]
     ) -> Dict[str, Any]:
         """What the table and the plots need; `before` is that of an earlier call, if any."""
-        log = _read_log(plan.save_dir, self.request.timing_skip)
+        log = log_of(plan.save_dir, self.request.timing_skip)
         step = statistics.median(log.step_seconds) if log.step_seconds else None
         first: Dict[str, Any] = {
             name: before[name]
@@ -527,7 +379,7 @@ class Reproduction:
             if name in before
         }
         if (plan.save_dir / FIRST / "train.log").is_file():  # who needs room may delete it
-            begun = _read_log(plan.save_dir / FIRST, self.request.timing_skip)
+            begun = log_of(plan.save_dir / FIRST, self.request.timing_skip)
             time_of_one = statistics.median(begun.step_seconds) if begun.step_seconds else 0
             first = {"first_updates": begun.updates, "first_seconds": begun.updates * time_of_one}
             first["first_precision"] = settings.precision_in(plan.save_dir / FIRST)
@@ -556,7 +408,7 @@ class Reproduction:
             reached = settings.reached(plans[-1].save_dir, plans[-1].end)
             if begun and not (tested and reached):
                 name = f"{run}, other data" if begun[-1] != plans[-1] else run
-                log = _read_log(begun[-1].save_dir)
+                log = log_of(begun[-1].save_dir)
                 found.append(
                     {"run": name, "epoch": log.epoch, "updates": log.updates, "valid": log.valid}
                 )
@@ -570,32 +422,10 @@ class Reproduction:
             self.say(f"no time ratio: it needs the row {BASELINE} and another one")
             return
         plans = [self.plan(row, trained[row.name]["seed"]) for row in rows]
-        given = [plan.given for plan in plans]
-        options = recipes.read(recipes.find(BASELINE))
-        given_to_all: Dict[str, Any] = {}
-        more: List[str] = []
-        for path in self.files:
-            if path.suffix in (".yaml", ".yml"):
-                given_to_all.update(recipes.read(path))
-            else:
-                more += recipes.settings([path])
-        common = [*_for_timing({**options, **given_to_all}), *more, *self.request.words]
         epochs = [trained[row.name]["training"]["updates_per_epoch"] for row in rows]
-        count = min([BATCHES, *filter(None, epochs)])
-        words = [sys.executable, "-m", "fairseq_plugins", "benchmark", "train-step"]
-        words += [str(self.request.data.resolve()), "--options=" + shlex.join(common)]
-        for args, row in zip(given, rows):
-            recipe = recipes.read(recipes.find(row.recipe)).items()
-            own = {n: v for n, v in recipe if n != "arch" and options.get(n) != v}
-            own = {n: v for n, v in own.items() if n not in given_to_all}
-            own_words = [args.arch, *recipes.words(own), *shlex.split(row.words)]
-            words += ["--arch=" + shlex.join(own_words)]
-        half = [name for name in ("bf16", "fp16") if "--" + name in plans[0].command]
-        words += ["--dtype", *half] if half else []
-        words += ["--batches", str(count), "--rounds", str(self.request.time_rounds)]
-        words += ["--threads", str(self.request.threads)]
-        words += ["--max-tokens", str(given[0].max_tokens)] if given[0].max_tokens else []
-        words += ["--cpu"] if self.cpu else []
+        count = min([step_times.BATCHES, *filter(None, epochs)])
+        words = step_times.command(self.request, self.files, rows, plans)
+        words += ["--batches", str(count), *(["--cpu"] if self.cpu else [])]
         path, log = self.out / "interleaved.json", self.out / "benchmark.log"
         wanted = {"command": words, "machine": self.machine}
         before = read_json(path) or {}
@@ -671,17 +501,5 @@ class Reproduction:
             report.write_table(results, self.out)
 
 
-def _for_timing(options: Dict[str, Any]) -> List[str]:
-    """Options as words, without the architecture and what only validation reads."""
-    return recipes.words(
-        {n: v for n, v in options.items() if n != "arch" and not n.startswith("eval_")}
-    )
-
-
 def _run(row: Row, seed: int) -> str:
     return f"{row.name}-seed{seed}"
-
-
-def _read_log(folder: Path, skip: int = 0) -> TrainingLog:
-    with open(folder / "train.log", encoding="utf-8", errors="replace") as log:
-        return read_log(log, skip)

@@ -282,20 +282,14 @@ def bleu_options(data: Path, words: Sequence[str]) -> List[str]:
     return ["--eval-bleu-remove-bpe", joined_by] if joined_by else []
 
 
-def plan(request: Request) -> Plan:
-    """Work out the command for this machine.
+def parse_options(request: Request) -> Tuple[List[str], argparse.Namespace]:
+    """The data and all options of a training as words for fairseq-train, and what they mean.
 
     Raises:
-        ConfigurationError: the data, an option or their combination cannot work.
+        ConfigurationError: an option is unknown, cannot work, or is one that this command sets.
     """
-    check_data(request.data)
     from_files = recipes.settings([request.recipe, *request.settings])
     check_words(request.words, from_files)
-    if request.nodes < 1 or (request.nodes > 1) != (request.rendezvous is not None):
-        raise ConfigurationError(
-            f"--nodes {request.nodes}: give --rendezvous HOST:PORT for several machines, and leave "
-            "it out for one"
-        )
     words = [str(request.data), *from_files]
     words += bleu_options(request.data, [*words, *request.words])
     words += request.words
@@ -317,12 +311,39 @@ def plan(request: Request) -> Plan:
             f"--log-format {given.log_format}: this command reads the log, which must be simple: "
             "leave it out"
         )
-    on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
-    if getattr(given, "share_all_embeddings", False):
-        check_shared_dictionary(request.data)
-
     if len(given.update_freq) != 1:
         raise ConfigurationError("--update-freq: give one number, the same for all epochs")
+    return words, given
+
+
+def batch_options(given: argparse.Namespace, batch: Batch) -> List[str]:
+    """The options for the batch of one process; that of validation shrinks with an equal one."""
+    words = ["--update-freq", str(batch.update_freq)]
+    for name in ("max_tokens", "batch_size"):
+        size = getattr(batch, name)
+        if size is not None:
+            words += [flag(name), str(size)]
+            if str(getattr(given, name + "_valid")) == str(getattr(given, name)):
+                words += [flag(name) + "-valid", str(size)]
+    return words
+
+
+def plan(request: Request) -> Plan:
+    """Work out the command for this machine.
+
+    Raises:
+        ConfigurationError: the data, an option or their combination cannot work.
+    """
+    check_data(request.data)
+    if request.nodes < 1 or (request.nodes > 1) != (request.rendezvous is not None):
+        raise ConfigurationError(
+            f"--nodes {request.nodes}: give --rendezvous HOST:PORT for several machines, and leave "
+            "it out for one"
+        )
+    words, given = parse_options(request)
+    if getattr(given, "share_all_embeddings", False):
+        check_shared_dictionary(request.data)
+    on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
     whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
     processes, batch, idle = share_batch(request, given, whole, on_cpu)
     total = processes * request.nodes
@@ -332,15 +353,8 @@ def plan(request: Request) -> Plan:
     before = settings.precision_in(save_dir)
     finished = settings.reached(save_dir, settings.end_of(given))
     precision = choose_precision(request.precision, given, on_cpu, before, finished)
-    words += [*precision, "--update-freq", str(batch.update_freq)]
-    for name in ("max_tokens", "batch_size"):
-        if getattr(batch, name) is not None:
-            option = flag(name)
-            words += [option, str(getattr(batch, name))]
-            if str(getattr(given, name + "_valid")) == str(getattr(given, name)):
-                words += [option + "-valid", str(getattr(batch, name))]
-    if on_cpu:
-        words += ["--cpu"]
+    words += [*precision, *batch_options(given, batch)]
+    words += ["--cpu"] if on_cpu else []
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process for each GPU
     words += ["--user-dir", str(PLUGIN), "--save-dir", str(save_dir)]

@@ -18,7 +18,7 @@ from fairseq_plugins.commands import evaluate as command
 from fairseq_plugins.commands import prepare_summarization, prepare_translation
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import evaluate, translation
+from fairseq_plugins.evaluation import translation
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.summarization import Text as SummaryText
 from fairseq_plugins.evaluation.translation import Translations
@@ -514,19 +514,6 @@ def test_settings_do_not_replace_the_model(text, message, data, fresh_run, tmp_p
     assert translations.calls == []
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--beam", "0"], "--beam 0: must be at least 1"),
-        (["--beam=-1"], "--beam -1: must be at least 1"),
-        (["--quiet"], "--generate --quiet: the output would not have the translations"),
-    ],
-)
-def test_options_are_refused_before_there_is_a_model(words, message):
-    with pytest.raises(ConfigurationError, match=message):
-        evaluate.check_generation("translation", words)
-
-
 def test_comparisons_with_folders_of_one_name_are_all_kept(data, fresh_run, tmp_path, translations):
     """A folder beside the run keeps its name, others get a hash of their place."""
     others = [shutil.copytree(str(fresh_run), str(tmp_path / name / "other")) for name in "ab"]
@@ -536,12 +523,6 @@ def test_comparisons_with_folders_of_one_name_are_all_kept(data, fresh_run, tmp_
     assert (folder / "against-other.json").is_file()
     found = [json.loads(path.read_text("utf-8")) for path in folder.glob("against-other-*.json")]
     assert sorted(each["baseline"].split()[0] for each in found) == sorted(others)
-
-
-def test_options_that_fairseq_generate_takes_pass():
-    words = "--arch transformer --dropout 0.1 --lenpen=2 --model-overrides {} --sampling"
-    evaluate.check_generation("translation", words.split())
-    evaluate.check_generation("summarization", ["--no-repeat-ngram-size", "3"])
 
 
 def test_failing_and_incomplete_translation(data, fresh_run, monkeypatch, translations):

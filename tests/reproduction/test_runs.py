@@ -1,6 +1,5 @@
-"""Tables of rows: what is read, kept, resumed, refused and reported."""
+"""Tables of rows: what is trained, kept, resumed and refused."""
 
-import copy
 import json
 import os
 import re
@@ -19,10 +18,11 @@ from fairseq_plugins.compat import bf16
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import evaluate
 from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
-from fairseq_plugins.reproduction import report, runs
+from fairseq_plugins.reproduction import runs
 from fairseq_plugins.reproduction.tables import TABLES
 from fairseq_plugins.training import jobs
 from tests.conftest import SIZES
+from tests.reproduction.conftest import cells, log_line
 from tests.versions import OLD_FAIRSEQ
 
 FTC_PAPER = TABLES["ftc"]
@@ -68,62 +68,7 @@ def make(data, out, *words, table="ftc"):
     return runs.Reproduction(reproduce.read_request(args), lambda line: None)
 
 
-# --- rows and the command line --------------------------------------------------------------------
-
-
-def test_rows_are_what_the_tables_name():
-    assert len({row.name for row in FTC_PAPER.rows}) == 13
-    for row in FTC_PAPER.rows:
-        model, shape, pooling = row.labels
-        blocks, layers = map(int, shape.split("x"))
-        if blocks > 1:
-            assert f"--encoder-blocks {','.join([str(layers)] * blocks)}" in row.words
-        assert ("--feature-window 4" in row.words) == (pooling == "4")
-        assert ("linear" in row.words) == ("linear" in pooling)
-        kind = {"Transformer": "", "Feature": "_fc", "Time": "_tc", "Feature+Time": "_ftc"}
-        assert row.recipe == "transformer" + kind[model]
-
-
-def test_chosen_rows_keep_the_order_of_the_tables():
-    names = [row.name for row in runs.choose_rows(FTC_PAPER, ["tc-2x3,transformer", "fc-2x4"])]
-    assert names == ["transformer", "fc-2x4", "tc-2x3"]
-    assert runs.choose_rows(FTC_PAPER, []) == FTC_PAPER.rows
-    sharing = TABLES["fastformer-sharing"]
-    for names in (["query-value,layer"], ["query-value,layer", "none"], ["query-value,none"]):
-        found = {row.name for row in runs.choose_rows(sharing, names)}
-        whole = "query-value,layer" in names
-        assert ("query-value,layer" in found, "layer" in found) == (whole, False)
-    with pytest.raises(ConfigurationError, match="nearest are transformer, .*, fc-2x3-linear"):
-        runs.choose_rows(FTC_PAPER, ["nonsense"])
-    with pytest.raises(ConfigurationError, match="--rows ftc-3x2 is no row: nearest are .*ftc-2x3"):
-        runs.choose_rows(FTC_PAPER, ["ftc-3x2"])
-
-
-def test_runs_come_in_the_order_of_their_value_unless_seeds_are_given():
-    table = TABLES["translation"]
-    order = [(row.name, seed) for row, seed in runs.choose_runs(table, [], [])]
-    assert order[:2] == [("transformer", 1), ("ftc", 1)] and len(set(order)) == len(order)
-    assert [seed for name, seed in order if name == "ftc"] == [1, 2, 3]
-    assert order[-2:] == [("fc", 1), ("tc", 1)]
-    assert {name for name, _ in order} == {row.name for row in table.rows}
-    chosen = runs.choose_runs(table, ["tc", "ftc"], [])
-    assert [(row.name, seed) for row, seed in chosen] == [
-        ("ftc", 1), ("ftc", 2), ("ftc", 3), ("tc", 1),
-    ]  # fmt: skip
-    chosen = runs.choose_runs(table, ["tc", "ftc"], [5, 6])
-    assert [(row.name, seed) for row, seed in chosen] == [
-        ("ftc", 5), ("tc", 5), ("ftc", 6), ("tc", 6),
-    ]  # fmt: skip
-    assert [seed for _, seed in runs.choose_runs(FTC_PAPER, [], [])] == [1] * 13
-    # a new row that the order does not list is run all the same
-    more = table._replace(rows=[*table.rows, table.rows[0]._replace(name="new")])
-    assert [(row.name, seed) for row, seed in runs.choose_runs(more, ["new"], [])] == [("new", 1)]
-    assert [row.name for row, _ in runs.choose_runs(more, [], [])] == [
-        *(name for name, _ in order),
-        "new",
-    ]
-    small = TABLES["multi30k"]
-    assert {name for name, _ in small.runs} == {row.name for row in small.rows}
+# --- what is refused at the start -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -162,17 +107,6 @@ def test_data_that_cannot_be_used(data, toy_data, tmp_path):
         make(copied, tmp_path / "out")
 
 
-# --- the training log -----------------------------------------------------------------------------
-
-
-def log_line(seconds, update, batches=50):
-    return (
-        f"2026-01-01 00:00:00 | INFO | train_inner | epoch 001: {update:6d} / {batches} loss=9, "
-        f"nll_loss=8.5, ppl=300, wps={3000 / seconds:.1f}, ups={1 / seconds:.2f}, wpb=3000, "
-        f"bsz=9, num_updates={update}, lr=1e-05, gnorm=2\n"
-    )
-
-
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_other_held_out_text_of_the_same_size_is_noticed(data, tmp_path, split):
     shutil.copytree(str(data), str(tmp_path / "data"))
@@ -182,28 +116,6 @@ def test_other_held_out_text_of_the_same_size_is_noticed(data, tmp_path, split):
     after = runs.describe_data(tmp_path / "data")
     assert after["held_out"] != before["held_out"]
     assert after == {**before, "held_out": after["held_out"]}
-
-
-def test_time_of_an_update_leaves_out_what_is_no_training():
-    lines = ["# 2026-01-01 here\n", "# python -m fairseq_cli.train data\n"]
-    lines += [log_line(9, 10), log_line(3, 20)]  # in the warm-up
-    lines += [log_line(1, 30)]
-    lines += ['| fairseq_cli.train | begin validation on "valid" subset\n']
-    lines += [log_line(10, 40)]  # validation is in it
-    lines += [log_line(2, 50)]
-    lines += ["| fairseq_cli.train | end of epoch 1 (average epoch stats below)\n"]
-    lines += ["| train | epoch 001 | train | loss 9 | nll_loss 8 | num_updates 50 | lr 1\n"]
-    # killed, and resumed from update 40: its first 20 updates are a warm-up again
-    lines += ["# 2026-01-01 here\n", "# python -m fairseq_cli.train data\n"]
-    lines += ["| trainer | Loaded checkpoint checkpoint_last.pt (epoch 1 @ 40 updates)\n"]
-    lines += [log_line(9, 50), log_line(9, 60), log_line(8, 70), log_line(5, 80)]
-    log = runs.read_log(lines, skip=20)
-    assert log.step_seconds == pytest.approx([1, 2, 8, 5], rel=1e-3)
-    assert log.updates_per_epoch == 50 and log.updates == 80
-    assert runs.read_log(lines[:3], skip=0) == ([], 50, 10, 1, [])
-    assert runs.read_log([], skip=0) == ([], None, 0, 0, [])
-    fast = log_line(1, 30).replace("wps=3000.0", "wps=1.5e+06")
-    assert runs.read_log([log_line(1, 20), fast]).step_seconds[-1] == pytest.approx(0.002)
 
 
 VALIDATIONS = "".join(
@@ -570,18 +482,6 @@ def test_settings_that_turn_options_off_count_for_the_timing_too(data, tmp_path,
     assert "--decoder-ffn mscffn" in archs[1] and "--encoder-ffn" not in archs[1]
 
 
-def test_a_table_without_a_papers_figures(results):
-    made, _ = results
-    for row in made["rows"]:
-        row["paper"] = None
-    made.update(data_of_paper={}, cited=[])
-    table = report.table(made)
-    assert "paper" not in table.lower()
-    assert cells(table, "Transformer", "1x6", "-") == [
-        "34.60 ± 0.14 (2)", "82", "1.000", "39.47 M", "50,000",
-    ]  # fmt: skip
-
-
 def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
     made = make(data, tmp_path, "--settings", settings)
     sizes = made.parameters
@@ -705,222 +605,6 @@ def test_tables_for_a_cpu_train_in_bf16_where_it_is_fast(data, tmp_path, monkeyp
     made = make(data, tmp_path, "--rows", "ftc", table="low-resource")
     assert ("--bf16" in made.plan(made.rows[0], 1).command) == has_bf16
     assert made.options() == ""
-
-
-# --- the report -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def results():
-    machine = {"device": "a GPU", "kind": "cuda", "cores": 8, "threads": 4, "commit": "1234567"}
-    machine.update(python="3.11.7", torch="2.13.0", fairseq="0.12.2")
-    made = {
-        **FTC_PAPER._asdict(),
-        "table": "ftc",
-        "metrics": ["BLEU"],
-        "data": {"name": "some data", "pairs": {"train": 160239, "valid": 7, "test": 6}},
-        "settings": "--lr 5e-4",
-        "interleaved": None,
-        "failures": [],
-        "unfinished": [],
-        "planned": [["transformer", 1], ["transformer", 2], ["ftc-2x3", 3]],
-        "cited": [row._asdict() for row in FTC_PAPER.cited],
-        "rows": [],
-    }
-    for row in FTC_PAPER.rows:
-        made["rows"].append({**row._asdict(), "paper": row.paper._asdict(), "runs": []})
-
-    def add(name, seed, bleu, seconds, **training):
-        row = next(row for row in made["rows"] if row["name"] == name)
-        done = {
-            "parameters": 39469056, "updates": 50000, "epoch_seconds": seconds, "timing_skip": 100,
-            "parallel": 1, "machine": machine, "command": [], **training,
-        }  # fmt: skip
-        scores = {"BLEU": {"score": bleu, "signature": "nrefs:1|tok:none"}}
-        scoring = {"scores": scores, "checkpoint": "the best one"}
-        row["runs"].append({"seed": seed, "training": done, "scoring": scoring})
-
-    add("transformer", 1, 34.5, 80.0)
-    add("transformer", 2, 34.7, 84.0)
-    add("ftc-2x3", 1, 35.25, 61.5)
-    add("ftc-2x3", 2, 35.25, 61.5)
-    return made, add
-
-
-def cells(table, *start):
-    for line in table.splitlines():
-        found = [cell.strip() for cell in line.strip("|").split("|")]
-        if found[: len(start)] == list(start):
-            return found[len(start) :]
-    raise AssertionError(f"no row {start}")
-
-
-def test_the_table_stands_beside_the_papers_figures(results):
-    table = report.table(results[0])
-    assert cells(table, "Transformer", "1x6", "-") == [
-        "34.9", "34.60 ± 0.14 (2)", "216", "82", "1.000", "1.000", "39.47 M", "50,000",
-    ]  # fmt: skip
-    assert cells(table, "Feature+Time", "2x3", "2") == [
-        "35.1", "35.25 ± 0.00 (2)", "163", "61.5", "0.755", "0.750", "39.47 M", "50,000",
-    ]  # fmt: skip
-    assert cells(table, "Feature", "2x3", "2 (linear)") == [
-        "35.1", "-", "204", "-", "0.944", "-", "-", "-",
-    ]  # fmt: skip
-    for note in (
-        "not interleaved.",
-        "a GPU (8 cores, 4 thread(s) a process)",
-        "1234567",
-        "Seeds: 1, 2.",
-        "Precision of training: fp32.",
-        "`--lr 5e-4`",
-        "ftc-2x4, all seeds; ",
-        "; ftc-2x3, seed 3.",
-    ):
-        assert note in table
-    assert "not with the paper's column" not in table and "shared the machine" not in table
-    assert "Processes" not in table
-
-
-def test_the_table_says_what_limits_its_figures(results):
-    made, add = results
-    made["data"]["pairs"]["train"] = 48880
-    assert "--generate" not in report.table(made)
-    add("tc-2x3", 1, 34.0, None, updates=700, parallel=3, processes=2, command=["--bf16"])
-    add("ftc-2x3", 3, 35.25, 61.5, command=["--bf16"], first_precision="fp32")
-    made["rows"][0]["runs"][0]["scoring"]["generate"] = ["--beam", "1"]
-    table = report.table(made)
-    assert cells(table, "Time", "2x3", "2")[3] == "-"  # too short to be timed
-    for note in (
-        "not with the paper's column",
-        "not trained for the same number of updates",
-        "not to be trusted here",
-        "Up to 1 to 3 runs shared the machine",
-        "Processes that shared a training: 1 to 2.",
-        "Seeds differ",
-        "Precision of training differs: fp32 (transformer 1, transformer 2, ftc-2x3 1, "
-        "ftc-2x3 2); bf16 (tc-2x3 1); fp32, then bf16 (ftc-2x3 3).",
-        "The test set is read once, in different ways: the best one with `--generate`: `--beam 1` "
-        "(transformer 1); the best one (transformer 2, ",
-    ):
-        assert note in table
-    for row in made["rows"]:
-        for run in row["runs"]:
-            run["scoring"]["generate"] = ["--beam", "1"]
-    table = report.table(made)
-    assert "read once, by: the best one." in table
-    assert "Generation was changed by `--generate`: `--beam 1`." in table
-
-
-def test_interleaved_times_replace_those_of_the_log(results):
-    made, _ = results
-    machine = made["rows"][0]["runs"][0]["training"]["machine"]
-    figure = {"time_ratio": 0.7654, "time_ratio_quartiles": [0.75, 0.77]}
-    rows = {"transformer": dict(figure, time_ratio=1.0), "ftc-2x3": figure}
-    made["interleaved"] = {"rows": rows, "machine": machine}
-    made["interleaved"].update(batches=8, rounds=5)
-    table = report.table(made)
-    assert cells(table, "Feature+Time", "2x3", "2")[5] == "0.765"
-    assert "ftc-2x3 0.750 - 0.770" in table and "not interleaved" not in table
-
-
-def test_rows_of_other_work_are_printed_as_cited(results):
-    table = report.table(results[0])
-    assert cells(table, "BiLSTM (Gehring et al. 2016)", "-", "-")[:2] == ["29.8", "cited"]
-    with pytest.raises(ConfigurationError, match="is no row"):
-        runs.choose_rows(FTC_PAPER, ["BiLSTM"])
-
-
-@pytest.mark.parametrize("bars", [False, True])
-def test_the_plot_shows_each_row_that_has_a_score(results, tmp_path, bars):
-    pytest.importorskip("matplotlib")
-    made = results[0]
-    made["timed"] = not bars
-    stem = "BLEU" if bars else "bleu_against_time"
-    first = report.plot(made, tmp_path)
-    assert [path.name for path in first] == [f"{stem}.svg", f"{stem}.png"]
-    assert first[1].read_bytes().startswith(b"\x89PNG")
-    before = first[0].read_text()
-    assert "<svg" in before and not list(tmp_path.glob("*.part"))
-    without = copy.deepcopy(made)
-    without["rows"][8]["runs"] = []
-    report.plot(without, tmp_path)
-    assert first[0].read_text() != before
-
-
-def test_learning_curves_are_those_of_the_logs(results, tmp_path):
-    made, add = results
-    assert report.learning_curves(made) == ("", [])
-    points = [  # the run was killed after update 200 and went on from 100
-        {"num_updates": 100.0, "bleu": 1.5, "nll_loss": 7.0},
-        {"num_updates": 200.0, "bleu": 4.0, "nll_loss": 6.0},
-        {"num_updates": 200.0, "bleu": 3.0, "nll_loss": 6.0},
-        {"num_updates": 300.0, "bleu": 2.0, "nll_loss": 5.0},
-    ]
-    add("ftc-2x3", 3, 35.0, 3600.0, updates_per_epoch=100, valid=points)
-    add("ftc-2x3", 4, 35.0, 3600.0, updates_per_epoch=100, valid=points[:1], first_seconds=7200.0)
-    curve = ("ftc-2x3", 3, [1.0, 2.0, 3.0], [1.5, 3.0, 2.0])
-    later = ("ftc-2x3", 4, [3.0], [1.5])  # after two hours on other data
-    assert report.learning_curves(made) == ("bleu", [curve, later])
-    losses = [{"num_updates": 50.0, "nll_loss": 8.0}]
-    add("transformer", 3, 34.0, 1800.0, updates_per_epoch=100, valid=losses)
-    measure, curves = report.learning_curves(made)
-    assert measure == "nll_loss" and curves[0] == ("transformer", 3, [0.25], [8.0])
-    pytest.importorskip("matplotlib")
-    assert [path.name for path in report.plot(made, tmp_path)][2:] == [
-        "learning_curves.svg", "learning_curves.png",
-    ]  # fmt: skip
-
-
-def test_scores_are_plotted_against_the_number_of_pairs(results, tmp_path):
-    made, add = results
-    less = copy.deepcopy(made)
-    add("transformer", 3, 34.9, 80.0)
-    less["data"]["pairs"]["train"] = 40000
-    less["rows"][0]["runs"].pop()
-    points = report.by_pairs([made, less], "BLEU")
-    assert list(points["transformer"].items()) == [(40000, 34.5), (160239, pytest.approx(34.7))]
-    assert points["ftc-2x3"] == {40000: 35.25, 160239: 35.25}
-    assert len(points) == 2  # rows with scores
-    pytest.importorskip("matplotlib")
-    names = [path.name for path in report.plot(made, tmp_path, [less])]
-    assert names[2:] == ["scores_against_pairs.svg", "scores_against_pairs.png"]
-    assert len(report.plot(made, tmp_path)) == 2
-    # published scores are of one of the metrics
-    for name, table in TABLES.items():
-        if table.by_pairs:
-            assert table.by_pairs.metric in [metric.title for metric in table.metrics]
-            made["table"] = name
-            report.plot(made, tmp_path, [less])
-            assert table.by_pairs.source[:8] in (tmp_path / names[2]).read_text()
-
-
-def test_results_beside_are_of_the_same_table_and_other_data(results, tmp_path):
-    words = ["ftc", "--report-only", "--out", tmp_path / "out", "--beside", tmp_path / "less"]
-    with pytest.raises(ConfigurationError, match="--beside .* add --report-only"):
-        reproduce.main(["ftc", *map(str, words[2:])])
-    for folder, table, message in (
-        ("out", "", "--out: .*out has no results.json"),
-        ("out", "ftc", "--beside: .*less has no results.json"),
-        ("less", "multi30k", "--beside: .*less has results of multi30k, not of ftc"),
-        ("less", "ftc", "--beside: .*out and .*less both have 160,239 training pairs"),
-    ):
-        if table:
-            (tmp_path / folder).mkdir(exist_ok=True)
-            made = json.dumps({**results[0], "table": table})
-            (tmp_path / folder / "results.json").write_text(made)
-        with pytest.raises(ConfigurationError, match=message):
-            reproduce.main(list(map(str, words)))
-    for made, message in (
-        (
-            {**results[0], "reduced": True},
-            "--beside: the runs in .*less are reduced, .*out are not",
-        ),
-        ([], "--beside: .*less/results.json is not of this command"),
-        ({"rows": []}, "--beside: .*less/results.json is not of this command"),
-    ):
-        (tmp_path / "less" / "results.json").write_text(json.dumps(made))
-        with pytest.raises(ConfigurationError, match=message):
-            reproduce.main(list(map(str, words)))
 
 
 # --- the real thing -------------------------------------------------------------------------------

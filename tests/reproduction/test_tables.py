@@ -3,9 +3,10 @@
 import pytest
 
 from fairseq_plugins.commands import reproduce
-from fairseq_plugins.evaluation import evaluate
+from fairseq_plugins.evaluation.request import Request
 from fairseq_plugins.modules.feed_forward.low_dimensional import inner_dim
 from fairseq_plugins.reproduction import report, runs
+from fairseq_plugins.reproduction.agreement import CLAIMS
 from fairseq_plugins.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.reproduction.tables import TABLES, summaries
 from fairseq_plugins.training import launch, recipes
@@ -32,7 +33,7 @@ def test_a_table_is_complete(name):
     assert len(set(names)) == len(names)
     for row in table.rows:
         assert len(row.labels) == len(table.columns)
-        assert row.against in names and row.claim in ("", *report.CLAIMS)
+        assert row.against in names and row.claim in ("", *CLAIMS)
         assert recipes.find(row.recipe).is_file()
         if row.paper:
             assert len(row.paper.scores) == len(table.metrics)
@@ -110,7 +111,7 @@ def test_rows_of_summarization(name, make_toy_data, tmp_path):
     assert {given.max_source_positions for given in small.values()} == {128}
     assert {given.encoder_embed_dim for given in small.values()} == {128}
     assert small["poolingformer"].poolingformer_window == 32
-    words = evaluate.Request(tmp_path, tmp_path, settings=[recipes.find(TABLES[name].generation)])
+    words = Request(tmp_path, tmp_path, settings=[recipes.find(TABLES[name].generation)])
     assert words.beam == "5"
 
 

@@ -1,0 +1,189 @@
+"""What to evaluate: a model, a test set and options, checked before slow work starts."""
+
+import argparse
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import List, NamedTuple, Optional, Sequence
+
+from fairseq import options
+
+from fairseq_plugins.compat.training_options import LABELS
+from fairseq_plugins.errors import ConfigurationError, check_path
+from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.training import recipes, settings
+
+OWN_OPTIONS = (
+    "--user-dir", "--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process",
+    "--bpe", "--tokenizer", "--source-lang", "-s", "--target-lang", "-t",
+)  # fmt: skip
+MISLEADING = ("--score-reference", "--prefix-size", "--num-shards", "--shard-id")
+REFUSED = {  # options of fairseq-generate, each with the reason
+    **dict.fromkeys(OWN_OPTIONS, "this command sets it: leave it out"),
+    **dict.fromkeys(
+        MISLEADING, "the score would not be that of the model's translations of the whole split"
+    ),
+    "--quiet": "the output would not have the translations",
+}
+DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
+SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # which do not change the output
+
+
+class Request(NamedTuple):
+    """The model and test set to evaluate, and the options."""
+
+    data: Path
+    run: Path
+    split: str = "test"
+    last: Optional[int] = None
+    best: Optional[int] = None
+    checkpoint: Optional[str] = None
+    by: Optional[str] = None  # None: "epoch" if there are epoch checkpoints, otherwise "update"
+    settings: Sequence[Path] = ()
+    words: Sequence[str] = ()  # more options for fairseq-generate
+    cpu: bool = False
+    unicode: bool = False  # ROUGE of words of any script
+    threads: Optional[int] = None  # of fairseq-generate on a CPU; None leaves the choice to torch
+    ensemble: Sequence[Path] = ()  # more runs, whose predictions are averaged with those of `run`
+
+    @property
+    def members(self) -> List["Request"]:
+        """A request for each model alone: one, or those of the ensemble."""
+        return [self._replace(run=run, ensemble=()) for run in (self.run, *self.ensemble)]
+
+    @property
+    def label(self) -> str:
+        """The choice of checkpoints, for names of files."""
+        if self.last is not None:
+            return f"last{self.last}" + (f"-{self.by}" if self.by else "")
+        if self.best is not None:
+            return f"best{self.best}"
+        return Path(self.checkpoint or "checkpoint_best.pt").stem
+
+    @property
+    def generation(self) -> List[str]:
+        """Options of fairseq-generate; if an option occurs twice, fairseq uses the last value.
+
+        `--option=value` is two words.
+        """
+        return _apart([*DEFAULTS, *recipes.settings(self.settings), *self.words])
+
+    @property
+    def beam(self) -> str:
+        words = self.generation
+        return [after for word, after in zip(words, words[1:]) if word == "--beam"][-1]
+
+    @property
+    def search(self) -> str:
+        """How to generate, for names of files: beam, settings and options, or a hash of many."""
+        named = [path.stem for path in self.settings]
+        words = iter(_apart(self.words))
+        for word in words:
+            if word in ("--beam", *SPEED):
+                next(words, None)
+            else:
+                named.append(re.sub("^--", "", word))
+        label = "-".join(named)
+        if len(label) > 60 or not re.fullmatch(r"[\w.-]*", label):
+            label = "options" + hashlib.sha256("\n".join(named).encode()).hexdigest()[:8]
+        return f"beam{self.beam}" + (f"-{label}" if label else "")
+
+    def folder_name(self, generates: bool) -> str:
+        """The name of the folder of results; a classifier has no search to name."""
+        name = f"{self.split}-{self.label}" + (f"-{self.search}" if generates else "")
+        if self.ensemble:
+            places = "\n".join(str(other.resolve()) for other in self.ensemble)
+            number = hashlib.sha256(os.fsencode(places)).hexdigest()[:8]
+            name += f"-ensemble{len(self.members)}-{number}"
+        return name
+
+
+def _apart(words: Sequence[str]) -> List[str]:
+    """The words, with `--option=value` as two."""
+    return [
+        word for one in words for word in (one.split("=", 1) if one.startswith("--") else [one])
+    ]
+
+
+def check(request: Request) -> None:
+    """Raise a ConfigurationError for errors that can be detected before slow work starts."""
+    if not request.data.is_dir():
+        raise ConfigurationError(f"DATA {request.data}: no such folder")
+    for member in request.members:
+        if not member.run.is_dir():
+            raise ConfigurationError(
+                f"{member.run}: no such folder; RUN is the --save-dir of a training"
+            )
+        check_path("RUN", member.run)
+    behind = _apart(request.words)
+    for option in request.generation:
+        where = "after --" if option in behind else "in --settings"
+        if option in REFUSED:
+            raise ConfigurationError(f"{option} is not allowed {where}: {REFUSED[option]}")
+    if request.by is not None and request.last is None:
+        raise ConfigurationError(f"--by {request.by} says what --last counts: add --last K")
+    _check_beam(request.generation)
+    for member in request.members:
+        choose(member)
+
+
+def _check_beam(words: Sequence[str]) -> None:
+    for word, value in zip(words, words[1:]):
+        if word == "--beam" and not (value.isdigit() and int(value) >= 1):
+            raise ConfigurationError(f"--beam {value}: must be at least 1")
+
+
+def check_generation(task: str, words: Sequence[str]) -> None:
+    """Check options for fairseq-generate before there is a model to evaluate.
+
+    Args:
+        task: the name of the model's task.
+        words: the options, as in `Request.words`.
+
+    Raises:
+        ConfigurationError: there are some for a classifier, or fairseq does not know one.
+    """
+    if not words:
+        return
+    if task in LABELS:
+        raise ConfigurationError(
+            f"--generate {' '.join(words)}: a classifier does not generate: leave it out"
+        )
+    for word in _apart(words):
+        if word in REFUSED:
+            raise ConfigurationError(f"--generate {word}: {REFUSED[word]}")
+    try:
+        parse_generation(["--task", task, *words])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--generate: {error}") from None
+    _check_beam(_apart(words))
+
+
+def parse_generation(words: Sequence[str]) -> None:
+    """Raise a ConfigurationError if fairseq-generate does not take these options."""
+
+    def make_parser() -> argparse.ArgumentParser:
+        parser = options.get_generation_parser()
+        parser.add_argument("--arch", "-a", default="wav2vec2")  # as the command adds it
+        return parser
+
+    settings.parse_as("fairseq-generate", make_parser, ["DATA", "--path", "RUN", *words])
+
+
+def choose(request: Request) -> List[Path]:
+    """The checkpoints to average, or the single checkpoint to use.
+
+    Raises:
+        ConfigurationError: a checkpoint is missing, or there are too few.
+    """
+    run = request.run
+    if request.last is None and request.best is None:
+        path = run / (request.checkpoint or "checkpoint_best.pt")
+        if not path.is_file():
+            have = sorted(path.name for path in run.glob("*.pt"))
+            raise ConfigurationError(
+                f"{path} is not there: {run} has {', '.join(have) or 'no checkpoint; train first'}"
+            )
+        return [path]
+    return averaging.choose([run], request.last, request.best, request.by)

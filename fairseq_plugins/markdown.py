@@ -1,0 +1,13 @@
+"""Tables in Markdown."""
+
+from typing import List, Sequence
+
+
+def table_line(cells: Sequence[str]) -> str:
+    """A line of a table."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def table_head(titles: Sequence[str]) -> List[str]:
+    """The first two lines of a table."""
+    return [table_line(titles), table_line(["---"] * len(titles))]

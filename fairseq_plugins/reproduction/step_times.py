@@ -1,0 +1,57 @@
+"""The command that times the training steps of several rows in turn, `benchmark train-step`."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from fairseq_plugins.reproduction.request import Request
+from fairseq_plugins.reproduction.tables import BASELINE, Row
+from fairseq_plugins.training import launch, recipes
+
+BATCHES = 8
+
+
+def command(
+    request: Request, files: Sequence[Path], rows: Sequence[Row], plans: Sequence[launch.Plan]
+) -> List[str]:
+    """The command, without the number of batches and where the figures go.
+
+    What all rows have is given once: the options of the baseline's recipe, of `files` and of the
+    user. Each row adds its architecture and what its recipe and its words have of their own.
+
+    Args:
+        request: the options of the reproduction.
+        files: the settings of all rows.
+        rows: the rows, of which one is the baseline.
+        plans: their trainings.
+    """
+    baseline = recipes.read(recipes.find(BASELINE))
+    given_to_all: Dict[str, Any] = {}
+    more: List[str] = []
+    for path in files:
+        if path.suffix in (".yaml", ".yml"):
+            given_to_all.update(recipes.read(path))
+        else:
+            more += recipes.settings([path])
+    common = [*_for_timing({**baseline, **given_to_all}), *more, *request.words]
+    words = [sys.executable, "-m", "fairseq_plugins", "benchmark", "train-step"]
+    words += [str(request.data.resolve()), "--options=" + shlex.join(common)]
+    for plan, row in zip(plans, rows):
+        recipe = recipes.read(recipes.find(row.recipe)).items()
+        own = {n: v for n, v in recipe if n != "arch" and baseline.get(n) != v}
+        own = {n: v for n, v in own.items() if n not in given_to_all}
+        own_words = [plan.given.arch, *recipes.words(own), *shlex.split(row.words)]
+        words += ["--arch=" + shlex.join(own_words)]
+    half = [name for name in ("bf16", "fp16") if "--" + name in plans[0].command]
+    words += ["--dtype", *half] if half else []
+    words += ["--rounds", str(request.time_rounds), "--threads", str(request.threads)]
+    max_tokens = plans[0].given.max_tokens
+    return [*words, *(["--max-tokens", str(max_tokens)] if max_tokens else [])]
+
+
+def _for_timing(options: Dict[str, Any]) -> List[str]:
+    """Options as words, without the architecture and what only validation reads."""
+    return recipes.words(
+        {n: v for n, v in options.items() if n != "arch" and not n.startswith("eval_")}
+    )

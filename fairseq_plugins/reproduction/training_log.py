@@ -1,0 +1,68 @@
+"""Times and progress from a training log."""
+
+import re
+from pathlib import Path
+from typing import Dict, Iterable, List, NamedTuple, Optional
+
+from fairseq_plugins.training.progress import RESUMED
+
+NUMBER = r"([\d.]+(?:e[+-]?\d+)?)"  # fairseq writes a million as 1e+06
+REPORT = re.compile(rf"epoch (\d+): +\d+ / (\d+) .*\bwps={NUMBER}.*\bwpb={NUMBER}")
+VALID = re.compile(r" valid on .*")
+VALUE = re.compile(rf"\| (\w+) {NUMBER}")
+UPDATES = re.compile(r"\bnum_updates:?[ =](\d+)")
+PAUSE = re.compile(r"begin validation|Preparing to save checkpoint|end of epoch \d")
+
+
+class TrainingLog(NamedTuple):
+    """Times and progress from a training log."""
+
+    step_seconds: List[float]  # seconds per update, one value per report
+    updates_per_epoch: Optional[int]
+    updates: int  # completed at the end of the log
+    epoch: int  # started at the end of the log
+    valid: List[Dict[str, float]]  # "bleu", "nll_loss", ... of each validation
+
+
+def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
+    """Parse progress and the time per update.
+
+    A report gives words per batch and words per second, averaged since the previous report. Reports
+    are ignored for timing if validation, saving or the end of an epoch came since the previous one.
+
+    Args:
+        lines: the training log, which may contain several starts.
+        skip: number of updates after each start to ignore for timing.
+    """
+    seconds: List[float] = []
+    valid: List[Dict[str, float]] = []
+    per_epoch, updates, begun, epoch = None, 0, 0, 0
+    whole = False  # whether only training happened since the last report
+    for line in lines:
+        loaded, found = RESUMED.search(line), REPORT.search(line)
+        if line.startswith("# "):
+            whole, begun = False, 0
+        elif loaded:
+            begun = int(loaded.group(1))
+        elif PAUSE.search(line):
+            whole = False
+        elif found:
+            epoch, per_epoch = int(found.group(1)), int(found.group(2))
+            speed, words = float(found.group(3)), float(found.group(4))
+            if whole and updates >= begun + skip and speed > 0:
+                seconds.append(words / speed)
+            whole = True
+        validation = VALID.search(line)
+        if validation:
+            values = VALUE.findall(validation.group())
+            valid.append({name: float(value) for name, value in values})
+        done = UPDATES.search(line)
+        if done:
+            updates = int(done.group(1))
+    return TrainingLog(seconds, per_epoch, updates, epoch, valid)
+
+
+def log_of(folder: Path, skip: int = 0) -> TrainingLog:
+    """`read_log` of the folder of a training."""
+    with open(folder / "train.log", encoding="utf-8", errors="replace") as log:
+        return read_log(log, skip)
