@@ -38,6 +38,7 @@ from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
 from fairseq_plugins.preparation.summarization import (
     add_options,
     prepare_files,
+    settings_like,
     show,
     summarization_settings,
 )
@@ -85,10 +86,12 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--like",
         type=Path,
         metavar="DIR",
-        help="reuse the pieces and dictionaries of this prepared folder",
+        help="reuse the pieces, dictionaries and case of this prepared folder",
     )
     add_options(parser)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    args.like_settings = {} if args.like is None else settings_like(args.like, args, parser)
+    return args
 
 
 def main(argv: Sequence[str]) -> int:
@@ -98,6 +101,7 @@ def main(argv: Sequence[str]) -> int:
         **summarization_settings(args),
         "fields": args.fields,
         "split_sentences": args.split_sentences,
+        **args.like_settings,
     }
     if args.fields != FIELDS and not any(path.is_file() for path in inputs.values()):
         raise ConfigurationError(

@@ -14,7 +14,6 @@ import argparse
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
-from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
@@ -92,24 +91,11 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add_subword_options(parser)
     args = parser.parse_args(argv)
     check_options(args)
+    args.like_settings = {}
     if args.like is not None:
-        _take_from(args, parser)
+        languages = [args.source_lang, args.target_lang]
+        args.like_settings = settings_like(args.like, languages, args, parser)
     return args
-
-
-def _take_from(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Replace options by those of --like.
-
-    Raises:
-        ConfigurationError: one was given that differs.
-    """
-    args.like_settings = settings_like(args.like, [args.source_lang, args.target_lang])
-    for name, value in args.like_settings.items():
-        given = getattr(args, name, None)
-        if name != "like" and given not in (parser.get_default(name), value):
-            raise ConfigurationError(
-                f"{flag(name)} {given}: --like {args.like} has {value}: leave it out"
-            )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -126,9 +112,8 @@ def main(argv: Sequence[str]) -> int:
         **Limits(max_words=args.max_words, max_ratio=args.max_ratio)._asdict(),
         **subword_settings(args),
         "inputs": find_files(prefixes, languages),
+        **args.like_settings,
     }
-    if args.like is not None:
-        settings.update(args.like_settings)
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}
     if codes and settings["tokenizer"] == "moses" and args.like is None:
         settings["moses_codes"] = codes

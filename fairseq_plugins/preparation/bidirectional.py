@@ -33,13 +33,18 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
         the number of pairs in train and valid.
 
     Raises:
-        ConfigurationError: `pair` is no prepared folder, has two different dictionaries or already
-            both directions; or `destination` exists and has other content.
+        ConfigurationError: `pair` is no folder prepared for a language pair, has two different
+            dictionaries or already both directions; or `destination` exists and has other content.
     """
     processing = Processing.load(pair)
     settings = stored_settings(pair)
     if settings.get("bidirectional"):
         raise ConfigurationError(f"{pair} has both directions: name the folder it was made from")
+    if "boundary" in settings:
+        raise ConfigurationError(
+            f"{pair} was prepared for summarization, which has one direction: name a folder that "
+            "was prepared for a language pair"
+        )
     languages = (processing.source_lang, processing.target_lang)
     names = [f"dict.{language}.txt" for language in languages]
     if (pair / names[0]).read_bytes() != (pair / names[1]).read_bytes():

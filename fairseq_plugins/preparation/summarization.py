@@ -27,7 +27,7 @@ from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, rea
 from fairseq_plugins.preparation.pretraining import Pretraining
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import table, unknown_tokens
-from fairseq_plugins.preparation.reuse import copy_model, vocabulary_files
+from fairseq_plugins.preparation.reuse import copy_model, take_settings, vocabulary_files
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.text.processing import Processing
@@ -40,6 +40,9 @@ from fairseq_plugins.text.subwords import SentencePiece
 from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
 SIDES = ("source", "target")
+SHARED_BY_LIKE = (
+    "lowercase", "boundary", "vocab_size", "sentencepiece_documents", "joined_dictionary",
+)  # fmt: skip
 PIECES = "text/pieces"
 SAMPLE = "work/sentencepiece.txt"
 
@@ -182,25 +185,17 @@ def prepare_files(
         settings: those of `summarization_settings`, "fields" and "split_sentences".
         workers: number of processes.
         pretraining: how summaries are made, for documents that have none.
-        like: a prepared folder, whose pieces and dictionaries are used.
+        like: a prepared folder, whose pieces and dictionaries are used; `settings` has what
+            `settings_like` found.
 
     Raises:
-        ConfigurationError: files are missing, or `like` was prepared with other settings.
+        ConfigurationError: files are missing.
     """
     settings = {**settings, "inputs": find_files(inputs, "source" if pretraining else "target")}
     if pretraining:
         settings["pretrain"] = list(pretraining)
     if like is not None:
         settings["like"] = [digest(file) for file in vocabulary_files(like, SentencePiece, SIDES)]
-        if settings["joined_dictionary"] and len(set(settings["like"])) == 3:
-            raise ConfigurationError(
-                f"--like {like} has a dictionary for each side: add --separate-dictionaries"
-            )
-        if settings["lowercase"] != Processing.load(like).lowercase:
-            raise ConfigurationError(
-                f"--like {like} was prepared with{'out' if settings['lowercase'] else ''} "
-                f"--lowercase: {'leave it out' if settings['lowercase'] else 'add it'} here, too"
-            )
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
             how = (settings["fields"], settings["split_sentences"], workers, pretraining)
@@ -360,6 +355,25 @@ def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
         "max_source": args.max_source,
         "joined_dictionary": not args.separate_dictionaries,
     }
+
+
+def settings_like(
+    folder: Path, args: argparse.Namespace, parser: argparse.ArgumentParser
+) -> Dict[str, Any]:
+    """The settings of a preparation with the pieces and the dictionaries of `folder`.
+
+    Raises:
+        ConfigurationError: the folder was not prepared for summarization, or an option was given
+            that differs.
+    """
+    vocabulary_files(folder, SentencePiece, SIDES)
+    Processing.load(folder)  # refuses a folder without settings
+    taken = take_settings(folder, SHARED_BY_LIKE, args, parser)
+    if args.separate_dictionaries and taken["joined_dictionary"]:
+        raise ConfigurationError(
+            f"--separate-dictionaries: --like {folder} has one for both sides: leave it out"
+        )
+    return taken
 
 
 def show(folder: Path) -> None:

@@ -23,9 +23,8 @@ from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import translation_report
-from fairseq_plugins.preparation.reuse import copy_model, vocabulary_files
+from fairseq_plugins.preparation.reuse import copy_model, take_settings, vocabulary_files
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.prepared_folder import stored_settings
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
@@ -351,12 +350,17 @@ def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
     }
 
 
-def settings_like(folder: Path, languages: Sequence[str]) -> Dict[str, Any]:
+def settings_like(
+    folder: Path,
+    languages: Sequence[str],
+    args: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+) -> Dict[str, Any]:
     """The settings of a preparation with the subword model and the dictionaries of `folder`.
 
     Raises:
-        ConfigurationError: the folder was not prepared by this package, a file is missing, or it
-            has other languages.
+        ConfigurationError: the folder was not prepared by this package, a file is missing, it has
+            other languages, or an option was given that differs.
     """
     processing = Processing.load(folder)
     if {processing.source_lang, processing.target_lang} != set(languages):
@@ -364,12 +368,9 @@ def settings_like(folder: Path, languages: Sequence[str]) -> Dict[str, Any]:
             f"--like {folder} was prepared for {processing.source_lang} and "
             f"{processing.target_lang}: name a folder of {' and '.join(languages)}"
         )
-    stored = stored_settings(folder)
     files = vocabulary_files(folder, KINDS[processing.subword], languages)
-    return {
-        **{name: stored[name] for name in SHARED_BY_LIKE if name in stored},
-        "like": [digest(file) for file in files],
-    }
+    taken = take_settings(folder, SHARED_BY_LIKE, args, parser)
+    return {**taken, "like": [digest(file) for file in files]}
 
 
 def check_options(args: argparse.Namespace) -> None:

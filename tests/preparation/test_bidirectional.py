@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -87,10 +88,15 @@ def test_a_pair_prepared_again_with_other_content_is_noticed(pair, both, tmp_pat
     assert prepare_bidirectional.main([str(other), str(made)]) == 0
 
 
-def test_folders_that_cannot_be_joined_are_refused(make_pair, both, tmp_path):
+def test_folders_that_cannot_be_joined_are_refused(make_pair, pair, both, tmp_path):
+    documents = Path(shutil.copytree(str(pair), str(tmp_path / "documents")))
+    record = json.loads((documents / "preparation.json").read_text())
+    record["settings"]["boundary"] = "<q>"
+    (documents / "preparation.json").write_text(json.dumps(record))
     for folder, message in (
         (make_pair(), "a dictionary for each language.*--joined-dictionary"),
         (both, "has both directions"),
+        (documents, "was prepared for summarization, which has one direction"),
         (tmp_path / "none", "none.* cannot be used"),
     ):
         with pytest.raises(ConfigurationError, match=message):
