@@ -35,14 +35,14 @@ class RawTextGenerator:
         processor: converts raw text to subwords and back.
         max_source: the largest number of subwords that the model reads, without the end symbol.
         max_output: the largest number of subwords that the model writes.
-        tell_copied: whether outputs contain the positions of copied subwords; in an ensemble, those
-            of the first model.
+        wants_copied: whether outputs are to have the positions of copied subwords; in an ensemble,
+            those of the first model.
 
     Raises:
         ConfigurationError: a folder or file is missing, or model and data do not match.
     """
 
-    tell_copied = False
+    wants_copied = False
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RawTextGenerator:
     @property
     def tells_copied(self) -> bool:
         """Whether outputs contain the positions of copied subwords."""
-        return self.tell_copied and getattr(self.models[0].decoder, "copying", None) is not None
+        return self.wants_copied and getattr(self.models[0].decoder, "copying", None) is not None
 
     def max_length(self, source_length: int) -> int:
         """The largest number of subwords to write for a source of this many tokens."""

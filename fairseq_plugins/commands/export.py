@@ -12,13 +12,13 @@ writes a folder for CTranslate2, of models that are ordinary Transformers.
 import argparse
 import sys
 from pathlib import Path
-from typing import Sequence
+from typing import Any, List, Sequence
 
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.errors import ConfigurationError
 
 
-def main(argv: Sequence[str]) -> int:
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins export",
         description=__doc__,
@@ -57,6 +57,11 @@ def main(argv: Sequence[str]) -> int:
         for option in ("shortlist", "compare", "licence"):
             if getattr(args, option):
                 raise ConfigurationError(f"--{option} is for --format onnx, not for ctranslate2")
+    return args
+
+
+def main(argv: Sequence[str]) -> int:
+    args = read_arguments(argv)
 
     from fairseq_plugins import export
 
@@ -80,18 +85,20 @@ def main(argv: Sequence[str]) -> int:
             args.shortlist,
             args.compare,
         )
-    print(f"wrote {args.out}", file=sys.stderr)
+    print("\n".join([f"wrote {args.out}", *_comparisons(found)]), file=sys.stderr)
+    return 0
+
+
+def _comparisons(found: Any) -> List[str]:
+    """The comparisons of an export, an `Exported`, as lines of text for the terminal."""
+    lines = []
     if found.too_long:
-        print(
-            f"left out: {found.too_long} sentences that are longer than the model reads",
-            file=sys.stderr,
-        )
+        lines.append(f"left out: {found.too_long} sentences that are longer than the model reads")
     for agreement in found.agreements:
-        print(
+        lines.append(
             f"{agreement.kind}: torch's hypothesis or a tie for {agreement.equal} of "
             f"{agreement.sentences} sentences; scores differ by up to "
-            f"{agreement.largest_difference:.1e}",
-            file=sys.stderr,
+            f"{agreement.largest_difference:.1e}"
         )
     for agreement, scores in zip(found.agreements, found.scores):
         for name, score in scores.items():
@@ -101,5 +108,5 @@ def main(argv: Sequence[str]) -> int:
                     f" against {score['baseline']:.2f} in float32 ({score['difference']:+.2f}, "
                     f"p = {score['p']:.3f})"
                 )
-            print(f"{line}  {score['signature']}", file=sys.stderr)
-    return 0
+            lines.append(f"{line}  {score['signature']}")
+    return lines

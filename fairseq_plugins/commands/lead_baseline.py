@@ -19,7 +19,7 @@ from fairseq_plugins.files import read_pairs
 from fairseq_plugins.scoring.rouge import available_workers, rouge, tokenizer_of
 
 
-def main(argv: Sequence[str]) -> int:
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins lead-baseline",
         description=__doc__,
@@ -64,6 +64,11 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigurationError(f"--ids {args.ids} selects among --stories: add them")
     check_least(args, sentences=1, workers=0)
     tokenizer_of(args.stemmer, args.unicode)  # refuses both
+    return args
+
+
+def main(argv: Sequence[str]) -> int:
+    args = read_arguments(argv)
     text_rank = TextRank() if args.all else None
     if args.stories:
         sources, targets = read_archives(args.stories, args.ids)

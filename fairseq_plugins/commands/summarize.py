@@ -118,9 +118,9 @@ def main(argv: Sequence[str]) -> int:
             no_repeat_ngram=args.no_repeat_ngram_size,
         )
 
-        summarizer.tell_copied = args.json or write_page is not None
+        summarizer.wants_copied = args.json or write_page is not None
         exported = getattr(summarizer, "export", None)
-        if summarizer.tell_copied and exported is not None and exported.copies:
+        if summarizer.wants_copied and exported is not None and exported.copies:
             print(
                 "an exported model does not tell which subwords it copied: for that, give the "
                 "checkpoint",
