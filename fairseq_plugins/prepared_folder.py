@@ -15,6 +15,11 @@ def stored_settings(folder: Path) -> Dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def is_for_summarization(settings: Dict[str, Any]) -> bool:
+    """Whether these are settings of documents and summaries: only they have a sentence boundary."""
+    return "boundary" in settings
+
+
 def dictionaries(folder: Path) -> List[Path]:
     """The dictionaries in a prepared folder: those of languages, or of texts and labels."""
     places = ("dict.*.txt", "input0/dict.txt", "label/dict.txt")

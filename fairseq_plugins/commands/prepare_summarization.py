@@ -11,8 +11,8 @@ new lines or <q>, or are elements of the list; --split-sentences also splits at 
 
 Documents without summaries can pretrain a model. --pretrain lead uses their first sentences as the
 summary of the rest; --pretrain gap uses the sentences closest to the rest. Only text/train.source
-is read, or the first field of JSON lines. --like reuses the pieces and dictionaries of another
-prepared folder, so that a model trained on one folder can be fine-tuned on the other:
+is read, or the first field of JSON lines. --like reuses the pieces, dictionaries and case of
+another prepared folder, so that a model trained on one folder can be fine-tuned on the other:
 
     python -m fairseq_plugins prepare-summarization DIR --train text/train --valid text/valid
     python -m fairseq_plugins prepare-summarization PRETRAIN --train news --valid held_out \\
@@ -35,6 +35,7 @@ from typing import Sequence
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
+from fairseq_plugins.preparation.reuse import given_options
 from fairseq_plugins.preparation.summarization import (
     add_options,
     prepare_files,
@@ -90,7 +91,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     add_options(parser)
     args = parser.parse_args(argv)
-    args.like_settings = {} if args.like is None else settings_like(args.like, args, parser)
+    args.like_settings = {}
+    if args.like is not None:
+        args.like_settings = settings_like(args.like, given_options(parser, argv, args))
     return args
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, Sequence
 
 from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.reuse import given_options
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
     add_subword_options,
@@ -94,7 +95,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     args.like_settings = {}
     if args.like is not None:
         languages = [args.source_lang, args.target_lang]
-        args.like_settings = settings_like(args.like, languages, args, parser)
+        args.like_settings = settings_like(args.like, languages, given_options(parser, argv, args))
     return args
 
 

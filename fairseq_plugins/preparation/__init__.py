@@ -1,4 +1,4 @@
 """Prepare raw text for fairseq-train: download, clean, tokenise, cut into subwords, binarise.
 
-Each step is a module. This file imports none of them.
+Tokens and subwords are those of `text`. This file imports none of its modules.
 """

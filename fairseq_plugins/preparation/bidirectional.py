@@ -11,7 +11,7 @@ from typing import Any, Dict, Sequence
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, flush_to_disk, write_bytes
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.prepared_folder import stored_settings
+from fairseq_plugins.prepared_folder import is_for_summarization, stored_settings
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.subwords import KINDS
 
@@ -40,7 +40,7 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
     settings = stored_settings(pair)
     if settings.get("bidirectional"):
         raise ConfigurationError(f"{pair} has both directions: name the folder it was made from")
-    if "boundary" in settings:
+    if is_for_summarization(settings):
         raise ConfigurationError(
             f"{pair} was prepared for summarization, which has one direction: name a folder that "
             "was prepared for a language pair"

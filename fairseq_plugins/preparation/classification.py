@@ -14,12 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least, flag
-from fairseq_plugins.files import (
-    count_lines,
-    read_lines,
-    write_lines,
-    written_whole,
-)
+from fairseq_plugins.files import count_lines, read_lines, write_lines, written_whole
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.documents import (
     LEFT_OUT,

@@ -9,16 +9,28 @@ from fairseq_plugins.files import write_bytes
 from fairseq_plugins.prepared_folder import stored_settings
 
 
-def take_settings(
-    folder: Path, names: Sequence[str], args: argparse.Namespace, parser: argparse.ArgumentParser
+def given_options(
+    parser: argparse.ArgumentParser, argv: Sequence[str], args: argparse.Namespace
 ) -> Dict[str, Any]:
+    """The options that stand in `argv`, even with the value of their default.
+
+    Args:
+        parser: the parser; none of its options may append to a list.
+        argv: the arguments.
+        args: what the parser made of them.
+    """
+    absent = object()
+    found = parser.parse_args(argv, argparse.Namespace(**dict.fromkeys(vars(args), absent)))
+    return {name: value for name, value in vars(found).items() if value is not absent}
+
+
+def take_settings(folder: Path, names: Sequence[str], given: Dict[str, Any]) -> Dict[str, Any]:
     """The settings of a prepared folder with these names.
 
     Args:
         folder: the prepared folder.
         names: the settings; the folder may lack some.
-        args: the options that were given.
-        parser: of these options.
+        given: options that the user gave; flags that were given are True.
 
     Raises:
         ConfigurationError: an option was given that the folder has otherwise.
@@ -26,11 +38,15 @@ def take_settings(
     stored = stored_settings(folder)
     taken = {name: stored[name] for name in names if name in stored}
     for name, value in taken.items():
-        given = getattr(args, name, None)
-        if given not in (parser.get_default(name), value):
+        if given.get(name, value) == value:
+            continue
+        if given[name] is True:
             raise ConfigurationError(
-                f"{flag(name)} {given}: --like {folder} has {value}: leave it out"
+                f"{flag(name)}: --like {folder} was prepared without it: leave it out"
             )
+        raise ConfigurationError(
+            f"{flag(name)} {given[name]}: --like {folder} has {value}: leave it out"
+        )
     return taken
 
 

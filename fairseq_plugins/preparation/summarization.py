@@ -15,13 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError, check_least
-from fairseq_plugins.files import (
-    count_lines,
-    digest,
-    read_pairs,
-    write_lines,
-    written_whole,
-)
+from fairseq_plugins.files import count_lines, digest, read_pairs, write_lines, written_whole
 from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
 from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.preparation.pretraining import Pretraining
@@ -29,17 +23,14 @@ from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import table, unknown_tokens
 from fairseq_plugins.preparation.reuse import copy_model, take_settings, vocabulary_files
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.prepared_folder import RECORD, is_for_summarization, stored_settings
 from fairseq_plugins.text.processing import Processing
-from fairseq_plugins.text.sentences import (
-    BOUNDARY,
-    separate_sentences,
-    split_sentences,
-)
+from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
 from fairseq_plugins.text.subwords import SentencePiece
 from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
 SIDES = ("source", "target")
+# settings that go with the pieces and dictionaries of a folder
 SHARED_BY_LIKE = (
     "lowercase", "boundary", "vocab_size", "sentencepiece_documents", "joined_dictionary",
 )  # fmt: skip
@@ -185,8 +176,8 @@ def prepare_files(
         settings: those of `summarization_settings`, "fields" and "split_sentences".
         workers: number of processes.
         pretraining: how summaries are made, for documents that have none.
-        like: a prepared folder, whose pieces and dictionaries are used; `settings` has what
-            `settings_like` found.
+        like: a prepared folder, whose pieces and dictionaries are used, for settings that include
+            those of `settings_like`.
 
     Raises:
         ConfigurationError: files are missing.
@@ -194,8 +185,6 @@ def prepare_files(
     settings = {**settings, "inputs": find_files(inputs, "source" if pretraining else "target")}
     if pretraining:
         settings["pretrain"] = list(pretraining)
-    if like is not None:
-        settings["like"] = [digest(file) for file in vocabulary_files(like, SentencePiece, SIDES)]
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
             how = (settings["fields"], settings["split_sentences"], workers, pretraining)
@@ -216,12 +205,11 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     Raises:
         ConfigurationError: `prepared` was not prepared for summarization, or lacks its text.
     """
-    vocabulary_files(prepared, SentencePiece, SIDES)
-    stored = json.loads((prepared / RECORD).read_text(encoding="utf-8"))
-    numbers = stored["results"]["cut train"]
+    settings = settings_like(prepared, {})
+    settings.update(Processing.load(prepared)._asdict())
+    with open(prepared / RECORD, encoding="utf-8") as record:
+        numbers = json.load(record)["results"]["cut train"]
     sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
-    kept = "boundary vocab_size sentencepiece_documents max_source joined_dictionary".split()
-    settings = {**Processing.load(prepared)._asdict(), **{n: stored["settings"][n] for n in kept}}
     settings.update(fields=["article", "highlights"], split_sentences=False)
     inputs = {split: prepared / RAW / split for split in ("train", "valid")}
     prepare_files(destination, inputs, settings, 1, Pretraining(kind, sentences), prepared)
@@ -357,23 +345,25 @@ def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
     }
 
 
-def settings_like(
-    folder: Path, args: argparse.Namespace, parser: argparse.ArgumentParser
-) -> Dict[str, Any]:
+def settings_like(folder: Path, given: Dict[str, Any]) -> Dict[str, Any]:
     """The settings of a preparation with the pieces and the dictionaries of `folder`.
 
     Raises:
-        ConfigurationError: the folder was not prepared for summarization, or an option was given
-            that differs.
+        ConfigurationError: the folder was not prepared for summarization, a file is missing, or an
+            option was given that differs.
     """
-    vocabulary_files(folder, SentencePiece, SIDES)
-    Processing.load(folder)  # refuses a folder without settings
-    taken = take_settings(folder, SHARED_BY_LIKE, args, parser)
-    if args.separate_dictionaries and taken["joined_dictionary"]:
+    files = vocabulary_files(folder, SentencePiece, SIDES)
+    if not is_for_summarization(stored_settings(folder)):
+        raise ConfigurationError(
+            f"--like {folder} was not prepared for summarization: name a folder that "
+            "prepare-summarization or prepare-cnn-dm made"
+        )
+    taken = take_settings(folder, SHARED_BY_LIKE, given)
+    if "separate_dictionaries" in given and taken["joined_dictionary"]:
         raise ConfigurationError(
             f"--separate-dictionaries: --like {folder} has one for both sides: leave it out"
         )
-    return taken
+    return {**taken, "like": [digest(file) for file in files]}
 
 
 def show(folder: Path) -> None:

@@ -350,12 +350,7 @@ def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
     }
 
 
-def settings_like(
-    folder: Path,
-    languages: Sequence[str],
-    args: argparse.Namespace,
-    parser: argparse.ArgumentParser,
-) -> Dict[str, Any]:
+def settings_like(folder: Path, languages: Sequence[str], given: Dict[str, Any]) -> Dict[str, Any]:
     """The settings of a preparation with the subword model and the dictionaries of `folder`.
 
     Raises:
@@ -369,7 +364,7 @@ def settings_like(
             f"{processing.target_lang}: name a folder of {' and '.join(languages)}"
         )
     files = vocabulary_files(folder, KINDS[processing.subword], languages)
-    taken = take_settings(folder, SHARED_BY_LIKE, args, parser)
+    taken = take_settings(folder, SHARED_BY_LIKE, given)
     return {**taken, "like": [digest(file) for file in files]}
 
 

@@ -11,7 +11,6 @@ from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.pretraining import GAP, Pretraining, importance
 from fairseq_plugins.preparation.summarization import prepare_pretraining
-from fairseq_plugins.prepared_folder import stored_settings
 from tests.preparation.test_summarization import SIZES, SMALL, article, write_pairs
 
 TEXT = "Rain fell. The rain stopped in the city. Nobody came. In the city the rain fell."
@@ -104,18 +103,6 @@ def test_a_prepared_folder_gives_its_own_pretraining(folders, tmp_path):
         prepare_pretraining(tmp_path, tmp_path / "more", "lead")
 
 
-def test_another_folders_pieces_bring_its_case(folders, tmp_path):
-    splits = [word for split in SIZES for word in ("--" + split, folders / split)]
-    run(tmp_path / "data", *splits, "--lowercase", "--separate-dictionaries", *SMALL)
-    run(tmp_path / "other", *splits, "--like", tmp_path / "data")
-    for path in sorted((tmp_path / "data").iterdir()):
-        if path.suffix in (".bin", ".idx", ".model") or path.name.startswith("dict."):
-            assert (tmp_path / "other" / path.name).read_bytes() == path.read_bytes()
-    settings = stored_settings(tmp_path / "other")
-    assert settings["lowercase"] and not settings["joined_dictionary"]
-    assert settings["vocab_size"] == 48
-
-
 def test_json_lines_need_one_field(folders, tmp_path):
     for split in SIZES:
         lines = (folders / f"alone_{split}.source").read_text().splitlines()
@@ -152,7 +139,8 @@ def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, t
     (["--pretrain", "lead", "--pretrain-sentences", "0"], "--pretrain-sentences 0: must be from 1"),
     (["--pretrain", "lead", "--like", "nowhere"], "--like nowhere has no sentencepiece.model"),
     (["--pretrain", "lead", "--lowercase", "--like", "{}/data"],
-     "--lowercase True: --like .*data has False: leave it out"),
+     "--lowercase: --like .*data was prepared without it: leave it out"),
+    (["--vocab-size", "32000", "--like", "{}/data"], "--vocab-size 32000: --like .*data has 48"),
     (["--vocab-size", "50", "--like", "{}/data"], "--vocab-size 50: --like .*data has"),
     (["--sentencepiece-documents", "9", "--like", "{}/data"], "-documents 9: --like"),
     (["--separate-dictionaries", "--like", "{}/data"],

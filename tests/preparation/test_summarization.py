@@ -12,6 +12,7 @@ from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.commands import prepare_cnn_dm, prepare_summarization
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.prepared_folder import RECORD, stored_settings
 from fairseq_plugins.text.processing import Processor
 from fairseq_plugins.text.sentences import join_sentences, separate_sentences
 
@@ -234,6 +235,30 @@ def test_lower_case_is_for_the_model_alone(tmp_path):
     processor = Processor(tmp_path / "data", "source", "target")
     pieces = (tmp_path / "data/text/pieces/train.source").read_text(encoding="utf-8").splitlines()
     assert processor.encode(article(0)) == processor.encode(article(0).upper()) == pieces[0]
+
+
+def test_another_folders_pieces_bring_its_settings(tmp_path):
+    write_pairs(tmp_path, SIZES)
+    words = [word for split in SIZES for word in ("--" + split, tmp_path / split)]
+
+    def prepare(name, *more):
+        arguments = [tmp_path / name, *words, "--workers", 1, *more]
+        prepare_summarization.main([str(word) for word in arguments])
+        return tmp_path / name
+
+    data = prepare("data", "--lowercase", "--separate-dictionaries", "--vocab-size", 48)
+    other = prepare("other", "--like", data)
+    for path in sorted(data.iterdir()):
+        if path.suffix in (".bin", ".idx", ".model") or path.name.startswith("dict."):
+            assert (other / path.name).read_bytes() == path.read_bytes()
+    settings = stored_settings(other)
+    assert settings["lowercase"] and not settings["joined_dictionary"]
+    assert settings["vocab_size"] == 48
+    record = json.loads((data / RECORD).read_text())
+    del record["settings"]["boundary"]
+    (data / RECORD).write_text(json.dumps(record))
+    with pytest.raises(ConfigurationError, match="--like .*data was not prepared for summarizati"):
+        prepare("more", "--like", data)
 
 
 def test_the_report_counts_unknown_pieces(tmp_path):

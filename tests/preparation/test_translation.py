@@ -79,7 +79,7 @@ def test_what_differs_from_the_other_folder_is_refused(run, corpus, tmp_path):
     folder = run("--train", corpus / "train", "--valid", corpus / "valid")
     for words, message in (
         (["--vocab-size", 30], f"--vocab-size 30: --like {folder} has 40: leave it out"),
-        (["--lowercase"], f"--lowercase True: --like {folder} has False: leave it out"),
+        (["--lowercase"], f"--lowercase: --like {folder} was prepared without it: leave it out"),
         (
             ["--subword", "sentencepiece"],
             "--subword sentencepiece: --like .* has bpe: leave it out",
