@@ -25,7 +25,7 @@ import hashlib
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence
 
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
@@ -39,13 +39,7 @@ from fairseq_plugins.training import recipes
 from fairseq_plugins.training.jobs import Jobs
 
 
-def read_arguments(argv: Sequence[str]) -> Tuple[argparse.Namespace, Request]:
-    """The arguments of the command, and the evaluation that they ask for.
-
-    Raises:
-        ConfigurationError: an argument cannot work.
-    """
-    own, extra = split(argv)
+def read_arguments(own: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugins evaluate",
         usage="%(prog)s DATA RUN [options] [-- more options for fairseq-generate]",
@@ -121,18 +115,25 @@ def read_arguments(argv: Sequence[str]) -> Tuple[argparse.Namespace, Request]:
             raise ConfigurationError(
                 f"--ensemble {args.ensemble[number - 1]} is named twice: name each training once"
             )
+    return args
+
+
+def read_request(args: argparse.Namespace, extra: Sequence[str]) -> Request:
+    """The evaluation that the arguments, and those behind --, ask for."""
+    words = list(extra)
     for option, value in (("--beam", args.beam), ("--max-tokens", args.max_tokens)):
-        extra = [option, value, *extra] if value is not None else extra
-    request = Request(
+        words = [option, value, *words] if value is not None else words
+    return Request(
         args.data, args.run, args.split, args.last, args.best, args.checkpoint, args.by,
-        [recipes.find(name) for name in args.settings], extra, args.cpu, args.unicode, args.threads,
+        [recipes.find(name) for name in args.settings], words, args.cpu, args.unicode, args.threads,
         ensemble=args.ensemble,
     )  # fmt: skip
-    return args, request
 
 
 def main(argv: Sequence[str]) -> int:
-    args, request = read_arguments(argv)
+    own, extra = split(argv)
+    args = read_arguments(own)
+    request = read_request(args, extra)
     other = request._replace(run=args.compare, ensemble=())
     if args.compare is not None:
         check(other)  # before the other one's minutes of work

@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _comparisons(found: Any) -> List[str]:
-    """The comparisons of an export, an `Exported`, as lines of text for the terminal."""
+    """`Comparisons` of an export as lines of text for the terminal."""
     lines = []
     if found.too_long:
         lines.append(f"left out: {found.too_long} sentences that are longer than the model reads")

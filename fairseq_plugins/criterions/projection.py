@@ -23,7 +23,7 @@ def _gives_features(model: nn.Module, decoder: nn.Module) -> bool:
 def _extends_projection(decoder: nn.Module) -> bool:
     """Whether probabilities are not ``softmax(output_projection(features))``, or a known mixture.
 
-    `Decoder` of this package is known: the loss of its copying is computed here too.
+    `Decoder` of this package is known: `chunked_loss` computes the loss of its copying, too.
     """
     known = (__name__.split(".")[0], FairseqDecoder.__module__, TransformerDecoderBase.__module__)
     for name in ("output_layer", "get_normalized_probs", "get_normalized_probs_scriptable"):

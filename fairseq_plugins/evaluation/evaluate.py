@@ -90,8 +90,8 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                     ]
                     _generate(checkpoints, words, test.total, log, request, jobs, lock)
             else:
-                best = _checkpoint(request, chosen[0], say)
-                test.predict(best, log, request.cpu, request.threads)
+                checkpoint = _checkpoint(request, chosen[0], say)
+                test.predict(checkpoint, log, request.cpu, request.threads)
             text = test.read(log)  # raises an error if output is missing
             write_json(done, inputs)
         test.write(text, folder)

@@ -9,11 +9,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.stories import read_ids, read_stories
-from fairseq_plugins.text.sentences import (
-    join_sentences,
-    separate_sentences,
-    split_sentences,
-)
+from fairseq_plugins.text.sentences import join_sentences, separate_sentences, split_sentences
 
 
 def lead(document: str, sentences: int) -> str:

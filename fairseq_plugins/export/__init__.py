@@ -1,5 +1,5 @@
 """Exports a trained model to a folder that `serving` runs without torch and fairseq."""
 
-from .exporter import Exported, export, export_to_ctranslate2
+from .exporter import Comparisons, export, export_to_ctranslate2
 
-__all__ = ["Exported", "export", "export_to_ctranslate2"]
+__all__ = ["Comparisons", "export", "export_to_ctranslate2"]

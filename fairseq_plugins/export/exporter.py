@@ -12,9 +12,9 @@ from .architecture import limits
 from .comparison import Agreement, all_sources, compare, search_with_torch, some_sources
 from .folder import (
     Checkpoint,
+    check_new_folder,
     copy_text_processing,
     describe,
-    must_be_new,
     new_folder,
     quantize_graphs,
     write_config,
@@ -26,7 +26,7 @@ SAMPLES = 1000  # of the paired bootstrap
 EXACT = 1e-4  # the largest allowed difference of scores in float32
 
 
-class Exported(NamedTuple):
+class Comparisons(NamedTuple):
     """The comparisons of an export."""
 
     agreements: List[Agreement]  # the float32 graphs first
@@ -44,7 +44,7 @@ def export(
     licence: str = "not stated",
     shortlist: bool = False,
     split: Optional[str] = None,
-) -> Exported:
+) -> Comparisons:
     """Write `out`: graphs, dictionaries, the subword model and `config.json`.
 
     Args:
@@ -66,7 +66,7 @@ def export(
             find other hypotheses than torch.
     """
     out = Path(out)
-    must_be_new(out)
+    check_new_folder(out)
     checkpoint, folder, model, task = _load(run, data)
     longest = limits(model, task)[0] + 1  # with the end symbol
     references: Any = None
@@ -104,7 +104,7 @@ def export(
             exported = Export(part, shortlist=True)
             found.append(compare(exported, expected, sources, found[-1].kind + " with shortlist"))
         scores = [] if references is None else _scores(references, found)
-    return Exported(found, too_long, scores)
+    return Comparisons(found, too_long, scores)
 
 
 def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool) -> float:
@@ -119,7 +119,7 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
     """
     from .ctranslate2 import largest_difference, write_ctranslate2
 
-    must_be_new(out)
+    check_new_folder(out)
     _, _, model, task = _load(run, data)
     with new_folder(out) as part:
         write_ctranslate2(model, task, part, int8=False)

@@ -22,15 +22,17 @@ from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.version import __version__
 
 from . import architecture
-from .architecture import limits
 
 
 class Checkpoint(NamedTuple):
+    """What an export was made of."""
+
     name: str
     digest: str
 
 
-def must_be_new(out: Path) -> None:
+def check_new_folder(out: Path) -> None:
+    """Raise a ConfigurationError if there is something of this name."""
     if out.exists():
         raise ConfigurationError(f"--out {out} exists already: name a new folder")
 
@@ -76,7 +78,7 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
     activation = decoder.activation_name(model)
     decoder.check(model.decoder, activation)
     encoder.check(model)
-    _, max_output = limits(model, task)
+    _, max_output = architecture.limits(model, task)
     onnx.save(encoder.build(model), out / served.ENCODER)
     onnx.save(decoder.build(model.decoder, activation, max_output + 1), out / served.DECODER)
 
@@ -105,7 +107,7 @@ def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> No
     from .shortlist import write_shortlist
 
     write_shortlist(model, task, folder, int8)
-    _, max_output = limits(model, task)
+    _, max_output = architecture.limits(model, task)
     kind = "int8" if int8 else "float32"
     graph = decoder.build(model.decoder, decoder.activation_name(model), max_output + 1, kind)
     if int8:
@@ -140,7 +142,7 @@ def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence
     from .decoder import grouping
     from .encoder import length_multiple
 
-    max_source, max_output = limits(model, task)
+    max_source, max_output = architecture.limits(model, task)
     config = {
         "format": served.FORMAT,
         "licence": licence,
@@ -175,5 +177,6 @@ def copy_text_processing(folder: Path, task: Any, out: Path) -> None:
 
 
 def write_dictionaries(task: Any, out: Path) -> None:
+    """Write the dictionaries of both languages."""
     task.source_dictionary.save(str(out / f"dict.{task.cfg.source_lang}.txt"))
     task.target_dictionary.save(str(out / f"dict.{task.cfg.target_lang}.txt"))

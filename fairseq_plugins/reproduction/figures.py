@@ -6,6 +6,9 @@ from typing import Any, Callable, Dict, List, Optional
 from fairseq_plugins.reproduction.intervals import Sample
 from fairseq_plugins.reproduction.tables import BASELINE
 
+# what a log may tell of a validation, and which value is best
+VALIDATION: Dict[str, Callable[..., float]] = {"bleu": max, "accuracy": max, "nll_loss": min}
+
 
 def scores(row: Dict[str, Any], metric: str) -> List[float]:
     """The score of each tested run of a row."""
@@ -61,6 +64,7 @@ def has_paper(results: Dict[str, Any]) -> bool:
 
 
 def extent(values: List[int]) -> str:
+    """The range of some numbers, as text."""
     if not values:
         return "-"
     low, high = min(values), max(values)
@@ -68,4 +72,5 @@ def extent(values: List[int]) -> str:
 
 
 def distinct(values: List[Any]) -> List[Any]:
+    """The different values, in the order of their first."""
     return [value for number, value in enumerate(values) if value not in values[:number]]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from fairseq_plugins.reproduction.figures import (
+    VALIDATION,
     distinct,
     epoch_seconds,
     has_paper,
@@ -16,7 +17,6 @@ from fairseq_plugins.reproduction.figures import (
     scores,
 )
 from fairseq_plugins.reproduction.intervals import Sample, half_interval
-from fairseq_plugins.reproduction.report import VALIDATION
 from fairseq_plugins.reproduction.tables import TABLES
 
 MARKERS = "osD^vP*X"

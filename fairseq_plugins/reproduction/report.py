@@ -2,12 +2,13 @@
 
 import statistics
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from fairseq_plugins.files import written_whole
 from fairseq_plugins.markdown import table_head, table_line
 from fairseq_plugins.reproduction.agreement import agreement
 from fairseq_plugins.reproduction.figures import (
+    VALIDATION,
     distinct,
     epoch_seconds,
     extent,
@@ -17,8 +18,6 @@ from fairseq_plugins.reproduction.figures import (
     scores,
 )
 from fairseq_plugins.reproduction.notes import notes
-
-VALIDATION: Dict[str, Callable[..., float]] = {"bleu": max, "accuracy": max, "nll_loss": min}
 
 
 def table(results: Dict[str, Any]) -> str:

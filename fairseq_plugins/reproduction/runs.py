@@ -424,8 +424,7 @@ class Reproduction:
         plans = [self.plan(row, trained[row.name]["seed"]) for row in rows]
         epochs = [trained[row.name]["training"]["updates_per_epoch"] for row in rows]
         count = min([step_times.BATCHES, *filter(None, epochs)])
-        words = step_times.command(self.request, self.files, rows, plans)
-        words += ["--batches", str(count), *(["--cpu"] if self.cpu else [])]
+        words = step_times.command(self.request, self.files, rows, plans, count, self.cpu)
         path, log = self.out / "interleaved.json", self.out / "benchmark.log"
         wanted = {"command": words, "machine": self.machine}
         before = read_json(path) or {}

@@ -9,13 +9,18 @@ from fairseq_plugins.reproduction.request import Request
 from fairseq_plugins.reproduction.tables import BASELINE, Row
 from fairseq_plugins.training import launch, recipes
 
-BATCHES = 8
+BATCHES = 8  # of each row at most
 
 
 def command(
-    request: Request, files: Sequence[Path], rows: Sequence[Row], plans: Sequence[launch.Plan]
+    request: Request,
+    files: Sequence[Path],
+    rows: Sequence[Row],
+    plans: Sequence[launch.Plan],
+    batches: int,
+    cpu: bool,
 ) -> List[str]:
-    """The command, without the number of batches and where the figures go.
+    """The command, without where the figures go.
 
     What all rows have is given once: the options of the baseline's recipe, of `files` and of the
     user. Each row adds its architecture and what its recipe and its words have of their own.
@@ -25,6 +30,8 @@ def command(
         files: the settings of all rows.
         rows: the rows, of which one is the baseline.
         plans: their trainings.
+        batches: of each row.
+        cpu: whether to time on the CPU.
     """
     baseline = recipes.read(recipes.find(BASELINE))
     given_to_all: Dict[str, Any] = {}
@@ -45,9 +52,11 @@ def command(
         words += ["--arch=" + shlex.join(own_words)]
     half = [name for name in ("bf16", "fp16") if "--" + name in plans[0].command]
     words += ["--dtype", *half] if half else []
-    words += ["--rounds", str(request.time_rounds), "--threads", str(request.threads)]
+    words += ["--batches", str(batches), "--rounds", str(request.time_rounds)]
+    words += ["--threads", str(request.threads)]
     max_tokens = plans[0].given.max_tokens
-    return [*words, *(["--max-tokens", str(max_tokens)] if max_tokens else [])]
+    words += ["--max-tokens", str(max_tokens)] if max_tokens else []
+    return [*words, "--cpu"] if cpu else words
 
 
 def _for_timing(options: Dict[str, Any]) -> List[str]:

@@ -75,9 +75,7 @@ class Tokenisation:
         self.lowercase = lowercase
         self.tokenizer: Any = Whitespace()
         if tokenizer == "moses":
-            from fairseq_plugins.text.moses import (
-                Moses,  # importing sacremoses takes half a second
-            )
+            from fairseq_plugins.text.moses import Moses  # importing it takes half a second
 
             self.tokenizer = Moses(language)
 

@@ -8,7 +8,6 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 
-from fairseq_plugins import export
 from fairseq_plugins.benchmarks import peak_memory, workloads
 from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
@@ -16,6 +15,7 @@ from fairseq_plugins.criterions import (
     chunked_projection,
 )
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.export import exporter
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.packed_decoder import Packing
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
@@ -321,9 +321,9 @@ def test_trains_to_copy_and_is_read_back(
 
 def test_ctranslate2_is_refused(tmp_path, build_joined, monkeypatch):
     model = build_joined("--copy-attention")
-    monkeypatch.setattr(export, "_load", lambda *arguments: (None, tmp_path, model, None))
+    monkeypatch.setattr(exporter, "_load", lambda *arguments: (None, tmp_path, model, None))
     with pytest.raises(ConfigurationError) as error:
-        export.export_to_ctranslate2(tmp_path, tmp_path / "out", None, False)
+        exporter.export_to_ctranslate2(tmp_path, tmp_path / "out", None, False)
     assert_one_clear_line(str(error.value), ["--copy-attention", "--format onnx"])
     assert not list(tmp_path.iterdir())
 

@@ -5,21 +5,7 @@ import pytest
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.reproduction.request import choose_rows, choose_runs
 from fairseq_plugins.reproduction.tables import TABLES
-
-FTC_PAPER = TABLES["ftc"]
-
-
-def test_rows_are_what_the_tables_name():
-    assert len({row.name for row in FTC_PAPER.rows}) == 13
-    for row in FTC_PAPER.rows:
-        model, shape, pooling = row.labels
-        blocks, layers = map(int, shape.split("x"))
-        if blocks > 1:
-            assert f"--encoder-blocks {','.join([str(layers)] * blocks)}" in row.words
-        assert ("--feature-window 4" in row.words) == (pooling == "4")
-        assert ("linear" in row.words) == ("linear" in pooling)
-        kind = {"Transformer": "", "Feature": "_fc", "Time": "_tc", "Feature+Time": "_ftc"}
-        assert row.recipe == "transformer" + kind[model]
+from tests.reproduction.conftest import FTC_PAPER
 
 
 def test_chosen_rows_keep_the_order_of_the_tables():

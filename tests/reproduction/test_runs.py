@@ -22,10 +22,8 @@ from fairseq_plugins.reproduction import runs
 from fairseq_plugins.reproduction.tables import TABLES
 from fairseq_plugins.training import jobs
 from tests.conftest import SIZES
-from tests.reproduction.conftest import cells, log_line
+from tests.reproduction.conftest import FTC_PAPER, cells, log_line
 from tests.versions import OLD_FAIRSEQ
-
-FTC_PAPER = TABLES["ftc"]
 
 TINY = """
 model:

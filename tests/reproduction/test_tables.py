@@ -11,6 +11,7 @@ from fairseq_plugins.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.reproduction.tables import TABLES, summaries
 from fairseq_plugins.training import launch, recipes
 from tests.labelled import prepare
+from tests.reproduction.conftest import FTC_PAPER
 from tests.reproduction.test_runs import cells
 
 CLASSIFICATION = [
@@ -259,3 +260,16 @@ def test_classifiers_are_trained_and_scored(labelled_data, tmp_path, capsys):
     assert reproduce.main(words) == 0
     assert capsys.readouterr().out.count("kept: training is finished") == 4
     assert (tmp_path / "table.md").read_text(encoding="utf-8") == table
+
+
+def test_rows_are_what_the_tables_name():
+    assert len({row.name for row in FTC_PAPER.rows}) == 13
+    for row in FTC_PAPER.rows:
+        model, shape, pooling = row.labels
+        blocks, layers = map(int, shape.split("x"))
+        if blocks > 1:
+            assert f"--encoder-blocks {','.join([str(layers)] * blocks)}" in row.words
+        assert ("--feature-window 4" in row.words) == (pooling == "4")
+        assert ("linear" in row.words) == ("linear" in pooling)
+        kind = {"Transformer": "", "Feature": "_fc", "Time": "_tc", "Feature+Time": "_ftc"}
+        assert row.recipe == "transformer" + kind[model]

@@ -2,11 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.text.sentences import (
-    join_sentences,
-    separate_sentences,
-    split_sentences,
-)
+from fairseq_plugins.text.sentences import join_sentences, separate_sentences, split_sentences
 
 
 def test_joined_sentences_come_apart_again():
