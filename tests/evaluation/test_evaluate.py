@@ -483,6 +483,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
             "xyz: no such file, .*recipes are .*transformer",
         ),
         (["{data}", "{run}", "--samples", "9"], "--samples 9 is for --compare: add that"),
+        (["{data}", "{run}", "--unicode"], "--unicode is for summaries, which ROUGE scores: leave"),
         (["{empty}", "{run}"], "preparation.json cannot be used"),
         (["{data}", "{split}"], "RUN .*lr:1: fairseq cannot read paths with ':'"),
     ],
