@@ -33,8 +33,7 @@ def read_request(argv: Sequence[str]) -> launch.Request:
     parser.add_argument(
         "--settings", action="append", default=[], metavar="FILE",
         help="more settings: a YAML file like a recipe, a file of command-line options, or a name "
-        "beside the recipe, such as reduced_cpu; repeatable: later files win, and files of "
-        "command-line options win over YAML",
+        "beside the recipe, such as reduced_cpu; repeatable: later files win",
     )  # fmt: skip
     parser.add_argument(
         "--processes", type=int, metavar="N",

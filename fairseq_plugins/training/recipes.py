@@ -8,6 +8,7 @@ beside the recipe, or else the package's of that name. The package's recipes are
 
 import contextlib
 import difflib
+import re
 import shlex
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
@@ -21,6 +22,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "recipes"
 CHOICES = {"model": "arch"}
 # options that are on by default: their flag on the command line turns them off
 ON_BY_DEFAULT = {"left_pad_source"}
+SHORT = {"a": "arch", "s": "source_lang", "t": "target_lang"}
 
 
 def names() -> List[str]:
@@ -122,7 +124,9 @@ def words(options: Dict[str, Any]) -> List[str]:
         option = flag(name)
         if value is None or value == "???":  # ???: hydra's "give this"
             continue
-        if isinstance(value, bool):
+        if isinstance(value, tuple):
+            found += value
+        elif isinstance(value, bool):
             found += [option] if value != (name in ON_BY_DEFAULT) else []
         else:
             items = value if isinstance(value, list) else [value]
@@ -130,8 +134,25 @@ def words(options: Dict[str, Any]) -> List[str]:
     return found
 
 
-def settings(paths: Sequence[Path]) -> List[str]:
-    """The arguments from several files; later files win, and files of words win over YAML.
+def by_name(arguments: Sequence[str]) -> Dict[str, Any]:
+    """Options of a command line by their names, each as a tuple of its words.
+
+    >>> by_name(["--bf16", "--lr=1", "-a", "transformer_ftc"])
+    {'bf16': ('--bf16',), 'lr': ('--lr=1',), 'arch': ('-a', 'transformer_ftc')}
+    """
+    found: Dict[str, Any] = {}
+    name = ""  # of what stands before the first option; fairseq's parser refuses it
+    for word in arguments:
+        if re.match("--?[a-zA-Z]", word):  # no negative number
+            name = word.split("=")[0].lstrip("-").replace("-", "_")
+            name = SHORT.get(name, name)
+            found.pop(name, None)
+        found[name] = (*found.get(name, ()), word)
+    return found
+
+
+def merge(paths: Sequence[Path]) -> Dict[str, Any]:
+    """The options of several files by name; later files win.
 
     A file that is not YAML holds options as in a shell, with # for comments.
 
@@ -139,13 +160,20 @@ def settings(paths: Sequence[Path]) -> List[str]:
         ConfigurationError: a file cannot be read.
     """
     options: Dict[str, Any] = {}
-    more: List[str] = []
     for path in paths:
         if path.suffix in (".yaml", ".yml"):
-            options.update(read(path))
-            continue
-        try:
-            more += shlex.split(path.read_text(encoding="utf-8"), comments=True)
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"--settings {path} cannot be read: {error}") from None
-    return [*words(options), *more]
+            later = read(path)
+        else:
+            try:
+                later = by_name(shlex.split(path.read_text(encoding="utf-8"), comments=True))
+            except (OSError, ValueError) as error:
+                raise ConfigurationError(f"--settings {path} cannot be read: {error}") from None
+        for name, value in later.items():
+            options.pop(name, None)  # to the end: fairseq's parser also takes part of a name
+            options[name] = value
+    return options
+
+
+def settings(paths: Sequence[Path]) -> List[str]:
+    """The arguments from several files, as `merge` reads them."""
+    return words(merge(paths))

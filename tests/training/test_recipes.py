@@ -197,9 +197,25 @@ def test_an_option_that_is_on_by_default():
 def test_later_settings_win_and_false_removes_a_flag(tmp_path):
     (tmp_path / "a.yaml").write_text("common: {bf16: true}\noptimization: {lr: [1.0]}\n")
     (tmp_path / "b.yaml").write_text("common: {bf16: false}\noptimization: {clip_norm: 2}\n")
-    (tmp_path / "c.args").write_text("# a comment\n--lr 2 # here too\n")
-    files = [tmp_path / name for name in ("a.yaml", "b.yaml", "c.args")]
-    assert recipes.settings(files) == ["--lr", "1.0", "--clip-norm", "2", "--lr", "2"]
+    (tmp_path / "c.args").write_text("# a comment\n--bf16 --lr=2 # here too\n--max-epoch -1\n")
+    a, b, c = (tmp_path / name for name in ("a.yaml", "b.yaml", "c.args"))
+    assert recipes.settings([a, b]) == ["--lr", "1.0", "--clip-norm", "2"]
+    words = ["--bf16", "--lr=2", "--max-epoch", "-1"]
+    assert recipes.settings([a, b, c]) == ["--clip-norm", "2", *words]
+    assert recipes.settings([c, a, b]) == ["--max-epoch", "-1", "--lr", "1.0", "--clip-norm", "2"]
+
+
+def test_options_by_name_whatever_they_are_called(tmp_path):
+    (tmp_path / "a.args").write_text("-a transformer -s de --adam-betas '(0.9, 0.98)' --no_save 1")
+    (tmp_path / "b.yaml").write_text("model: {_name: transformer_ftc}\ntask: {source_lang: en}")
+    found = recipes.settings([tmp_path / "a.args", tmp_path / "b.yaml"])
+    assert found == [
+        *("--adam-betas", "(0.9, 0.98)", "--no_save", "1"),
+        *("--arch", "transformer_ftc", "--source-lang", "en"),
+    ]
+    (tmp_path / "c.args").write_text("DATA --lr 1")
+    with pytest.raises(ConfigurationError, match="does not take this: unrecognized .*: DATA"):
+        settings.parse(["data", "--arch", "transformer", *recipes.settings([tmp_path / "c.args"])])
 
 
 @pytest.mark.parametrize(
