@@ -15,7 +15,7 @@ from fairseq_plugins.classifier import Classifier
 from fairseq_plugins.commands import classify as command
 from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training import launch
+from fairseq_plugins.training import planning
 from fairseq_plugins.translator import Translator
 from tests.labelled import SIZES, TINY, TRAINING, prepare
 from tests.versions import NOT_TRAINED
@@ -150,7 +150,7 @@ def test_a_recipe_reads_the_folder(data, tmp_path, monkeypatch):
 
     def plan(folder, *words):
         request = ["imdb", folder, "--cpu", "--settings", "reduced_cpu", "--", *words]
-        return launch.plan(train.read_request([str(word) for word in request]))
+        return planning.plan(train.read_request([str(word) for word in request]))
 
     todo = plan(data, "--encoder-token-mixer", "bigbird")
     assert todo.given.encoder_token_mixer == "bigbird" and todo.given.max_positions == 256

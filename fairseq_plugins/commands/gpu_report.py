@@ -33,7 +33,7 @@ from fairseq_plugins.files import written_whole
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.reproduction import runs
 from fairseq_plugins.reproduction.tables import TABLES
-from fairseq_plugins.training import launch
+from fairseq_plugins.training import planning
 from fairseq_plugins.training.jobs import Jobs, alone_in
 
 MODULE = [sys.executable, "-m", "fairseq_plugins"]
@@ -185,7 +185,7 @@ def main(argv: Sequence[str]) -> int:
     args, more = parser.parse_known_args(own)
     if not (args.cpu or torch.cuda.is_available()):
         raise ConfigurationError("torch sees no GPU: use --cpu to try the command without one")
-    launch.check_data(args.data)
+    planning.check_data(args.data)
     end = time.monotonic() + 60 * args.minutes
     words = [*more, "--", *extra] if extra else more
     check_table(args, words)  # it comes last

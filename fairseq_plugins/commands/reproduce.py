@@ -45,7 +45,7 @@ from fairseq_plugins.json_files import read_json
 from fairseq_plugins.reproduction import plots, report, runs, step_times
 from fairseq_plugins.reproduction.request import Request
 from fairseq_plugins.reproduction.tables import TABLES, Table
-from fairseq_plugins.training import launch, recipes
+from fairseq_plugins.training import planning, precision, recipes
 from fairseq_plugins.training.jobs import alone_in
 
 
@@ -142,8 +142,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--parallel / --processes)",
     )  # fmt: skip
     parser.add_argument(
-        "--precision", choices=launch.PRECISIONS,
-        help=launch.PRECISION_HELP + " (default: "
+        "--precision", choices=precision.PRECISIONS,
+        help=precision.HELP + " (default: "
         + _by_value(lambda table: table.precision) + ")",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
@@ -174,7 +174,7 @@ def read_request(args: argparse.Namespace) -> Request:
         seeds=list(dict.fromkeys(args.seeds)),
         settings=[recipes.find(name, [folder]) for name in args.settings],
         interleaved=table.timed and args.time == "interleaved",
-        threads=args.threads or launch.available_threads(args.parallel * args.processes),
+        threads=args.threads or planning.available_threads(args.parallel * args.processes),
     )
     return Request(**given)
 

@@ -6,11 +6,11 @@ from typing import Sequence
 
 from fairseq_plugins.commands import split
 from fairseq_plugins.commands._numbers import at_least
-from fairseq_plugins.training import launch, recipes
+from fairseq_plugins.training import launch, planning, precision, recipes
 from fairseq_plugins.training.jobs import Jobs
 
 
-def read_request(argv: Sequence[str]) -> launch.Request:
+def read_request(argv: Sequence[str]) -> planning.Request:
     """What the command line asks for.
 
     Raises:
@@ -53,8 +53,8 @@ def read_request(argv: Sequence[str]) -> launch.Request:
         help="the name of one of the machines, and a free port on it",
     )
     parser.add_argument(
-        "--precision", choices=launch.PRECISIONS, default="auto",
-        help=launch.PRECISION_HELP + " (default: %(default)s)",
+        "--precision", choices=precision.PRECISIONS, default="auto",
+        help=precision.HELP + " (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument(
@@ -65,9 +65,10 @@ def read_request(argv: Sequence[str]) -> launch.Request:
     args = vars(parser.parse_args(own))
     recipe = recipes.find(args.pop("recipe"))
     files = [recipes.find(name, recipes.folders(recipe)) for name in args.pop("settings")]
-    return launch.Request(recipe=recipe, settings=files, words=extra, **args)
+    return planning.Request(recipe=recipe, settings=files, words=extra, **args)
 
 
 def main(argv: Sequence[str]) -> int:
-    launch.train(launch.plan(read_request(argv)), Jobs(), say=lambda line: print(line, flush=True))
+    todo = planning.plan(read_request(argv))
+    launch.train(todo, Jobs(), say=lambda line: print(line, flush=True))
     return 0

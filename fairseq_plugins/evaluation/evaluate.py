@@ -25,7 +25,7 @@ from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.trained_models import check_same_text, task_options
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
-from fairseq_plugins.training.launch import PLUGIN
+from fairseq_plugins.training.planning import PLUGIN
 
 
 class System(NamedTuple):

@@ -33,7 +33,7 @@ from fairseq_plugins.reproduction.request import Request, choose_runs, refuse_fi
 from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row
 from fairseq_plugins.reproduction.training_log import log_of
 from fairseq_plugins.text.processing import Processing
-from fairseq_plugins.training import batches, launch, recipes, settings
+from fairseq_plugins.training import batches, launch, planning, recipes, settings
 from fairseq_plugins.training.jobs import Jobs, failure_in
 
 BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
@@ -117,10 +117,11 @@ class Reproduction:
         self.machine = machine.describe(
             torch.device("cpu" if self.cpu else "cuda"), request.threads
         )
-        launch.check_data(request.data)
+        planning.check_data(request.data)
         self.data = describe_data(request.data)
         self.check_out()
-        self.plans: Dict[str, List[launch.Plan]] = {}  # two for a row that begins with other data
+        # two for a row that begins with other data
+        self.plans: Dict[str, List[planning.Plan]] = {}
         self.parameters: Dict[str, int] = {}
         for number, row in enumerate(self.rows, 1):
             say(f"checking row {number}/{len(self.rows)}: {row.name}")
@@ -182,7 +183,7 @@ class Reproduction:
         """The folder of the data on which a row begins."""
         return self.out / "data" / row.begins
 
-    def plan(self, row: Row, seed: int, first: bool = False) -> launch.Plan:
+    def plan(self, row: Row, seed: int, first: bool = False) -> planning.Plan:
         """Plan the training of one run, or its beginning on the row's first data."""
         request = self.request
         save_dir = self.out / "runs" / _run(row, seed)
@@ -208,8 +209,8 @@ class Reproduction:
         half = options & {
             "--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16",
         }  # fmt: skip
-        return launch.plan(
-            launch.Request(
+        return planning.plan(
+            planning.Request(
                 recipe=recipes.find(row.recipe),
                 data=self.first_data(row) if first else request.data.resolve(),
                 save_dir=save_dir / FIRST if first else save_dir,
@@ -368,7 +369,7 @@ class Reproduction:
         return ["--precision", self.request.precision] if self.request.precision else []
 
     def describe_training(
-        self, row: Row, plan: launch.Plan, before: Dict[str, Any]
+        self, row: Row, plan: planning.Plan, before: Dict[str, Any]
     ) -> Dict[str, Any]:
         """What the table and the plots need; `before` is that of an earlier call, if any."""
         log = log_of(plan.save_dir, self.request.timing_skip)

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Sequence
 
 from fairseq_plugins.reproduction.request import Request
 from fairseq_plugins.reproduction.tables import BASELINE, Row
-from fairseq_plugins.training import launch, recipes
+from fairseq_plugins.training import planning, recipes
 
 BATCHES = 8  # of each row at most
 
@@ -16,7 +16,7 @@ def command(
     request: Request,
     files: Sequence[Path],
     rows: Sequence[Row],
-    plans: Sequence[launch.Plan],
+    plans: Sequence[planning.Plan],
     batches: int,
     cpu: bool,
 ) -> List[str]:
@@ -34,14 +34,8 @@ def command(
         cpu: whether to time on the CPU.
     """
     baseline = recipes.read(recipes.find(BASELINE))
-    given_to_all: Dict[str, Any] = {}
-    more: List[str] = []
-    for path in files:
-        if path.suffix in (".yaml", ".yml"):
-            given_to_all.update(recipes.read(path))
-        else:
-            more += recipes.settings([path])
-    common = [*_for_timing({**baseline, **given_to_all}), *more, *request.words]
+    given_to_all = recipes.merge(files)
+    common = [*_for_timing({**baseline, **given_to_all}), *request.words]
     words = [sys.executable, "-m", "fairseq_plugins", "benchmark", "train-step"]
     words += [str(request.data.resolve()), "--options=" + shlex.join(common)]
     for plan, row in zip(plans, rows):

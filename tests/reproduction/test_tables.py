@@ -9,7 +9,7 @@ from fairseq_plugins.reproduction import report, runs
 from fairseq_plugins.reproduction.agreement import CLAIMS
 from fairseq_plugins.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.reproduction.tables import TABLES, summaries
-from fairseq_plugins.training import launch, recipes
+from fairseq_plugins.training import planning, recipes
 from tests.labelled import prepare
 from tests.reproduction.conftest import FTC_PAPER
 from tests.reproduction.test_runs import cells
@@ -51,8 +51,8 @@ def planned(name, reduced, data, tmp_path):
     table = TABLES[name].reduce() if reduced else TABLES[name]
     beside = [recipes.find(table.rows[0].recipe).parent]
     return {
-        row.name: launch.plan(
-            launch.Request(
+        row.name: planning.plan(
+            planning.Request(
                 recipe=recipes.find(row.recipe),
                 data=data,
                 save_dir=tmp_path / row.name,

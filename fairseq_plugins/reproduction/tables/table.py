@@ -97,7 +97,7 @@ class Table(NamedTuple):
         reduced: more of them, for `--reduced`: a size for two CPU cores.
         generation: a file of the package with options for fairseq-generate.
         reduced_generation: the same, for `--reduced`.
-        precision: of training, one of `launch.PRECISIONS`.
+        precision: of training, one of `precision.PRECISIONS`.
         average: test the average of this many last checkpoints; 0 for the best on valid.
         seeds: default seeds of each row.
         runs: default (row, seed) pairs in training order, instead of `seeds`.

@@ -1,0 +1,320 @@
+"""Plan the fairseq-train command for a recipe, a folder of data and this machine.
+
+The settings are for one process: --max-tokens x --update-freq tokens per update. Several processes
+share exactly this total. GPUs train in bf16, or in fp16 if they have no bf16; without a GPU the CPU
+trains in float32, or with --precision fastest in bf16 if it has instructions for it. Later options
+win: the recipe, then --settings files, then options after --.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
+from fairseq_plugins.prepared_folder import dictionaries, stored_settings
+from fairseq_plugins.training import batches, precision, recipes, settings
+from fairseq_plugins.training.batches import Batch
+
+PLUGIN = Path(__file__).resolve().parent.parent
+OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
+# values of --eval-bleu-remove-bpe, by the kind of subwords in the data
+JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
+
+
+class Request(NamedTuple):
+    """What to train, and where."""
+
+    recipe: Path
+    data: Path
+    save_dir: Optional[Path] = None  # None: runs/NAME in the current folder
+    settings: Sequence[Path] = ()
+    words: Sequence[str] = ()  # more options for fairseq-train
+    processes: Optional[int] = None  # None: one per GPU
+    tokens_per_process: Optional[int] = None
+    nodes: int = 1
+    rendezvous: Optional[str] = None
+    precision: str = "auto"
+    cpu: bool = False
+    threads: Optional[int] = None  # per process on a CPU; None: the processes share the cores
+
+    @property
+    def name(self) -> str:
+        return self.recipe.stem
+
+
+class Plan(NamedTuple):
+    """The command that will run, and the settings it results from."""
+
+    name: str
+    command: List[str]
+    save_dir: Path
+    summary: List[str]
+    settings: Dict[str, Any]  # what the result of the training depends on
+    end: Dict[str, Any]  # when the training ends
+    given: argparse.Namespace  # all options as fairseq-train parses them
+    threads: Optional[int]  # per process; None leaves the choice to torch
+    nodes: int
+
+
+def check_data(data: Path) -> None:
+    """Raise a ConfigurationError unless this is a prepared folder."""
+    made_by = "the prepare-* commands create one"
+    if not data.is_dir():
+        unfinished = data.with_name(data.name + ".part").is_dir()
+        advice = "its preparation was not finished: rerun it" if unfinished else made_by
+        raise ConfigurationError(f"DATA {data}: no such folder; {advice}")
+    if not dictionaries(data):
+        raise ConfigurationError(f"DATA {data} has no dictionaries (dict.*.txt); {made_by}")
+
+
+def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
+    """Refuse options after --, or in the recipe or --settings files, that `plan` sets itself."""
+    for place, found in (("in a recipe or --settings file", in_files), ("after --", words)):
+        for option in (word.split("=")[0] for word in found):
+            if option in OWN_OPTIONS or option.startswith("--distributed-"):
+                raise ConfigurationError(
+                    f"{option} is not allowed {place}: this command sets it (--save-dir, "
+                    "--processes, --nodes and --rendezvous come before --)"
+                )
+
+
+def check_shared_dictionary(data: Path) -> None:
+    """Raise a ConfigurationError unless both languages have the same dictionary."""
+    if len({path.read_bytes() for path in data.glob("dict.*.txt")}) > 1:
+        raise ConfigurationError(
+            f"--share-all-embeddings needs one dictionary for both languages, and {data} has two: "
+            "prepare it with --joined-dictionary, or leave that setting out"
+        )
+
+
+def count_processes(asked: Optional[int], on_cpu: bool) -> int:
+    gpus = 0 if on_cpu else torch.cuda.device_count()
+    processes = (gpus or 1) if asked is None else asked
+    check_range("--processes", processes, 1)
+    if gpus and processes > gpus:
+        raise ConfigurationError(
+            f"--processes {processes}, but this machine has {gpus} GPU(s): give at most {gpus}, or "
+            "--cpu"
+        )
+    return processes
+
+
+def share_batch(
+    request: Request, given: argparse.Namespace, whole: Batch, on_cpu: bool
+) -> Tuple[int, Batch, List[str]]:
+    """The processes of this machine, and the batch of each.
+
+    If --processes is not given, there are as many as GPUs; fewer if the batch cannot be shared by
+    so many, or the longest sentence does not fit into the share of one.
+
+    Returns:
+        the number of processes, the batch of each, and a line if not all GPUs are used.
+
+    Raises:
+        ConfigurationError: no number works, or not the one that was asked for.
+    """
+
+    def batch_of(processes: int) -> Batch:
+        total = processes * request.nodes
+        batch = batches.share(whole, total, request.tokens_per_process)
+        check_lengths(request, given, batch, whole, total)
+        return batch
+
+    most = count_processes(request.processes, on_cpu)
+    try:
+        return most, batch_of(most), []
+    except ConfigurationError as error:
+        for fewer in range(0 if request.processes else most - 1, 0, -1):
+            with contextlib.suppress(ConfigurationError):
+                return fewer, batch_of(fewer), [f"only {fewer} of {most} GPUs are used: {error}"]
+        raise
+
+
+def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
+    """A line about the pairs that fairseq's translation leaves out of training, if there are any.
+
+    Other tasks refuse texts that are too long, or cut them.
+    """
+    if not str(given.task).startswith("translation"):
+        return []
+    names = ("max_source_positions", "max_target_positions")
+    limits = [getattr(given, name, batches.DEFAULT_MAX_SOURCE_POSITIONS) for name in names]
+    cut = batches.source_cut(given)
+    count = batches.count_too_long(
+        data, batches.languages_of(given), given.train_subset, limits[0], limits[1], cut
+    )
+    options = f"--max-source-positions {limits[0]} or --max-target-positions {limits[1]}"
+    return [f"{count:,} pairs are longer than {options}: they are left out"] if count else []
+
+
+def check_lengths(
+    request: Request, given: argparse.Namespace, batch: Batch, whole: Batch, processes: int
+) -> None:
+    """Raise a ConfigurationError if a sentence of train or valid does not fit into its batch."""
+    cut, limited = batches.source_cut(given), request.tokens_per_process is not None
+    longest_of = partial(batches.longest_sentences, request.data, batches.languages_of(given))
+    longest = longest_of([given.train_subset], cut)
+    batches.check_longest(batch, whole, processes, limited, longest)
+    if given.disable_validation:
+        return
+    positions = None
+    if given.skip_invalid_size_inputs_valid_test:  # longer texts are left out
+        names = ("max_positions", "max_source_positions", "max_target_positions")
+        positions = max((getattr(given, name, None) or 0 for name in names)) or None
+    subsets = given.valid_subset.split(",")
+    longest = longest_of(subsets, cut, positions)
+    if given.max_tokens_valid in (given.max_tokens, str(given.max_tokens)):
+        batches.check_longest(batch, whole, processes, limited, longest)
+    elif str(given.max_tokens_valid).isdigit():  # fairseq's parser leaves it a string
+        batches.check_longest_of_valid(int(given.max_tokens_valid), longest)
+
+
+def resuming(words: Sequence[str], begin: str, save_dir: Path) -> List[str]:
+    """The words without those that would begin again where a folder has checkpoints.
+
+    fairseq reads a --restore-file of another folder at every start, so a rerun would begin anew.
+    """
+    default = begin == "checkpoint_last.pt"  # fairseq looks for this name alone in --save-dir
+    elsewhere = not default and save_dir.resolve() not in Path(begin).resolve().parents
+    if not elsewhere or not any(save_dir.glob("checkpoint*.pt")):
+        return list(words)
+    kept = [word for word in words if not word.startswith("--reset-")]
+    return [*kept, "--restore-file", "checkpoint_last.pt"]
+
+
+def available_threads(processes: int) -> int:
+    """Processor threads for each of several processes: OMP_NUM_THREADS, or they share the cores."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked):
+        return int(asked)
+    return max(1, len(os.sched_getaffinity(0)) // processes)
+
+
+def launcher(request: Request, processes: int) -> List[str]:
+    """The command that starts the processes of this machine."""
+    if processes * request.nodes == 1:
+        return [sys.executable, "-m", "fairseq_cli.train"]
+    # port 0 means any free port; --standalone used a fixed one in older releases
+    place = request.rendezvous or "localhost:0"
+    return [
+        sys.executable, "-m", "torch.distributed.run", "--nnodes", str(request.nodes),
+        "--nproc_per_node", str(processes), "--rdzv_backend", "c10d", "--rdzv_endpoint", place,
+        "--rdzv_id", request.name, "-m", "fairseq_cli.train",
+    ]  # fmt: skip
+
+
+def bleu_options(data: Path, words: Sequence[str]) -> List[str]:
+    """The option for --eval-bleu to join the data's kind of subwords; it overrides the recipe."""
+    if "--eval-bleu" not in words:
+        return []
+    joined_by = JOINED_BY.get(stored_settings(data).get("subword", ""))
+    return ["--eval-bleu-remove-bpe", joined_by] if joined_by else []
+
+
+def parse_options(request: Request) -> Tuple[List[str], argparse.Namespace]:
+    """The data and all options of a training as words for fairseq-train, and what they mean.
+
+    Raises:
+        ConfigurationError: an option is unknown, cannot work, or is one that this command sets.
+    """
+    from_files = recipes.settings([request.recipe, *request.settings])
+    check_words(request.words, from_files)
+    words = [str(request.data), *from_files]
+    words += bleu_options(request.data, [*words, *request.words])
+    words += request.words
+    try:
+        given = settings.parse(words)
+    except ConfigurationError as error:
+        unknown = re.search(r"unrecognized arguments: (--[\w-]+)", str(error))
+        if not unknown or unknown[1] not in from_files:
+            raise
+        settings.parse([str(request.data), *from_files])  # a mistake in a file is told as it is
+        name = unknown[1][2:].replace("-", "_")
+        raise ConfigurationError(
+            f"{unknown[1]} stands in the recipe or a --settings file, and what replaces its "
+            f"optimizer, criterion or scheduler does not know it: write '{name}: null' in its "
+            "group in a further --settings file (.yaml)"
+        ) from None
+    if given.log_format not in (None, "simple"):
+        raise ConfigurationError(
+            f"--log-format {given.log_format}: this command reads the log, which must be simple: "
+            "leave it out"
+        )
+    if len(given.update_freq) != 1:
+        raise ConfigurationError("--update-freq: give one number, the same for all epochs")
+    return words, given
+
+
+def batch_options(given: argparse.Namespace, batch: Batch) -> List[str]:
+    """The options for the batch of one process; that of validation shrinks with an equal one."""
+    words = ["--update-freq", str(batch.update_freq)]
+    for name in ("max_tokens", "batch_size"):
+        size = getattr(batch, name)
+        if size is not None:
+            words += [flag(name), str(size)]
+            if str(getattr(given, name + "_valid")) == str(getattr(given, name)):
+                words += [flag(name) + "-valid", str(size)]
+    return words
+
+
+def plan(request: Request) -> Plan:
+    """Work out the command for this machine.
+
+    Raises:
+        ConfigurationError: the data, an option or their combination cannot work.
+    """
+    check_data(request.data)
+    if request.nodes < 1 or (request.nodes > 1) != (request.rendezvous is not None):
+        raise ConfigurationError(
+            f"--nodes {request.nodes}: give --rendezvous HOST:PORT for several machines, and leave "
+            "it out for one"
+        )
+    words, given = parse_options(request)
+    if getattr(given, "share_all_embeddings", False):
+        check_shared_dictionary(request.data)
+    on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
+    whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
+    processes, batch, idle = share_batch(request, given, whole, on_cpu)
+    total = processes * request.nodes
+
+    save_dir = request.save_dir or Path("runs") / request.name
+    check_path("--save-dir", save_dir)  # fairseq-generate could not read its checkpoints
+    before = settings.precision_in(save_dir)
+    finished = settings.reached(save_dir, settings.end_of(given))
+    half = precision.choose(request.precision, given, on_cpu, before, finished)
+    words += [*half, *batch_options(given, batch)]
+    words += ["--cpu"] if on_cpu else []
+    if total == 1:
+        words += ["--distributed-world-size", "1"]  # not one process for each GPU
+    words += ["--user-dir", str(PLUGIN), "--save-dir", str(save_dir)]
+    words = resuming(words, given.restore_file, save_dir)
+    logging = ["--log-format", "simple", "--log-interval", "50"]
+    device = "CPU" if on_cpu else torch.cuda.get_device_name()
+    threads = request.threads or available_threads(processes)
+    return Plan(
+        name=request.name,
+        command=[*launcher(request, processes), words[0], *logging, *words[1:]],
+        save_dir=save_dir,
+        summary=[
+            f"{request.name}: {given.arch} on {request.data}, into {save_dir}",
+            f"an update: {batch.describe(total)}; {' '.join([device, *half])}",
+            *idle,
+            *tell_left_out(request.data, given),
+        ],
+        settings={
+            **settings.settled(given, whole, request.data, save_dir),
+            settings.PRECISION: settings.precision_of(given, half),
+            settings.SHARING: batch.describe(total),
+        },
+        end=settings.end_of(given),
+        given=given,
+        threads=threads if on_cpu else None,
+        nodes=request.nodes,
+    )

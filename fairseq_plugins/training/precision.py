@@ -1,0 +1,69 @@
+"""The precision of a training: what the machine has, what was asked for, and how it began."""
+
+import argparse
+from typing import List, Optional
+
+import torch
+
+from fairseq_plugins.compat import bf16
+from fairseq_plugins.errors import ConfigurationError
+
+PRECISIONS = ("auto", "fastest", "bf16", "fp16", "fp32")
+AUTOMATIC = ("auto", "fastest")  # the machine chooses, or the training that is resumed
+HELP = (
+    "auto: bf16 on a GPU that supports it, fp16 on other GPUs, fp32 on a CPU; fastest: the same, "
+    "but bf16 on a CPU that has instructions for it"
+)
+
+
+def choose(
+    asked: str,
+    given: argparse.Namespace,
+    on_cpu: bool,
+    before: Optional[str] = None,
+    finished: bool = False,
+) -> List[str]:
+    """The precision flag for fairseq-train; none if the options have one already.
+
+    Args:
+        asked: one of `PRECISIONS`.
+        given: the other options.
+        on_cpu: whether the CPU trains.
+        before: the precision of the training to resume. An optimizer's state fits no other one,
+            so "auto" and "fastest" take it.
+        finished: whether nothing is left to train, so that any machine will do.
+    """
+    if given.fp16 or given.bf16 or given.amp:
+        if asked not in AUTOMATIC:
+            flags = [f"--{half}" for half in ("fp16", "bf16", "amp") if getattr(given, half)]
+            raise ConfigurationError(
+                f"--precision {asked} and {' '.join(flags)}, which the recipe, --settings or the "
+                "options after -- give: leave one of them out"
+            )
+        return []
+    if asked == "fp16" and on_cpu:
+        raise ConfigurationError("--precision fp16 needs a GPU: use bf16 or fp32 on a CPU")
+    if asked in AUTOMATIC and before in PRECISIONS:
+        missing = on_cpu if before == "fp16" else not (on_cpu or gpus_have_bf16())
+        if before != "fp32" and missing and not finished:
+            raise ConfigurationError(
+                f"this training is in {before}, which this machine does not have, and its "
+                "optimizer cannot go on in another precision: resume it where it has run, or "
+                "begin anew in another folder"
+            )
+        asked = before
+    if asked in AUTOMATIC:
+        if on_cpu:
+            asked = "bf16" if asked == "fastest" and bf16.cpu_has_bf16() else "fp32"
+        else:
+            asked = "bf16" if gpus_have_bf16() else "fp16"
+    return [] if asked == "fp32" else ["--" + asked]
+
+
+def gpus_have_bf16() -> bool:
+    """Whether all GPUs have bf16 in hardware; torch.cuda.is_bf16_supported counts emulation too."""
+    if torch.version.hip is not None:
+        return torch.cuda.is_bf16_supported()
+    return all(
+        torch.cuda.get_device_capability(gpu) >= (8, 0) for gpu in range(torch.cuda.device_count())
+    )

@@ -1,0 +1,50 @@
+"""The job for Slurm: what it starts on one machine and on several."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.conftest import ROOT
+
+TRANSLATION = ROOT / "examples" / "translation"
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+
+
+def fake(folder, name, text):
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("#!/bin/sh\n" + text)
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_slurm(tmp_path, nodes):
+    fake(tmp_path / "bin", "srun", 'printf "%s\\n" "$@"\n')
+    fake(tmp_path / "bin", "scontrol", '[ "$3" = "a[1-2]" ] && printf "a1\\na2\\n"\n')
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "SLURM_JOB_ID": "20007",
+        "SLURM_JOB_NUM_NODES": str(nodes),
+        "SLURM_JOB_NODELIST": "a[1-2]",
+        "SLURM_SUBMIT_DIR": str(ROOT),
+    }
+
+    def submit(*words):
+        return subprocess.run(
+            ["bash", str(shutil.copy(str(TRANSLATION / "slurm.sbatch"), str(tmp_path))), *words],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            universal_newlines=True,
+        )  # fmt: skip
+
+    done = submit("transformer_ftc", "some data", "--", "--seed", "2")
+    assert done.returncode == 0, done.stdout
+    words = done.stdout.splitlines()
+    words = words[words.index("bash") :]
+    assert words[1:3] == [str(ROOT / "scripts" / "plugin.sh"), "train"]
+    several = ["--nodes", "2", "--rendezvous", "a1:20007"] if nodes == 2 else []
+    assert words[3:] == [*several, "transformer_ftc", "some data", "--", "--seed", "2"]
+    environment["SLURM_SUBMIT_DIR"] = str(tmp_path)
+    done = submit("transformer_ftc", "some data")
+    assert done.returncode == 1 and "submit from the checkout" in done.stdout

@@ -1,0 +1,133 @@
+"""The batch of an update, shared by processes, and texts that fit into it."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.data import indexed_dataset
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.training import batches
+from fairseq_plugins.training.batches import Batch, share
+from tests.training.conftest import plan, value
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4, 6, 8, 12])
+@pytest.mark.parametrize("update_freq", [1, 2, 3, 8])
+@pytest.mark.parametrize("limit", [None, 1000])
+def test_the_total_batch_stays(processes, update_freq, limit):
+    whole = Batch(6144, 96, update_freq)
+    batch = share(whole, processes, limit)
+    for one, all_of_it in zip(batch[:2], whole[:2]):
+        assert one * processes * batch.update_freq == all_of_it * update_freq
+    assert batch.max_tokens <= min(whole.max_tokens, limit or whole.max_tokens)
+    if update_freq % processes == 0 and limit is None:
+        # what one process adds up is shared out before batches get smaller
+        assert batch == (*whole[:2], update_freq // processes)
+
+
+def test_the_limit_gives_the_largest_batches_that_fit():
+    assert share(Batch(4096, None, 1), 1, 2048) == Batch(2048, None, 2)
+    assert share(Batch(4096, None, 1), 2, 2048) == Batch(2048, None, 1)
+    assert share(Batch(4096, None, 4), 2, 4096) == Batch(4096, None, 2)
+
+
+@pytest.mark.parametrize(
+    "whole, processes, limit, message",
+    [
+        (Batch(4096, None, 1), 3, None, r"3 processes .*--max-tokens 4096 .*start 1, 2 or 4 "),
+        (Batch(4096, 33, 1), 2, None, "--max-tokens 4096 and --batch-size 33 .*start 1 "),
+        (Batch(4096, None, 1), 1, 0, "--tokens-per-process 0 must be above 0"),
+        (Batch(None, 32, 1), 1, 100, "--tokens-per-process 100 must .*needs --max-tokens in"),
+        (Batch(64, 3, 1), 1, 10, "1 process.* and --tokens-per-process 10 cannot share"),
+    ],
+)
+def test_a_batch_that_cannot_be_shared(whole, processes, limit, message):
+    with pytest.raises(ConfigurationError, match=message):
+        share(whole, processes, limit)
+
+
+def test_truncated_documents_may_be_longer_than_a_batch(documents):
+    """With --truncate-source, the check ignores truncated tokens, like training."""
+    words = ["--", "--max-tokens", 40, "--max-source-positions"]
+    todo = plan(documents, *words, 40, recipe="fastformer_cnn_dm")
+    assert value(todo.command, "--max-tokens") == "40" and todo.given.truncate_source
+    with pytest.raises(ConfigurationError, match="--max-tokens 41 or more is needed"):
+        plan(documents, *words, 41, recipe="fastformer_cnn_dm")
+    with pytest.raises(ConfigurationError, match="longest sentence of train has 51 tokens"):
+        plan(documents, *words, 2048, recipe="fastformer_cnn_dm")
+
+
+def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
+    of_data = (None, None)
+    longest = batches.longest_sentences(toy_data.bin, of_data, ["train", "valid", "nothing"])
+    lines = (toy_data.raw / "train.src").read_text().splitlines()
+    assert longest["train"] == max(len(line.split()) for line in lines) + 1  # end of sentence
+    assert set(longest) == {"train", "valid"}
+    count = partial(batches.count_too_long, toy_data.bin, of_data, "train")
+    lengths = [len(line.split()) + 1 for line in lines]
+    assert count(5, 99, None) == sum(length > 5 for length in lengths) > 0
+    assert count(5, 99, 5) == count(99, 99, None) == 0
+    assert count(5, 5, None) >= count(99, 5, None) > 0
+    told = plan(toy_data.bin, "--", "--max-source-positions", 5).summary[-1]
+    assert told.startswith(f"{count(5, 1024, None)} pairs are longer than --max-source-positions 5")
+    with pytest.raises(ConfigurationError, match="longest sentence of train has 13 .*--tokens-per"):
+        plan(toy_data.bin, "--tokens-per-process", 8)
+    with pytest.raises(ConfigurationError, match="--max-tokens 13 or more is needed"):
+        plan(toy_data.bin, "--", "--max-tokens", 12)
+
+
+def write_binary(prefix, lengths):
+    builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=100)
+    for length in lengths:
+        builder.add_item(torch.full((length,), 5, dtype=torch.int32))
+    builder.finalize(f"{prefix}.idx")
+
+
+def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(toy_data.bin, data)
+    write_binary(data / "train.xx-tgt.xx", [9, 8, 2])
+    write_binary(data / "train.xx-tgt.tgt", [3, 9, 7])
+    alone = batches.count_too_long(toy_data.bin, (None, None), "train", 5, 99, None)
+    count = partial(batches.count_too_long, data)
+    assert count(("src", "tgt"), "train", 5, 99, None) == alone > 3
+    assert count(("xx", "tgt"), "train", 8, 99, None) == 1
+    assert count(("tgt", "xx"), "train", 6, 99, None) == 2  # the reverse reads tgt
+    assert count(("tgt", "xx"), "train", 99, 7, None) == 2
+    for language in ("xx", "tgt"):  # a folder with both orders: fairseq reads the one that is asked
+        write_binary(data / f"train.tgt-xx.{language}", [9])
+    assert count(("tgt", "xx"), "train", 6, 99, None) == 1
+    assert count(("xx", "tgt"), "train", 8, 99, None) == 1
+    words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
+    assert plan(data, "--", *words).summary[-1].startswith(f"{alone} pairs are longer")
+
+
+def test_sentences_of_valid_must_fit_into_its_own_batch(documents):
+    words = ["--max-source-positions", 60, "--max-tokens", 51, "--max-tokens-valid"]
+    plan(documents, "--", *words, 15, recipe="fastformer_cnn_dm")
+    with pytest.raises(ConfigurationError, match="of valid has 15 .*--max-tokens-valid 15 or more"):
+        plan(documents, "--", *words, 14, recipe="fastformer_cnn_dm")
+    plan(documents, "--", *words, 14, "--disable-validation", recipe="fastformer_cnn_dm")
+    # this leaves out what is longer than the model reads, not what is longer than a batch
+    skip = ["--skip-invalid-size-inputs-valid-test", "--max-target-positions", 12]
+    with pytest.raises(ConfigurationError, match="--max-tokens-valid 15 or more"):
+        plan(documents, "--", *words, 14, *skip, recipe="fastformer_cnn_dm")
+    words[1] = 12  # this recipe does not cut sources
+    with pytest.raises(ConfigurationError, match="--max-tokens-valid 15 or more"):
+        plan(documents, "--", *words, 14)
+    plan(documents, "--", *words, 14, *skip)
+
+
+def test_valid_may_have_longer_sentences_than_a_batch_of_training(documents, tmp_path):
+    swapped = Path(shutil.copytree(str(documents), str(tmp_path / "swapped")))
+    for path in documents.glob("train.*"):
+        shutil.copy(str(path), str(swapped / path.name.replace("train", "valid")))
+        other = documents / path.name.replace("train", "valid")
+        shutil.copy(str(other), str(swapped / path.name))
+    words = ["--", "--max-source-positions", 60, "--max-tokens", 20]
+    plan(swapped, *words, "--max-tokens-valid", 51, recipe="fastformer_cnn_dm")
+    with pytest.raises(ConfigurationError, match="of valid has 51 tokens"):
+        plan(swapped, *words, recipe="fastformer_cnn_dm")

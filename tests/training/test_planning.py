@@ -1,0 +1,144 @@
+"""The fairseq-train command for a recipe, a folder of data and a machine, and refusals."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fairseq_plugins.commands import train as command
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.training import planning
+from tests.training.conftest import BY_LOSS, gpus, plan, value
+
+
+@pytest.mark.parametrize("asked, exported, expected", [(3, "2", 3), (None, "2", 2), (3, None, 3)])
+def test_threads_are_those_asked_for(toy_data, monkeypatch, asked, exported, expected):
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if exported:
+        monkeypatch.setenv("OMP_NUM_THREADS", exported)
+    words = ["--threads", str(asked)] if asked else []
+    request = command.read_request(["transformer_ftc", str(toy_data.bin), "--cpu", *words])
+    assert planning.plan(request).threads == expected
+
+
+def test_processes_share_the_cores(monkeypatch):
+    monkeypatch.setattr(planning.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4,2")  # of nested regions, too: not one number
+    assert [planning.available_threads(n) for n in (1, 3, 9)] == [8, 2, 1]
+
+
+def test_later_options_win(toy_data, tmp_path):
+    (tmp_path / "a.args").write_text("# a comment\n--lr 1e-3 --dropout 0.2 # here too\n")
+    (tmp_path / "b.yaml").write_text("criterion: {label_smoothing: 0}\nmodel: {dropout: 0.1}\n")
+    files = ["--settings", tmp_path / "a.args", "--settings", tmp_path / "b.yaml"]
+    found = plan(toy_data.bin, *files, "--", "--label-smoothing", 0.2).settings
+    expected = {"lr": [1e-3], "dropout": 0.1, "label_smoothing": 0.2, "warmup_updates": 4000}
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_bleu_joins_the_subwords_that_the_data_has(toy_data, tmp_path):
+    data = Path(shutil.copytree(str(toy_data.bin), str(tmp_path / "data")))
+    assert plan(data).given.eval_bleu_remove_bpe == "@@ "
+    (data / "preparation.json").write_text('{"settings": {"subword": "sentencepiece"}}')
+    assert plan(data).given.eval_bleu_remove_bpe == "sentencepiece"
+    chosen = plan(data, "--", "--eval-bleu-remove-bpe", "letter").given
+    assert chosen.eval_bleu_remove_bpe == "letter"
+    (tmp_path / "loss.yaml").write_text(BY_LOSS)
+    asked = plan(data, "--settings", tmp_path / "loss.yaml", "--", "--eval-bleu").given
+    assert asked.eval_bleu and asked.eval_bleu_remove_bpe == "sentencepiece"
+
+
+@pytest.mark.parametrize("count, used", [(1, 1), (2, 2), (3, 2), (6, 4), (7, 4), (8, 4)])
+def test_as_many_gpus_as_can_share_the_batch(monkeypatch, toy_data, count, used):
+    """Of 64 tokens; the 8 of one of 8 processes have no room for the longest sentence, of 13."""
+    gpus(monkeypatch, count)
+    words = ["--", "--max-tokens", 64]
+    todo = plan(toy_data.bin, *words)
+    assert value(todo.command, "--max-tokens") == str(64 // used)
+    told = [line for line in todo.summary if line.startswith(f"only {used} of {count} GPUs")]
+    assert len(told) == (used < count)
+    assert all("cannot share" in line or "room for 13" in line for line in told)
+    if used < count:  # what was asked for is refused
+        with pytest.raises(ConfigurationError, match="cannot share|room for 13"):
+            plan(toy_data.bin, "--processes", count, *words)
+
+
+def test_on_the_cpu(monkeypatch, toy_data):
+    gpus(monkeypatch, 0)
+    command = plan(toy_data.bin).command
+    assert command[1:3] == ["-m", "fairseq_cli.train"] and "--cpu" in command
+    assert not {"--fp16", "--bf16"} & set(command)
+    assert value(command, "--max-tokens") == "4096"
+    assert "--bf16" in plan(toy_data.bin, "--precision", "bf16").command
+    with pytest.raises(ConfigurationError, match="--precision fp16 needs a GPU"):
+        plan(toy_data.bin, "--precision", "fp16")
+
+
+def test_all_gpus_of_several_machines(monkeypatch, toy_data):
+    gpus(monkeypatch, 4)
+    command = plan(toy_data.bin, "--nodes", 2, "--rendezvous", "node1:29400").command
+    assert command[1:3] == ["-m", "torch.distributed.run"]
+    assert value(command, "--nproc_per_node") == "4" and value(command, "--nnodes") == "2"
+    assert value(command, "--rdzv_endpoint") == "node1:29400"
+    assert "--distributed-world-size" not in command
+    assert value(command, "--max-tokens") == value(command, "--max-tokens-valid") == "512"
+    command = plan(toy_data.bin).command
+    assert value(command, "--max-tokens") == "1024"
+    assert value(command, "--rdzv_endpoint") == "localhost:0"
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--processes", "0"], "--processes 0: must be at least 1"),
+        (["--processes", "3"], r"--processes 3, but this machine has 2 GPU\(s\)"),
+        (["--nodes", "2"], "--nodes 2: give --rendezvous HOST:PORT for several machines"),
+        (["--rendezvous", "a:1"], "--nodes 1: .* leave it out for one"),
+        (["--", "--save-dir", "x"], "--save-dir is not allowed after --"),
+        (["--", "--update-freq", "1.5"], "--update-freq: 1.5: give whole numbers"),
+        (["--save-dir", "lr:0.1"], "--save-dir lr:0.1: fairseq cannot read paths with ':'"),
+        (["--", "--distributed-world-size=2"], "--distributed-world-size is not allowed after"),
+        (["--", "--dropuot", "0.1"], "fairseq-train does not take this: .*--dropuot"),
+        (["--", "--arch", "transfomer"], "invalid choice: 'transfomer'$"),
+        (["--", "--update-freq", "1,2"], "--update-freq: give one number"),
+        (["--precision", "bf16", "--", "--fp16"], "--precision bf16 and --fp16, which the recipe"),
+        (["--", "--share-all-embeddings"], "--share-all-embeddings needs one dictionary"),
+        (["--", "--log-format", "json"], "--log-format json: this command reads the log"),
+        (["--", "--optimizer", "sgd"], "--adam-betas stands in the recipe .* 'adam_betas: null'"),
+    ],
+)
+def test_bad_options(monkeypatch, toy_data, words, message):
+    gpus(monkeypatch, 2)
+    with pytest.raises(ConfigurationError, match=message):
+        plan(toy_data.bin, *words)
+
+
+def test_a_mistake_in_a_settings_file_is_told_as_it_is(toy_data, tmp_path):
+    (tmp_path / "own.yaml").write_text("model: {dropuot: 0.2}")
+    with pytest.raises(ConfigurationError, match="fairseq-train does not take this: .*--dropuot"):
+        plan(toy_data.bin, "--settings", tmp_path / "own.yaml", "--", "--lr", 0.1)
+
+
+def test_the_optimizer_of_a_recipe_can_be_replaced(toy_data, tmp_path):
+    (tmp_path / "own.yaml").write_text("optimizer: {_name: sgd, adam_betas: null}")
+    command = plan(toy_data.bin, "--settings", tmp_path / "own.yaml").command
+    assert value(command, "--optimizer") == "sgd" and "--adam-betas" not in command
+
+
+def test_folders_are_not_set_in_files(toy_data, tmp_path):
+    (tmp_path / "own.yaml").write_text("checkpoint: {save_dir: elsewhere}")
+    with pytest.raises(ConfigurationError, match="--save-dir is not allowed in a recipe or --sett"):
+        plan(toy_data.bin, "--settings", tmp_path / "own.yaml")
+    (tmp_path / "own.yaml").write_text("distributed_training: {distributed_world_size: 2}")
+    with pytest.raises(ConfigurationError, match="--distributed-world-size is not allowed in a re"):
+        plan(toy_data.bin, "--settings", tmp_path / "own.yaml")
+
+
+def test_bad_data(tmp_path, toy_data):
+    with pytest.raises(ConfigurationError, match="no such folder; the prepare-"):
+        plan(tmp_path / "data")
+    (tmp_path / "data.part").mkdir()
+    with pytest.raises(ConfigurationError, match="not finished: rerun it"):
+        plan(tmp_path / "data")
+    with pytest.raises(ConfigurationError, match="has no dictionaries"):
+        plan(toy_data.raw)
