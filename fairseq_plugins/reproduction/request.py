@@ -76,8 +76,8 @@ def choose_runs(table: Table, names: Sequence[str], seeds: Sequence[int]) -> Lis
 
 def refuse_fixed(table: Table, words: Iterable[str], where: str) -> None:
     """Raise a ConfigurationError if the words contain an option that the rows or runs fix."""
-    rows = (word for row in table.rows for word in shlex.split(row.words) if word[:2] == "--")
-    fixed = {*FIXED, *table.fixed, *rows}
+    rows = " ".join(f"{row.words} {row.then_words}" for row in table.rows)
+    fixed = {*FIXED, *table.fixed, *(word for word in shlex.split(rows) if word[:2] == "--")}
     for word in words:
         option = word.split("=")[0]
         if option in fixed:

@@ -187,7 +187,8 @@ class Reproduction:
         """Plan the training of one run, or its beginning on the row's first data."""
         request = self.request
         save_dir = self.out / "runs" / _run(row, seed)
-        words = [*shlex.split(row.words), "--seed", str(seed)]
+        words = shlex.split(row.words if first else f"{row.words} {row.then_words}")
+        words += ["--seed", str(seed)]
         files = list(self.files)
         if row.begins:
             given = [*recipes.settings(request.settings), *request.words]

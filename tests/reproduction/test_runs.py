@@ -522,7 +522,7 @@ def test_rows_with_few_pairs_differ_only_in_what_they_compare(data, tmp_path):
         for number, plan in enumerate(made.plans[f"{row.name}-seed1"])
     ]
     assert {row.name for row, _, later in stages if later} == {
-        "ftc_both", "ftc_all", "transformer_both",
+        "ftc_both", "ftc_both_simcut", "ftc_all", "transformer_both",
     }  # fmt: skip
     for row, plan, later in stages:
         given = plan.given
@@ -540,7 +540,8 @@ def test_rows_with_few_pairs_differ_only_in_what_they_compare(data, tmp_path):
         assert given.training_path == ("fast" if fast else "auto")
         sampled = row.name in ("ftc_sampled", "ftc_all")
         assert getattr(given, "bpe_dropout", 0.0) == (0.1 if sampled else 0.0)
-        assert ("simcut" in given.criterion) == (row.name in ("ftc_simcut", "ftc_all"))
+        simcut = row.name in ("ftc_simcut", "ftc_all") or (later and row.name == "ftc_both_simcut")
+        assert ("simcut" in given.criterion) == simcut
 
 
 def test_several_processes_share_the_batch_of_a_run(data, settings, tmp_path):

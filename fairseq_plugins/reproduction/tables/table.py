@@ -47,9 +47,10 @@ class Row(NamedTuple):
         against: the row that the paper compares it with.
         claim: "higher", "lower" or "not lower" than that row, where a paper has no figures.
         reduced: replaces `words` with `--reduced`, if given.
-        begins: name of the `FIRST_DATA` on which the model is trained first, with the same options.
+        begins: name of the `FIRST_DATA` on which the model is trained first, with `words`.
             Training on the table's data then starts from the parameters alone.
         then: a file of the package with more settings for the table's data, after `begins`.
+        then_words: more options for the table's data, after `words`; later ones win.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Row(NamedTuple):
     reduced: Optional[str] = None
     begins: str = ""
     then: str = ""
+    then_words: str = ""
 
 
 class Cited(NamedTuple):

@@ -106,6 +106,15 @@ LOW_RESOURCE = Table(
             then="low_resource_fine_tune",
         ),
         Row(
+            "ftc_both_simcut",
+            ("FTC, both directions first, then SimCut",),
+            "transformer_ftc",
+            _FUSED,
+            begins="both-directions",
+            then="low_resource_fine_tune",
+            then_words=_SIMCUT,
+        ),
+        Row(
             "ftc_all",
             ("FTC, BPE-dropout, SimCut, both directions first",),
             "transformer_ftc",
@@ -127,8 +136,8 @@ LOW_RESOURCE = Table(
     settings=("low_resource",),
     precision="fastest",
     average=5,
-    runs=[(name, 1) for name in ("ftc", "transformer", "ftc_both", "ftc_all", "ftc_deep")]
-    + [(name, 1) for name in ("ftc_sampled", "ftc_simcut", "transformer_both")],
+    runs=[(name, 1) for name in ("ftc", "transformer", "ftc_both", "ftc_both_simcut", "ftc_deep")]
+    + [(name, 1) for name in ("ftc_all", "ftc_sampled", "ftc_simcut", "transformer_both")],
     # the source counts target words, 0.1 to 3.2 million: about 20 in a pair
     by_pairs=Published(
         "Sennrich & Zhang 2019, IWSLT'14 German-English",
