@@ -199,48 +199,11 @@ def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> 
     if size is not None and here > size:
         file.truncate(0)
         here = 0
-    headers = {"User-Agent": "fairseq-plugins", "Accept-Encoding": "identity"}
-    if here:
-        headers["Range"] = f"bytes={here}-"
-    try:
-        request = urllib.request.Request(url, headers=headers)
-        response = urllib.request.urlopen(request, timeout=TIMEOUT)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == 416 and here:  # the server's file has no more bytes than this
-            total = _number((error.headers.get("Content-Range") or "").rpartition("/")[2])
-            if total == here:
-                return True
-            if size is None and (total is None or total < here):
-                file.truncate(0)
-        reason = f"the server answers {error.code} {error.reason}"
-        if error.code in PASSING:
-            raise _Interrupted(reason) from None
-        raise DownloadError(
-            f"{url} cannot be downloaded: {reason}. Download it another way and give the file"
-        ) from None
-    except (ValueError, http.client.InvalidURL) as error:
-        raise DownloadError(f"'{url}' is not a URL: {error}") from None
-    except (OSError, http.client.HTTPException) as error:
-        cause = getattr(error, "reason", error)
-        reason = f"no connection ({str(cause) or type(cause).__name__})"
-        if isinstance(cause, (FileNotFoundError, ssl.SSLCertVerificationError)):
-            raise DownloadError(f"{url} cannot be downloaded: {reason}") from None
-        raise _Interrupted(reason) from None
-
+    response = _request(url, file, here, size)
+    if response is None:
+        return True
     with response:
-        length = _number(response.headers.get("Content-Length"))
-        resumes = re.match(rf"bytes {here}-[0-9]+/(.*)", response.headers.get("Content-Range", ""))
-        if response.getcode() != 206 or not resumes:
-            here = 0  # the server sends everything again
-        total = _number(resumes.group(1)) if here and resumes else None
-        if total is None:
-            total = size if length is None else here + length
-        if size not in (None, total):
-            raise DownloadError(
-                f"{url} is not the file expected: the server's has {total:,} bytes instead of "
-                f"{size:,}. If the publisher changed it, give the checksum it has now"
-            )
+        here, total = _extent(url, response, here, size)
         file.truncate(here)
         bar.total, bar.n, bar.initial = total, here, here
         bar.refresh()
@@ -258,6 +221,58 @@ def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> 
     if total is not None and here < total:
         raise _Interrupted("connection lost")
     return total is not None
+
+
+def _request(url: str, file: BinaryIO, here: int, size: Optional[int]) -> Any:
+    """The server's answer to a request for the bytes from `here`; None if it has no more of them.
+
+    If it has fewer than `here`, `file` is emptied for the next attempt.
+    """
+    headers = {"User-Agent": "fairseq-plugins", "Accept-Encoding": "identity"}
+    if here:
+        headers["Range"] = f"bytes={here}-"
+    try:
+        request = urllib.request.Request(url, headers=headers)
+        return urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and here:  # the server's file has no more bytes than this
+            total = _number((error.headers.get("Content-Range") or "").rpartition("/")[2])
+            if total == here:
+                return None
+            if size is None and (total is None or total < here):
+                file.truncate(0)
+        reason = f"the server answers {error.code} {error.reason}"
+        if error.code in PASSING:
+            raise _Interrupted(reason) from None
+        raise DownloadError(
+            f"{url} cannot be downloaded: {reason}. Download it another way and give the file"
+        ) from None
+    except (ValueError, http.client.InvalidURL) as error:
+        raise DownloadError(f"'{url}' is not a URL: {error}") from None
+    except (OSError, http.client.HTTPException) as error:
+        cause = getattr(error, "reason", error)
+        reason = f"no connection ({str(cause) or type(cause).__name__})"
+        if isinstance(cause, (FileNotFoundError, ssl.SSLCertVerificationError)):
+            raise DownloadError(f"{url} cannot be downloaded: {reason}") from None
+        raise _Interrupted(reason) from None
+
+
+def _extent(url: str, response: Any, here: int, size: Optional[int]) -> Tuple[int, Optional[int]]:
+    """Where the bytes of an answer begin, `here` or 0, and the size of the file, if known."""
+    length = _number(response.headers.get("Content-Length"))
+    resumes = re.match(rf"bytes {here}-[0-9]+/(.*)", response.headers.get("Content-Range", ""))
+    if response.getcode() != 206 or not resumes:
+        here = 0  # the server sends everything again
+    total = _number(resumes.group(1)) if here and resumes else None
+    if total is None:
+        total = size if length is None else here + length
+    if size not in (None, total):
+        raise DownloadError(
+            f"{url} is not the file expected: the server's has {total:,} bytes instead of "
+            f"{size:,}. If the publisher changed it, give the checksum it has now"
+        )
+    return here, total
 
 
 def _number(text: Optional[str]) -> Optional[int]:
