@@ -5,7 +5,7 @@ same loop: the logits that it holds do not grow with the batch.
 """
 
 import math
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -143,37 +143,27 @@ class _ChunkedLoss(torch.autograd.Function):
         nll_loss, smooth_loss, divergence, correct = (
             torch.zeros((), dtype=exact, device=features.device) for _ in range(4)
         )
-        needs_features, needs_weight, needs_bias, needs_odds = (
-            with_gradients and needed for needed in ctx.needs_input_grad[:4]
-        )
-        is_half = features.dtype == torch.float16
-        scale, weight_scale = _half_scales(objective) if is_half else (1.0, 1.0)
-        feature_grad = torch.empty_like(features, dtype=exact) if needs_features else None
-        weight_grad = torch.zeros_like(weight, dtype=exact) if needs_weight else None
-        bias_grad = (
-            torch.zeros(vocabulary, dtype=exact, device=weight.device) if needs_bias else None
-        )
-
-        odds_grad = torch.empty_like(log_odds) if needs_odds else None  # type: ignore[arg-type]
-
+        needed = [with_gradients and input_needs for input_needs in ctx.needs_input_grad[:4]]
+        gradients = _Gradients(needed, features, weight, log_odds, objective)
         for start in range(0, features.size(1), chunk):
-            xs, y = features[:, start : start + chunk], target[start : start + chunk]
+            here = slice(start, start + chunk)
+            xs, y = features[:, here], target[here]
             rows = torch.arange(y.size(0), device=y.device)
-            all_logits: List[Tensor] = []
-            all_at_target: List[Tensor] = []
+            logits: List[Tensor] = []
+            at_target: List[Tensor] = []
             for x, part in zip(xs, objective.cross_entropy):
-                logits = nn.functional.linear(x, weight, bias)
+                rounded = nn.functional.linear(x, weight, bias)
                 if count_correct and copies is None:
-                    correct += part * logits.argmax(dim=1).eq(y).sum()
-                all_logits.append(logits.to(exact))
-                all_at_target.append(all_logits[-1][rows, y])
+                    correct += part * rounded.argmax(dim=1).eq(y).sum()
+                logits.append(rounded.to(exact))
+                at_target.append(logits[-1][rows, y])
             if copies is not None:
-                words = copies.words.index_select(0, copies.sentence[start : start + chunk])
-                at_words = all_logits[0].gather(1, words)
-            normalizers, diverged, grads = _distributions(all_logits, objective)
+                words = copies.words.index_select(0, copies.sentence[here])
+                at_words = logits[0].gather(1, words)
+            normalizers, diverged, grads = _distributions(logits, objective)
             divergence += diverged
             if copies is not None:
-                odds = copies.log_odds[start : start + chunk]
+                odds = copies.log_odds[here]
                 if count_correct:  # P / g has the same argmax as P
                     best = grads[0].scatter_add(1, words, odds.exp()).argmax(dim=1)
                     correct += best.eq(y).sum()
@@ -184,51 +174,18 @@ class _ChunkedLoss(torch.autograd.Function):
                 copied = log_ratio.sigmoid().mul_(share + confidence * wanted)
                 grads[0].mul_(1.0 - copied.sum(dim=1, keepdim=True))
                 grads[0].scatter_add_(1, words, copied)
-                if odds_grad is not None:
-                    odds_grad[start : start + chunk] = -copied
+                gradients.add_copied(here, copied)
             for number, part in enumerate(objective.cross_entropy):
                 x, grad, normalizer = xs[number], grads[number], normalizers[number]
                 if part != 0:
-                    nll_loss += part * (normalizer - all_at_target[number]).sum()
+                    nll_loss += part * (normalizer - at_target[number]).sum()
                     sums = torch.mv(x.to(exact), weight_sum).add_(bias_sum)
                     smooth_loss += part * (normalizer * vocabulary - sums).sum()
                     grad[rows, y] -= part * confidence
-                if bias_grad is not None:
-                    bias_grad += grad.sum(dim=0)
-                if not (needs_features or needs_weight):
-                    continue
-                grad = (grad.mul_(scale) if is_half else grad).to(x.dtype)
-                if feature_grad is not None:
-                    rows_grad = feature_grad[number, start : start + chunk]
-                    if x.dtype == exact:
-                        torch.mm(grad, weight, out=rows_grad)
-                    else:
-                        rows_grad.copy_(grad.mm(weight))
-                if weight_grad is not None:
-                    if x.dtype == exact:
-                        weight_grad.addmm_(grad.t(), x)
-                    else:
-                        weight_grad += grad.t().mm(x * (weight_scale / scale) if is_half else x)
+                gradients.add(number, here, x, grad)
 
-        # the weights are filled on the device: a copy would make the host wait for all of the loss
-        passes = [features.new_full((), part, dtype=exact) for part in objective.cross_entropy]
-        parts = torch.stack(passes)
-        # subtract the share of every word once, before gradients are rounded to the inputs' dtypes
-        if feature_grad is not None:
-            feature_grad = feature_grad.div_(scale) if is_half else feature_grad
-            feature_grad.sub_((parts[:, None] * weight_sum.mul_(share)).unsqueeze(1))
-        if weight_grad is not None:
-            weight_grad = weight_grad.div_(weight_scale) if is_half else weight_grad
-            weight_grad.sub_(parts.mul(share) @ features.sum(dim=1, dtype=exact))
-        if bias_grad is not None:
-            bias_grad.sub_(share * features.size(1))
-        ctx.save_for_backward(feature_grad, weight_grad, bias_grad, odds_grad)
-        ctx.dtypes = (
-            features.dtype,
-            weight.dtype,
-            None if bias is None else bias.dtype,
-            None if log_odds is None else log_odds.dtype,
-        )
+        ctx.save_for_backward(*gradients.finish(share, weight_sum))
+        ctx.dtypes = [None if x is None else x.dtype for x in (features, weight, bias, log_odds)]
         ctx.mark_non_differentiable(nll_loss, divergence, correct)
         loss = confidence * nll_loss + share * smooth_loss + divergence
         return loss, nll_loss, divergence, correct
@@ -241,6 +198,89 @@ class _ChunkedLoss(torch.autograd.Function):
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
         ]
         return (*grads, None, None, None, None, None, None)
+
+
+class _Gradients:
+    """Gradients of the inputs, summed over chunks in float32 (float64 for float64).
+
+    Args:
+        needed: whether those of features, weight, bias and log-odds are; the others stay None.
+        features, weight, log_odds: the inputs, as in `chunked_loss`.
+        objective: of the passes.
+    """
+
+    def __init__(
+        self,
+        needed: Sequence[bool],
+        features: Tensor,
+        weight: Tensor,
+        log_odds: Optional[Tensor],
+        objective: Objective,
+    ):
+        self.inputs, self.of_weight, self.objective = features, weight, objective
+        self.exact = torch.promote_types(features.dtype, torch.float32)
+        self.is_half = features.dtype == torch.float16
+        self.scale, self.weight_scale = _half_scales(objective) if self.is_half else (1.0, 1.0)
+        of_features, of_weight, of_bias, of_odds = needed
+        exact = self.exact
+        self.features = torch.empty_like(features, dtype=exact) if of_features else None
+        self.weight = torch.zeros_like(weight, dtype=exact) if of_weight else None
+        self.bias = weight.new_zeros(weight.size(0), dtype=exact) if of_bias else None
+        self.log_odds = torch.empty_like(log_odds) if of_odds else None  # type: ignore[arg-type]
+
+    def add_copied(self, here: slice, copied: Tensor) -> None:
+        """Set the gradient of a chunk's log-odds, from the c of `chunked_loss`."""
+        if self.log_odds is not None:
+            self.log_odds[here] = -copied
+
+    def add(self, number: int, here: slice, x: Tensor, grad: Tensor) -> None:
+        """Add what a pass of a chunk contributes.
+
+        Args:
+            number: of the pass.
+            here: the chunk's tokens.
+            x: their features, n x d.
+            grad: the gradient of their logits without the share of every word, n x V; overwritten.
+        """
+        if self.bias is not None:
+            self.bias += grad.sum(dim=0)
+        if self.features is None and self.weight is None:
+            return
+        grad = (grad.mul_(self.scale) if self.is_half else grad).to(x.dtype)
+        if self.features is not None:
+            rows = self.features[number, here]
+            if x.dtype == self.exact:
+                torch.mm(grad, self.of_weight, out=rows)
+            else:
+                rows.copy_(grad.mm(self.of_weight))
+        if self.weight is not None:
+            if x.dtype == self.exact:
+                self.weight.addmm_(grad.t(), x)
+            else:
+                scaled = x * (self.weight_scale / self.scale) if self.is_half else x
+                self.weight += grad.t().mm(scaled)
+
+    def finish(self, share: float, weight_sum: Tensor) -> List[Optional[Tensor]]:
+        """Subtract the share of every word once, before gradients are rounded to inputs' dtypes.
+
+        Args:
+            share: e of `chunked_loss`.
+            weight_sum: of the words' weights, d; overwritten.
+        """
+        # the weights are filled on the device: a copy would make the host wait for all of the loss
+        passes = [weight_sum.new_full((), part) for part in self.objective.cross_entropy]
+        parts = torch.stack(passes)
+        if self.features is not None:
+            if self.is_half:
+                self.features.div_(self.scale)
+            self.features.sub_((parts[:, None] * weight_sum.mul_(share)).unsqueeze(1))
+        if self.weight is not None:
+            if self.is_half:
+                self.weight.div_(self.weight_scale)
+            self.weight.sub_(parts.mul(share) @ self.inputs.sum(dim=1, dtype=self.exact))
+        if self.bias is not None:
+            self.bias.sub_(share * self.inputs.size(1))
+        return [self.features, self.weight, self.bias, self.log_odds]
 
 
 def _distributions(
