@@ -4,8 +4,8 @@ from typing import Any
 
 from fairseq.models import register_model_architecture
 
-from .config import fill_defaults, fill_fairseq_defaults, set_default
 from .efficient_transformer import MODEL_NAME
+from .options import fill_defaults, fill_fairseq_defaults, set_default
 
 
 def _finish(args: Any) -> None:

@@ -47,20 +47,18 @@ from fairseq_plugins.modules.packed_decoder import (
 )
 
 from .checks import check_dictionaries
-from .config import (
-    ModelPlan,
+from .options import (
     add_options,
     completing,
     fill_defaults,
     fill_fairseq_defaults,
     fill_layers_to_keep,
     option_names,
-    plan_model,
     set_default,
-    store_completed,
     to_config,
     to_namespace,
 )
+from .plan import ModelPlan, plan_model, store_completed
 from .word_vectors import load_word_vectors
 
 logger = logging.getLogger(__name__)
@@ -80,7 +78,7 @@ class EfficientTransformerModel(TransformerModel):
     With the Transformer's own choices, results equal those of fairseq's `transformer` bit for bit,
     and its checkpoints load.
 
-    `architectures.py` has the named architectures, `config.py` the options.
+    `architectures.py` has the named architectures, `options.py` the options.
     """
 
     @classmethod

@@ -24,20 +24,18 @@ from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 
-from .config import (
-    ModelPlan,
+from .efficient_transformer import EfficientTransformerModel, Encoder
+from .options import (
     add_options,
     completing,
     fill_defaults,
     fill_fairseq_defaults,
     option_names,
-    plan_model,
     set_default,
-    store_completed,
     to_config,
     to_namespace,
 )
-from .efficient_transformer import EfficientTransformerModel, Encoder
+from .plan import ModelPlan, plan_model, store_completed
 
 MODEL_NAME = "encoder_classifier"
 SENTENCE_POOLINGS = ("attention", "mean")

@@ -99,7 +99,7 @@ def test_every_option_has_a_name_of_its_own():
 
     from fairseq.models.transformer import TransformerModel
 
-    from fairseq_plugins.models.config import plugin_options
+    from fairseq_plugins.models.options import plugin_options
 
     parser = ArgumentParser()
     TransformerModel.add_args(parser)  # fairseq drops an option of the same name in silence

@@ -170,7 +170,7 @@ def test_every_option_arrives_both_ways(parse, make_sample, base_fingerprints, b
 
 
 def test_every_option_of_the_plugin_is_tried_here():
-    from fairseq_plugins.models.config import plugin_options
+    from fairseq_plugins.models.options import plugin_options
 
     options = {name.replace("_", "-") for name, _ in plugin_options()}
     # decoder-token-mixer has one value that works, the others are mistakes; the rest changes no
@@ -483,7 +483,7 @@ def test_help_states_the_default_of_every_option(parse):
 
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    from fairseq_plugins.models.config import plugin_options
+    from fairseq_plugins.models.options import plugin_options
 
     parse("--arch", "transformer_ftc")
     parser = ArgumentParser()
@@ -548,9 +548,9 @@ def test_hydra_train_trains_the_same_model(run_process, run_train, toy_data, tmp
 
 
 def test_options_of_parts_that_no_layer_has_are_told_once(parse, caplog):
-    from fairseq_plugins.models import config
+    from fairseq_plugins.models import plan
 
-    config._warn_of_idle_option.cache_clear()
+    plan._warn_of_idle_option.cache_clear()
     words = "--encoder-token-mixer linformer --linformer-projected-length 9 --decoder-ffn mscffn"
     words += " --mscffn-subspaces 4 --performer-features 5 --fastformer-interaction add"
     for _ in range(2):
@@ -563,20 +563,20 @@ def test_options_of_parts_that_no_layer_has_are_told_once(parse, caplog):
 
 
 def test_options_of_feed_forwards_that_no_layer_has_are_told(parse, caplog):
-    from fairseq_plugins.models import config
+    from fairseq_plugins.models import plan
 
-    config._warn_of_idle_option.cache_clear()
-    config.plan_model(parse("--arch", "transformer_ftc", "--mscffn-subspaces", "4").args)
+    plan._warn_of_idle_option.cache_clear()
+    plan.plan_model(parse("--arch", "transformer_ftc", "--mscffn-subspaces", "4").args)
     said = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
     assert said == ["--mscffn-subspaces has no effect: no layer of the model has mscffn"]
 
 
 def test_poolings_that_pool_nothing_are_told(parse, caplog):
-    from fairseq_plugins.models import config
+    from fairseq_plugins.models import plan
 
-    config._warn_of_idle_option.cache_clear()
+    plan._warn_of_idle_option.cache_clear()
     words = "--time-pooling max --feature-pooling linear --feature-window 1"
-    config.plan_model(parse("--arch", "transformer_ftc", *words.split()).args)
+    plan.plan_model(parse("--arch", "transformer_ftc", *words.split()).args)
     said = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
     assert said == [
         "--feature-pooling has no effect: no layer of the model has --feature-window above 1"
@@ -585,8 +585,8 @@ def test_poolings_that_pool_nothing_are_told(parse, caplog):
 
 @pytest.mark.parametrize("arch", sorted(PRESETS))
 def test_presets_set_no_idle_option(parse, caplog, arch):
-    from fairseq_plugins.models import config
+    from fairseq_plugins.models import plan
 
-    config._warn_of_idle_option.cache_clear()
-    config.plan_model(parse("--arch", arch).args)
+    plan._warn_of_idle_option.cache_clear()
+    plan.plan_model(parse("--arch", arch).args)
     assert not [record for record in caplog.records if "no effect" in record.getMessage()]

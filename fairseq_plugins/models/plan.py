@@ -1,128 +1,23 @@
-"""All options that the models add to fairseq's Transformer, and the plan of a model.
+"""The plan of a model: its options checked together, and all sizes computed from them."""
 
-`fill_defaults` completes the options that neither the user nor the architecture has set.
-`plan_model` checks all options and computes all sizes.
-"""
-
-import difflib
 import functools
 import logging
-from argparse import ArgumentParser, Namespace
-from contextlib import contextmanager
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
-from fairseq.dataclass import ChoiceEnum
-from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models.transformer import TransformerConfig, base_architecture
-from omegaconf import OmegaConf, open_dict
 
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag, nearest
 from fairseq_plugins.modules import compilation
-from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
 from fairseq_plugins.modules.copy_attention import CopyOptions, CopySpec
 from fairseq_plugins.modules.decoder_layer import find_extensions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 
-from .checks import (
-    check_fairseq_options,
-    is_absurd,
-    parse_layers_to_keep,
-    parse_numbers,
-)
+from .checks import check_fairseq_options, is_absurd, parse_layers_to_keep
+from .options import parse_blocks, plugin_options, split_evenly, to_config
 
 logger = logging.getLogger(__name__)
-
-TRAINING_PATHS = ("auto", "fast", "plain")
-REGISTRIES = (TOKEN_MIXERS, FEED_FORWARDS)
-
-
-@dataclass
-class EfficientTransformerOptions(CopyOptions):
-    """Options that the models add to fairseq's Transformer, in every architecture.
-
-    The options of a token mixer, of a feed-forward network and of copying are in the file of that
-    part.
-    """
-
-    encoder_blocks: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "layers of each encoder block, such as 3,3: the first keeps the full size, "
-            "each later one is pooled by the windows. Default: 3,3 in transformer_ftc*, "
-            "transformer_fc* and transformer_tc* (6,6 in ..._deep*, 4,4 in ..._mid*); 2,2 in "
-            "fastformer_tc_cnn_dm, 1,1 in fastformer_tc_pubmed; one block of --encoder-layers "
-            "layers elsewhere"
-        },
-    )
-    time_window: int = field(
-        default=1,
-        metadata={
-            "help": "positions pooled into one where a later block begins; 1 is off. Default: 2 in "
-            "transformer_ftc*, transformer_tc* and fastformer_tc_*, 1 elsewhere"
-        },
-    )
-    feature_window: int = field(
-        default=1,
-        metadata={
-            "help": "features pooled into one where a later block begins; 1 is off. Default: 2 in "
-            "transformer_ftc* and transformer_fc*, 1 elsewhere"
-        },
-    )
-    time_pooling: ChoiceEnum(list(TIME_POOLINGS)) = field(  # type: ignore[valid-type]
-        default="mean", metadata={"help": "pooling over time (default: mean)"}
-    )
-    feature_pooling: ChoiceEnum(list(FEATURE_POOLINGS)) = field(  # type: ignore[valid-type]
-        default="mean", metadata={"help": "pooling over features (default: mean)"}
-    )
-    encoder_token_mixer: str = field(
-        default=TOKEN_MIXERS.default,
-        metadata={
-            "help": f"how the encoder's positions see each other: {', '.join(TOKEN_MIXERS)}. "
-            "Default: fastformer in fastformer_encoder*, softmax elsewhere"
-        },
-    )
-    decoder_token_mixer: str = field(
-        default=TOKEN_MIXERS.default,
-        metadata={
-            "help": f"{TOKEN_MIXERS.default} is the only one that a left-to-right decoder can use "
-            "(default)"
-        },
-    )
-    encoder_ffn: str = field(
-        default=FEED_FORWARDS.default,
-        metadata={
-            "help": f"feed-forward network of the encoder: {', '.join(FEED_FORWARDS)}. Default: "
-            "mscffn in mscffn_transformer*, standard elsewhere"
-        },
-    )
-    decoder_ffn: str = field(
-        default=FEED_FORWARDS.default,
-        metadata={
-            "help": f"feed-forward network of the decoder: {', '.join(FEED_FORWARDS)}. Default: "
-            "mscffn in mscffn_transformer*, standard elsewhere"
-        },
-    )
-    training_path: ChoiceEnum(list(TRAINING_PATHS)) = field(  # type: ignore[valid-type]
-        default="auto",
-        metadata={
-            "help": "how training computes the same model. plain: as fairseq does. "
-            "fast: the decoder skips padding; on a CPU, dropout is faster and attention dropout "
-            "needs memory linear in length. Default: auto, which is plain for fairseq's own "
-            "Transformer and for options that fast does not support, and else fast"
-        },
-    )
-    torch_compile: bool = field(
-        default=False,
-        metadata={
-            "help": "compile each layer with torch.compile in training (on --training-path fast): "
-            "fewer and larger kernels, for GPUs where launching small kernels is the bottleneck. "
-            "The first batches take minutes. Slower on a CPU. Default: off"
-        },
-    )
 
 
 class LayerPlan(NamedTuple):
@@ -149,96 +44,6 @@ class ModelPlan(NamedTuple):
     copying: Optional[CopySpec]
     fast_training: bool
     compile_training: bool
-
-
-def fill_defaults(args: Any) -> None:
-    """Complete the options that neither the user nor the architecture has set.
-
-    `--encoder-blocks` sets `--encoder-layers`. Without blocks, the encoder is one block of
-    `--encoder-layers` layers.
-
-    Args:
-        args: a Namespace or DictConfig, completed in place.
-
-    Raises:
-        ConfigurationError: both are given and disagree, or the blocks cannot be parsed.
-    """
-    for name, option in plugin_options():
-        set_default(args, name, option.default)
-    if args.encoder_blocks is None:
-        set_default(args, "encoder_layers", 6)
-        args.encoder_blocks = str(args.encoder_layers)
-        return
-    blocks = parse_blocks(args.encoder_blocks)
-    args.encoder_blocks = ",".join(str(layers) for layers in blocks)
-    set_default(args, "encoder_layers", sum(blocks))
-    if args.encoder_layers != sum(blocks):
-        raise ConfigurationError(
-            f"--encoder-layers {args.encoder_layers} does not match --encoder-blocks "
-            f"{args.encoder_blocks}, which has {sum(blocks)}: leave --encoder-layers out, or give "
-            "blocks that add up to it, such as --encoder-blocks "
-            f"{_split_evenly(args.encoder_layers)}"
-        )
-
-
-def add_options(parser: ArgumentParser) -> None:
-    """Add all options to a parser, including those of every registered part."""
-    gen_parser_from_dataclass(parser, EfficientTransformerOptions(), delete_default=True)
-    for registry in REGISTRIES:
-        registry.add_options(parser)
-
-
-def plugin_options() -> Iterator[Tuple[str, Field]]:
-    """Yield the full name and the field of every option, including those of registered parts."""
-    for option in fields(EfficientTransformerOptions):
-        if not option.name.startswith("_"):
-            yield option.name, option
-    for registry in REGISTRIES:
-        yield from registry.options()
-
-
-def fill_fairseq_defaults(args: Any) -> None:
-    """Complete the options of fairseq's own Transformer, in place.
-
-    fairseq reads each option with ``getattr(args, name, default)``. For a missing option, a
-    DictConfig of omegaconf before 2.1 returns None, and fairseq 0.12.2 takes None as the value.
-    fairseq therefore gets a Namespace here.
-    """
-    options = dict(args) if OmegaConf.is_config(args) else vars(args)
-    completed = Namespace(**{name: value for name, value in options.items() if value is not None})
-    base_architecture(completed)
-    set_default(completed, "base_layers", 0)  # the trainer reads it with getattr, too
-    for name, value in vars(completed).items():
-        setattr(args, name, value)
-
-
-def set_default(args: Any, name: str, value: Any) -> None:
-    """Set an option of a Namespace or DictConfig if it is missing or None."""
-    if getattr(args, name, None) is None:
-        setattr(args, name, value)
-
-
-def parse_blocks(value: Any) -> List[int]:
-    """Parse the number of layers of each block: "3,3", [3, 3] or 6.
-
-    Raises:
-        ConfigurationError: not integers of at least 1.
-    """
-    blocks = parse_numbers(value)
-    if not blocks or min(blocks) < 1:
-        raise ConfigurationError(
-            f"--encoder-blocks {value} cannot be read: give the number of layers of each block, at "
-            "least 1, separated by commas, such as 3,3"
-        )
-    return blocks
-
-
-def to_config(args: Any) -> TransformerConfig:
-    """fairseq's TransformerConfig, which also holds the options of the plugin."""
-    if OmegaConf.is_config(args):
-        options: Any = OmegaConf.to_container(args, resolve=True)
-        args = Namespace(**options)
-    return TransformerConfig.from_namespace(args)
 
 
 def plan_model(args: Any) -> ModelPlan:
@@ -325,24 +130,6 @@ def store_completed(plan: ModelPlan, args: Any) -> None:
     """Write the options that the plan completed into `args`, so that checkpoints hold them."""
     for choice in (plan.mixer, plan.encoder_ffn, plan.decoder_ffn):
         store(choice, args)
-
-
-def fill_layers_to_keep(args: Any) -> None:
-    """If one side is pruned, keep all layers of the other: fairseq drops layers that are not named.
-
-    Args:
-        args: options, changed in place.
-
-    Raises:
-        ConfigurationError: an option names a layer that the model does not have.
-    """
-    depths = {"encoder": sum(parse_blocks(args.encoder_blocks)), "decoder": args.decoder_layers}
-    options = {side: getattr(args, f"{side}_layers_to_keep") for side in depths}
-    kept = {side: parse_layers_to_keep(side, options[side], depths[side]) for side in depths}
-    if any(kept.values()):
-        for side, layers in kept.items():
-            names = range(depths[side]) if layers is None else layers
-            setattr(args, f"{side}_layers_to_keep", ",".join(str(name) for name in names))
 
 
 def _prune(blocks: List[int], args: Any) -> List[int]:
@@ -441,48 +228,6 @@ def _plan_copying(args: Any) -> Optional[CopySpec]:
     )
 
 
-@contextmanager
-def completing(args: Any, model: Any) -> Iterator[None]:
-    """Context in which `build_model` of a class completes its options in place.
-
-    Raises:
-        ConfigurationError: a YAML file has options that the model does not know.
-    """
-    if not OmegaConf.is_config(args):
-        yield
-        return
-    check_names(args.keys(), model.option_names())
-    with open_dict(args):
-        yield
-
-
-def option_names(model: Any) -> Set[str]:
-    """The names of the options that `add_args` of a model class adds."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    model.add_args(parser)
-    return {action.dest for action in parser._actions} | {"_name", "arch"}
-
-
-def to_namespace(args: Any) -> Namespace:
-    """A copy of the options, as a Namespace."""
-    options: Any = OmegaConf.to_container(args, resolve=True) if OmegaConf.is_config(args) else None
-    return Namespace(**(options or vars(args)))
-
-
-def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse unknown options of a YAML file; argparse does this for a command line.
-
-    Raises:
-        ConfigurationError: a given name is not among the known ones.
-    """
-    known = sorted(known)
-    for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {close[0]}?" if close else "see --help for the options"
-            raise ConfigurationError(f"model.{name} is not an option of this model: {advice}")
-
-
 def _check_decoder_mixer(args: Any) -> None:
     mixer = TOKEN_MIXERS.choose("decoder_token_mixer", args)
     if not mixer.part.left_to_right:
@@ -512,7 +257,7 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
             raise ConfigurationError(
                 f"{option} {window} pools where a later block begins, and --encoder-blocks "
                 f"{args.encoder_blocks} has one block: give several, such as --encoder-blocks "
-                f"{_split_evenly(sum(blocks))}, or {option} 1"
+                f"{split_evenly(sum(blocks))}, or {option} 1"
             )
     pooled, longest = args.time_window**later, args.max_source_positions
     if pooled > longest:
@@ -635,7 +380,3 @@ def _check_quant_noise(args: Any, plan: ModelPlan) -> None:
             f"--quant-noise-pq-block-size {block} must divide the sizes of all layers ({names}): "
             f"nearest that work: {nearest(block, allowed)}"
         )
-
-
-def _split_evenly(layers: int) -> str:
-    return f"{layers - layers // 2},{layers // 2}" if layers > 1 else "1,1"

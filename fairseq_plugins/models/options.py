@@ -1,0 +1,266 @@
+"""All options that the models add to fairseq's Transformer.
+
+`fill_defaults` completes those that neither the user nor the architecture has set; `plan.py` checks
+them together.
+"""
+
+import difflib
+from argparse import ArgumentParser, Namespace
+from contextlib import contextmanager
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Iterable, Iterator, List, Optional, Set, Tuple
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models.transformer import TransformerConfig, base_architecture
+from omegaconf import OmegaConf, open_dict
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
+from fairseq_plugins.modules.copy_attention import CopyOptions
+from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+
+from .checks import parse_layers_to_keep, parse_numbers
+
+TRAINING_PATHS = ("auto", "fast", "plain")
+REGISTRIES = (TOKEN_MIXERS, FEED_FORWARDS)
+
+
+@dataclass
+class EfficientTransformerOptions(CopyOptions):
+    """Options that the models add to fairseq's Transformer, in every architecture.
+
+    The options of a token mixer, of a feed-forward network and of copying are in the file of that
+    part.
+    """
+
+    encoder_blocks: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "layers of each encoder block, such as 3,3: the first keeps the full size, "
+            "each later one is pooled by the windows. Default: 3,3 in transformer_ftc*, "
+            "transformer_fc* and transformer_tc* (6,6 in ..._deep*, 4,4 in ..._mid*); 2,2 in "
+            "fastformer_tc_cnn_dm, 1,1 in fastformer_tc_pubmed; one block of --encoder-layers "
+            "layers elsewhere"
+        },
+    )
+    time_window: int = field(
+        default=1,
+        metadata={
+            "help": "positions pooled into one where a later block begins; 1 is off. Default: 2 in "
+            "transformer_ftc*, transformer_tc* and fastformer_tc_*, 1 elsewhere"
+        },
+    )
+    feature_window: int = field(
+        default=1,
+        metadata={
+            "help": "features pooled into one where a later block begins; 1 is off. Default: 2 in "
+            "transformer_ftc* and transformer_fc*, 1 elsewhere"
+        },
+    )
+    time_pooling: ChoiceEnum(list(TIME_POOLINGS)) = field(  # type: ignore[valid-type]
+        default="mean", metadata={"help": "pooling over time (default: mean)"}
+    )
+    feature_pooling: ChoiceEnum(list(FEATURE_POOLINGS)) = field(  # type: ignore[valid-type]
+        default="mean", metadata={"help": "pooling over features (default: mean)"}
+    )
+    encoder_token_mixer: str = field(
+        default=TOKEN_MIXERS.default,
+        metadata={
+            "help": f"how the encoder's positions see each other: {', '.join(TOKEN_MIXERS)}. "
+            "Default: fastformer in fastformer_encoder*, softmax elsewhere"
+        },
+    )
+    decoder_token_mixer: str = field(
+        default=TOKEN_MIXERS.default,
+        metadata={
+            "help": f"{TOKEN_MIXERS.default} is the only one that a left-to-right decoder can use "
+            "(default)"
+        },
+    )
+    encoder_ffn: str = field(
+        default=FEED_FORWARDS.default,
+        metadata={
+            "help": f"feed-forward network of the encoder: {', '.join(FEED_FORWARDS)}. Default: "
+            "mscffn in mscffn_transformer*, standard elsewhere"
+        },
+    )
+    decoder_ffn: str = field(
+        default=FEED_FORWARDS.default,
+        metadata={
+            "help": f"feed-forward network of the decoder: {', '.join(FEED_FORWARDS)}. Default: "
+            "mscffn in mscffn_transformer*, standard elsewhere"
+        },
+    )
+    training_path: ChoiceEnum(list(TRAINING_PATHS)) = field(  # type: ignore[valid-type]
+        default="auto",
+        metadata={
+            "help": "how training computes the same model. plain: as fairseq does. "
+            "fast: the decoder skips padding; on a CPU, dropout is faster and attention dropout "
+            "needs memory linear in length. Default: auto, which is plain for fairseq's own "
+            "Transformer and for options that fast does not support, and else fast"
+        },
+    )
+    torch_compile: bool = field(
+        default=False,
+        metadata={
+            "help": "compile each layer with torch.compile in training (on --training-path fast): "
+            "fewer and larger kernels, for GPUs where launching small kernels is the bottleneck. "
+            "The first batches take minutes. Slower on a CPU. Default: off"
+        },
+    )
+
+
+def fill_defaults(args: Any) -> None:
+    """Complete the options that neither the user nor the architecture has set.
+
+    `--encoder-blocks` sets `--encoder-layers`. Without blocks, the encoder is one block of
+    `--encoder-layers` layers.
+
+    Args:
+        args: a Namespace or DictConfig, completed in place.
+
+    Raises:
+        ConfigurationError: both are given and disagree, or the blocks cannot be parsed.
+    """
+    for name, option in plugin_options():
+        set_default(args, name, option.default)
+    if args.encoder_blocks is None:
+        set_default(args, "encoder_layers", 6)
+        args.encoder_blocks = str(args.encoder_layers)
+        return
+    blocks = parse_blocks(args.encoder_blocks)
+    args.encoder_blocks = ",".join(str(layers) for layers in blocks)
+    set_default(args, "encoder_layers", sum(blocks))
+    if args.encoder_layers != sum(blocks):
+        raise ConfigurationError(
+            f"--encoder-layers {args.encoder_layers} does not match --encoder-blocks "
+            f"{args.encoder_blocks}, which has {sum(blocks)}: leave --encoder-layers out, or give "
+            "blocks that add up to it, such as --encoder-blocks "
+            f"{split_evenly(args.encoder_layers)}"
+        )
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add all options to a parser, including those of every registered part."""
+    gen_parser_from_dataclass(parser, EfficientTransformerOptions(), delete_default=True)
+    for registry in REGISTRIES:
+        registry.add_options(parser)
+
+
+def plugin_options() -> Iterator[Tuple[str, Field]]:
+    """Yield the full name and the field of every option, including those of registered parts."""
+    for option in fields(EfficientTransformerOptions):
+        if not option.name.startswith("_"):
+            yield option.name, option
+    for registry in REGISTRIES:
+        yield from registry.options()
+
+
+def fill_fairseq_defaults(args: Any) -> None:
+    """Complete the options of fairseq's own Transformer, in place.
+
+    fairseq reads each option with ``getattr(args, name, default)``. For a missing option, a
+    DictConfig of omegaconf before 2.1 returns None, and fairseq 0.12.2 takes None as the value.
+    fairseq therefore gets a Namespace here.
+    """
+    options = dict(args) if OmegaConf.is_config(args) else vars(args)
+    completed = Namespace(**{name: value for name, value in options.items() if value is not None})
+    base_architecture(completed)
+    set_default(completed, "base_layers", 0)  # the trainer reads it with getattr, too
+    for name, value in vars(completed).items():
+        setattr(args, name, value)
+
+
+def set_default(args: Any, name: str, value: Any) -> None:
+    """Set an option of a Namespace or DictConfig if it is missing or None."""
+    if getattr(args, name, None) is None:
+        setattr(args, name, value)
+
+
+def parse_blocks(value: Any) -> List[int]:
+    """Parse the number of layers of each block: "3,3", [3, 3] or 6.
+
+    Raises:
+        ConfigurationError: not integers of at least 1.
+    """
+    blocks = parse_numbers(value)
+    if not blocks or min(blocks) < 1:
+        raise ConfigurationError(
+            f"--encoder-blocks {value} cannot be read: give the number of layers of each block, at "
+            "least 1, separated by commas, such as 3,3"
+        )
+    return blocks
+
+
+def to_config(args: Any) -> TransformerConfig:
+    """fairseq's TransformerConfig, which also holds the options of the plugin."""
+    if OmegaConf.is_config(args):
+        options: Any = OmegaConf.to_container(args, resolve=True)
+        args = Namespace(**options)
+    return TransformerConfig.from_namespace(args)
+
+
+def fill_layers_to_keep(args: Any) -> None:
+    """If one side is pruned, keep all layers of the other: fairseq drops layers that are not named.
+
+    Args:
+        args: options, changed in place.
+
+    Raises:
+        ConfigurationError: an option names a layer that the model does not have.
+    """
+    depths = {"encoder": sum(parse_blocks(args.encoder_blocks)), "decoder": args.decoder_layers}
+    options = {side: getattr(args, f"{side}_layers_to_keep") for side in depths}
+    kept = {side: parse_layers_to_keep(side, options[side], depths[side]) for side in depths}
+    if any(kept.values()):
+        for side, layers in kept.items():
+            names = range(depths[side]) if layers is None else layers
+            setattr(args, f"{side}_layers_to_keep", ",".join(str(name) for name in names))
+
+
+@contextmanager
+def completing(args: Any, model: Any) -> Iterator[None]:
+    """Context in which `build_model` of a class completes its options in place.
+
+    Raises:
+        ConfigurationError: a YAML file has options that the model does not know.
+    """
+    if not OmegaConf.is_config(args):
+        yield
+        return
+    check_names(args.keys(), model.option_names())
+    with open_dict(args):
+        yield
+
+
+def option_names(model: Any) -> Set[str]:
+    """The names of the options that `add_args` of a model class adds."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    model.add_args(parser)
+    return {action.dest for action in parser._actions} | {"_name", "arch"}
+
+
+def to_namespace(args: Any) -> Namespace:
+    """A copy of the options, as a Namespace."""
+    options: Any = OmegaConf.to_container(args, resolve=True) if OmegaConf.is_config(args) else None
+    return Namespace(**(options or vars(args)))
+
+
+def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse unknown options of a YAML file; argparse does this for a command line.
+
+    Raises:
+        ConfigurationError: a given name is not among the known ones.
+    """
+    known = sorted(known)
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {close[0]}?" if close else "see --help for the options"
+            raise ConfigurationError(f"model.{name} is not an option of this model: {advice}")
+
+
+def split_evenly(layers: int) -> str:
+    return f"{layers - layers // 2},{layers // 2}" if layers > 1 else "1,1"
