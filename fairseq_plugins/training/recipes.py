@@ -22,7 +22,13 @@ FOLDER = Path(__file__).resolve().parent.parent / "recipes"
 CHOICES = {"model": "arch"}
 # options that are on by default: their flag on the command line turns them off
 ON_BY_DEFAULT = {"left_pad_source"}
-SHORT = {"a": "arch", "s": "source_lang", "t": "target_lang"}
+# second names of fairseq's options on the command line
+ALIASES = {
+    "a": "arch", "s": "source_lang", "t": "target_lang", "remove_bpe": "post_process",
+    "max_sentences": "batch_size", "max_sentences_valid": "batch_size_valid",
+    "combine_val": "combine_valid_subsets", "nval": "max_valid_steps", "local_rank": "device_id",
+    "save_async": "write_checkpoints_asynchronously",
+}  # fmt: skip
 
 
 def names() -> List[str]:
@@ -118,7 +124,10 @@ def read(path: Path, of: Sequence[Path] = ()) -> Dict[str, Any]:
 
 
 def words(options: Dict[str, Any]) -> List[str]:
-    """Options as arguments of fairseq's command line; null leaves an option out."""
+    """Options as arguments of fairseq's command line.
+
+    null leaves an option out, and a tuple holds its words as they are.
+    """
     found: List[str] = []
     for name, value in options.items():
         option = flag(name)
@@ -145,7 +154,7 @@ def by_name(arguments: Sequence[str]) -> Dict[str, Any]:
     for word in arguments:
         if re.match("--?[a-zA-Z]", word):  # no negative number
             name = word.split("=")[0].lstrip("-").replace("-", "_")
-            name = SHORT.get(name, name)
+            name = ALIASES.get(name, name)
             found.pop(name, None)
         found[name] = (*found.get(name, ()), word)
     return found
@@ -154,7 +163,8 @@ def by_name(arguments: Sequence[str]) -> Dict[str, Any]:
 def merge(paths: Sequence[Path]) -> Dict[str, Any]:
     """The options of several files by name; later files win.
 
-    A file that is not YAML holds options as in a shell, with # for comments.
+    A file that is not YAML holds options as in a shell, with # for comments. Their values are
+    tuples, as `by_name` gives them.
 
     Raises:
         ConfigurationError: a file cannot be read.
@@ -168,9 +178,7 @@ def merge(paths: Sequence[Path]) -> Dict[str, Any]:
                 later = by_name(shlex.split(path.read_text(encoding="utf-8"), comments=True))
             except (OSError, ValueError) as error:
                 raise ConfigurationError(f"--settings {path} cannot be read: {error}") from None
-        for name, value in later.items():
-            options.pop(name, None)  # to the end: fairseq's parser also takes part of a name
-            options[name] = value
+        options.update(later)
     return options
 
 

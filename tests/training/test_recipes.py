@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -200,19 +201,43 @@ def test_later_settings_win_and_false_removes_a_flag(tmp_path):
     (tmp_path / "c.args").write_text("# a comment\n--bf16 --lr=2 # here too\n--max-epoch -1\n")
     a, b, c = (tmp_path / name for name in ("a.yaml", "b.yaml", "c.args"))
     assert recipes.settings([a, b]) == ["--lr", "1.0", "--clip-norm", "2"]
-    words = ["--bf16", "--lr=2", "--max-epoch", "-1"]
-    assert recipes.settings([a, b, c]) == ["--clip-norm", "2", *words]
-    assert recipes.settings([c, a, b]) == ["--max-epoch", "-1", "--lr", "1.0", "--clip-norm", "2"]
+    words = ["--bf16", "--lr=2", "--clip-norm", "2", "--max-epoch", "-1"]
+    assert recipes.settings([a, b, c]) == words
+    assert recipes.settings([c, b]) == ["--lr=2", "--max-epoch", "-1", "--clip-norm", "2"]
+    found = recipes.settings([c, a, b])
+    assert found == ["--lr", "1.0", "--max-epoch", "-1", "--clip-norm", "2"]
+
+
+def test_every_second_name_of_an_option_is_known():
+    """A later file cannot replace an option whose names differ."""
+    makers = (options.get_training_parser, options.get_generation_parser)
+    parsers = [make(default_task=task) for make in makers for task in ("translation", "sentence")]
+    others = {
+        name.lstrip("-").replace("-", "_"): action.dest
+        for parser in parsers
+        for action in parser._actions
+        for name in action.option_strings
+        if action.dest != "help" and name.lstrip("-").replace("-", "_") != action.dest
+    }
+    assert {"max_sentences", "a", "remove_bpe"} <= set(others)
+    assert {name: recipes.ALIASES.get(name) for name in others} == others
 
 
 def test_options_by_name_whatever_they_are_called(tmp_path):
-    (tmp_path / "a.args").write_text("-a transformer -s de --adam-betas '(0.9, 0.98)' --no_save 1")
-    (tmp_path / "b.yaml").write_text("model: {_name: transformer_ftc}\ntask: {source_lang: en}")
+    (tmp_path / "a.args").write_text("-a transformer -s de --adam-betas '(0.9, 0.98)' --save-async")
+    with open(tmp_path / "a.args", "a") as file:
+        file.write(" --max-sentences 8 --lr 1 --lr 2 --optimizer adam")
+    (tmp_path / "b.yaml").write_text(
+        "model: {_name: transformer_ftc}\ntask: {source_lang: en}\n"
+        "dataset: {batch_size: null}\ncheckpoint: {write_checkpoints_asynchronously: false}"
+    )
     found = recipes.settings([tmp_path / "a.args", tmp_path / "b.yaml"])
     assert found == [
-        *("--adam-betas", "(0.9, 0.98)", "--no_save", "1"),
         *("--arch", "transformer_ftc", "--source-lang", "en"),
+        *("--adam-betas", "(0.9, 0.98)", "--lr", "2", "--optimizer", "adam"),
     ]
+    read = settings.parse(["DATA", *found])
+    assert (read.arch, read.source_lang, read.batch_size) == ("transformer_ftc", "en", None)
     (tmp_path / "c.args").write_text("DATA --lr 1")
     with pytest.raises(ConfigurationError, match="does not take this: unrecognized .*: DATA"):
         settings.parse(["data", "--arch", "transformer", *recipes.settings([tmp_path / "c.args"])])
