@@ -76,7 +76,7 @@ def choose_runs(table: Table, names: Sequence[str], seeds: Sequence[int]) -> Lis
 
 def refuse_fixed(table: Table, words: Iterable[str], where: str) -> None:
     """Raise a ConfigurationError if the words contain an option that the rows or runs fix."""
-    rows = " ".join(f"{row.words} {row.then_words}" for row in table.rows)
+    rows = " ".join(row.last_words for row in table.rows)
     fixed = {*FIXED, *table.fixed, *(word for word in shlex.split(rows) if word[:2] == "--")}
     for word in words:
         option = word.split("=")[0]

@@ -138,7 +138,7 @@ class Reproduction:
                 self.parameters[row.name] = count_parameters(plans[-1].given)
                 check_generation(plans[-1].given.task, request.generate)
             except ConfigurationError as error:
-                words = row.words or "no options"
+                words = row.last_words or "no options"
                 raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
 
     def check_checkpoints(self, given: Namespace, first: bool) -> None:
@@ -187,7 +187,7 @@ class Reproduction:
         """Plan the training of one run, or its beginning on the row's first data."""
         request = self.request
         save_dir = self.out / "runs" / _run(row, seed)
-        words = shlex.split(row.words if first else f"{row.words} {row.then_words}")
+        words = shlex.split(row.words if first else row.last_words)
         words += ["--seed", str(seed)]
         files = list(self.files)
         if row.begins:

@@ -23,7 +23,7 @@ def command(
     """The command, without where the figures go.
 
     What all rows have is given once: the options of the baseline's recipe, of `files` and of the
-    user. Each row adds its architecture and what its recipe and its words have of their own.
+    user. Each row adds its architecture and what its recipe and its last words have of their own.
 
     Args:
         request: the options of the reproduction.
@@ -34,15 +34,15 @@ def command(
         cpu: whether to time on the CPU.
     """
     baseline = recipes.read(recipes.find(BASELINE))
-    given_to_all = recipes.merge(files)
-    common = [*_for_timing({**baseline, **given_to_all}), *request.words]
+    given_to_all = {**recipes.merge(files), **recipes.by_name(request.words)}
+    common = _for_timing({**baseline, **given_to_all})
     words = [sys.executable, "-m", "fairseq_plugins", "benchmark", "train-step"]
     words += [str(request.data.resolve()), "--options=" + shlex.join(common)]
     for plan, row in zip(plans, rows):
         recipe = recipes.read(recipes.find(row.recipe)).items()
         own = {n: v for n, v in recipe if n != "arch" and baseline.get(n) != v}
         own = {n: v for n, v in own.items() if n not in given_to_all}
-        own_words = [plan.given.arch, *recipes.words(own), *shlex.split(row.words)]
+        own_words = [plan.given.arch, *recipes.words(own), *shlex.split(row.last_words)]
         words += ["--arch=" + shlex.join(own_words)]
     half = [name for name in ("bf16", "fp16") if "--" + name in plans[0].command]
     words += ["--dtype", *half] if half else []

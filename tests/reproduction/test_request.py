@@ -1,9 +1,9 @@
-"""Which rows and seeds are trained, and in which order."""
+"""Which rows and seeds are trained, in which order, and options that rows fix."""
 
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.reproduction.request import choose_rows, choose_runs
+from fairseq_plugins.reproduction.request import choose_rows, choose_runs, refuse_fixed
 from fairseq_plugins.reproduction.tables import TABLES
 from tests.reproduction.conftest import FTC_PAPER
 
@@ -48,3 +48,13 @@ def test_runs_come_in_the_order_of_their_value_unless_seeds_are_given():
     ]
     small = TABLES["multi30k"]
     assert {name for name, _ in small.runs} == {row.name for row in small.rows}
+
+
+@pytest.mark.parametrize("option", ["--dropout", "--rdrop-alpha", "--seed"])
+def test_options_of_rows_are_refused(option):
+    """Those of both trainings of a row that begins with other data."""
+    row = TABLES["low-resource"].rows[0]._replace(words="--dropout 0", then_words="--rdrop-alpha 1")
+    table = TABLES["low-resource"]._replace(rows=[row])
+    refuse_fixed(table, ["--clip-norm", "2"], "here")
+    with pytest.raises(ConfigurationError, match=f"{option} in here: (rows set it|use --seeds)"):
+        refuse_fixed(table, [f"{option}=1"], "here")

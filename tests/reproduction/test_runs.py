@@ -462,22 +462,51 @@ def test_rows_of_recipes_are_trained_and_timed_as_they_say(data, settings, tmp_p
     assert "the benchmark failed" in made.failures[0]["message"]
 
 
-def test_settings_that_turn_options_off_count_for_the_timing_too(data, tmp_path, monkeypatch):
+@pytest.fixture
+def timing_of(data, tmp_path, monkeypatch):
+    """timing_of(table, *words): the options of all rows, those of each, and the reproduction."""
+
+    def words_of(table, *words):
+        made = make(data, tmp_path, *words, table=table)
+        started = []
+        monkeypatch.setattr(made.jobs, "run", lambda command, *more: started.append(command) or 1)
+        done = {"seed": 1, "training": {"updates_per_epoch": 5}}
+        monkeypatch.setattr(made, "runs", lambda: [{"row": row.name, **done} for row in made.rows])
+        monkeypatch.setattr(runs, "failure_in", lambda *log: "it was not run")
+        made.measure_interleaved()
+        (common,) = [word for word in started[0] if word.startswith("--options=")]
+        return common, [word for word in started[0] if word.startswith("--arch=")], made
+
+    return words_of
+
+
+def test_settings_that_turn_options_off_count_for_the_timing_too(timing_of, tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text("model:\n  share_decoder_input_output_embed: false\n  encoder_ffn: null\n")
     words = ["--settings", path, "--rows", "transformer,ftc_mscffn"]
-    made = make(data, tmp_path, *words, table="translation")
+    common, archs, made = timing_of("translation", *words)
     assert "--share-decoder-input-output-embed" not in made.plan(made.rows[0], 1).command
-    started = []
-    monkeypatch.setattr(made.jobs, "run", lambda command, *more: started.append(command) or 1)
-    done = {"seed": 1, "training": {"updates_per_epoch": 5}}
-    monkeypatch.setattr(made, "runs", lambda: [{"row": row.name, **done} for row in made.rows])
-    monkeypatch.setattr(runs, "failure_in", lambda *log: "it was not run")
-    made.measure_interleaved()
-    (common,) = [word for word in started[0] if word.startswith("--options=")]
     assert "--label-smoothing" in common and "--share-decoder" not in common
-    archs = [word for word in started[0] if word.startswith("--arch=")]
     assert "--decoder-ffn mscffn" in archs[1] and "--encoder-ffn" not in archs[1]
+
+
+@pytest.mark.parametrize("where", ["in a file", "after --"])
+def test_options_of_the_command_line_are_timed_too(timing_of, tmp_path, where):
+    given = ["--clip-norm", "2", "--eval-bleu-print-samples"]
+    (tmp_path / "own.args").write_text(" ".join(given))
+    words = ["--settings", tmp_path / "own.args", "--rows", "transformer,ftc"]
+    if where == "after --":
+        words = [*words[2:], "--", *given]
+    common, _, made = timing_of("translation", *words)
+    assert made.plan(made.rows[1], 1).given.clip_norm == 2.0
+    assert common.split().count("--clip-norm") == 1 and "--clip-norm 2" in common
+    assert "--eval" not in common
+
+
+def test_the_timing_is_of_the_training_that_is_tested(timing_of):
+    _, archs, _ = timing_of("low-resource", "--rows", "transformer,ftc_both,ftc_both_simcut")
+    criteria = [word.split("--criterion label_smoothed_cross_entropy_")[-1] for word in archs]
+    assert criteria == ["fused", "fused", "simcut"]
 
 
 def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):

@@ -65,6 +65,11 @@ class Row(NamedTuple):
     then: str = ""
     then_words: str = ""
 
+    @property
+    def last_words(self) -> str:
+        """The options of the training that is tested."""
+        return f"{self.words} {self.then_words}".strip()
+
 
 class Cited(NamedTuple):
     """A row that a paper quotes from other work. It is printed, and not run."""
@@ -99,7 +104,7 @@ class Table(NamedTuple):
         reduced: more of them, for `--reduced`: a size for two CPU cores.
         generation: a file of the package with options for fairseq-generate.
         reduced_generation: the same, for `--reduced`.
-        precision: of training, one of `precision.PRECISIONS`.
+        precision: of training, one of `training.precision.PRECISIONS`.
         average: test the average of this many last checkpoints; 0 for the best on valid.
         seeds: default seeds of each row.
         runs: default (row, seed) pairs in training order, instead of `seeds`.
