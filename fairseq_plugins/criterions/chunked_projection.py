@@ -174,7 +174,7 @@ class _ChunkedLoss(torch.autograd.Function):
                 copied = log_ratio.sigmoid().mul_(share + confidence * wanted)
                 grads[0].mul_(1.0 - copied.sum(dim=1, keepdim=True))
                 grads[0].scatter_add_(1, words, copied)
-                gradients.add_copied(here, copied)
+                gradients.set_log_odds(here, copied)
             for number, part in enumerate(objective.cross_entropy):
                 x, grad, normalizer = xs[number], grads[number], normalizers[number]
                 if part != 0:
@@ -228,7 +228,7 @@ class _Gradients:
         self.bias = weight.new_zeros(weight.size(0), dtype=exact) if of_bias else None
         self.log_odds = torch.empty_like(log_odds) if of_odds else None  # type: ignore[arg-type]
 
-    def add_copied(self, here: slice, copied: Tensor) -> None:
+    def set_log_odds(self, here: slice, copied: Tensor) -> None:
         """Set the gradient of a chunk's log-odds, from the c of `chunked_loss`."""
         if self.log_odds is not None:
             self.log_odds[here] = -copied
@@ -240,7 +240,8 @@ class _Gradients:
             number: of the pass.
             here: the chunk's tokens.
             x: their features, n x d.
-            grad: the gradient of their logits without the share of every word, n x V; overwritten.
+            grad: the gradient of their logits without the share of every word, n x V; may be
+                overwritten.
         """
         if self.bias is not None:
             self.bias += grad.sum(dim=0)
@@ -265,7 +266,10 @@ class _Gradients:
 
         Args:
             share: e of `chunked_loss`.
-            weight_sum: of the words' weights, d; overwritten.
+            weight_sum: sum of the words' weights, d; overwritten.
+
+        Returns:
+            the gradients of features, weight, bias and log-odds.
         """
         # the weights are filled on the device: a copy would make the host wait for all of the loss
         passes = [weight_sum.new_full((), part) for part in self.objective.cross_entropy]

@@ -263,4 +263,5 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def split_evenly(layers: int) -> str:
+    """Two blocks of so many layers together, as an example in messages: "3,2" of 5."""
     return f"{layers - layers // 2},{layers // 2}" if layers > 1 else "1,1"

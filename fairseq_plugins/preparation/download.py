@@ -226,7 +226,12 @@ def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> 
 def _request(url: str, file: BinaryIO, here: int, size: Optional[int]) -> Any:
     """The server's answer to a request for the bytes from `here`; None if it has no more of them.
 
-    If it has fewer than `here`, `file` is emptied for the next attempt.
+    If `size` is unknown and the server has fewer, or does not say, `file` is emptied for the next
+    attempt.
+
+    Raises:
+        _Interrupted: no connection, or the server refuses for now.
+        DownloadError: the server refuses, or `url` is none.
     """
     headers = {"User-Agent": "fairseq-plugins", "Accept-Encoding": "identity"}
     if here:
@@ -259,7 +264,11 @@ def _request(url: str, file: BinaryIO, here: int, size: Optional[int]) -> Any:
 
 
 def _extent(url: str, response: Any, here: int, size: Optional[int]) -> Tuple[int, Optional[int]]:
-    """Where the bytes of an answer begin, `here` or 0, and the size of the file, if known."""
+    """Where the bytes of an answer begin, `here` or 0, and the size of the file, if known.
+
+    Raises:
+        DownloadError: the server's file has another size.
+    """
     length = _number(response.headers.get("Content-Length"))
     resumes = re.match(rf"bytes {here}-[0-9]+/(.*)", response.headers.get("Content-Range", ""))
     if response.getcode() != 206 or not resumes:

@@ -16,7 +16,7 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
     """Train or resume, unless the training is finished; returns whether anything was trained.
 
     Args:
-        todo: from `plan`.
+        todo: from `planning.plan`.
         jobs: runs the programs.
         say: called with each line of progress.
         seconds: the shortest time between two lines about training steps.
