@@ -143,7 +143,7 @@ def _fairseq_layer(layer: Any) -> Any:
     if hasattr(layer, "self_attn"):
         return layer
     if (
-        layer.starts_block
+        layer.starts_later_block
         or not isinstance(layer.mixer, SoftmaxAttention)
         or not isinstance(layer.ffn, StandardFeedForward)
     ):

@@ -153,7 +153,7 @@ class _Encoder(nn.Module):
         x = x.masked_fill(padding.unsqueeze(-1), 0.0)
         first_block: Optional[Tensor] = None
         for layer in self.layers:
-            if layer.starts_block:
+            if layer.starts_later_block:
                 first_block = x if first_block is None else first_block
                 pooled = pool_padding_mask(padding, self.time_window)
                 x = layer(x, padding, pooled)
@@ -191,18 +191,18 @@ class _Layer(nn.Module):
     def __init__(self, layer: Any):
         super().__init__()
         self.layer = layer
-        self.starts_block = bool(getattr(layer, "starts_block", False))
+        self.starts_later_block = bool(getattr(layer, "starts_later_block", False))
         mixer = getattr(layer, "mixer", None)
         attention = getattr(layer, "self_attn", getattr(mixer, "attention", None))
         self.mixer: Any = mixer
         if mixer is None or isinstance(mixer, SoftmaxAttention):
-            self.mixer = _Attention(attention, merged=not self.starts_block)
+            self.mixer = _Attention(attention, merged=not self.starts_later_block)
 
     def forward(self, x: Tensor, padding: Tensor, pooled_padding: Tensor) -> Tensor:
         layer = self.layer
         memory = layer.self_attn_layer_norm(x) if layer.normalize_before else x
         residual, query = x, memory
-        if self.starts_block:
+        if self.starts_later_block:
             residual = self._pool(x, padding)
             query = self._pool(memory, padding) if layer.normalize_before else residual
         x = residual + self._mix(query, memory, pooled_padding, padding)

@@ -260,7 +260,7 @@ class Encoder(TransformerEncoderBase):
             encoder_states.append(x)
         first_block: Optional[Tensor] = None
         for layer in self.layers:
-            if layer.starts_block:
+            if layer.starts_later_block:
                 if first_block is None:
                     first_block = x
                 pooled_mask = padding_mask
@@ -306,7 +306,7 @@ def build_encoder_layers(cfg: Any, plan: ModelPlan) -> List[nn.Module]:
             shared[size] = mixer
         time_pooling: Optional[TimePooling] = None
         feature_pooling: Optional[FeaturePooling] = None
-        if layer.starts_block:
+        if layer.starts_later_block:
             time_pooling = TimePooling(plan.time_window, plan.time_pooling)
             feature_pooling = FeaturePooling(
                 layer.mixer.memory_dim, plan.feature_window, plan.feature_pooling

@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 
 
 class LayerPlan(NamedTuple):
-    """One encoder layer. `starts_block`: it is the first of a later block, and pools."""
+    """One encoder layer. `starts_later_block`: it is the first of a later block, and pools."""
 
     mixer: MixerSpec
     ffn: FeedForwardSpec
-    starts_block: bool
+    starts_later_block: bool
 
 
 class ModelPlan(NamedTuple):
@@ -152,21 +152,21 @@ def _plan_layers(args: Any, blocks: List[int], fast_training: bool) -> List[Laye
         shrink = args.feature_window**block
         dim, ffn_dim = args.encoder_embed_dim // shrink, args.encoder_ffn_embed_dim // shrink
         for layer in range(count):
-            starts_block = block > 0 and layer == 0
+            starts_later_block = block > 0 and layer == 0
             mixer = MixerSpec(
                 embed_dim=dim,
-                memory_dim=dim * args.feature_window if starts_block else dim,
+                memory_dim=dim * args.feature_window if starts_later_block else dim,
                 num_heads=args.encoder_attention_heads,
                 dropout=args.attention_dropout,
                 q_noise=args.quant_noise_pq,
                 qn_block_size=args.quant_noise_pq_block_size,
                 scalar_noise=args.quant_noise_scalar,
                 max_positions=args.max_source_positions,
-                time_window=args.time_window if starts_block else 1,
+                time_window=args.time_window if starts_later_block else 1,
                 fast=fast_training,
                 xformers_att_config=args.encoder_xformers_att_config,
             )
-            layers.append(LayerPlan(mixer, _ffn_spec(args, dim, ffn_dim), starts_block))
+            layers.append(LayerPlan(mixer, _ffn_spec(args, dim, ffn_dim), starts_later_block))
     return layers
 
 

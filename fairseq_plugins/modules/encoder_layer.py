@@ -53,7 +53,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.compile_training = compile_training
         self.reordered = False  # whether a checkpoint with fairseq's names was loaded
-        self.starts_block = time_pooling is not None
+        self.starts_later_block = time_pooling is not None
         self.time_pooling = time_pooling
         self.feature_pooling = feature_pooling
         self.mixer = mixer

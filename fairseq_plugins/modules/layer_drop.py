@@ -8,7 +8,7 @@ from torch import nn
 
 
 class BlockLayerDropModuleList(LayerDropModuleList):
-    """LayerDrop (Fan et al. 2019) that never drops the first layer of a block.
+    """LayerDrop (Fan et al. 2019) that never drops the first layer of a later block.
 
     That layer changes the size, so later layers would not fit without it. Each other layer is
     dropped with probability p in each training step.
@@ -17,5 +17,5 @@ class BlockLayerDropModuleList(LayerDropModuleList):
     def __iter__(self) -> Iterator[nn.Module]:
         draws = torch.empty(len(self)).uniform_()
         for draw, layer in zip(draws, self._modules.values()):
-            if not self.training or layer.starts_block or draw > self.p:
+            if not self.training or layer.starts_later_block or draw > self.p:
                 yield layer

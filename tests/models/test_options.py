@@ -257,7 +257,7 @@ def test_presets_arrive_both_ways(parse, make_tokens, arch, make):
     layers = list(model.encoder.layers)
     blocks = []
     for layer in layers:
-        if not blocks or layer.starts_block:
+        if not blocks or layer.starts_later_block:
             blocks.append(0)
         blocks[-1] += 1
     assert blocks == expected["blocks"]
@@ -311,14 +311,14 @@ def test_the_user_wins_over_the_preset(parse, arch, make):
     assert [(n, p.shape) for n, p in model.named_parameters()] == [
         (n, p.shape) for n, p in reference.named_parameters()
     ]
-    assert [layer.starts_block for layer in model.encoder.layers] == [False, True, False]
+    assert [layer.starts_later_block for layer in model.encoder.layers] == [False, True, False]
 
 
 @pytest.mark.parametrize("blocks", ["2,1", [2, 1]])
 def test_yaml_may_give_blocks_as_a_list(parse, blocks):
     options = dict(yaml_of(TINY), _name="transformer_ftc", encoder_blocks=blocks)
     model = parse("--arch", "transformer").task.build_model(OmegaConf.create(options))
-    assert [layer.starts_block for layer in model.encoder.layers] == [False, False, True]
+    assert [layer.starts_later_block for layer in model.encoder.layers] == [False, False, True]
 
 
 def test_encoder_layers_is_enough_without_compression(parse):
