@@ -41,9 +41,9 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
             return False
         if before.get(sharing, todo.settings[sharing]) != todo.settings[sharing]:
             say(
-                f"before, it was {before[sharing]}. fairseq resumes within an epoch by the number "
-                "of batches: if they have another size now, this epoch reads some sentences twice "
-                "or not at all"
+                f"before, an update was {before[sharing]}. fairseq resumes within an epoch by the "
+                "number of batches: if they have another size now, this epoch reads some sentences "
+                "twice or not at all"
             )
         stored = dict(todo.settings)
         if before and settings.PRECISION not in before:  # an older release did not store it

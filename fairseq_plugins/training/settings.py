@@ -42,8 +42,13 @@ FREE |= {
     for name in DatasetConfig.__dataclass_fields__
     if "valid" in name or name in ("num_workers", "data_buffer_size", "max_tokens", "batch_size")
 }
+# these groups also have options that change what is computed
+FREE -= {"memory_efficient_fp16", "memory_efficient_bf16", "quantization_config_path"}
+FREE -= {"localsgd_frequency", "slowmo_base_algorithm", "slowmo_momentum", "model_parallel_size"}
 # fairseq compares the best value so far with the next one, whatever metric it was of
 FREE -= {"seed", BEGIN, "best_checkpoint_metric", "maximize_best_checkpoint_metric"}
+# stored as the total of an update, because any number of processes may share it
+PER_UPDATE = {name: f"{flag(name)} x --update-freq" for name in ("max_tokens", "batch_size")}
 _parsing = threading.Lock()  # sys.argv is patched meanwhile, and `reproduce` has several threads
 # Options that decide when a training ends.
 END = ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr", "patience")
@@ -112,9 +117,9 @@ def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) 
         for name, value in vars(args).items()
         if name not in FREE and not name.startswith("eval_")
     }
-    # the total per update, because any number of processes may share it
-    values["max_tokens"] = whole.max_tokens and whole.max_tokens * whole.update_freq
-    values["batch_size"] = whole.batch_size and whole.batch_size * whole.update_freq
+    for name in PER_UPDATE:
+        size = getattr(whole, name)
+        values[name] = size and size * whole.update_freq
     values["data"] = fingerprint(data)
     values[TOKENS] = fingerprint_of_tokens(data)
     if 0 < args.max_update == schedule_end(args):
@@ -179,7 +184,7 @@ def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
         what = (
             "other data"
             if name in ("data", TOKENS)
-            else f"other settings ({flag(name)} was {stored[name]}, "
+            else f"other settings ({PER_UPDATE.get(name, flag(name))} was {stored[name]}, "
             f"is {settings[name]}" + (f"; {len(changed) - 1} more" if changed[1:] else "") + ")"
         )
         raise ConfigurationError(

@@ -152,7 +152,8 @@ def test_a_rerun_resumes_and_does_not_read_where_it_began_again(trained, place):
 def test_a_folder_holds_one_training(trained, toy_data, tmp_path):
     for others, message in (
         (["--lr", "1"], r"other settings \(--lr was \[0.0005\], is \[1.0\]\)"),
-        (["--update-freq", "4"], "--max-tokens was 800, is 3200"),
+        (["--update-freq", "4"], "--max-tokens x --update-freq was 800, is 3200"),
+        (["--localsgd-frequency", "4"], "--localsgd-frequency was 3, is 4"),
         (["--seed", "2"], "--seed was 1, is 2"),
         (["--lr", "1", "--seed", "2"], "1 more"),
     ):
@@ -171,7 +172,7 @@ def test_a_folder_holds_one_training(trained, toy_data, tmp_path):
         trained(data=other)
     # how a batch is shared, and what is validated, may change
     said = trained("--max-update", "6", "--max-tokens", "400", "--update-freq", "2", "--eval-bleu")
-    assert "before, it was 800 tokens x 1 process(es) x update-freq 1" in said
+    assert "an update was 800 tokens x 1 process(es) x update-freq 1" in said
     assert "some sentences twice" in said
     (trained.save_dir / "settings.json").unlink()
     with pytest.raises(ConfigurationError, match="checkpoints that no recipe wrote"):
