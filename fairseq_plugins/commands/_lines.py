@@ -64,7 +64,10 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
         help="choose among likely words only, with a model exported with --shortlist: faster",
     )
     parser.add_argument(
-        "--threads", type=at_least(1), default=1, help="threads of an exported model (%(default)s)"
+        "--threads",
+        type=at_least(1),
+        default=1,
+        help="threads of an exported model (default: %(default)s)",
     )
 
 

@@ -36,7 +36,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--int8", action="store_true", help="8-bit matrices: faster, a quarter of the size"
     )
     parser.add_argument(
-        "--format", choices=("onnx", "ctranslate2"), default="onnx", help="(%(default)s)"
+        "--format", choices=("onnx", "ctranslate2"), default="onnx", help="default: %(default)s"
     )
     parser.add_argument(
         "--shortlist",

@@ -176,7 +176,10 @@ def _check_numbers(cfg: Any) -> None:
     if isinstance(warmup, int):  # inverse_sqrt's rate is a multiple of its square root
         check_range("--warmup-updates", warmup, 1 if name == "inverse_sqrt" else 0)
     if name == "tri_stage" and scheduler.phase_ratio and cfg.optimization.max_update <= 0:
-        raise ConfigurationError("--phase-ratio is of --max-update: add that")
+        raise ConfigurationError(
+            f"--phase-ratio {tuple(scheduler.phase_ratio)} divides --max-update, which is not "
+            "given: add --max-update N"
+        )
     betas = getattr(cfg.optimizer, "adam_betas", None)
     if isinstance(betas, str):
         try:
@@ -313,8 +316,8 @@ def tell_options_of_the_checkpoint() -> None:
                     if ours[name] != loaded[name] and name not in (optimizer_overrides or {}):
                         change = f"--optimizer-overrides \"{{'{name}': {ours[name]}}}\""
                         logger.warning(
-                            f"the checkpoint's {name} {loaded[name]} counts, and not {ours[name]}: "
-                            f"to change it, add {change}"
+                            f"the checkpoint's {name} {loaded[name]} is used, and {ours[name]} is "
+                            f"ignored: to change it, add {change}"
                         )
                         return
 

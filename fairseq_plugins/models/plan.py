@@ -14,7 +14,7 @@ from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 
-from .checks import check_fairseq_options, is_absurd, parse_layers_to_keep
+from .checks import LARGEST_SIZE, check_fairseq_options, is_absurd, parse_layers_to_keep
 from .options import parse_blocks, plugin_options, split_evenly, to_config
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,10 @@ def plan_model(args: Any) -> ModelPlan:
         if choices:
             check_choice(name, getattr(args, name), [choice.value for choice in choices])
         elif is_absurd(getattr(args, name)) and name not in ("time_window", "feature_window"):
-            raise ConfigurationError(f"{flag(name)} {getattr(args, name)} is far out of range")
+            raise ConfigurationError(
+                f"{flag(name)} {getattr(args, name)} is far out of range: give at most "
+                f"{LARGEST_SIZE:,}"
+            )
     mixer = TOKEN_MIXERS.choose("encoder_token_mixer", args)
     encoder_ffn = FEED_FORWARDS.choose("encoder_ffn", args)
     decoder_ffn = FEED_FORWARDS.choose("decoder_ffn", args)

@@ -322,7 +322,7 @@ class Reproduction:
                 launch.train(first, jobs, say, SECONDS_BETWEEN_LINES)
             elif first.save_dir.is_dir() and not settings.reached(first.save_dir, first.end):
                 say(
-                    "its first stage ended otherwise than asked now, and stays: delete "
+                    "its first stage was trained with another length and is kept: delete "
                     f"{plan.save_dir} to train both stages anew"
                 )
         parallel = record.get("parallel", 0)
@@ -340,8 +340,8 @@ class Reproduction:
         saved = len(averaging.find(plan.save_dir, averaging.kind_of(plan.save_dir)))
         count = min(self.average, saved)
         if count < self.average:
-            found = f"the average of its {saved} checkpoints" if saved else "its best checkpoint"
-            say(f"tests {found}, as it has not {self.average} of epochs or updates")
+            found = "their average" if saved else "the best checkpoint"
+            say(f"{saved} checkpoints were saved instead of {self.average}: {found} is tested")
         checkpoints = "the best checkpoint on valid"
         if count:
             checkpoints = f"the average of the last {count} checkpoints"

@@ -7,8 +7,8 @@ from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.sentences import BOUNDARY
 
-# The longest translation is twice the length of its source, after that is rounded up to a multiple
-# of this. So the limit does not depend on the batch.
+# The longest translation has twice as many subwords as its source, rounded up to a multiple of
+# this. So the limit does not depend on the batch.
 LENGTH_STEP = 100
 FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # of Chinese and Japanese
 LONGEST = 200  # default limit of a summary, in subwords

@@ -10,7 +10,7 @@ from fairseq.data import data_utils, indexed_dataset
 from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POSITIONS
 
 from fairseq_plugins.compat.data_files import MissingData, check_files
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_range
 
 Languages = Tuple[Optional[str], Optional[str]]  # of source and target; None: those of the data
 
@@ -59,10 +59,10 @@ def share(whole: Batch, processes: int, limit: Optional[int] = None) -> Batch:
             "are those of a single process"
         )
     if limit is not None:
-        if whole.max_tokens is None or limit < 1:
+        check_range("--tokens-per-process", limit, 1)
+        if whole.max_tokens is None:
             raise ConfigurationError(
-                f"--tokens-per-process {limit} must be above 0, and needs --max-tokens in the "
-                "settings"
+                f"--tokens-per-process {limit} needs --max-tokens in the settings: add that"
             )
         sizes[0] = min(sizes[0], limit)
     update_freq = next(

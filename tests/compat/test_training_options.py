@@ -48,7 +48,7 @@ def state_of(folder, name="checkpoint_last.pt"):
         ),
         (
             ["--lr-scheduler", "tri_stage", "--phase-ratio", "(0.1, 0.4, 0.5)", "--max-epoch", 1],
-            "--phase-ratio is of --max-update: add that",
+            r"--phase-ratio \(0.1, 0.4, 0.5\) divides --max-update, which is not given: add",
         ),
         (["--eval-bleu-args", "[4]"], "--eval-bleu-args '\\[4\\]' is not a JSON object"),
         (["--eval-bleu-detok", "mozes"], "--eval-bleu-detok mozes is unknown: choose one of moses"),
@@ -165,11 +165,11 @@ def test_the_optimizers_options_of_the_checkpoint_are_told(
     words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--disable-validation"]
     run_train(*words, "--max-update", 1)
     more = ["--weight-decay", 0.25, "--max-update"]
-    told = "the checkpoint's weight_decay 0.0 counts, and not 0.25"
+    told = "the checkpoint's weight_decay 0.0 is used, and 0.25 is ignored"
     assert told in run_train(*words, *more, 2).output
-    assert "counts, and not" not in run_train(*words, "--max-update", 3).output
+    assert "is ignored" not in run_train(*words, "--max-update", 3).output
     change = ["--optimizer-overrides", "{'weight_decay': 0.25}"]
-    assert "counts, and not" not in run_train(*words, *more, 4, *change).output
+    assert "is ignored" not in run_train(*words, *more, 4, *change).output
     groups = state_of(tmp_path)["last_optimizer_state"]["param_groups"]
     assert {group["weight_decay"] for group in groups} == {0.25}
 
