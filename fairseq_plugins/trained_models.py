@@ -10,8 +10,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
 
-from fairseq_plugins.compat.data_files import MissingData, SizeMismatch
+from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
+from fairseq_plugins.compat.mismatched_models import SizeMismatch
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import dictionaries, stored_settings
 

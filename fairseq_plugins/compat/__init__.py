@@ -22,6 +22,7 @@ from fairseq_plugins.compat import (
     intact_checkpoints,
     literals,
     loss_scale,
+    mismatched_models,
     multi_tensor,
     numpy_names,
     resuming,
@@ -78,7 +79,7 @@ def apply() -> None:
     data_files.check_folders()
     data_files.check_data()
     data_files.require_targets_for_training()
-    data_files.explain_models_that_do_not_fit()
+    mismatched_models.explain_models_that_do_not_fit()
     intact_checkpoints.write_checkpoints_to_the_disk()
     intact_checkpoints.retry_writing_from_the_beginning()
     intact_checkpoints.refuse_damaged_checkpoints()

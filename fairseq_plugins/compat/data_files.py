@@ -5,14 +5,11 @@ language, the tokens (.bin) and the start of each sentence (.idx). fairseq check
 """
 
 import os
-import re
 import struct
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Tuple
 
 import numpy as np
-from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils, indexed_dataset
-from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
@@ -28,13 +25,19 @@ class MissingData(ConfigurationError, FileNotFoundError):
     """A file that a prepared folder should have."""
 
 
-def _remake(folder: str) -> str:
+def remake(folder: str) -> str:
     """Advice for the user: how to create a prepared folder again."""
     if os.path.exists(os.path.join(folder, RECORD)):
         return f"remove {folder} and run the prepare-* command that made it again"
     log = os.path.join(folder, "preprocess.log")
     how = f" with the options in {log}" if os.path.exists(log) else ""
     return f"remove {folder} and run fairseq-preprocess again{how}"
+
+
+def _no_folder(path: str) -> MissingData:
+    return MissingData(
+        f"DATA {path}: no such folder; the prepare-* commands or fairseq-preprocess make one"
+    )
 
 
 def check_dictionaries() -> None:
@@ -50,18 +53,15 @@ def check_dictionaries() -> None:
             except FileNotFoundError:
                 folder = os.path.dirname(f) or "."
                 if os.path.isdir(folder):
-                    raise MissingData(f"{f} is missing: {_remake(folder)}") from None
-                raise MissingData(
-                    f"DATA {folder}: no such folder; the prepare-* commands or "
-                    "fairseq-preprocess make one"
-                ) from None
+                    raise MissingData(f"{f} is missing: {remake(folder)}") from None
+                raise _no_folder(folder) from None
             except Exception as error:
                 problem = str(error).splitlines()[0]
             else:
                 problem = "it is empty" if len(self) == before else ""
             if problem:
                 raise ConfigurationError(
-                    f"{f} is no dictionary ({problem}): {_remake(os.path.dirname(f) or '.')}"
+                    f"{f} is no dictionary ({problem}): {remake(os.path.dirname(f) or '.')}"
                 )
 
         return add_from_file
@@ -77,14 +77,11 @@ def check_folders() -> None:
             try:
                 source, target = original(path)
             except (FileNotFoundError, NotADirectoryError):
-                raise MissingData(
-                    f"DATA {path}: no such folder; the prepare-* commands or "
-                    "fairseq-preprocess make one"
-                ) from None
+                raise _no_folder(path) from None
             if source is None:
                 raise MissingData(
                     f"DATA {path} has no prepared data (such as train.de-en.de.idx): give "
-                    f"--source-lang and --target-lang, or {_remake(path)}"
+                    f"--source-lang and --target-lang, or {remake(path)}"
                 )
             return source, target
 
@@ -123,7 +120,7 @@ def check_data() -> None:
                     check_files(os.path.join(folder, "{}.{}-{}.{}".format(split, *pair, source)))
                 raise MissingData(
                     f"{folder} has no {split}.{source}-{target}.{source}.idx: choose another "
-                    f"subset, or {_remake(folder)}"
+                    f"subset, or {remake(folder)}"
                 ) from None
 
         return load_dataset
@@ -137,38 +134,36 @@ def check_files(path: str, dictionary: Any = None) -> None:
     If both are missing or have another format, fairseq handles them.
     """
     index, tokens = indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)
-    remake = _remake(os.path.dirname(path) or ".")
+    how = remake(os.path.dirname(path) or ".")
     there = os.path.exists(index), os.path.exists(tokens)
     if not any(there):
         return
     if not all(there):
-        raise MissingData(f"{tokens if there[0] else index} is missing: {remake}")
+        raise MissingData(f"{tokens if there[0] else index} is missing: {how}")
     with open(index, "rb") as file:
         header = file.read(struct.calcsize(HEADER))
         if header[:8] in (b"TNTIDX\x00\x00", b"HUFFIDX\x00"):
             return
         if len(header) < struct.calcsize(HEADER) or header[:9] != MAGIC:
             problem = "cut short" if MAGIC.startswith(header[:9]) else "damaged"
-            raise ConfigurationError(f"{index} is {problem}: {remake}")
+            raise ConfigurationError(f"{index} is {problem}: {how}")
         _, _, code, count = struct.unpack(HEADER, header)
         # before a damaged count asks for memory: each sentence has its size and its start
         if os.path.getsize(index) < len(header) + (4 + 8) * count:
-            raise ConfigurationError(f"{index} is cut short: {remake}")
+            raise ConfigurationError(f"{index} is cut short: {how}")
         sizes = np.fromfile(file, dtype=np.int32, count=count).astype(np.int64)
         starts = np.fromfile(file, dtype=np.int64, count=count)
     kind = np.dtype(indexed_dataset._code_to_dtype.get(code, np.uint8))
     ends = np.cumsum(sizes) * kind.itemsize
     if (ends != starts + sizes * kind.itemsize).any():
-        raise ConfigurationError(f"{index} is damaged: {remake}")
+        raise ConfigurationError(f"{index} is damaged: {how}")
     expected = int(ends[-1]) if count else 0
     found = os.path.getsize(tokens)
     if found != expected:
         problem = "is cut short" if found < expected else "does not belong to its .idx"
-        raise ConfigurationError(
-            f"{tokens} {problem} ({found:,} bytes, not {expected:,}): {remake}"
-        )
+        raise ConfigurationError(f"{tokens} {problem} ({found:,} bytes, not {expected:,}): {how}")
     if expected == 0:
-        raise ConfigurationError(f"{tokens} is empty, as was the text it was made from: {remake}")
+        raise ConfigurationError(f"{tokens} is empty, as was the text it was made from: {how}")
     if dictionary is not None:
         largest = int(np.memmap(tokens, dtype=kind, mode="r").max())
         if largest >= len(dictionary):
@@ -176,7 +171,7 @@ def check_files(path: str, dictionary: Any = None) -> None:
             raise ConfigurationError(
                 f"{os.path.join(os.path.dirname(path), f'dict.{language}.txt')} has "
                 f"{len(dictionary):,} entries, but {tokens} has the token {largest:,}: the "
-                f"dictionary was cut or belongs to other data; {remake}"
+                f"dictionary was cut or belongs to other data; {how}"
             )
 
 
@@ -190,7 +185,7 @@ def require_targets_for_training() -> None:
             source, target = task.cfg.source_lang, task.cfg.target_lang
             raise MissingData(
                 f"{os.path.join(folder, f'{subset}.{source}-{target}.{target}.idx')} is missing: "
-                f"{_remake(folder)}"
+                f"{remake(folder)}"
             )
 
     def make_train(original: Callable) -> Callable:
@@ -210,79 +205,3 @@ def require_targets_for_training() -> None:
 
     wrap(Trainer, "get_train_iterator", "require_targets_for_training", make_train)
     wrap(Trainer, "get_valid_iterator", "require_targets_for_training", make_valid)
-
-
-class SizeMismatch(ConfigurationError):
-    """A checkpoint has another size of `parameter` than the model."""
-
-    def __init__(self, message: str, parameter: str):
-        super().__init__(message)
-        self.parameter = parameter
-
-
-def explain_models_that_do_not_fit() -> None:
-    """Name the first parameter that differs if a checkpoint has another dictionary or model.
-
-    First come sizes, then parameters that the checkpoint or the model lacks.
-    """
-
-    def make(original: Callable) -> Callable:
-        def load(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return original(*args, **kwargs)
-            except Exception as error:
-                cause = error if isinstance(error, RuntimeError) else error.__context__
-                found = _MISMATCH.search(str(cause))
-                if found is None:
-                    lacking = _what_is_lacking(str(cause))
-                    if lacking is None:
-                        raise
-                    raise ConfigurationError(lacking) from None
-                given = [*args, *kwargs.values(), getattr(args[0], "task", None)]
-                task = next((one for one in given if isinstance(one, FairseqTask)), None)
-                message = _why_it_does_not_fit(task, *found.groups())
-                raise SizeMismatch(message, found.group(1)) from None
-
-        return load
-
-    wrap(Trainer, "load_checkpoint", "explain_models_that_do_not_fit", make)
-    wrap(checkpoint_utils, "load_model_ensemble_and_task", "explain_models_that_do_not_fit", make)
-
-
-_MISMATCH = re.compile(
-    r"size mismatch for (\S+): .*?\[([\d, ]*)\]\) from checkpoint, .*?\[([\d, ]*)\]"
-)
-
-
-_LACKING = re.compile(r"(Missing|Unexpected) key\(s\) in state_dict: (\".*?\")\. *(?:\n|$)")
-
-
-def _what_is_lacking(error: str) -> Optional[str]:
-    """The line for torch's error if the checkpoint or the model lacks parameters, or None."""
-    found = []
-    for kind, listed in _LACKING.findall(error):
-        names = [name.strip('"') for name in listed.split(", ")]
-        more = f" and {len(names) - 1:,} more" if names[1:] else ""
-        found.append(
-            f"it has no {names[0]}{more}"
-            if kind == "Missing"
-            else f"the model has no {names[0]}{more}"
-        )
-    if not found:
-        return None
-    return (
-        f"the checkpoint does not fit: {', and '.join(found)}; "
-        "give the options that the model was trained with"
-    )
-
-
-def _why_it_does_not_fit(task: Any, parameter: str, before: str, now: str) -> str:
-    message = f"the checkpoint does not fit: its {parameter} is of size {before}, not {now}"
-    side = re.match(r"(encoder|decoder)\.(embed_tokens|output_projection)", parameter)
-    sizes = [size.split(", ") for size in (before, now)]
-    if side is None or sizes[0][1:] != sizes[1][1:] or not isinstance(task, TranslationTask):
-        return message + "; give the options that the model was trained with"
-    folder = str(task.cfg.data).split(os.pathsep)[0]
-    language = task.cfg.source_lang if side.group(1) == "encoder" else task.cfg.target_lang
-    path = os.path.join(folder, f"dict.{language}.txt")
-    return message + f"; {path} was cut or belongs to other data: {_remake(folder)}"
