@@ -189,8 +189,8 @@ def _name(other: Path, run: Path) -> str:
 
 
 def _references(system: System) -> Any:
-    """What the output was scored against; `Summaries.compare` looks at the references itself."""
-    return type(system.test), getattr(system.test, "references", None)
+    """What the output was scored against; fairseq-generate prints that of summaries beside them."""
+    return type(system.test), getattr(system.test, "references", None) or system.text.references
 
 
 def _say(line: str) -> None:
