@@ -76,7 +76,7 @@ class EfficientTransformerOptions(CopyOptions):
         default=TOKEN_MIXERS.default,
         metadata={
             "help": f"{TOKEN_MIXERS.default} is the only one that a left-to-right decoder can use "
-            "(default)"
+            f"(default: {TOKEN_MIXERS.default})"
         },
     )
     encoder_ffn: str = field(

@@ -1,12 +1,15 @@
 """Every option and preset arrives, by command line and by YAML; mistakes get one clear line."""
 
 import ast
+import re
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
+from fairseq_plugins.errors import flag
 from fairseq_plugins.modules import compilation
+from tests.conftest import ROOT
 from tests.models.conftest import TINY
 
 FASTFORMER = ["--encoder-token-mixer", "fastformer"]
@@ -478,6 +481,10 @@ def test_the_command_ends_with_the_line_and_no_traceback(run_process, toy_data, 
     assert_one_clear_line(last, ["error:", "--feature-window", "5", "512", "4"])
 
 
+def _as_told(default):
+    return "off" if default is False else f"{default:g}" if default == 0 else str(default)
+
+
 def test_help_states_the_default_of_every_option(parse):
     from argparse import ArgumentParser
 
@@ -489,9 +496,31 @@ def test_help_states_the_default_of_every_option(parse):
     parser = ArgumentParser()
     ARCH_MODEL_REGISTRY["transformer_ftc"].add_args(parser)
     helps = {action.option_strings[0]: action.help for action in parser._actions}
-    for name, _ in plugin_options():
-        option = "--" + name.replace("_", "-")
-        assert "efault" in helps[option], option
+    for name, option in plugin_options():
+        told = re.search(r"[Dd]efault: ([^)]+)", helps[flag(name)])
+        assert told, name
+        if option.default is not None:  # else it depends on others
+            elsewhere = re.search(r"(\S+) elsewhere", told[1])
+            value = elsewhere[1] if elsewhere else told[1].split(", ")[0]
+            assert value == _as_told(option.default), name
+
+
+def test_the_page_states_the_default_of_every_option():
+    """In the last column, or beside the name as in `--switch-experts 4`."""
+    from fairseq_plugins.models.options import plugin_options
+
+    page = (ROOT / "fairseq_plugins" / "models" / "README.md").read_text("utf-8")
+    told = {name: [value] for name, value in re.findall(r"`(--[\w-]+) ([\d.]+)`", page)}
+    for names, values in re.findall(r"^\| (`--[^|]*) \|.*\| ([^|]*) \|$", page, re.MULTILINE):
+        names, words = re.findall("`(-[^`]*)`", names), re.findall(r"[\w.,-]*\w", values)
+        family = "-".join(names[0].split("-")[:3])  # of `--bigbird-block`, `-window-blocks`
+        several = len(names) > 1 and len(names) == len(values.split(", "))
+        for number, name in enumerate(names):
+            name = name if name.startswith("--") else family + name
+            told[name] = [words[number].strip(",")] if several else words
+    for name, option in plugin_options():
+        if option.default is not None and name != "decoder_token_mixer":  # which has one choice
+            assert _as_told(option.default) in told[flag(name)], name
 
 
 YAML = """
