@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple
 
 import numpy as np
 
+from fairseq_plugins.data.lengths import sizes
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
 from fairseq_plugins.evaluation.generation import read_output
 from fairseq_plugins.evaluation.splits import check_files, evenly
@@ -22,7 +23,6 @@ from fairseq_plugins.scoring.rouge import (
 )
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.subwords import KINDS
-from fairseq_plugins.training.batches import sizes
 
 logger = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins.benchmarks import machine
+from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.evaluation import averaging, evaluate
 from fairseq_plugins.evaluation.request import Request as EvaluationRequest
@@ -33,7 +34,7 @@ from fairseq_plugins.reproduction.request import Request, choose_runs, refuse_fi
 from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row
 from fairseq_plugins.reproduction.training_log import log_of
 from fairseq_plugins.text.processing import Processing
-from fairseq_plugins.training import batches, launch, planning, recipes, settings
+from fairseq_plugins.training import launch, planning, recipes, settings
 from fairseq_plugins.training.jobs import Jobs, failure_in
 
 BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
@@ -76,7 +77,7 @@ def describe_data(folder: Path) -> Dict[str, Any]:
     for split, prefix in prefixes.items():
         if not Path(f"{prefix}.idx").is_file():
             raise ConfigurationError(f"{prefix}.idx is missing: prepare train, valid and test")
-        described["pairs"][split] = len(batches.sizes(prefix))
+        described["pairs"][split] = len(lengths.sizes(prefix))
     return described
 
 

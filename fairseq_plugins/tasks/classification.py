@@ -29,9 +29,9 @@ from fairseq.tasks.sentence_prediction import (
 )
 
 from fairseq_plugins.compat.data_files import MissingData
+from fairseq_plugins.data.lengths import sizes
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.tasks.whole_texts import WholeTexts
-from fairseq_plugins.training.batches import sizes
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
+from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.prepared_folder import dictionaries, stored_settings
 from fairseq_plugins.training import batches, precision, recipes, settings
@@ -145,10 +146,10 @@ def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
     if not str(given.task).startswith("translation"):
         return []
     names = ("max_source_positions", "max_target_positions")
-    limits = [getattr(given, name, batches.DEFAULT_MAX_SOURCE_POSITIONS) for name in names]
-    cut = batches.source_cut(given)
-    count = batches.count_too_long(
-        data, batches.languages_of(given), given.train_subset, limits[0], limits[1], cut
+    limits = [getattr(given, name, lengths.DEFAULT_MAX_SOURCE_POSITIONS) for name in names]
+    cut = lengths.source_cut(given)
+    count = lengths.count_too_long(
+        data, lengths.languages_of(given), given.train_subset, limits[0], limits[1], cut
     )
     options = f"--max-source-positions {limits[0]} or --max-target-positions {limits[1]}"
     return [f"{count:,} pairs are longer than {options}: they are left out"] if count else []
@@ -158,8 +159,8 @@ def check_lengths(
     request: Request, given: argparse.Namespace, batch: Batch, whole: Batch, processes: int
 ) -> None:
     """Raise a ConfigurationError if a sentence of train or valid does not fit into its batch."""
-    cut, limited = batches.source_cut(given), request.tokens_per_process is not None
-    longest_of = partial(batches.longest_sentences, request.data, batches.languages_of(given))
+    cut, limited = lengths.source_cut(given), request.tokens_per_process is not None
+    longest_of = partial(lengths.longest_sentences, request.data, lengths.languages_of(given))
     longest = longest_of([given.train_subset], cut)
     batches.check_longest(batch, whole, processes, limited, longest)
     if given.disable_validation:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from fairseq.data import indexed_dataset
 
+from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training import batches
 from fairseq_plugins.training.batches import Batch, share
 from tests.training.conftest import plan, value
 
@@ -62,13 +62,13 @@ def test_truncated_documents_may_be_longer_than_a_batch(documents):
 
 def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
     of_data = (None, None)
-    longest = batches.longest_sentences(toy_data.bin, of_data, ["train", "valid", "nothing"])
+    longest = lengths.longest_sentences(toy_data.bin, of_data, ["train", "valid", "nothing"])
     lines = (toy_data.raw / "train.src").read_text().splitlines()
     assert longest["train"] == max(len(line.split()) for line in lines) + 1  # end of sentence
     assert set(longest) == {"train", "valid"}
-    count = partial(batches.count_too_long, toy_data.bin, of_data, "train")
-    lengths = [len(line.split()) + 1 for line in lines]
-    assert count(5, 99, None) == sum(length > 5 for length in lengths) > 0
+    count = partial(lengths.count_too_long, toy_data.bin, of_data, "train")
+    sizes = [len(line.split()) + 1 for line in lines]
+    assert count(5, 99, None) == sum(size > 5 for size in sizes) > 0
     assert count(5, 99, 5) == count(99, 99, None) == 0
     assert count(5, 5, None) >= count(99, 5, None) > 0
     told = plan(toy_data.bin, "--", "--max-source-positions", 5).summary[-1]
@@ -79,10 +79,10 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
         plan(toy_data.bin, "--", "--max-tokens", 12)
 
 
-def write_binary(prefix, lengths):
+def write_binary(prefix, sizes):
     builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=100)
-    for length in lengths:
-        builder.add_item(torch.full((length,), 5, dtype=torch.int32))
+    for size in sizes:
+        builder.add_item(torch.full((size,), 5, dtype=torch.int32))
     builder.finalize(f"{prefix}.idx")
 
 
@@ -91,8 +91,8 @@ def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
     shutil.copytree(toy_data.bin, data)
     write_binary(data / "train.xx-tgt.xx", [9, 8, 2])
     write_binary(data / "train.xx-tgt.tgt", [3, 9, 7])
-    alone = batches.count_too_long(toy_data.bin, (None, None), "train", 5, 99, None)
-    count = partial(batches.count_too_long, data)
+    alone = lengths.count_too_long(toy_data.bin, (None, None), "train", 5, 99, None)
+    count = partial(lengths.count_too_long, data)
     assert count(("src", "tgt"), "train", 5, 99, None) == alone > 3
     assert count(("xx", "tgt"), "train", 8, 99, None) == 1
     assert count(("tgt", "xx"), "train", 6, 99, None) == 2  # the reverse reads tgt
