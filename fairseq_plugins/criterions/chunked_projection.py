@@ -171,8 +171,8 @@ class _ChunkedLoss(torch.autograd.Function):
                 gain, wanted = -F.logsigmoid(-log_ratio), words.eq(y.unsqueeze(1)).to(exact)
                 nll_loss -= (gain * wanted).sum()
                 smooth_loss -= gain.sum()
-                copied = log_ratio.sigmoid().mul_(share + confidence * wanted)
-                grads[0].mul_(1.0 - copied.sum(dim=1, keepdim=True))
+                copied = log_ratio.sigmoid().mul_(share + confidence * wanted)  # c
+                grads[0].mul_(1.0 - copied.sum(dim=1, keepdim=True))  # p - p sum_v c_v
                 grads[0].scatter_add_(1, words, copied)
                 gradients.set_log_odds(here, copied)
             for number, part in enumerate(objective.cross_entropy):
@@ -217,21 +217,21 @@ class _Gradients:
         log_odds: Optional[Tensor],
         objective: Objective,
     ):
-        self.inputs, self.of_weight, self.objective = features, weight, objective
+        self.features, self.weight, self.objective = features, weight, objective
         self.exact = torch.promote_types(features.dtype, torch.float32)
         self.is_half = features.dtype == torch.float16
         self.scale, self.weight_scale = _half_scales(objective) if self.is_half else (1.0, 1.0)
-        of_features, of_weight, of_bias, of_odds = needed
+        for_features, for_weight, for_bias, for_odds = needed
         exact = self.exact
-        self.features = torch.empty_like(features, dtype=exact) if of_features else None
-        self.weight = torch.zeros_like(weight, dtype=exact) if of_weight else None
-        self.bias = weight.new_zeros(weight.size(0), dtype=exact) if of_bias else None
-        self.log_odds = torch.empty_like(log_odds) if of_odds else None  # type: ignore[arg-type]
+        self.of_features = torch.empty_like(features, dtype=exact) if for_features else None
+        self.of_weight = torch.zeros_like(weight, dtype=exact) if for_weight else None
+        self.of_bias = weight.new_zeros(weight.size(0), dtype=exact) if for_bias else None
+        self.of_odds = torch.empty_like(log_odds) if for_odds else None  # type: ignore[arg-type]
 
     def set_log_odds(self, here: slice, copied: Tensor) -> None:
         """Set the gradient of a chunk's log-odds, from the c of `chunked_loss`."""
-        if self.log_odds is not None:
-            self.log_odds[here] = -copied
+        if self.of_odds is not None:
+            self.of_odds[here] = -copied
 
     def add(self, number: int, here: slice, x: Tensor, grad: Tensor) -> None:
         """Add what a pass of a chunk contributes.
@@ -243,23 +243,23 @@ class _Gradients:
             grad: the gradient of their logits without the share of every word, n x V; may be
                 overwritten.
         """
-        if self.bias is not None:
-            self.bias += grad.sum(dim=0)
-        if self.features is None and self.weight is None:
+        if self.of_bias is not None:
+            self.of_bias += grad.sum(dim=0)
+        if self.of_features is None and self.of_weight is None:
             return
         grad = (grad.mul_(self.scale) if self.is_half else grad).to(x.dtype)
-        if self.features is not None:
-            rows = self.features[number, here]
+        if self.of_features is not None:
+            rows = self.of_features[number, here]
             if x.dtype == self.exact:
-                torch.mm(grad, self.of_weight, out=rows)
+                torch.mm(grad, self.weight, out=rows)
             else:
-                rows.copy_(grad.mm(self.of_weight))
-        if self.weight is not None:
+                rows.copy_(grad.mm(self.weight))
+        if self.of_weight is not None:
             if x.dtype == self.exact:
-                self.weight.addmm_(grad.t(), x)
+                self.of_weight.addmm_(grad.t(), x)
             else:
                 scaled = x * (self.weight_scale / self.scale) if self.is_half else x
-                self.weight += grad.t().mm(scaled)
+                self.of_weight += grad.t().mm(scaled)
 
     def finish(self, share: float, weight_sum: Tensor) -> List[Optional[Tensor]]:
         """Subtract the share of every word once, before gradients are rounded to inputs' dtypes.
@@ -274,17 +274,17 @@ class _Gradients:
         # the weights are filled on the device: a copy would make the host wait for all of the loss
         passes = [weight_sum.new_full((), part) for part in self.objective.cross_entropy]
         parts = torch.stack(passes)
-        if self.features is not None:
+        if self.of_features is not None:
             if self.is_half:
-                self.features.div_(self.scale)
-            self.features.sub_((parts[:, None] * weight_sum.mul_(share)).unsqueeze(1))
-        if self.weight is not None:
+                self.of_features.div_(self.scale)
+            self.of_features.sub_((parts[:, None] * weight_sum.mul_(share)).unsqueeze(1))
+        if self.of_weight is not None:
             if self.is_half:
-                self.weight.div_(self.weight_scale)
-            self.weight.sub_(parts.mul(share) @ self.inputs.sum(dim=1, dtype=self.exact))
-        if self.bias is not None:
-            self.bias.sub_(share * self.inputs.size(1))
-        return [self.features, self.weight, self.bias, self.log_odds]
+                self.of_weight.div_(self.weight_scale)
+            self.of_weight.sub_(parts.mul(share) @ self.features.sum(dim=1, dtype=self.exact))
+        if self.of_bias is not None:
+            self.of_bias.sub_(share * self.features.size(1))
+        return [self.of_features, self.of_weight, self.of_bias, self.of_odds]
 
 
 def _distributions(
