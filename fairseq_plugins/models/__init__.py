@@ -1,7 +1,12 @@
 """Models, their options and named architectures. Importing this package registers them."""
 
-from . import architectures
+from . import architectures, classifier_architectures
 from .efficient_transformer import EfficientTransformerModel
 from .encoder_classifier import EncoderClassifierModel
 
-__all__ = ["EfficientTransformerModel", "EncoderClassifierModel", "architectures"]
+__all__ = [
+    "EfficientTransformerModel",
+    "EncoderClassifierModel",
+    "architectures",
+    "classifier_architectures",
+]
