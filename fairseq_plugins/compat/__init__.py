@@ -24,7 +24,9 @@ from fairseq_plugins.compat import (
     loss_scale,
     mismatched_models,
     multi_tensor,
+    nan_detector,
     numpy_names,
+    resumed_options,
     resuming,
     stopping,
     training_options,
@@ -58,9 +60,9 @@ def apply() -> None:
     command_line.silence_hydra()
     distributed.complete_distributed_launch()
     training_options.check_before_training()
-    training_options.refuse_to_begin_anew()
-    training_options.tell_options_of_the_checkpoint()
-    training_options.look_for_nan_in_forward_alone()
+    resumed_options.refuse_to_begin_anew()
+    resumed_options.tell_options_of_the_checkpoint()
+    nan_detector.look_for_nan_in_forward_alone()
     distributed.check_the_machine()
     distributed.gather_lists_without_a_gpu()
     distributed.end_process_groups()

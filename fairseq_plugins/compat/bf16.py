@@ -6,7 +6,7 @@ from typing import Any, Callable, List
 
 from fairseq import options
 
-from fairseq_plugins.compat.command_line import given
+from fairseq_plugins.compat.command_line import is_given
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
 
@@ -23,11 +23,11 @@ def keep_bf16_off_the_tpu() -> None:
 
     def make(original: Callable) -> Callable:
         def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kw: Any) -> Any:
-            if given("--bf16", input_args) and given("--fp16", input_args):
+            if is_given("--bf16", input_args) and is_given("--fp16", input_args):
                 raise ConfigurationError("--bf16 and --fp16 cannot be combined: give one of them")
             parsed = original(parser, input_args, *args, **kw)
             options_read = parsed[0] if isinstance(parsed, tuple) else parsed
-            if getattr(options_read, "bf16", False) and not given("--tpu", input_args):
+            if getattr(options_read, "bf16", False) and not is_given("--tpu", input_args):
                 options_read.tpu = False
             return parsed
 

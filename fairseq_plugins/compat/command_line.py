@@ -15,11 +15,11 @@ from fairseq.dataclass import utils as dataclass_utils
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_plugins.compat.patch import after_parsing, wrap
-from fairseq_plugins.compat.training_options import LABELS
+from fairseq_plugins.compat.training_options import LABEL_TASKS
 from fairseq_plugins.errors import ConfigurationError
 
 
-def given(option: str, words: Optional[List[str]]) -> bool:
+def is_given(option: str, words: Optional[List[str]]) -> bool:
     """Whether `option` is among `words`, or on the command line if `words` is None."""
     words = sys.argv[1:] if words is None else words
     return any(str(word).split("=")[0] == option for word in words)
@@ -30,8 +30,8 @@ def count_no_gpus_for_the_cpu() -> None:
 
     def make(original: Callable) -> Callable:
         def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kw: Any) -> Any:
-            size_given = given("--distributed-world-size", input_args)
-            if given("--cpu", input_args) and not size_given:
+            size_given = is_given("--distributed-world-size", input_args)
+            if is_given("--cpu", input_args) and not size_given:
                 parser.set_defaults(distributed_world_size=1)
             return original(parser, input_args, *args, **kw)
 
@@ -84,7 +84,7 @@ def require_a_criterion_of_labels() -> None:
 
     def check(given: Namespace) -> None:
         task, name = (getattr(given, key, None) for key in ("task", "criterion"))
-        if name and task in LABELS and not hasattr(given, "classification_head_name"):
+        if name and task in LABEL_TASKS and not hasattr(given, "classification_head_name"):
             raise ConfigurationError(
                 f"--criterion {name} is for text, and --task {task} has labels: use --criterion "
                 "sentence_prediction"

@@ -1,11 +1,11 @@
-"""Options of a training that fairseq ignores, or that lose it what it has learnt."""
+"""Options of a training that cannot work, checked before anything is built."""
 
 import difflib
 import logging
 import math
 from argparse import Namespace
 from dataclasses import fields
-from typing import Any, Callable, Dict, Iterable
+from typing import Any, Callable, Iterable
 
 import torch
 from fairseq.data import data_utils, encoders
@@ -13,10 +13,8 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderModel
 from fairseq.models.transformer import TransformerModelBase
-from fairseq.nan_detector import NanDetector
-from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, build_optimizer
+from fairseq.optim import OPTIMIZER_REGISTRY, build_optimizer
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY, build_lr_scheduler
-from fairseq.trainer import Trainer
 from torch import nn
 
 from fairseq_plugins.compat.literals import read_literal
@@ -28,11 +26,8 @@ logger = logging.getLogger(__name__)
 
 HIGHER_IS_BETTER = ("bleu", "accuracy", "rouge1", "rouge2", "rougeL", "rougeLsum")
 METRICS = ("loss", "nll_loss", "ppl", *HIGHER_IS_BETTER)
-# tasks that write text, and those of labels
-WRITES, LABELS = (
-    ("translation", "translation_sampled", "summarization"),
-    ("classification", "sentence_prediction"),
-)
+TEXT_TASKS = ("translation", "translation_sampled", "summarization")
+LABEL_TASKS = ("classification", "sentence_prediction")
 
 
 def check_before_training() -> None:
@@ -89,7 +84,7 @@ def check_before_training() -> None:
 
 def _check_criterion(cfg: Any) -> None:
     task, criterion = (getattr(part, "_name", None) for part in (cfg.task, cfg.criterion))
-    if task in WRITES and hasattr(cfg.criterion, "classification_head_name"):
+    if task in TEXT_TASKS and hasattr(cfg.criterion, "classification_head_name"):
         raise ConfigurationError(
             f"--criterion {criterion} is for labels, and --task {task} has text: use --criterion "
             "label_smoothed_cross_entropy_fused"
@@ -128,13 +123,13 @@ def _is_a(kind: Any, model: Any) -> bool:
 
 def _check_model(cfg: Any) -> None:
     task, arch = (getattr(part, "_name", None) for part in (cfg.task, cfg.model))
-    if task in WRITES and _is_a(FairseqEncoderModel, cfg.model):
+    if task in TEXT_TASKS and _is_a(FairseqEncoderModel, cfg.model):
         raise ConfigurationError(
             f"--arch {arch} has no decoder, and --task {task} writes text: use --arch "
             "transformer_ftc, or for labels --task classification --criterion sentence_prediction"
         )
     model = _model_class(cfg.model)
-    if task in LABELS and model and not hasattr(model, "register_classification_head"):
+    if task in LABEL_TASKS and model and not hasattr(model, "register_classification_head"):
         raise ConfigurationError(
             f"--arch {arch} gives no labels, and --task {task} has them: use --arch "
             "encoder_classifier"
@@ -236,7 +231,7 @@ def _check_metric(cfg: Any) -> None:
         )
     task, criterion = (getattr(part, "_name", None) for part in (cfg.task, cfg.criterion))
     text = metric in HIGHER_IS_BETTER and metric != "accuracy"
-    if asked is None and text and task in (*WRITES, *LABELS):
+    if asked is None and text and task in (*TEXT_TASKS, *LABEL_TASKS):
         raise ConfigurationError(
             f"--best-checkpoint-metric {metric} is not measured by --task {task}: give another one"
         )
@@ -246,7 +241,7 @@ def _check_metric(cfg: Any) -> None:
             "--best-checkpoint-metric accuracy is not measured: "
             + ("add --report-accuracy" if reports is False else "give another one")
         )
-    if metric not in METRICS and task in (*WRITES, *LABELS):
+    if metric not in METRICS and task in (*TEXT_TASKS, *LABEL_TASKS):
         for near in difflib.get_close_matches(metric, METRICS, n=1, cutoff=0.8):
             raise ConfigurationError(
                 f"--best-checkpoint-metric {metric} is not measured: did you mean {near}?"
@@ -270,85 +265,3 @@ def check_search_options(option: str, names: Iterable[str]) -> None:
             close = difflib.get_close_matches(name, known, n=1)
             advice = f": did you mean {close[0]}?" if close else ""
             raise ConfigurationError(f"{option}: {name} is no option of the search{advice}")
-
-
-def refuse_to_begin_anew() -> None:
-    """Refuse a checkpoint without the optimizer's state where a training would resume.
-
-    With `--no-save-optimizer-state`, 0.12.2 and ff load the parameters and begin again at update 0,
-    with another warm-up and as many updates as before.
-    """
-
-    def make(original: Callable) -> Callable:
-        def load_checkpoint(
-            self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
-        ) -> Any:
-            state = original(self, filename, reset_optimizer, *args, **kwargs)
-            done = self._optim_history[-1].get("num_updates", 0) if self._optim_history else 0
-            if state is not None and not reset_optimizer and self.get_num_updates() == 0 < done:
-                raise ConfigurationError(
-                    f"{filename} has {done:,} updates and no state of the optimizer "
-                    "(--no-save-optimizer-state), so it cannot resume: begin a new training from "
-                    "its parameters in another --save-dir, with --finetune-from-model"
-                )
-            return state
-
-        return load_checkpoint
-
-    wrap(Trainer, "load_checkpoint", "refuse_to_begin_anew", make)
-
-
-def tell_options_of_the_checkpoint() -> None:
-    """Tell that the optimizer's options of a checkpoint count where others are given.
-
-    In all versions they do, though the log and the next checkpoint show those that were given.
-    """
-
-    def make(original: Callable) -> Callable:
-        def load_state_dict(
-            self: FairseqOptimizer, state_dict: Dict[str, Any], optimizer_overrides: Any = None
-        ) -> None:
-            given = [_options(group) for group in self.param_groups]
-            original(self, state_dict, optimizer_overrides)
-            for ours, group in zip(given, self.param_groups):
-                loaded = _options(group)
-                for name in sorted(ours.keys() & loaded.keys()):
-                    if ours[name] != loaded[name] and name not in (optimizer_overrides or {}):
-                        change = f"--optimizer-overrides \"{{'{name}': {ours[name]}}}\""
-                        logger.warning(
-                            f"the checkpoint's {name} {loaded[name]} is used, and {ours[name]} is "
-                            f"ignored: to change it, add {change}"
-                        )
-                        return
-
-        return load_state_dict
-
-    wrap(FairseqOptimizer, "load_state_dict", "tell_options_of_the_checkpoint", make)
-
-
-def _options(group: Dict[str, Any]) -> Dict[str, Any]:
-    """The options of a group of parameters that do not change while it trains."""
-    found: Dict[str, Any] = {}
-    for name in ("betas", "eps", "weight_decay", "momentum"):
-        if name in group:
-            value = group[name]
-            found[name] = list(value) if isinstance(value, (list, tuple)) else value
-    return found
-
-
-def look_for_nan_in_forward_alone() -> None:
-    """End in "gradients are Nan/Inf", and not in a StopIteration.
-
-    After such a gradient fairseq looks for the module that it comes from, with hooks that cannot
-    read the output of an encoder in backward (0.12.2 and ff).
-    """
-
-    def make(original: Callable) -> Callable:
-        def __init__(
-            self: NanDetector, model: Any, forward: bool = True, backward: bool = False
-        ) -> None:
-            original(self, model, forward, backward)
-
-        return __init__
-
-    wrap(NanDetector, "__init__", "look_for_nan_in_forward_alone", make)

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 import torch
 
 from fairseq_plugins.compat.intact_checkpoints import find_damage
-from fairseq_plugins.compat.training_options import LABELS
+from fairseq_plugins.compat.training_options import LABEL_TASKS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.classification import Labels
@@ -131,7 +131,7 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
     tasks = [task_options(averaging.load(each[-1])) for each in chosen]
     if request.ensemble:
         for member, other in zip(request.members, tasks):
-            if other["_name"] in LABELS:
+            if other["_name"] in LABEL_TASKS:
                 raise ConfigurationError(
                     f"--ensemble: {member.run} is a classifier, and only models that generate are "
                     "combined"
@@ -139,7 +139,7 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
     task = tasks[0]["_name"]
     if request.unicode and task != "summarization":
         raise ConfigurationError("--unicode is for summaries, which ROUGE scores: leave it out")
-    if task in LABELS:
+    if task in LABEL_TASKS:
         if request.words or request.settings:
             raise ConfigurationError(
                 f"{request.run} is a classifier: --beam, --max-tokens, --settings and what stands "

@@ -9,7 +9,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from fairseq import options
 
-from fairseq_plugins.compat.training_options import LABELS
+from fairseq_plugins.compat.training_options import LABEL_TASKS
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.training import recipes, settings
@@ -146,7 +146,7 @@ def check_generation(task: str, words: Sequence[str]) -> None:
     """
     if not words:
         return
-    if task in LABELS:
+    if task in LABEL_TASKS:
         raise ConfigurationError(
             f"--generate {' '.join(words)}: a classifier does not generate: leave it out"
         )

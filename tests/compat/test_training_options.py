@@ -1,10 +1,7 @@
 """Options of a training: obeyed, or refused in one line before anything is built."""
 
-import math
-
 import pytest
 import torch
-from fairseq.optim import FairseqOptimizer
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.errors import ConfigurationError
@@ -143,37 +140,6 @@ def test_what_works_is_not_refused(run_train, toy_data, train_args, tmp_path):
     assert state_of(tmp_path)["extra_state"]["train_iterator"]["epoch"] == 3
 
 
-def test_a_training_without_the_optimizers_state_does_not_begin_anew(
-    run_train, toy_data, train_args, tmp_path
-):
-    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--disable-validation"]
-    words += ["--no-save-optimizer-state"]
-    run_train(*words, "--max-update", 2)
-    before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    with pytest.raises(ConfigurationError, match="has 2 updates and no state of the optimizer"):
-        run_train(*words, "--max-update", 4)
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
-    name = tmp_path / "checkpoint_last.pt"
-    other = [*words[:-3], tmp_path / "other", *words[-2:], "--finetune-from-model", name]
-    assert run_train(*other, "--max-update", 1)
-    assert state_of(tmp_path / "other")["optimizer_history"][-1]["num_updates"] == 1
-
-
-def test_the_optimizers_options_of_the_checkpoint_are_told(
-    run_train, toy_data, train_args, tmp_path
-):
-    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--disable-validation"]
-    run_train(*words, "--max-update", 1)
-    more = ["--weight-decay", 0.25, "--max-update"]
-    told = "the checkpoint's weight_decay 0.0 is used, and 0.25 is ignored"
-    assert told in run_train(*words, *more, 2).output
-    assert "is ignored" not in run_train(*words, "--max-update", 3).output
-    change = ["--optimizer-overrides", "{'weight_decay': 0.25}"]
-    assert "is ignored" not in run_train(*words, *more, 4, *change).output
-    groups = state_of(tmp_path)["last_optimizer_state"]["param_groups"]
-    assert {group["weight_decay"] for group in groups} == {0.25}
-
-
 def test_the_best_score_of_another_training_does_not_count(
     run_train, toy_data, train_args, tmp_path
 ):
@@ -187,16 +153,6 @@ def test_the_best_score_of_another_training_does_not_count(
     run_train(*words, "--save-dir", tmp_path / "second", "--max-epoch", 1)
     best = state_of(tmp_path / "second", "checkpoint_best.pt")["extra_state"]["best"]
     assert 1 < best < 20
-
-
-def test_a_gradient_of_nan_is_named(run_train, toy_data, train_args, tmp_path, monkeypatch):
-    original = FairseqOptimizer.clip_grad_norm
-    monkeypatch.setattr(
-        FairseqOptimizer, "clip_grad_norm", lambda *args, **kw: original(*args, **kw) * math.nan
-    )
-    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-update", 1]
-    with pytest.raises(FloatingPointError, match="gradients are Nan/Inf"):
-        run_train(*words)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
