@@ -67,7 +67,7 @@ class Request(NamedTuple):
 
         `--option=value` is two words.
         """
-        return _apart([*DEFAULTS, *recipes.settings(self.settings), *self.words])
+        return _apart([*DEFAULTS, *recipes.arguments(self.settings), *self.words])
 
     @property
     def beam(self) -> str:

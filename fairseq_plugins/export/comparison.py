@@ -31,7 +31,7 @@ class Agreement(NamedTuple):
     hypotheses: List[str]  # subwords, separated by spaces
 
 
-def some_sources(task: Any, longest: int, count: int = SENTENCES) -> List[List[int]]:
+def sample_sources(task: Any, longest: int, count: int = SENTENCES) -> List[List[int]]:
     """Sentences of the prepared folder, or random ones if it has none that is short enough.
 
     Args:

@@ -9,7 +9,7 @@ from fairseq_plugins.serving.folder import Export
 from fairseq_plugins.trained_models import find_checkpoint, load_models
 
 from .architecture import limits
-from .comparison import Agreement, all_sources, compare, search_with_torch, some_sources
+from .comparison import Agreement, all_sources, compare, sample_sources, search_with_torch
 from .folder import (
     Checkpoint,
     check_new_folder,
@@ -71,7 +71,7 @@ def export(
     longest = limits(model, task)[0] + 1  # with the end symbol
     references: Any = None
     if split is None:
-        sources, too_long = some_sources(task, longest), 0
+        sources, too_long = sample_sources(task, longest), 0
     else:
         references = _references(folder, task, split)
         lines, sources, too_long = all_sources(task, split, longest)
@@ -123,7 +123,7 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
     _, _, model, task = _load(run, data)
     with new_folder(out) as part:
         write_ctranslate2(model, task, part, int8=False)
-        sources = some_sources(task, limits(model, task)[0] + 1)
+        sources = sample_sources(task, limits(model, task)[0] + 1)
         expected = search_with_torch(model, task, sources)
         difference = largest_difference(part, task, sources, expected)
         if not difference <= EXACT:

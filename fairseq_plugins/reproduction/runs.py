@@ -109,7 +109,7 @@ class Reproduction:
         self.average = self.table.average if request.average is None else request.average
         refuse_fixed(self.table, request.words, "the options after --")
         for path in request.settings:
-            refuse_fixed(self.table, recipes.settings([path]), f"--settings {path}")
+            refuse_fixed(self.table, recipes.arguments([path]), f"--settings {path}")
         self.jobs, self.writing = Jobs(), threading.Lock()
         self.failures: List[Dict[str, str]] = []
         self.time_is_up = threading.Event()
@@ -192,7 +192,7 @@ class Reproduction:
         words += ["--seed", str(seed)]
         files = list(self.files)
         if row.begins:
-            given = [*recipes.settings(request.settings), *request.words]
+            given = [*recipes.arguments(request.settings), *request.words]
             for option in BEGINNINGS.intersection(word.split("=")[0] for word in given):
                 raise ConfigurationError(
                     f"{option}: this row begins with a training on other data: leave it out"
@@ -207,7 +207,7 @@ class Reproduction:
         for kept in ("--keep-interval-updates", "--keep-last-epochs"):
             words += [kept, str(self.average or 1)]
         words += self.ending(length)
-        options = {*request.words, *recipes.settings(request.settings)}
+        options = {*request.words, *recipes.arguments(request.settings)}
         half = options & {
             "--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16",
         }  # fmt: skip

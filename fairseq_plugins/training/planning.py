@@ -225,7 +225,7 @@ def parse_options(request: Request) -> Tuple[List[str], argparse.Namespace]:
     Raises:
         ConfigurationError: an option is unknown, cannot work, or is one that this command sets.
     """
-    from_files = recipes.settings([request.recipe, *request.settings])
+    from_files = recipes.arguments([request.recipe, *request.settings])
     check_words(request.words, from_files)
     words = [str(request.data), *from_files]
     words += bleu_options(request.data, [*words, *request.words])

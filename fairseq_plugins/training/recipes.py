@@ -143,7 +143,7 @@ def words(options: Dict[str, Any]) -> List[str]:
     return found
 
 
-def by_name(arguments: Sequence[str]) -> Dict[str, Any]:
+def by_name(command_line: Sequence[str]) -> Dict[str, Any]:
     """Options of a command line by their names, each as a tuple of its words.
 
     >>> by_name(["--bf16", "--lr=1", "-a", "transformer_ftc"])
@@ -151,7 +151,7 @@ def by_name(arguments: Sequence[str]) -> Dict[str, Any]:
     """
     found: Dict[str, Any] = {}
     name = ""  # of what stands before the first option; fairseq's parser refuses it
-    for word in arguments:
+    for word in command_line:
         if re.match("--?[a-zA-Z]", word):  # no negative number
             name = word.split("=")[0].lstrip("-").replace("-", "_")
             name = ALIASES.get(name, name)
@@ -182,6 +182,6 @@ def merge(paths: Sequence[Path]) -> Dict[str, Any]:
     return options
 
 
-def settings(paths: Sequence[Path]) -> List[str]:
+def arguments(paths: Sequence[Path]) -> List[str]:
     """The arguments from several files, as `merge` reads them."""
     return words(merge(paths))

@@ -321,7 +321,7 @@ def test_long_documents_do_not_stop_an_export(task):
 
 
 def test_random_sentences_replace_those_that_are_too_long(task):
-    found = comparison.some_sources(task, 13)
+    found = comparison.sample_sources(task, 13)
     assert len(found) == comparison.SENTENCES and set(map(len, found)) - set(range(6))
     long = SimpleNamespace(src=[torch.tensor([7] * 12 + [2])] * 30)
     without_short_ones = SimpleNamespace(
@@ -329,7 +329,7 @@ def test_random_sentences_replace_those_that_are_too_long(task):
         dataset=lambda split: long,
         source_dictionary=task.source_dictionary,
     )
-    found = comparison.some_sources(without_short_ones, 5)
+    found = comparison.sample_sources(without_short_ones, 5)
     assert [len(tokens) for tokens in found] == [2, 3, 4] + [5] * 17
 
 

@@ -44,7 +44,7 @@ def task_of(name):
 
 
 def parsed(name, *words):
-    args = settings.parse(["DATA", *recipes.settings([recipes.find(name)]), *words])
+    args = settings.parse(["DATA", *recipes.arguments([recipes.find(name)]), *words])
     return json.loads(json.dumps(vars(args), default=str))
 
 
@@ -95,7 +95,7 @@ def composed(name, data):
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_hydra_reads_the_same_from_a_recipe(name):
-    args = settings.parse(["DATA", *recipes.settings([recipes.find(name)]), "--save-dir", "saved"])
+    args = settings.parse(["DATA", *recipes.arguments([recipes.find(name)]), "--save-dir", "saved"])
     expected = OmegaConf.to_container(
         convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True
     )
@@ -134,7 +134,7 @@ def test_the_recipes_of_classification_say_what_their_papers_do():
     found = {}
     for name in CLASSIFICATION:
         assert f"`{name}`" in page
-        args = settings.parse(["DATA", *recipes.settings([recipes.find(name)])])
+        args = settings.parse(["DATA", *recipes.arguments([recipes.find(name)])])
         assert (args.task, args.criterion) == ("classification", "sentence_prediction")
         assert args.best_checkpoint_metric == "accuracy" and args.maximize_best_checkpoint_metric
         found[name] = (args.arch, args.max_positions, args.batch_size, args.lr, args.lr_scheduler)
@@ -154,7 +154,7 @@ def test_the_reduced_setting_fits_every_classifier(name):
     files = [recipes.find(name), recipes.find("reduced_cpu", [folder])]
     for mixer in TOKEN_MIXERS:
         words = ["--encoder-token-mixer", mixer, "--encoder-ffn", "mscffn"]
-        args = settings.parse(["DATA", *recipes.settings(files), *words])
+        args = settings.parse(["DATA", *recipes.arguments(files), *words])
         task = SimpleNamespace(source_dictionary=Dictionary(), max_positions=lambda: 256)
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
         assert (len(model.encoder.layers), args.encoder_embed_dim) == (2, 64)
@@ -167,7 +167,7 @@ def test_the_reduced_setting_fits_every_recipe_of_its_task(task):
         if task_of(name) == task and not name.endswith("pubmed"):  # which has fewer layers
             folder = recipes.find(name).parent
             files = [recipes.find(name), recipes.find("reduced_cpu", [folder])]
-            args = settings.parse(["DATA", *recipes.settings(files)])
+            args = settings.parse(["DATA", *recipes.arguments(files)])
             assert args.encoder_embed_dim == 128 and args.max_update == 1500
             assert not args.max_epoch  # with few sentences it would end before the updates
             assert args.best_checkpoint_metric == "loss" and not getattr(args, "eval_bleu", False)
@@ -200,11 +200,11 @@ def test_later_settings_win_and_false_removes_a_flag(tmp_path):
     (tmp_path / "b.yaml").write_text("common: {bf16: false}\noptimization: {clip_norm: 2}\n")
     (tmp_path / "c.args").write_text("# a comment\n--bf16 --lr=2 # here too\n--max-epoch -1\n")
     a, b, c = (tmp_path / name for name in ("a.yaml", "b.yaml", "c.args"))
-    assert recipes.settings([a, b]) == ["--lr", "1.0", "--clip-norm", "2"]
+    assert recipes.arguments([a, b]) == ["--lr", "1.0", "--clip-norm", "2"]
     words = ["--bf16", "--lr=2", "--clip-norm", "2", "--max-epoch", "-1"]
-    assert recipes.settings([a, b, c]) == words
-    assert recipes.settings([c, b]) == ["--lr=2", "--max-epoch", "-1", "--clip-norm", "2"]
-    found = recipes.settings([c, a, b])
+    assert recipes.arguments([a, b, c]) == words
+    assert recipes.arguments([c, b]) == ["--lr=2", "--max-epoch", "-1", "--clip-norm", "2"]
+    found = recipes.arguments([c, a, b])
     assert found == ["--lr", "1.0", "--max-epoch", "-1", "--clip-norm", "2"]
 
 
@@ -231,7 +231,7 @@ def test_options_by_name_whatever_they_are_called(tmp_path):
         "model: {_name: transformer_ftc}\ntask: {source_lang: en}\n"
         "dataset: {batch_size: null}\ncheckpoint: {write_checkpoints_asynchronously: false}"
     )
-    found = recipes.settings([tmp_path / "a.args", tmp_path / "b.yaml"])
+    found = recipes.arguments([tmp_path / "a.args", tmp_path / "b.yaml"])
     assert found == [
         *("--arch", "transformer_ftc", "--source-lang", "en"),
         *("--adam-betas", "(0.9, 0.98)", "--lr", "2", "--optimizer", "adam"),
@@ -240,7 +240,7 @@ def test_options_by_name_whatever_they_are_called(tmp_path):
     assert (read.arch, read.source_lang, read.batch_size) == ("transformer_ftc", "en", None)
     (tmp_path / "c.args").write_text("DATA --lr 1")
     with pytest.raises(ConfigurationError, match="does not take this: unrecognized .*: DATA"):
-        settings.parse(["data", "--arch", "transformer", *recipes.settings([tmp_path / "c.args"])])
+        settings.parse(["data", "--arch", "transformer", *recipes.arguments([tmp_path / "c.args"])])
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_files_that_cannot_be_used(tmp_path, file, text, message):
     (tmp_path / "circle.yaml").write_text("defaults: [some]")
     (tmp_path / file).write_text(text)
     with pytest.raises(ConfigurationError, match=message) as error:
-        recipes.settings([tmp_path / file])
+        recipes.arguments([tmp_path / file])
     assert "\n" not in str(error.value)
 
 
