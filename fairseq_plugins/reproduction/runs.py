@@ -11,233 +11,38 @@ import shlex
 import statistics
 import threading
 import time
-from argparse import Namespace
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List
 
 import torch
-from fairseq import tasks
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from fairseq_plugins.benchmarks import machine
-from fairseq_plugins.data import lengths
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging, evaluate
 from fairseq_plugins.evaluation.request import Request as EvaluationRequest
-from fairseq_plugins.evaluation.request import check_generation
 from fairseq_plugins.json_files import read_json, write_json
-from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.reproduction import report, step_times
-from fairseq_plugins.reproduction.first_data import FIRST_DATA
-from fairseq_plugins.reproduction.request import Request, choose_runs, refuse_fixed
-from fairseq_plugins.reproduction.tables import BASELINE, TABLES, Row
+from fairseq_plugins.reproduction.plans import FIRST, PlannedRuns, name_of
+from fairseq_plugins.reproduction.request import Request
+from fairseq_plugins.reproduction.tables import BASELINE, Row
 from fairseq_plugins.reproduction.training_log import log_of
-from fairseq_plugins.text.processing import Processing
-from fairseq_plugins.training import launch, planning, recipes, settings
+from fairseq_plugins.training import launch, planning, settings
 from fairseq_plugins.training.jobs import Jobs, failure_in
 
-BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
-FIRST = "first"  # folder of a run that holds its training on other data
 SECONDS_BETWEEN_LINES = 20.0
 
 
-def count_parameters(given: Namespace) -> int:
-    """Number of parameters of a row's model. Building it finds invalid options before training.
-
-    Raises:
-        ConfigurationError: the model cannot be built.
-    """
-    try:
-        cfg = convert_namespace_to_omegaconf(given)
-        model = tasks.setup_task(cfg.task).build_model(cfg.model)
-    except Exception as error:  # fairseq raises AssertionError, KeyError and other types
-        raise ConfigurationError(f"{error}" or type(error).__name__) from None
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def describe_data(folder: Path) -> Dict[str, Any]:
-    """The name of a prepared folder, the sizes of its splits, and its number of classes, if any.
-
-    Raises:
-        ConfigurationError: a split is missing, or the folder was not prepared by this package.
-    """
-    described: Dict[str, Any] = {"name": folder.resolve().name, "pairs": {}}
-    described["fingerprint"] = settings.fingerprint(folder)
-    described["held_out"] = settings.fingerprint_of_tokens(folder, "valid", "test")
-    labels = folder / "label" / "dict.txt"
-    if labels.is_file():
-        names = labels.read_text(encoding="utf-8").splitlines()
-        described["classes"] = sum(not name.startswith("madeupword") for name in names)
-        prefixes = {split: labels.with_name(split) for split in SPLITS}
-    else:
-        prepared = Processing.load(folder)
-        pair = f"{prepared.source_lang}-{prepared.target_lang}"
-        prefixes = {split: folder / f"{split}.{pair}.{prepared.target_lang}" for split in SPLITS}
-    for split, prefix in prefixes.items():
-        if not Path(f"{prefix}.idx").is_file():
-            raise ConfigurationError(f"{prefix}.idx is missing: prepare train, valid and test")
-        described["pairs"][split] = len(lengths.sizes(prefix))
-    return described
-
-
-class Reproduction:
+class Reproduction(PlannedRuns):
     """Trains, tests and times the rows of a table on one prepared folder.
 
     The constructor checks all rows before any training starts.
-
-    Args:
-        request: the table, the data and the options.
-        say: called with each line of progress.
-
-    Raises:
-        ConfigurationError: the data, a row, a seed or an option is invalid.
     """
 
     def __init__(self, request: Request, say: Callable[[str], None]):
-        self.request, self.say = request, say
-        self.table, self.out = TABLES[request.table], request.out.resolve()
-        if request.reduced:
-            self.table = self.table.reduce()
-        # files of the package: the names of some exist for several tasks
-        self.beside = [recipes.find(self.table.rows[0].recipe).parent]
-        self.files = [recipes.find(name, self.beside) for name in self.table.settings]
-        self.files += request.settings
-        self.generation = [recipes.find(self.table.generation)] if self.table.generation else []
-        self.todo = choose_runs(self.table, request.rows, request.seeds)
-        self.rows = list(dict.fromkeys(row for row, _ in self.todo))
-        self.average = self.table.average if request.average is None else request.average
-        refuse_fixed(self.table, request.words, "the options after --")
-        for path in request.settings:
-            refuse_fixed(self.table, recipes.arguments([path]), f"--settings {path}")
         self.jobs, self.writing = Jobs(), threading.Lock()
         self.failures: List[Dict[str, str]] = []
         self.time_is_up = threading.Event()
         self.end = time.monotonic() + 60 * (request.minutes or 0)
-        self.cpu = request.cpu or not torch.cuda.is_available()
-        self.machine = machine.describe(
-            torch.device("cpu" if self.cpu else "cuda"), request.threads
-        )
-        planning.check_data(request.data)
-        self.data = describe_data(request.data)
-        self.check_out()
-        # two for a row that begins with other data
-        self.plans: Dict[str, List[planning.Plan]] = {}
-        self.parameters: Dict[str, int] = {}
-        for number, row in enumerate(self.rows, 1):
-            say(f"checking row {number}/{len(self.rows)}: {row.name}")
-            try:
-                for seed in (seed for other, seed in self.todo if other == row):
-                    plans = [self.plan(row, seed)]
-                    if row.begins:
-                        FIRST_DATA[row.begins](request.data.resolve(), self.first_data(row))
-                        plans.insert(0, self.plan(row, seed, first=True))
-                    for plan in plans:
-                        settings.check_same(plan.save_dir, plan.settings)
-                        self.check_checkpoints(plan.given, plan is not plans[-1])
-                    self.plans[_run(row, seed)] = plans
-                self.parameters[row.name] = count_parameters(plans[-1].given)
-                check_generation(plans[-1].given.task, request.generate)
-            except ConfigurationError as error:
-                words = row.last_words or "no options"
-                raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
-
-    def check_checkpoints(self, given: Namespace, first: bool) -> None:
-        """Raise a ConfigurationError if a training would leave no checkpoint to go on with.
-
-        Args:
-            given: its options.
-            first: whether another training begins with its best checkpoint.
-        """
-        several = not given.no_epoch_checkpoints or given.save_interval_updates > 0
-        best = first or not (self.average and several)
-        for option in ("no_save", "disable_validation") if best else ("no_save",):
-            if getattr(given, option):
-                raise ConfigurationError(
-                    f"{flag(option)} leaves no checkpoint to test, or to go on with: leave it out"
-                )
-
-    def check_out(self) -> None:
-        """Raise a ConfigurationError if the folder has runs that do not belong in this table."""
-        before = read_json(self.out / "results.json")
-        if not isinstance(before, dict):
-            return
-        if not {"table", "data", "rows", "reduced"} <= set(before):
-            raise ConfigurationError(
-                f"--out: {self.out}/results.json is not of this command: choose another folder"
-            )
-        had, data = before["data"], self.data
-        same = {
-            f"the table {before['table']}": before["table"] == self.request.table,
-            "reduced runs" if before["reduced"] else "runs of full size": before["reduced"]
-            == self.request.reduced,
-            "runs on other data": had["pairs"] == data["pairs"]
-            and all(
-                had.get(part, data[part]) == data[part] for part in ("fingerprint", "held_out")
-            ),
-        }
-        for what, fits in same.items():
-            if not fits:
-                raise ConfigurationError(f"--out {self.out} has {what}: choose another folder")
-
-    def first_data(self, row: Row) -> Path:
-        """The folder of the data on which a row begins."""
-        return self.out / "data" / row.begins
-
-    def plan(self, row: Row, seed: int, first: bool = False) -> planning.Plan:
-        """Plan the training of one run, or its beginning on the row's first data."""
-        request = self.request
-        save_dir = self.out / "runs" / _run(row, seed)
-        words = shlex.split(row.words if first else row.last_words)
-        words += ["--seed", str(seed)]
-        files = list(self.files)
-        if row.begins:
-            given = [*recipes.arguments(request.settings), *request.words]
-            for option in BEGINNINGS.intersection(word.split("=")[0] for word in given):
-                raise ConfigurationError(
-                    f"{option}: this row begins with a training on other data: leave it out"
-                )
-        if row.begins and not first:
-            words += ["--finetune-from-model", str(save_dir / FIRST / "checkpoint_best.pt")]
-        length = None
-        if row.then and not first:  # before the user's settings, which replace all others
-            own = recipes.find(row.then, self.beside)
-            files.insert(len(self.table.settings), own)
-            length = recipes.read(own).get("max_update")
-        for kept in ("--keep-interval-updates", "--keep-last-epochs"):
-            words += [kept, str(self.average or 1)]
-        words += self.ending(length)
-        options = {*request.words, *recipes.arguments(request.settings)}
-        half = options & {
-            "--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16",
-        }  # fmt: skip
-        return planning.plan(
-            planning.Request(
-                recipe=recipes.find(row.recipe),
-                data=self.first_data(row) if first else request.data.resolve(),
-                save_dir=save_dir / FIRST if first else save_dir,
-                settings=files,
-                words=[*words, *request.words],
-                processes=request.processes,
-                precision=request.precision or ("auto" if half else self.table.precision),
-                cpu=self.cpu,
-                threads=request.threads,
-            )
-        )
-
-    def ending(self, length: Optional[int] = None) -> List[str]:
-        """Options that end each run of this call; a later call may continue the same runs.
-
-        Args:
-            length: updates of a training that has its own, which --max-update only shortens.
-        """
-        words = []
-        if self.request.max_update:
-            updates = min(self.request.max_update, length or self.request.max_update)
-            words += ["--max-update", str(updates)]
-        if self.request.max_minutes:
-            words += ["--stop-time-hours", f"{self.request.max_minutes / 60:.6g}"]
-        return words
+        super().__init__(request, say)
 
     def finish_all(self) -> None:
         """Train and test all runs, until the time limit `Request.minutes`.
@@ -259,7 +64,7 @@ class Reproduction:
             except Exception as error:  # such as a GPU's memory: the other runs go on
                 expected = isinstance(error, (ConfigurationError, OSError))
                 message = f"{error}" if expected else f"{type(error).__name__}: {error}"
-                self.failures.append({"run": _run(row, seed), "message": message})
+                self.failures.append({"run": name_of(row, seed), "message": message})
                 self.say(f"{label}FAILED: {message}")
             except KeyboardInterrupt:
                 if not self.time_is_up.is_set():
@@ -314,7 +119,7 @@ class Reproduction:
         Raises:
             ConfigurationError: training or testing failed.
         """
-        *beginnings, plan = self.plans[_run(row, seed)]
+        *beginnings, plan = self.plans[name_of(row, seed)]
         path = plan.save_dir / "result.json"
         record = read_json(path) or {}
         begun = any(plan.save_dir.glob("checkpoint*.pt"))  # the rest does not read the beginning
@@ -360,15 +165,6 @@ class Reproduction:
         write_json(path, record)
         for title, score in record["scoring"]["scores"].items():
             say(f"{title} {score['score']:.2f} {score['signature']}")
-
-    def options(self) -> str:
-        """What the user gave for all rows, without what only says when a run ends."""
-        return shlex.join(
-            [*map(str, self.request.settings), *self.precision(), *self.request.words]
-        )
-
-    def precision(self) -> List[str]:
-        return ["--precision", self.request.precision] if self.request.precision else []
 
     def describe_training(
         self, row: Row, plan: planning.Plan, before: Dict[str, Any]
@@ -501,7 +297,3 @@ class Reproduction:
             }  # fmt: skip
             write_json(self.out / "results.json", results)
             report.write_table(results, self.out)
-
-
-def _run(row: Row, seed: int) -> str:
-    return f"{row.name}-seed{seed}"

@@ -1,10 +1,55 @@
-"""Results and logs as `reproduce` has them."""
+"""A prepared toy corpus, reproductions on it, and results and logs as `reproduce` has them."""
+
+import shutil
+from pathlib import Path
 
 import pytest
 
+from fairseq_plugins.commands import prepare_translation, reproduce
+from fairseq_plugins.reproduction import runs
 from fairseq_plugins.reproduction.tables import TABLES
+from tests.conftest import SIZES
 
 FTC_PAPER = TABLES["ftc"]
+TINY = """
+model:
+  encoder_embed_dim: 128
+  decoder_embed_dim: 16
+  encoder_ffn_embed_dim: 128
+  decoder_ffn_embed_dim: 32
+  decoder_layers: 1
+dataset: {max_tokens: 400, num_workers: 0}
+lr_scheduler: {warmup_updates: 4}
+task: {eval_bleu: false}
+checkpoint: {best_checkpoint_metric: loss, maximize_best_checkpoint_metric: false}
+"""
+
+
+@pytest.fixture
+def settings(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory, toy_data) -> Path:
+    """The toy corpus, prepared as IWSLT'14 is."""
+    folder = tmp_path_factory.mktemp("prepared")
+    words = [folder / "data", "--source-lang", "de", "--target-lang", "en", "--workers", 1]
+    words += ["--vocab-size", 60, "--joined-dictionary", "--tokenizer", "none"]
+    for split in SIZES:
+        for ours, its in (("de", "src"), ("en", "tgt")):
+            shutil.copy(str(toy_data.raw / f"{split}.{its}"), str(folder / f"{split}.{ours}"))
+        words += [f"--{split}", folder / split]
+    assert prepare_translation.main([str(word) for word in words]) == 0
+    return folder / "data"
+
+
+def make(data, out, *words, table="ftc"):
+    words = [table, data, "--out", out, "--cpu", "--threads", 1, *words]
+    args = reproduce.read_arguments(list(map(str, words)))
+    return runs.Reproduction(reproduce.read_request(args), lambda line: None)
 
 
 def log_line(seconds, update, batches=50):

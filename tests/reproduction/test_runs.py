@@ -13,108 +13,13 @@ from pathlib import Path
 import pytest
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
-from fairseq_plugins.commands import prepare_translation, reproduce
-from fairseq_plugins.compat import bf16
+from fairseq_plugins.commands import reproduce
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import evaluate
 from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
-from fairseq_plugins.reproduction import runs
-from fairseq_plugins.reproduction.tables import TABLES
+from fairseq_plugins.reproduction import plans, runs
 from fairseq_plugins.training import jobs
-from tests.conftest import SIZES
-from tests.reproduction.conftest import FTC_PAPER, cells, log_line
-from tests.versions import OLD_FAIRSEQ
-
-TINY = """
-model:
-  encoder_embed_dim: 128
-  decoder_embed_dim: 16
-  encoder_ffn_embed_dim: 128
-  decoder_ffn_embed_dim: 32
-  decoder_layers: 1
-dataset: {max_tokens: 400, num_workers: 0}
-lr_scheduler: {warmup_updates: 4}
-task: {eval_bleu: false}
-checkpoint: {best_checkpoint_metric: loss, maximize_best_checkpoint_metric: false}
-"""
-
-
-@pytest.fixture
-def settings(tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(TINY)
-    return path
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory, toy_data) -> Path:
-    """The toy corpus, prepared as IWSLT'14 is."""
-    folder = tmp_path_factory.mktemp("prepared")
-    words = [folder / "data", "--source-lang", "de", "--target-lang", "en", "--workers", 1]
-    words += ["--vocab-size", 60, "--joined-dictionary", "--tokenizer", "none"]
-    for split in SIZES:
-        for ours, its in (("de", "src"), ("en", "tgt")):
-            shutil.copy(str(toy_data.raw / f"{split}.{its}"), str(folder / f"{split}.{ours}"))
-        words += [f"--{split}", folder / split]
-    assert prepare_translation.main([str(word) for word in words]) == 0
-    return folder / "data"
-
-
-def make(data, out, *words, table="ftc"):
-    words = [table, data, "--out", out, "--cpu", "--threads", 1, *words]
-    args = reproduce.read_arguments(list(map(str, words)))
-    return runs.Reproduction(reproduce.read_request(args), lambda line: None)
-
-
-# --- what is refused at the start -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--", "--encoder-blocks", "3,3"], "--encoder-blocks in the options after --"),
-        (["--", "--arch=transformer"], "--arch in the options after --"),
-        (["--", "--seed", "3"], "use --seeds"),
-        (["--settings", "nowhere.args"], "nowhere.args: no such file"),
-        (["--", "--learning-rate", "1"], "row transformer .*: .*unrecognized arguments.*learning"),
-        (["--", "--decoder-attention-heads", "5"], "row transformer .*: "),
-        # sizes that only the row of six blocks cannot have
-        (["--", "--encoder-embed-dim", "64"], "row fc-6x4 .* --feature-window 2 over 5 later"),
-    ],
-)
-def test_mistakes_are_told_before_any_row_trains(data, settings, tmp_path, words, message):
-    rows = ["--rows", "transformer", "fc-6x4", "--settings", settings]
-    with pytest.raises(ConfigurationError, match=message) as error:
-        make(data, tmp_path / "out", *rows, *words)
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "out" / "runs").exists()
-
-
-def test_data_that_cannot_be_used(data, toy_data, tmp_path):
-    for folder, message in (
-        (tmp_path / "no", "no such folder"),
-        (toy_data.bin, "preparation.json cannot be used"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            make(folder, tmp_path / "out")
-    with pytest.raises(ConfigurationError, match="DATA is missing"):
-        reproduce.main(["ftc", "--out", str(tmp_path / "out")])
-    copied = Path(shutil.copytree(str(data), str(tmp_path / "copied")))
-    (copied / "test.de-en.en.idx").unlink()
-    with pytest.raises(ConfigurationError, match="test.de-en.en.idx is missing: prepare train"):
-        make(copied, tmp_path / "out")
-
-
-@pytest.mark.parametrize("split", ["valid", "test"])
-def test_other_held_out_text_of_the_same_size_is_noticed(data, tmp_path, split):
-    shutil.copytree(str(data), str(tmp_path / "data"))
-    before = runs.describe_data(tmp_path / "data")
-    path = next((tmp_path / "data").glob(f"{split}.*.bin"))
-    path.write_bytes(path.read_bytes()[::-1])
-    after = runs.describe_data(tmp_path / "data")
-    assert after["held_out"] != before["held_out"]
-    assert after == {**before, "held_out": after["held_out"]}
-
+from tests.reproduction.conftest import cells, log_line, make
 
 VALIDATIONS = "".join(
     f"2026-01-01 00:00:00 | INFO | valid | epoch 00{epoch} | valid on 'valid' subset | loss 6.1 | "
@@ -173,7 +78,7 @@ def repeat(data, settings, tmp_path, monkeypatch):
     monkeypatch.setattr(runs.threading, "Timer", Timer)
     monkeypatch.setattr(jobs.Jobs, "run", run)
     monkeypatch.setattr(evaluate, "evaluate", score)
-    monkeypatch.setattr(runs, "count_parameters", lambda given: 2_000_000)  # builds a model
+    monkeypatch.setattr(plans, "count_parameters", lambda given: 2_000_000)  # builds a model
 
     def again(*words):
         done.clear()
@@ -256,13 +161,6 @@ def test_an_unexpected_error_of_a_run_leaves_the_others(repeat, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
-def test_rows_that_begin_with_other_data_have_their_own_beginning(data, tmp_path, option):
-    words = ["--rows", "ftc_both", "--", option, "x.pt"]
-    with pytest.raises(ConfigurationError, match=f"{option}: this row begins with a training on"):
-        make(data, tmp_path, *words, table="low-resource")
-
-
 def test_the_timing_of_steps_ends_with_the_call(data, settings, tmp_path, monkeypatch):
     words = ["--settings", settings, "--rows", "transformer", "ftc-2x3", "--minutes", 60]
     made, said = make(data, tmp_path / "out", *words), []
@@ -293,45 +191,6 @@ def test_a_row_that_is_to_train_on_is_not_finished(repeat, tmp_path):
     assert [run["run"] for run in made.unfinished()] == ["ftc-2x3-seed1"]
     table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
     assert "| ftc-2x3-seed1 | " in table.split("Not finished. Rerun to resume:")[1]
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        ("--lenpenn 0.6", "--generate: fairseq-generate does not take this: .*--lenpenn"),
-        ("--beam many", "--generate: fairseq-generate does not take this: .*invalid int.*many"),
-        ("--path x", "--generate --path: this command sets it"),
-        ("--score-reference", "--generate --score-reference: the score would not be"),
-    ],
-)
-def test_options_of_the_search_are_checked_before_training(
-    data, settings, tmp_path, words, message
-):
-    with pytest.raises(ConfigurationError, match=message):
-        given = ["--settings", settings, "--rows", "transformer", "--generate=" + words]
-        make(data, tmp_path / "out", *given)
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--average", 0, "--", "--disable-validation"], "--disable-validation leaves no checkpo"),
-        (
-            ["--average", 2, "--", "--disable-validation", "--no-epoch-checkpoints"]
-            + ["--save-interval-updates", 0],
-            "--disable-validation leaves",
-        ),
-        (["--average", 2, "--", "--disable-validation"], ""),
-        (["--average", 2, "--", "--no-save"], "row transformer .*: --no-save leaves no checkpoint"),
-    ],
-)
-def test_trainings_that_leave_nothing_to_test_are_refused(data, settings, tmp_path, words, message):
-    words = ["--settings", settings, "--rows", "transformer", "--seeds", 1, *words]
-    if not message:
-        assert make(data, tmp_path / "out", *words).plans
-        return
-    with pytest.raises(ConfigurationError, match=message):
-        make(data, tmp_path / "out", *words)
 
 
 def test_runs_with_other_options_are_named(repeat, tmp_path):
@@ -509,83 +368,6 @@ def test_the_timing_is_of_the_training_that_is_tested(timing_of):
     assert criteria == ["fused", "fused", "simcut"]
 
 
-def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
-    made = make(data, tmp_path, "--settings", settings)
-    sizes = made.parameters
-    assert list(sizes) == [row.name for row in FTC_PAPER.rows]
-    assert sizes["tc-2x3"] > sizes["fc-2x3-linear"] > sizes["fc-2x3"]
-    # fairseq 0.12.2 keeps some of its weights twice
-    assert sizes["tc-2x3"] == sizes["transformer"] or OLD_FAIRSEQ
-    assert sizes["fc-2x3"] == sizes["ftc-2x3"] > sizes["fc-2x3-window4"]
-    assert made.data["pairs"].keys() == SIZES.keys()
-
-
-def test_rows_of_multi30k_have_the_published_sizes(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: True)
-    made = make(data, tmp_path, "--rows", "transformer,ftc,transformer_both", table="multi30k")
-    for row in made.rows:
-        plan = made.plans[f"{row.name}-seed1"][0]
-        given = plan.given
-        assert given.encoder_layers == 4 or given.encoder_blocks == "2,2"
-        assert getattr(given, "encoder_token_mixer", "softmax") == "softmax"
-        assert (given.encoder_embed_dim, given.encoder_ffn_embed_dim) == (128, 256)
-        assert (given.decoder_layers, given.decoder_embed_dim) == (4, 128)
-        assert (given.lr, given.warmup_updates, given.weight_decay) == ([5e-3], 2000, 0.0)
-        assert (given.dropout, given.label_smoothing) == (0.3, 0.1)
-        assert (given.max_tokens, given.update_freq, given.max_update) == (4096, [1], 8000)
-        assert given.share_all_embeddings and plan.command.count("--bf16") == 1
-
-
-def test_rows_with_few_pairs_differ_only_in_what_they_compare(data, tmp_path):
-    made = make(data, tmp_path, table="low-resource")
-    table = TABLES["low-resource"]
-    assert {name for name, _ in table.runs} == {row.name for row in table.rows}
-    sides = [
-        f"{side}_{size}"
-        for side in ("encoder", "decoder")
-        for size in ("embed_dim", "ffn_embed_dim")
-    ]
-    stages = [
-        (row, plan, bool(number))
-        for row in made.rows
-        for number, plan in enumerate(made.plans[f"{row.name}-seed1"])
-    ]
-    assert {row.name for row, _, later in stages if later} == {
-        "ftc_both", "ftc_both_simcut", "ftc_all", "transformer_both",
-    }  # fmt: skip
-    for row, plan, later in stages:
-        given = plan.given
-        assert [getattr(given, size) for size in sides] == [256, 1024] * 2
-        assert given.encoder_normalize_before and given.decoder_normalize_before
-        rate = ([1e-3], 100, 7000) if later else ([2e-3], 1000, 14000)
-        assert (given.lr, given.warmup_updates, given.max_update) == rate
-        assert given.max_tokens == 2048
-        assert given.lr_scheduler == "polynomial_decay"
-        assert given.total_num_update == given.max_update
-        assert (given.dropout, given.label_smoothing, given.patience) == (0.3, 0.1, -1)
-        assert given.decoder_layers == (1 if row.name == "ftc_deep" else 3)
-        assert given.encoder_token_mixer == "softmax"
-        fast = row.name.startswith("transformer")
-        assert given.training_path == ("fast" if fast else "auto")
-        sampled = row.name in ("ftc_sampled", "ftc_all")
-        assert getattr(given, "bpe_dropout", 0.0) == (0.1 if sampled else 0.0)
-        simcut = row.name in ("ftc_simcut", "ftc_all") or (later and row.name == "ftc_both_simcut")
-        assert ("simcut" in given.criterion) == simcut
-
-
-def test_several_processes_share_the_batch_of_a_run(data, settings, tmp_path):
-    words = ["--rows", "transformer", "ftc-2x3", "--settings", settings]
-    one = make(data, tmp_path / "out", *words).plans
-    two = make(data, tmp_path / "out", *words, "--processes", 2).plans
-    for run, (plan,) in two.items():
-        given = dict(zip(plan.command, plan.command[1:]))
-        assert given["--nproc_per_node"] == "2" and given["--max-tokens"] == "200"
-        assert "--nproc_per_node" not in one[run][0].command
-        assert plan.end == one[run][0].end and plan.threads == 1
-    with pytest.raises(ConfigurationError, match="3 processes cannot share .*400"):
-        make(data, tmp_path / "out", *words, "--processes", 3)
-
-
 def test_runs_side_by_side_have_gpus_of_their_own(repeat, monkeypatch):
     seen = {}
 
@@ -606,36 +388,6 @@ def test_runs_side_by_side_have_gpus_of_their_own(repeat, monkeypatch):
     assert [made.gpus(place) for place in range(2)] == [[0, 1], [2, 0]]
     made.finish_all()
     assert len(seen) == 4 and set(seen.values()) <= {"0,1", "2,0"} and "0,1" in seen.values()
-
-
-def test_the_device_and_the_precision_are_the_papers_unless_asked(data, settings, tmp_path):
-    made = make(data, tmp_path, "--settings", settings, "--rows", "transformer")
-    command = made.plan(made.rows[0], 1).command
-    assert "--cpu" in command and not {"--bf16", "--fp16"} & set(command)
-    words = ["--settings", settings, "--rows", "transformer", "--", "--bf16"]
-    made = make(data, tmp_path / "half", *words)
-    assert made.plan(made.rows[0], 1).command.count("--bf16") == 1
-    (tmp_path / "half.yaml").write_text("common: {memory_efficient_bf16: true}")
-    words = ["--settings", settings, "--settings", tmp_path / "half.yaml"]
-    words += ["--rows", "transformer"]
-    made = make(data, tmp_path / "from_a_file", *words)
-    assert not {"--bf16", "--fp16"} & set(made.plan(made.rows[0], 1).command)
-    assert "--memory-efficient-bf16" in made.plan(made.rows[0], 1).command
-    words = ["--rows", "transformer", "--precision", "fp32"]
-    made = make(data, tmp_path / "float32", *words, table="multi30k")
-    assert "--bf16" not in made.plan(made.rows[0], 1).command
-    assert made.options() == "--precision fp32"
-
-
-@pytest.mark.parametrize("has_bf16", [True, False])
-def test_tables_for_a_cpu_train_in_bf16_where_it_is_fast(data, tmp_path, monkeypatch, has_bf16):
-    monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: has_bf16)
-    made = make(data, tmp_path, "--rows", "ftc", table="low-resource")
-    assert ("--bf16" in made.plan(made.rows[0], 1).command) == has_bf16
-    assert made.options() == ""
-
-
-# --- the real thing -------------------------------------------------------------------------------
 
 
 def newest_update(run: Path) -> int:

@@ -5,7 +5,7 @@ import pytest
 from fairseq_plugins.commands import reproduce
 from fairseq_plugins.evaluation.request import Request
 from fairseq_plugins.modules.feed_forward.low_dimensional import inner_dim
-from fairseq_plugins.reproduction import report, runs
+from fairseq_plugins.reproduction import plans, report
 from fairseq_plugins.reproduction.agreement import CLAIMS
 from fairseq_plugins.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.reproduction.tables import TABLES, summaries
@@ -86,7 +86,7 @@ def test_rows_of_classification_differ_only_in_what_they_compare(
         if row == "flowformer-switch":
             assert given.encoder_ffn_embed_dim == inner_dim(given.encoder_embed_dim)
         if reduced:
-            assert runs.count_parameters(given) < 2e6  # it can be built
+            assert plans.count_parameters(given) < 2e6  # it can be built
     if reduced:
         assert first["encoder_embed_dim"] == 64 and first["max_update"] <= 600
 
@@ -132,7 +132,7 @@ def test_rows_of_summaries_differ_in_copying_and_pretraining(make_toy_data, tmp_
                 found = {name for name, value in given.items() if plain.get(name) != value}
                 assert found - {"save_dir"} == differs
             if reduced:
-                assert runs.count_parameters(rows[system + "-coverage"]) < 2e6  # it can be built
+                assert plans.count_parameters(rows[system + "-coverage"]) < 2e6  # it can be built
     begins = {row.name: row.begins for row in TABLES["summaries"].rows}
     assert begins["fastformer-tc-gap"] == "gap" and begins["transformer-lead"] == "lead"
     assert set(begins.values()) == {"", "lead", "gap"} <= {"", *FIRST_DATA}
