@@ -63,6 +63,102 @@ def _seeds(table: Table) -> str:
     return f"{shown}, of some rows 1" if table.runs and len(seeds) > 1 else shown
 
 
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what is run")
+    group.add_argument(
+        "--rows", nargs="+", default=[], metavar="ROW",
+        help="default: all. "
+        + "; ".join(
+            f"{name}: " + " ".join(row.name for row in table.rows) for name, table in TABLES.items()
+        ),
+    )  # fmt: skip
+    group.add_argument(
+        "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
+        help="default: " + _by_value(_seeds),
+    )  # fmt: skip
+    group.add_argument("--reduced", action="store_true", help="the table's size for two CPU cores")
+    group.add_argument(
+        "--settings", action="append", default=[], metavar="FILE",
+        help="settings that replace the recipes', as for train; repeatable",
+    )  # fmt: skip
+    group.add_argument(
+        "--average", type=at_least(0), metavar="K",
+        help="test the average of the last K checkpoints, of epochs or updates; 0: the best, by "
+        "--best-checkpoint-metric (default: " + _by_value(lambda table: table.average) + ")",
+    )  # fmt: skip
+    group.add_argument(
+        "--generate", default="", type=shlex.split, metavar="WORDS",
+        help='more options for fairseq-generate, in one word: "--lenpen 0.6"',
+    )  # fmt: skip
+
+
+def _add_lengths(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how long")
+    group.add_argument("--max-update", type=at_least(1), metavar="N", help="end each run there")
+    group.add_argument(
+        "--max-minutes", type=at_least(0.01, float), metavar="M",
+        help="end each training after so much time, that before a restart counted (rows that "
+        "begin with other data train twice)",
+    )  # fmt: skip
+    group.add_argument(
+        "--minutes", type=at_least(0.01, float), metavar="M",
+        help="stop everything after so much time, and half a minute to save; rerun to resume",
+    )  # fmt: skip
+
+
+def _add_machine(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("on which machine")
+    group.add_argument(
+        "--parallel", type=at_least(1), default=1, metavar="N",
+        help="runs side by side: on several GPUs each has its own, as far as they go (default: 1)",
+    )  # fmt: skip
+    group.add_argument(
+        "--processes", type=at_least(1), default=1, metavar="N",
+        help="processes that share each training: GPUs, or cores with --cpu (default: 1)",
+    )  # fmt: skip
+    group.add_argument(
+        "--threads", type=at_least(1), metavar="N",
+        help="processor threads of each process (default: OMP_NUM_THREADS, or all cores / "
+        "--parallel / --processes)",
+    )  # fmt: skip
+    group.add_argument(
+        "--precision", choices=precision.PRECISIONS,
+        help=precision.HELP + " (default: "
+        + _by_value(lambda table: table.precision) + ")",
+    )  # fmt: skip
+    group.add_argument("--cpu", action="store_true", help="do not use a GPU")
+
+
+def _add_timing(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how training steps are timed")
+    group.add_argument(
+        "--time", choices=["interleaved", "log"], default="interleaved",
+        help="time ratio of tables that have one: interleaved times training steps of all rows in "
+        "turn after the runs (default); log compares the seconds per epoch of the runs",
+    )  # fmt: skip
+    group.add_argument(
+        "--time-rounds", type=at_least(1), default=5, metavar="N",
+        help=f"interleaved: how often each of {step_times.BATCHES} batches is timed (default: 5)",
+    )  # fmt: skip
+    group.add_argument(
+        "--timing-skip", type=at_least(0), default=100, metavar="N",
+        help="warm-up: updates after each start that are not timed (default: 100)",
+    )  # fmt: skip
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("results alone")
+    group.add_argument(
+        "--report-only", action="store_true",
+        help="make table and plot again from results.json, and do nothing else",
+    )  # fmt: skip
+    group.add_argument(
+        "--beside", nargs="+", type=Path, default=[], metavar="OUT",
+        help="with --report-only: folders of the same table on more or less data, to plot scores "
+        "against the number of training pairs",
+    )  # fmt: skip
+
+
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments; `.words` holds the options after the first ``--``."""
     own, extra = split(argv)
@@ -80,82 +176,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where to work (default: runs/reproduce_TABLE)"
     )  # fmt: skip
-    parser.add_argument(
-        "--rows", nargs="+", default=[], metavar="ROW",
-        help="default: all. "
-        + "; ".join(
-            f"{name}: " + " ".join(row.name for row in table.rows) for name, table in TABLES.items()
-        ),
-    )  # fmt: skip
-    parser.add_argument(
-        "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
-        help="default: " + _by_value(_seeds),
-    )  # fmt: skip
-    parser.add_argument("--reduced", action="store_true", help="the table's size for two CPU cores")
-    parser.add_argument(
-        "--settings", action="append", default=[], metavar="FILE",
-        help="settings that replace the recipes', as for train; repeatable",
-    )  # fmt: skip
-    parser.add_argument("--max-update", type=at_least(1), metavar="N", help="end each run there")
-    parser.add_argument(
-        "--max-minutes", type=at_least(0.01, float), metavar="M",
-        help="end each training after so much time, that before a restart counted (rows that "
-        "begin with other data train twice)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--minutes", type=at_least(0.01, float), metavar="M",
-        help="stop everything after so much time, and half a minute to save; rerun to resume",
-    )  # fmt: skip
-    parser.add_argument(
-        "--parallel", type=at_least(1), default=1, metavar="N",
-        help="runs side by side: on several GPUs each has its own, as far as they go (default: 1)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--processes", type=at_least(1), default=1, metavar="N",
-        help="processes that share each training: GPUs, or cores with --cpu (default: 1)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--average", type=at_least(0), metavar="K",
-        help="test the average of the last K checkpoints, of epochs or updates; 0: the best, by "
-        "--best-checkpoint-metric (default: " + _by_value(lambda table: table.average) + ")",
-    )  # fmt: skip
-    parser.add_argument(
-        "--generate", default="", type=shlex.split, metavar="WORDS",
-        help='more options for fairseq-generate, in one word: "--lenpen 0.6"',
-    )  # fmt: skip
-    parser.add_argument(
-        "--time", choices=["interleaved", "log"], default="interleaved",
-        help="time ratio of tables that have one: interleaved times training steps of all rows in "
-        "turn after the runs (default); log compares the seconds per epoch of the runs",
-    )  # fmt: skip
-    parser.add_argument(
-        "--time-rounds", type=at_least(1), default=5, metavar="N",
-        help=f"interleaved: how often each of {step_times.BATCHES} batches is timed (default: 5)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--timing-skip", type=at_least(0), default=100, metavar="N",
-        help="warm-up: updates after each start that are not timed (default: 100)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--threads", type=at_least(1), metavar="N",
-        help="processor threads of each process (default: OMP_NUM_THREADS, or all cores / "
-        "--parallel / --processes)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--precision", choices=precision.PRECISIONS,
-        help=precision.HELP + " (default: "
-        + _by_value(lambda table: table.precision) + ")",
-    )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument(
-        "--report-only", action="store_true",
-        help="make table and plot again from results.json, and do nothing else",
-    )  # fmt: skip
-    parser.add_argument(
-        "--beside", nargs="+", type=Path, default=[], metavar="OUT",
-        help="with --report-only: folders of the same table on more or less data, to plot scores "
-        "against the number of training pairs",
-    )  # fmt: skip
+    for add in (_add_runs, _add_lengths, _add_machine, _add_timing, _add_report):
+        add(parser)
     args = parser.parse_args(own)
     if args.beside and not args.report_only:
         raise ConfigurationError("--beside only plots: train first, then add --report-only")
