@@ -85,6 +85,23 @@ def longest_sentences(
     return longest
 
 
+def describe_cut(where: str, lengths: np.ndarray, limit: int, texts: str) -> str:
+    """A line that tells how many texts are longer than a limit, and how much is not read.
+
+    Args:
+        where: the split.
+        lengths: tokens of each text.
+        limit: tokens that are read of a text.
+        texts: what they are called, such as "documents".
+    """
+    cut_off = np.maximum(lengths - limit, 0)
+    return (
+        f"{where}: {np.count_nonzero(cut_off):,} of {len(lengths):,} {texts} are longer than "
+        f"{limit:,} positions and cut there: {cut_off.sum():,} of {lengths.sum():,} tokens "
+        f"({100 * cut_off.sum() / max(1, lengths.sum()):.1f} %) are not read"
+    )
+
+
 def count_too_long(
     data: Path, languages: Languages, subset: str, source: int, target: int, cut: Optional[int]
 ) -> int:

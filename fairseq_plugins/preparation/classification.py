@@ -32,7 +32,7 @@ from fairseq_plugins.preparation.labelled import (
     imdb_items,
 )
 from fairseq_plugins.preparation.report import NAME as REPORT
-from fairseq_plugins.preparation.report import table, unknown_tokens
+from fairseq_plugins.preparation.report import left_out, table, unknown_tokens
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sentences
 from fairseq_plugins.prepared_folder import RECORD, stored_settings
@@ -242,13 +242,7 @@ def _report(
     lines += table(rows)
     if len(names) > len(shown):
         lines.append(f"... and {len(names) - len(shown):,} more labels: label/dict.txt has all")
-    left_out = sum(found["left_out"].values())
-    lines.append("")
-    if left_out:
-        lines.append(f"{left_out:,} texts were left out; {LEFT_OUT} names them")
-    else:
-        lines.append("No text was left out.")
-    lines += [f"  {n:>9,}  {why}" for why, n in sorted(found["left_out"].items())]
+    lines += ["", *left_out(found["left_out"], "texts", LEFT_OUT)]
     return "\n".join(lines) + "\n"
 
 

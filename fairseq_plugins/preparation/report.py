@@ -29,6 +29,21 @@ def unknown_tokens(unknown: Dict[str, int], tokens: Dict[str, int], units: str) 
     ]
 
 
+def left_out(reasons: Dict[str, int], units: str, names: str) -> List[str]:
+    """How many texts were left out, and why.
+
+    Args:
+        reasons: the number of texts by the reason.
+        units: what the texts are, such as "documents".
+        names: the file that names them.
+    """
+    count = sum(reasons.values())
+    if not count:
+        return [f"No {units[:-1]} was left out."]
+    by_reason = [f"  {number:>9,}  {reason}" for reason, number in sorted(reasons.items())]
+    return [f"{count:,} {units} were left out; {names} names them", *by_reason]
+
+
 def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str:
     """A page about a prepared language pair.
 
@@ -36,29 +51,37 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
         settings: the settings of the preparation.
         results: `cleaned`, `subwords` and `splits`, from `preparation.translation.prepare`.
     """
+    lines = ["{source_lang} to {target_lang}".format(**settings), ""]
+    lines += _sizes_of_pairs(settings, results["splits"])
+    lines += ["", *_cleaning(settings, results)]
+    lines += ["", *_vocabulary(settings, results)]
+    return "\n".join(lines) + "\n"
+
+
+def _sizes_of_pairs(settings: Dict[str, Any], splits: Dict[str, Any]) -> List[str]:
     languages = settings["source_lang"], settings["target_lang"]
-    lines = ["{} to {}".format(*languages), ""]
     head = ["", "pairs"]
     for what in ("words", "subwords", "longest", "empty"):
         head += [f"{language} {what}" for language in languages]
     rows = [head]
-    for split, numbers in results["splits"].items():
+    for split, numbers in splits.items():
         row = [split, "{:,}".format(numbers["pairs"])]
         for what in ("words", "subwords", "longest", "empty"):
             row += [f"{numbers[language][what]:,}" for language in languages]
         rows.append(row)
-    lines += table(rows)
-    lines += [
+    return [
+        *table(rows),
         "",
         "Words are {}; longest is in subwords; empty sides are kept in valid and test.".format(
             "Moses tokens" if settings["tokenizer"] == "moses" else "what spaces separate"
         ),
     ]
 
+
+def _cleaning(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
     cleaned = results["cleaned"]
     dropped = sum(cleaned["dropped"].values())
-    lines += [
-        "",
+    lines = [
         "Training text: {:,} pairs read, {:,} kept, {:,} left out{}".format(
             cleaned["read"], cleaned["read"] - dropped, dropped, ":" if dropped else ""
         ),
@@ -84,13 +107,17 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
     ]
     if also:
         lines += ["The same pairs stand in train too: " + ", ".join(also)]
+    return lines
 
+
+def _vocabulary(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
+    languages = settings["source_lang"], settings["target_lang"]
     subwords = results["subwords"]
     what = "BPE merges" if settings["subword"] == "bpe" else "SentencePiece pieces"
     origin = f"of {settings['vocab_size']:,} asked for, on both sides together"
     if "like" in settings:
         origin = "of another folder (--like)"
-    lines += ["", f"Subwords: {subwords['learnt']:,} {what} {origin}"]
+    lines = [f"Subwords: {subwords['learnt']:,} {what} {origin}"]
     sizes = subwords["types"]
     if settings["joined_dictionary"]:
         lines += [f"Vocabulary: {sizes[languages[0]]:,} types for both sides"]
@@ -105,4 +132,4 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
                     split, ", ".join("{} {:,}".format(*each) for each in zip(languages, unknown))
                 )
             ]
-    return "\n".join(lines) + "\n"
+    return lines

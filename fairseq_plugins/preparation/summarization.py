@@ -20,7 +20,7 @@ from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_t
 from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.preparation.pretraining import Pretraining
 from fairseq_plugins.preparation.report import NAME as REPORT
-from fairseq_plugins.preparation.report import table, unknown_tokens
+from fairseq_plugins.preparation.report import left_out, table, unknown_tokens
 from fairseq_plugins.preparation.reuse import copy_model, take_settings, vocabulary_files
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import RECORD, is_for_summarization, stored_settings
@@ -265,13 +265,9 @@ def _report(
                 100 * n["cut_pieces"] / (n["cut_pieces"] + n["source"]),
             )
         )
-    left_out = sum(found["left_out"].values())
-    if left_out:
-        lines += ["", f"{left_out:,} documents were left out; {LEFT_OUT} names them"]
-    else:
-        lines += ["", "No document was left out."]
-    lines += [f"  {n:>9,}  {why}" for why, n in sorted(found["left_out"].items())]
     lines += [
+        "",
+        *left_out(found["left_out"], "documents", LEFT_OUT),
         "",
         "{:,} SentencePiece pieces; dictionary types: {:,} source, {:,} target{}".format(
             learnt,

@@ -29,7 +29,7 @@ from fairseq.tasks.sentence_prediction import (
 )
 
 from fairseq_plugins.compat.data_files import MissingData
-from fairseq_plugins.data.lengths import sizes
+from fairseq_plugins.data.lengths import describe_cut, sizes
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.tasks.whole_texts import WholeTexts
 
@@ -114,11 +114,7 @@ class ClassificationTask(WholeTexts, SentencePredictionTask):
                 f"than --max-positions {limit}, the longest with {lengths.max():,}: cut them with "
                 f"--shorten-method truncate, or train with --max-positions {lengths.max()}"
             )
-        logger.info(
-            f"{split}: {np.count_nonzero(cut_off):,} of {len(lengths):,} texts are longer than "
-            f"{limit:,} positions and cut there: {cut_off.sum():,} of {lengths.sum():,} tokens "
-            f"({100 * cut_off.sum() / lengths.sum():.1f} %) are not read"
-        )
+        logger.info(describe_cut(split, lengths, limit, "texts"))
 
 
 def _sizes(prefix: Path, combine: bool) -> np.ndarray:

@@ -25,6 +25,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
+from fairseq_plugins.data.lengths import describe_cut
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.json_files import json_object
 from fairseq_plugins.scoring.rouge import (
@@ -144,7 +145,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
             limit = self.cfg.max_source_positions
             if (documents > limit).any():
                 super().load_dataset(split, epoch, combine, **kwargs)
-            _tell_what_is_not_read(split, documents, limit)
+            logger.info(describe_cut(split, documents, limit, "documents"))
         else:
             advice = "cut them with --truncate-source, or "
             self._check_lengths(split, documents, "source", "documents", advice)
@@ -192,7 +193,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
         limit = min(limits[0] for limits in [self.max_positions()] + self._model_positions)
         lengths = np.array([len(tokens) for tokens in src_tokens])
         if (lengths > limit).any() and self.cfg.truncate_source:
-            _tell_what_is_not_read("input", lengths, limit)
+            logger.info(describe_cut("input", lengths, limit, "documents"))
             src_tokens = [
                 torch.cat([tokens[: limit - 1], tokens[-1:]]) if len(tokens) > limit else tokens
                 for tokens in src_tokens
@@ -273,15 +274,6 @@ class SummarizationTask(WholeTexts, TranslationTask):
 
     def _json(self, option: str) -> Dict[str, Any]:
         return json_object(option, getattr(self.cfg, option))
-
-
-def _tell_what_is_not_read(where: str, lengths: np.ndarray, limit: int) -> None:
-    cut_off = np.maximum(lengths - limit, 0)
-    logger.info(
-        f"{where}: {np.count_nonzero(cut_off):,} of {len(lengths):,} documents are longer than "
-        f"{limit:,} positions and cut there: {cut_off.sum():,} of {lengths.sum():,} tokens "
-        f"({100 * cut_off.sum() / max(1, lengths.sum()):.1f} %) are not read"
-    )
 
 
 def _total(logging_outputs: List[Dict[str, Any]], key: str) -> float:
