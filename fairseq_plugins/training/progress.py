@@ -10,7 +10,7 @@ REPORT = re.compile(r"train_inner .* num_updates=(\d+)")
 VALID = re.compile(r"valid on .* num_updates (\d+)")
 SLOW = re.compile(r"--bf16 is slow here.*")
 NOTHING_LEFT = re.compile(r"nothing left to train.*")
-SCORE = re.compile(r"\b(bleu|accuracy) ([\d.]+)")
+SCORE = re.compile(r"\b(?:bleu|accuracy|rouge1|rougeLsum) [\d.]+")
 
 
 class Progress:
@@ -44,10 +44,9 @@ class Progress:
                 self.said = now
                 self.say(f"update {done:,}{self.goal}  train {_loss(text)}{self._left(now, done)}")
         elif valid:
-            found = SCORE.search(text)
-            score = f"  {found.group()}" if found else ""
+            scores = "".join(f"  {score}" for score in SCORE.findall(text))
             done = int(valid.group(1))
-            self.say(f"update {done:,}{self.goal}  valid {_loss(text)}{score}")
+            self.say(f"update {done:,}{self.goal}  valid {_loss(text)}{scores}")
         elif resumed:
             self.until = float("inf")  # the log does not say how much of the limit was used before
             self.say(f"resumed from update {int(resumed.group(1)):,}")

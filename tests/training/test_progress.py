@@ -53,6 +53,16 @@ def test_a_criterion_without_label_smoothing_has_only_a_loss():
     ]
 
 
+def test_scores_of_valid_are_told():
+    valid = "valid on 'valid' subset | nll_loss 2.25 | {} | wps 1 | num_updates 50 | best_{}"
+    for scores, told in (
+        ("bleu 20.1", "bleu 20.1"),
+        ("rouge1 31.2 | rouge2 9 | rougeL 20 | rougeLsum 28.4", "rouge1 31.2  rougeLsum 28.4"),
+    ):
+        lines = summarise([valid.format(scores, scores.split(" | ")[-1])], updates=0)
+        assert lines == [f"update 50  valid nll 2.25  {told}"]
+
+
 def test_lines_are_limited_in_time_and_hours_give_the_end(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
