@@ -27,7 +27,12 @@ from fairseq_plugins.prepared_folder import RECORD, is_for_summarization, stored
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
 from fairseq_plugins.text.subwords import SentencePiece
-from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
+from fairseq_plugins.workers import (
+    add_workers_option,
+    check_workers,
+    default_workers,
+    map_lines,
+)
 
 SIDES = ("source", "target")
 # settings that go with the pieces and dictionaries of a folder
@@ -212,7 +217,8 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
     settings.update(fields=["article", "highlights"], split_sentences=False)
     inputs = {split: prepared / RAW / split for split in ("train", "valid")}
-    prepare_files(destination, inputs, settings, 1, Pretraining(kind, sentences), prepared)
+    pretraining = Pretraining(kind, sentences)
+    prepare_files(destination, inputs, settings, default_workers(), pretraining, prepared)
 
 
 def _count_unknown(folder: Path, splits: Sequence[str]) -> Dict[str, int]:
