@@ -105,7 +105,7 @@ class Jobs:
         command: Sequence[str],
         log: Path,
         on_line: Callable[[str], None],
-        lock: Optional[IO[str]] = None,
+        held: Optional[IO[str]] = None,
         threads: Optional[int] = None,
     ) -> int:
         """Run a program; returns its exit status.
@@ -114,21 +114,13 @@ class Jobs:
             command: the program and its arguments.
             log: where its output is appended, after a line with the time and the command.
             on_line: called with each line of the output.
-            lock: the lock of the folder; the program inherits it, as it may outlive this process.
+            held: the lock of the folder; the program inherits it, as it may outlive this process.
             threads: number of threads of a program that computes on the CPU; None leaves it to
                 OMP_NUM_THREADS and torch.
 
         Raises:
             KeyboardInterrupt: `stop` was called.
         """
-        environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
-        # threads that spin while waiting would take processor time from other programs
-        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        if self._gpus is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = self._gpus
-        if threads is not None:
-            environment["OMP_NUM_THREADS"] = str(threads)
-            environment.setdefault("GLIBC_TUNABLES", KEEP_MEMORY)
         with open(log, "a", encoding="utf-8") as file:
             file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}\n# ")
             file.write(shlex.join(command) + "\n")
@@ -143,10 +135,10 @@ class Jobs:
                     stderr=subprocess.STDOUT,
                     encoding="utf-8",
                     errors="replace",
-                    env=environment,
+                    env=self._environment(threads),
                     preexec_fn=_end_with_the_parent,
                     start_new_session=True,
-                    pass_fds=[lock.fileno()] if lock else [],
+                    pass_fds=[held.fileno()] if held else [],
                 )
                 self._running[process] = log
             output = process.stdout
@@ -178,6 +170,17 @@ class Jobs:
         if self._stopping.is_set():
             raise KeyboardInterrupt
         return process.returncode
+
+    def _environment(self, threads: Optional[int]) -> Dict[str, str]:
+        environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
+        # threads that spin while waiting would take processor time from other programs
+        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        if self._gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self._gpus
+        if threads is not None:
+            environment["OMP_NUM_THREADS"] = str(threads)
+            environment.setdefault("GLIBC_TUNABLES", KEEP_MEMORY)
+        return environment
 
     def stop(self) -> None:
         """End all programs, which have `SECONDS_TO_SAVE`; start no more."""
