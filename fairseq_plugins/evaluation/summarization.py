@@ -127,5 +127,11 @@ class Summaries:
 def _f1(text: Text, unicode: bool) -> np.ndarray:
     """F1 of each document and metric: float, documents x `METRICS`, 0 to 100."""
     references, summaries = ([prepare(line) for line in side] for side in text[::-1])
-    how = (not unicode, available_workers(0), False, unicode)
-    return 100 * score_documents(references, summaries, *how)[:, :, 0]
+    scores = score_documents(
+        references,
+        summaries,
+        stemmer=not unicode,
+        workers=available_workers(0),
+        unicode=unicode,
+    )
+    return 100 * scores[:, :, 0]

@@ -282,7 +282,14 @@ def rouge(
     unknown = sum(UNKNOWN[0][0] in text for text in references)
     references = [prepare(text, boundary, split) for text in references]
     summaries = [prepare(text, boundary, split) for text in summaries]
-    scores = score_documents(references, summaries, stemmer, workers, show_progress, unicode)
+    scores = score_documents(
+        references,
+        summaries,
+        stemmer=stemmer,
+        workers=workers,
+        show_progress=show_progress,
+        unicode=unicode,
+    )
     flat = 100 * scores.reshape(len(scores), -1)
     means = flat.mean(axis=0)
     low, high = bootstrap(flat, resamples, seed) if resamples else (means, means)
@@ -293,6 +300,21 @@ def rouge(
         for metric, row in zip(METRICS, rows)
     }
 
+    warnings = _warnings(references, summaries, unknown, boundary, unicode)
+    signature = _signature(stemmer, unicode, boundary, split, resamples, seed)
+    return Rouge(estimates, len(references), signature, warnings)
+
+
+def _warnings(
+    references: Sequence[str], summaries: Sequence[str], unknown: int, boundary: str, unicode: bool
+) -> List[str]:
+    """What makes scores low, or equal, whatever the summaries say.
+
+    Args:
+        references, summaries: texts from `prepare`.
+        unknown: references that had pieces which the dictionary lacks.
+        boundary, unicode: as for `rouge`.
+    """
     warnings = []
     for texts, name in ((references, "reference"), (summaries, "summary")):
         empty = sum(not text for text in texts)
@@ -316,8 +338,7 @@ def rouge(
             "no reference has a second sentence, so ROUGE-Lsum is ROUGE-L: summaries of several "
             f"sentences need '{boundary}' or new lines between them"
         )
-    signature = _signature(stemmer, unicode, boundary, split, resamples, seed)
-    return Rouge(estimates, len(references), signature, warnings)
+    return warnings
 
 
 def wordless(texts: Sequence[str], unicode: bool = False) -> int:
