@@ -98,6 +98,12 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
         help="processor threads, without a GPU (default: OMP_NUM_THREADS, or all cores)",
     )  # fmt: skip
     args = parser.parse_args(own)
+    _check_arguments(args)
+    return args
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    """Raise a ConfigurationError for options that contradict each other."""
     check_least(args, samples=1)
     if args.samples is not None and args.compare is None:
         raise ConfigurationError(
@@ -115,7 +121,6 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
             raise ConfigurationError(
                 f"--ensemble {args.ensemble[number - 1]} is named twice: name each training once"
             )
-    return args
 
 
 def read_request(args: argparse.Namespace, extra: Sequence[str]) -> Request:
