@@ -91,6 +91,7 @@ def apply() -> None:
     resuming.resume_with_another_number_of_processes()
     resuming.train_no_further_than_asked()
     resuming.remember_validations()
+    resuming.remember_plateaus()
     resuming.count_time_anew()
     resuming.keep_parameters_in_float32()
     resuming.refuse_an_optimizer_of_another_order()

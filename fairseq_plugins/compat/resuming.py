@@ -175,13 +175,13 @@ def train_no_further_than_asked() -> None:
 
 
 def remember_validations() -> None:
-    """Store the counters of --patience and reduce_lr_on_plateau in checkpoints.
+    """Store the counter of --patience in checkpoints.
 
-    Both count validations without improvement, and 0.12.2 and ff store neither count. So a rerun of
-    a training that --patience has ended trained further; now it trains nothing. They also
-    write the checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this
-    repeats the scheduler's step after loading. A validation that SIGTERM broke off comes first.
-    A training that goes on from a checkpoint of another folder counts anew, and has no best score.
+    It counts validations without improvement, and 0.12.2 and ff do not store it. So a rerun of a
+    training that --patience has ended trained further; now it trains nothing. They also write the
+    checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this repeats
+    the scheduler's step after loading. A validation that SIGTERM broke off comes first. A training
+    that goes on from a checkpoint of another folder counts anew, and has no best score.
     """
 
     def make_save(original: Callable) -> Callable:
@@ -224,6 +224,13 @@ def remember_validations() -> None:
     wrap(Trainer, "save_checkpoint", "remember_validations", make_save)
     wrap(checkpoint_utils, "load_checkpoint", "remember_validations", make_load)
 
+
+def remember_plateaus() -> None:
+    """Store the counter of reduce_lr_on_plateau, of validations in a row without improvement.
+
+    0.12.2 and ff do not store it.
+    """
+
     def make_state(original: Callable) -> Callable:
         def state_dict(self: Plateau) -> Dict[str, Any]:
             return {**original(self), "num_bad_epochs": self.lr_scheduler.num_bad_epochs}
@@ -237,8 +244,8 @@ def remember_validations() -> None:
 
         return load_state_dict
 
-    wrap(Plateau, "state_dict", "remember_validations", make_state)
-    wrap(Plateau, "load_state_dict", "remember_validations", make_load_state)
+    wrap(Plateau, "state_dict", "remember_plateaus", make_state)
+    wrap(Plateau, "load_state_dict", "remember_plateaus", make_load_state)
 
 
 def _in_save_dir(cfg: Any, suffix: str) -> bool:
