@@ -92,10 +92,18 @@ class JsonReader:
 
     def __call__(self, item: Item) -> Document:
         try:
-            source, target = map(self._sentences, self._entry(item.content))
+            source, target = self.sentences(item.content)
         except ValueError as problem:
             return Document(item.split, item.name, "", "", str(problem))
         return _document(item, " ".join(source), target, self.split)
+
+    def sentences(self, line: Optional[bytes]) -> List[List[str]]:
+        """The sentences of each field.
+
+        Raises:
+            ValueError: with the reason why a line cannot be used.
+        """
+        return [self._sentences_of(value) for value in self._entry(line)]
 
     def _entry(self, line: Optional[bytes]) -> List[Any]:
         """The values of the fields; raises a ValueError with the reason if they are missing."""
@@ -118,7 +126,7 @@ class JsonReader:
         return [entry[field] for field in self.fields]
 
     @staticmethod
-    def _sentences(value: Any) -> List[str]:
+    def _sentences_of(value: Any) -> List[str]:
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise ValueError("a field is neither text nor a list of texts")
@@ -156,7 +164,7 @@ class DocumentReader:
             text = item.content[0]
         else:
             try:
-                text = " ".join(self.json._sentences(*self.json._entry(item.content)))
+                text = " ".join(*self.json.sentences(item.content))
             except ValueError as error:
                 return Document(item.split, item.name, "", "", str(error))
         if text is None:

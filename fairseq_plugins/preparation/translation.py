@@ -20,7 +20,7 @@ from fairseq_plugins.files import (
 )
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.documents import SPLITS
+from fairseq_plugins.preparation.documents import RAW, SPLITS
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import translation_report
 from fairseq_plugins.preparation.reuse import copy_model, take_settings, vocabulary_files
@@ -30,7 +30,6 @@ from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
 # subfolders of the prepared folder
-RAW = "text/raw"
 TOKENISED = "text/tokenised"
 SUBWORDS = "text/subwords"
 # settings that belong to a subword model and its dictionaries
