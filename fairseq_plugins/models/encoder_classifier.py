@@ -21,6 +21,7 @@ from fairseq_plugins.errors import ConfigurationError, check_choice
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.modules.masking import at_least_float32
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 
 from .efficient_transformer import EfficientTransformerModel, Encoder
@@ -204,8 +205,8 @@ class ClassificationHead(nn.Module):
         scores = x.new_zeros(x.shape[:2])
         if self.hidden is not None and self.score is not None:
             scores = self.score(torch.tanh(self.hidden(x))).squeeze(-1)
-        scores = scores if scores.dtype == torch.float64 else scores.float()
-        weights = torch.softmax(scores.masked_fill(padding, float("-inf")), dim=0).type_as(x)
+        scores = at_least_float32(scores).masked_fill(padding, float("-inf"))
+        weights = torch.softmax(scores, dim=0).type_as(x)
         pooled = torch.einsum("tb,tbd->bd", weights, x)
         return self.out_proj(self.dropout_module(pooled))
 

@@ -10,6 +10,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.masking import at_least_float32, hide
 
 from .summaries import summarize
 from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
@@ -284,11 +285,9 @@ class Fastformer(TokenMixer):
 
     def _weights(self, scores: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
         """Dropout of the softmax over time of scores, T x B x h; finite also if all is padding."""
-        weights = scores if scores.dtype == torch.float64 else scores.float()
-        weights = weights * self.scaling
+        weights = at_least_float32(scores) * self.scaling
         if padding_mask is not None:
-            # -inf would give NaN in a row of padding alone
-            weights = weights.masked_fill(padding_mask.t().unsqueeze(-1), -3e38)
+            weights = hide(weights, padding_mask.t().unsqueeze(-1))
         return self.dropout_module(torch.softmax(weights, dim=0).type_as(scores))
 
     def extra_repr(self) -> str:

@@ -5,6 +5,8 @@ from typing import Any, Optional, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_plugins.modules.masking import hide
+
 from .multi_head import Float32Mixer
 from .token_mixer import MixerSpec, register_token_mixer
 
@@ -51,7 +53,7 @@ class Flowformer(Float32Mixer):
         conserved_out = (k * (q / incoming).sum(dim=2, keepdim=True)).sum(dim=-1, keepdim=True)
         if memory_padding_mask is not None:
             hidden = memory_padding_mask.unsqueeze(1).unsqueeze(-1)
-            conserved_out = conserved_out.masked_fill(hidden, -3e38)
+            conserved_out = hide(conserved_out, hidden)
         competing = v * torch.softmax(conserved_out, dim=2) * sources
         aggregated = torch.matmul(q / incoming, torch.matmul(k.transpose(2, 3), competing))
         allocation = torch.sigmoid(conserved_in * sinks / sources.clamp(min=1.0))

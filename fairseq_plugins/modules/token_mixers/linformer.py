@@ -9,6 +9,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.modules.masking import at_least_float32
 
 from .multi_head import MultiHeadMixer
 from .token_mixer import MixerSpec, register_token_mixer
@@ -98,8 +99,8 @@ class Linformer(MultiHeadMixer):
         k, v = self._shorten(k, self.key_mixtures), self._shorten(v, value_mixtures)
 
         scores = torch.matmul(q, k.transpose(2, 3))  # B x h x T x k
-        weights = scores if scores.dtype == torch.float64 else scores.float()
-        weights = self.dropout_module(torch.softmax(weights, dim=-1).type_as(v))
+        weights = torch.softmax(at_least_float32(scores), dim=-1).type_as(v)
+        weights = self.dropout_module(weights)
         return torch.matmul(weights, v)
 
     def _shorten(self, x: Tensor, mixtures: Tensor) -> Tensor:

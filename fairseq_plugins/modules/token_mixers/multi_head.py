@@ -7,6 +7,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.compression import align_to_start, restore_alignment
+from fairseq_plugins.modules.masking import at_least_float32, hide
 
 from .token_mixer import MixerSpec, TokenMixer
 
@@ -156,6 +157,5 @@ def masked_softmax(scores: Tensor, hidden: Tensor) -> Tensor:
 
     If all of a row is hidden, all its weights are zero.
     """
-    weights = scores if scores.dtype == torch.float64 else scores.float()
-    weights = torch.softmax(weights.masked_fill(hidden, -3e38), dim=-1)
+    weights = torch.softmax(hide(at_least_float32(scores), hidden), dim=-1)
     return weights.masked_fill(hidden, 0.0).type_as(scores)

@@ -8,6 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
 from fairseq_plugins.errors import check_range
+from fairseq_plugins.modules.masking import hide
 
 from .multi_head import Float32Mixer
 from .token_mixer import MixerSpec, register_token_mixer
@@ -107,7 +108,7 @@ class Performer(Float32Mixer):
         hidden: Optional[Tensor] = None
         if memory_padding_mask is not None:
             hidden = memory_padding_mask.unsqueeze(1).unsqueeze(-1)
-            key_exponents = key_exponents.masked_fill(hidden, -3e38)
+            key_exponents = hide(key_exponents, hidden)
         largest = key_exponents.detach().amax(dim=2, keepdim=True)  # B x h x 1 x m
         phi_k = torch.exp(key_exponents - largest)
         if hidden is not None:

@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.compilation import is_captured
+from fairseq_plugins.modules.masking import at_least_float32, hide
 
 
 def summarize(
@@ -70,10 +71,9 @@ def _weights(
 ) -> Tensor:
     """The softmax of `summarize`: B x h x T, in float32 at least."""
     scores = torch.bmm(_batched(directions, x.size(1)), x.permute(1, 2, 0))
-    scores = (scores if scores.dtype == torch.float64 else scores.float()) * scaling
+    scores = at_least_float32(scores) * scaling
     if padding_mask is not None:
-        # -inf would give NaN in a row of padding alone
-        scores = scores.masked_fill(padding_mask.unsqueeze(1), -3e38)
+        scores = hide(scores, padding_mask.unsqueeze(1))
     return torch.softmax(scores, dim=-1)
 
 
