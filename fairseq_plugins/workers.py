@@ -89,8 +89,8 @@ def map_lines(
 def killed(workers: int, description: str) -> str:
     """What to say where one of several processes was killed."""
     return (
-        f"--workers {workers}: a process was killed ({description}), perhaps for lack of memory. "
-        "Rerun with fewer to resume"
+        f"one of {workers} processes was killed ({description}), perhaps for lack of memory: free "
+        "memory or give fewer --workers, and rerun to resume"
     )
 
 

@@ -28,7 +28,7 @@ def _die(line):
 
 def test_a_killed_worker_ends_the_run():
     lines = (str(number) for number in range(5000))
-    with pytest.raises(ConfigurationError, match=r"^--workers 2: a process was killed \(test\)"):
+    with pytest.raises(ConfigurationError, match=r"^one of 2 processes was killed \(test\)"):
         list(workers.map_lines(_die, lines, 2, "test"))
 
 

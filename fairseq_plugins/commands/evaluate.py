@@ -194,7 +194,7 @@ def _name(other: Path, run: Path) -> str:
 
 
 def _references(system: System) -> Any:
-    """What the output was scored against; fairseq-generate prints that of summaries beside them."""
+    """What the output was scored against; summaries hold their references."""
     return type(system.test), getattr(system.test, "references", None) or system.text.references
 
 

@@ -107,7 +107,7 @@ def _add_lengths(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("on which machine")
+    group = parser.add_argument_group("processes and devices")
     group.add_argument(
         "--parallel", type=at_least(1), default=1, metavar="N",
         help="runs side by side: on several GPUs each has its own, as far as they go (default: 1)",
@@ -147,7 +147,7 @@ def _add_timing(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("results alone")
+    group = parser.add_argument_group("tables of earlier results")
     group.add_argument(
         "--report-only", action="store_true",
         help="make table and plot again from results.json, and do nothing else",

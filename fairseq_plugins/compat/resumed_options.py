@@ -1,4 +1,4 @@
-"""Options of a training that resumes, which fairseq ignores or which lose it what it has learnt."""
+"""Options with which a training that resumes would begin anew, or which it ignores."""
 
 import logging
 from typing import Any, Callable, Dict

@@ -178,7 +178,7 @@ def remember_validations() -> None:
     """Store the counter of --patience in checkpoints.
 
     It counts validations without improvement, and 0.12.2 and ff do not store it. So a rerun of a
-    training that --patience has ended trained further; now it trains nothing. They also write the
+    training that --patience has ended trained further; now it trains nothing. Both also write the
     checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this repeats
     the scheduler's step after loading. A validation that SIGTERM broke off comes first. A training
     that goes on from a checkpoint of another folder counts anew, and has no best score.

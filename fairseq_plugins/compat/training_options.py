@@ -1,7 +1,6 @@
 """Options of a training that cannot work, checked before anything is built."""
 
 import difflib
-import logging
 import math
 from argparse import Namespace
 from dataclasses import fields
@@ -21,8 +20,6 @@ from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
 from fairseq_plugins.json_files import json_object
-
-logger = logging.getLogger(__name__)
 
 HIGHER_IS_BETTER = ("bleu", "accuracy", "rouge1", "rouge2", "rougeL", "rougeLsum")
 METRICS = ("loss", "nll_loss", "ppl", *HIGHER_IS_BETTER)

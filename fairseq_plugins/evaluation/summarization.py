@@ -107,7 +107,7 @@ class Summaries:
         return scores
 
     def compare(self, ours: Text, baseline: Text, samples: int) -> Dict[str, Any]:
-        """Compare two systems by each metric (see `bootstrap.paired`); their references are one."""
+        """Compare two systems by each metric (see `bootstrap.paired`), of the same references."""
         sides = [_f1(text, self.unicode) for text in (ours, baseline)]
         figures = np.concatenate(sides, axis=1)  # documents x 8
         seen, means = figures.mean(axis=0), resampled_means(figures, samples, SEED)

@@ -12,7 +12,8 @@ from fairseq_plugins.evaluation.bootstrap import ONE_SIDED
 from fairseq_plugins.evaluation.generation import read_output
 from fairseq_plugins.evaluation.splits import check_files, evenly
 from fairseq_plugins.files import read_lines, write_lines
-from fairseq_plugins.preparation.translation import RAW, TOKENISED
+from fairseq_plugins.preparation.documents import RAW
+from fairseq_plugins.preparation.translation import TOKENISED
 from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.moses import Moses

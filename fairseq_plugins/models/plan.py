@@ -64,8 +64,8 @@ def plan_model(args: Any) -> ModelPlan:
             check_choice(name, getattr(args, name), [choice.value for choice in choices])
         elif is_absurd(getattr(args, name)) and name not in ("time_window", "feature_window"):
             raise ConfigurationError(
-                f"{flag(name)} {getattr(args, name)} is far out of range: give at most "
-                f"{LARGEST_SIZE:,}"
+                f"{flag(name)} {getattr(args, name)} is far out of range: give a "
+                f"number between -{LARGEST_SIZE:,} and {LARGEST_SIZE:,}"
             )
     mixer = TOKEN_MIXERS.choose("encoder_token_mixer", args)
     encoder_ffn = FEED_FORWARDS.choose("encoder_ffn", args)

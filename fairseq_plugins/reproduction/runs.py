@@ -146,8 +146,11 @@ class Reproduction(PlannedRuns):
         saved = len(averaging.find(plan.save_dir, averaging.kind_of(plan.save_dir)))
         count = min(self.average, saved)
         if count < self.average:
-            found = "their average" if saved else "the best checkpoint"
-            say(f"{saved} checkpoints were saved instead of {self.average}: {found} is tested")
+            tested = "their average" if saved > 1 else "it" if saved else "the best one"
+            say(
+                f"there are {saved} checkpoints of epochs or updates, not {self.average}: "
+                f"{tested} is tested"
+            )
         checkpoints = "the best checkpoint on valid"
         if count:
             checkpoints = f"the average of the last {count} checkpoints"

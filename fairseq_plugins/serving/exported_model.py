@@ -107,7 +107,7 @@ class ExportedModel:
             limit = self._limit(len(tokens))
             if self.options.min_len > limit:
                 raise ConfigurationError(
-                    f"--min-len {self.options.min_len:,}: {len(pieces):,} subwords become at most "
+                    f"min_len {self.options.min_len:,}: {len(pieces):,} subwords become at most "
                     f"{limit:,}: give a smaller one"
                 )
             if len(prefix) > limit:

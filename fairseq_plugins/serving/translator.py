@@ -51,8 +51,7 @@ class Translator(LineTranslator, ExportedModel):
             )
         if wanted.min_len > self.max_output:
             raise ConfigurationError(
-                f"--min-len {wanted.min_len}: this model writes at most {self.max_output:,} "
-                "subwords"
+                f"min_len {wanted.min_len}: this model writes at most {self.max_output:,} subwords"
             )
 
     def hypotheses(

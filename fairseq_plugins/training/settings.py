@@ -44,7 +44,7 @@ FREE |= {
 }
 # these groups also have options that change what is computed
 FREE -= {"memory_efficient_fp16", "memory_efficient_bf16", "quantization_config_path"}
-FREE -= {"localsgd_frequency", "slowmo_base_algorithm", "slowmo_momentum", "model_parallel_size"}
+FREE -= {"model_parallel_size"}
 # fairseq compares the best value so far with the next one, whatever metric it was of
 FREE -= {"seed", BEGIN, "best_checkpoint_metric", "maximize_best_checkpoint_metric"}
 # stored as the total of an update, because any number of processes may share it

@@ -393,7 +393,7 @@ def test_a_killed_worker_ends_the_binarisation(tmp_path, monkeypatch):
         (tmp_path / f"train.{language}").write_text(lines)
     words = (tmp_path, ["train"], ["de", "en"], tmp_path / "bin")
     message = refused(partial(binarise, workers=3), *words)
-    assert message.startswith("--workers 3: a process was killed (binarise)")
+    assert message.startswith("one of 3 processes was killed (binarise)")
 
 
 def _die_in_a_worker(*arguments, **named):

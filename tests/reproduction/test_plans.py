@@ -210,6 +210,3 @@ def test_tables_for_a_cpu_train_in_bf16_where_it_is_fast(data, tmp_path, monkeyp
     made = make(data, tmp_path, "--rows", "ftc", table="low-resource")
     assert ("--bf16" in made.plan(made.rows[0], 1).command) == has_bf16
     assert made.options() == ""
-
-
-# --- the real thing -------------------------------------------------------------------------------

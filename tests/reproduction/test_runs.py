@@ -1,4 +1,4 @@
-"""Tables of rows: what is trained, kept, resumed and refused."""
+"""Tables of rows: what is trained, kept, resumed and timed."""
 
 import json
 import os
@@ -388,6 +388,9 @@ def test_runs_side_by_side_have_gpus_of_their_own(repeat, monkeypatch):
     assert [made.gpus(place) for place in range(2)] == [[0, 1], [2, 0]]
     made.finish_all()
     assert len(seen) == 4 and set(seen.values()) <= {"0,1", "2,0"} and "0,1" in seen.values()
+
+
+# --- the real thing -------------------------------------------------------------------------------
 
 
 def newest_update(run: Path) -> int:

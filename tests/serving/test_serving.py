@@ -121,7 +121,7 @@ def test_prefixes_and_lines_that_cannot_be_used(exported):
     for lines, prefixes in (("a", None), (["a"], "a")):
         with pytest.raises(ConfigurationError, match="one string was given where a list"):
             translator.hypotheses(lines, prefixes)
-    with pytest.raises(ConfigurationError, match="--min-len 5000: this model writes at most"):
+    with pytest.raises(ConfigurationError, match="min_len 5000: this model writes at most"):
         Translator(exported.folder, min_len=5000)
 
 

@@ -5,8 +5,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
-from fairseq.data import indexed_dataset
 
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError
@@ -77,32 +75,6 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
         plan(toy_data.bin, "--tokens-per-process", 8)
     with pytest.raises(ConfigurationError, match="--max-tokens 13 or more is needed"):
         plan(toy_data.bin, "--", "--max-tokens", 12)
-
-
-def write_binary(prefix, sizes):
-    builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=100)
-    for size in sizes:
-        builder.add_item(torch.full((size,), 5, dtype=torch.int32))
-    builder.finalize(f"{prefix}.idx")
-
-
-def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
-    data = tmp_path / "data"
-    shutil.copytree(toy_data.bin, data)
-    write_binary(data / "train.xx-tgt.xx", [9, 8, 2])
-    write_binary(data / "train.xx-tgt.tgt", [3, 9, 7])
-    alone = lengths.count_too_long(toy_data.bin, (None, None), "train", 5, 99, None)
-    count = partial(lengths.count_too_long, data)
-    assert count(("src", "tgt"), "train", 5, 99, None) == alone > 3
-    assert count(("xx", "tgt"), "train", 8, 99, None) == 1
-    assert count(("tgt", "xx"), "train", 6, 99, None) == 2  # the reverse reads tgt
-    assert count(("tgt", "xx"), "train", 99, 7, None) == 2
-    for language in ("xx", "tgt"):  # a folder with both orders: fairseq reads the one that is asked
-        write_binary(data / f"train.tgt-xx.{language}", [9])
-    assert count(("tgt", "xx"), "train", 6, 99, None) == 1
-    assert count(("xx", "tgt"), "train", 8, 99, None) == 1
-    words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
-    assert plan(data, "--", *words).summary[-1].startswith(f"{alone} pairs are longer")
 
 
 def test_sentences_of_valid_must_fit_into_its_own_batch(documents):

@@ -153,7 +153,7 @@ def test_a_folder_holds_one_training(trained, toy_data, tmp_path):
     for others, message in (
         (["--lr", "1"], r"other settings \(--lr was \[0.0005\], is \[1.0\]\)"),
         (["--update-freq", "4"], "--max-tokens x --update-freq was 800, is 3200"),
-        (["--localsgd-frequency", "4"], "--localsgd-frequency was 3, is 4"),
+        (["--quantization-config-path", "x"], "--quantization-config-path was None, is x"),
         (["--seed", "2"], "--seed was 1, is 2"),
         (["--lr", "1", "--seed", "2"], "1 more"),
     ):

@@ -1,0 +1,46 @@
+"""Lengths of prepared texts: which files count, and what is told of texts that are too long."""
+
+import shutil
+from functools import partial
+
+import numpy as np
+import torch
+from fairseq.data import indexed_dataset
+
+from fairseq_plugins.data import lengths
+from tests.training.conftest import plan
+
+
+def write_binary(prefix, sizes):
+    builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=100)
+    for size in sizes:
+        builder.add_item(torch.full((size,), 5, dtype=torch.int32))
+    builder.finalize(f"{prefix}.idx")
+
+
+def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(toy_data.bin, data)
+    write_binary(data / "train.xx-tgt.xx", [9, 8, 2])
+    write_binary(data / "train.xx-tgt.tgt", [3, 9, 7])
+    alone = lengths.count_too_long(toy_data.bin, (None, None), "train", 5, 99, None)
+    count = partial(lengths.count_too_long, data)
+    assert count(("src", "tgt"), "train", 5, 99, None) == alone > 3
+    assert count(("xx", "tgt"), "train", 8, 99, None) == 1
+    assert count(("tgt", "xx"), "train", 6, 99, None) == 2  # the reverse reads tgt
+    assert count(("tgt", "xx"), "train", 99, 7, None) == 2
+    for language in ("xx", "tgt"):  # a folder with both orders: fairseq reads the one that is asked
+        write_binary(data / f"train.tgt-xx.{language}", [9])
+    assert count(("tgt", "xx"), "train", 6, 99, None) == 1
+    assert count(("xx", "tgt"), "train", 8, 99, None) == 1
+    words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
+    told = plan(data, "--save-dir", tmp_path / "run", "--", *words).summary[-1]
+    assert told.startswith(f"{alone} pairs are longer")
+
+
+def test_what_is_cut_is_told():
+    told = lengths.describe_cut("valid", np.array([5, 12, 30]), 10, "documents")
+    assert told == (
+        "valid: 2 of 3 documents are longer than 10 positions and cut there: 22 of 47 tokens "
+        "(46.8 %) are not read"
+    )
