@@ -4,10 +4,16 @@ Equal to the bit, with the optimizer's state, and each sentence is seen exactly 
 """
 
 import re
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import (
+    ReduceLROnPlateauLRSchedule,
+    ReduceLROnPlateauLRScheduleConfig,
+)
+from fairseq.optim.sgd import SGD
 
 from fairseq_plugins.compat import resuming
 from tests.faults.training import Killed, difference, load, not_once, seen, train, updates
@@ -124,6 +130,22 @@ def test_data_are_loaded_once_and_for_the_epoch_at_hand(monkeypatch, kept):
     resuming.keep_the_batches_of_the_first_epoch()
     assert Trainer().get_train_iterator(3).epoch == 3
     assert calls == ([(3, True), (1, False), 3] if kept else [(3, True)])
+
+
+def test_a_plateau_counts_across_runs():
+    """The learning rate falls after more validations without improvement than --lr-patience."""
+    options = ReduceLROnPlateauLRScheduleConfig(lr=[1.0], lr_patience=2, lr_shrink=0.5)
+
+    def scheduler():
+        given = Namespace(lr=[1.0], momentum=0.0, weight_decay=0.0)
+        optimizer = SGD(given, [torch.nn.Parameter(torch.zeros(1))])
+        return ReduceLROnPlateauLRSchedule(options, optimizer)
+
+    first, resumed = scheduler(), scheduler()
+    rates = [first.step(epoch, 3.0) for epoch in (1, 2, 3)]
+    resumed.load_state_dict(first.state_dict())
+    assert rates == [1.0] * 3
+    assert resumed.step(4, 3.0) == first.step(4, 3.0) == 0.5
 
 
 def test_patience_counts_across_kills(corpus, train_args, tmp_path):

@@ -8,10 +8,10 @@ from fairseq_plugins.modules.masking import at_least_float32, hide
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_hidden_positions_have_no_weight(dtype):
-    scores = torch.tensor([[1.0, -1e30, 2.0], [5.0, 6.0, 7.0]], dtype=dtype)
+    scores = torch.tensor([[-1e30, -1e30, 2.0], [5.0, 6.0, 7.0]], dtype=dtype)
     hidden = torch.tensor([[False, False, True], [True, True, True]])
     weights = torch.softmax(hide(scores, hidden), dim=-1)
-    assert weights[0].tolist() == [1.0, 0.0, 0.0]
+    assert weights[0].tolist() == [0.5, 0.5, 0.0]
     assert torch.isfinite(weights[1]).all()
 
 
