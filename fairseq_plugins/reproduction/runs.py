@@ -148,7 +148,7 @@ class Reproduction(PlannedRuns):
         if count < self.average:
             tested = "their average" if saved > 1 else "it" if saved else "the best one"
             say(
-                f"there are {saved} checkpoints of epochs or updates, not {self.average}: "
+                f"checkpoints of epochs or updates: {saved} of the {self.average} to average, so "
                 f"{tested} is tested"
             )
         checkpoints = "the best checkpoint on valid"

@@ -84,6 +84,7 @@ def repeat(data, settings, tmp_path, monkeypatch):
         done.clear()
         start = ["--settings", settings, "--rows", "transformer", "ftc-2x3", "--timing-skip", 0]
         made = make(data, tmp_path / "out", *start, *words)
+        again.said, made.say = [], lambda line: again.said.append(line)
         made.finish_all()
         return list(done), made
 
@@ -126,6 +127,8 @@ def test_finished_runs_are_kept_and_unfinished_ones_done(repeat, tmp_path):
     assert repeat("--max-update", 30, "--average", 3)[0] == [
         test.replace(best, "last2") for test in tests
     ]
+    told = "checkpoints of epochs or updates: 2 of the 3 to average, so their average is tested"
+    assert any(line.endswith(told) for line in repeat.said)
     table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
     assert "the average of the last 2 checkpoints" in table
 
