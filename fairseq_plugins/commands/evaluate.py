@@ -194,8 +194,9 @@ def _name(other: Path, run: Path) -> str:
 
 
 def _references(system: System) -> Any:
-    """What the output was scored against; summaries hold their references."""
-    return type(system.test), getattr(system.test, "references", None) or system.text.references
+    """What the output was scored against; summaries hold their references themselves."""
+    holder = system.test if hasattr(system.test, "references") else system.text
+    return type(system.test), holder.references
 
 
 def _say(line: str) -> None:

@@ -229,4 +229,5 @@ class PlannedRuns:
 
 
 def name_of(row: Row, seed: int) -> str:
+    """The name of a run, which is that of its folder."""
     return f"{row.name}-seed{seed}"
