@@ -20,7 +20,7 @@ from fairseq_plugins.modules.token_mixers import (
     TokenMixer,
 )
 
-from .decoder import source_projection, stacked
+from .decoder_layers import source_projection, stacked
 from .graph import OPSET
 
 

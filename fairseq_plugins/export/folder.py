@@ -139,7 +139,7 @@ def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence
     """Write `config.json`, with the SHA-256 of all other files."""
     from fairseq_plugins.tasks.summarization import SummarizationTask
 
-    from .decoder import grouping
+    from .beam_search import grouping
     from .encoder import length_multiple
 
     max_source, max_output = architecture.limits(model, task)

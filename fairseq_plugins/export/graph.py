@@ -48,6 +48,10 @@ class Graph:
         self.weights[name] = array.copy(order="C")
         return name
 
+    def number(self, name: str, value: float) -> str:
+        """A constant of type float."""
+        return self.weight(name, np.array(value, np.float32))
+
     def numbers(self, *values: int) -> str:
         """A constant list of integers, such as a shape."""
         return self.weight("_".join(map(str, ("numbers", *values))), np.array(values, np.int64))

@@ -1,0 +1,113 @@
+"""Logits and the selection of the best continuations, in a decoder step's ONNX graph."""
+
+import math
+from typing import Any, List, Tuple
+
+import numpy as np
+import onnx
+import torch
+from onnx import helper
+from torch import nn
+
+from fairseq_plugins.serving.shortlist import ZERO
+
+from .graph import MICROSOFT, TYPES, Graph
+
+GROUP = 64  # the most tokens in a group, see `decoder.build`
+FILLER = -math.inf  # logit of tokens that fill up the last group
+
+
+def grouping(vocabulary: int) -> Tuple[int, int]:
+    """The size and the number of the groups of tokens, see `build`."""
+    group = max(1, min(GROUP, vocabulary // GROUP))
+    return group, math.ceil(vocabulary / group)
+
+
+def add_logits(graph: Graph, projection: Any, x: str, count: int) -> str:
+    """B x n x count; the last ones have no word."""
+    filler = count - projection.weight.size(0)
+    weight = nn.functional.pad(projection.weight.detach(), (0, 0, 0, filler))
+    bias = nn.functional.pad(_bias(projection), (0, filler), value=FILLER)
+    return graph.linear(x, "output_projection", weight, bias)
+
+
+def _bias(projection: Any) -> torch.Tensor:
+    if projection.bias is None:
+        return projection.weight.detach().new_zeros(projection.weight.size(0))
+    return projection.bias.detach()
+
+
+def add_shortlist_logits(graph: Graph, x: str, projection: Any, int8: bool) -> str:
+    """B x n x V for the words in the inputs."""
+    kind = "uint8" if int8 else "float"
+    vectors = graph.input("word_vectors", kind, [projection.weight.size(1), "V"])
+    bias = graph.input("word_biases", "float", ["V"])
+    if not int8:
+        return graph.node("Add", graph.node("MatMul", x, vectors), bias)
+    scales = graph.input("word_scales", "float", ["V"])
+    zero = graph.weight("word_zero", np.array(ZERO, np.uint8))
+    return graph.node("DynamicQuantizeMatMul", x, vectors, scales, zero, bias, domain=MICROSOFT)
+
+
+def add_search(graph: Graph, log_probs: str, group: int, number: str, tokens: str) -> None:
+    """From log-probabilities, B x n x V, to the best continuations.
+
+    Args:
+        log_probs: with V a multiple of `group`.
+        group: tokens in a group.
+        number: a value, the number of groups.
+        tokens: the name of the value that gets the places of the best tokens among the V.
+    """
+    graph.input("forced", "int64", ["B", "n", 1])
+    graph.node("GatherElements", log_probs, "forced", axis=2, name="forced_scores")
+    graph.output("forced_scores", "float", ["B", "n", 1])
+    _give_out(graph, log_probs)
+
+    count = graph.input("count", "int64", [1])
+
+    def best(x: str) -> List[str]:
+        names = [f"TopK_{len(graph.nodes)}_{i}" for i in range(2)]
+        graph.nodes.append(helper.make_node("TopK", [x, count], names, names[0], axis=-1))
+        return names
+
+    last = graph.numbers(-1)
+    grouped = graph.reshape(log_probs, 0, 0, -1, group)
+    heads = graph.node("ReduceMax", grouped, last, keepdims=0)  # B x n x groups
+    heads = graph.node("Add", heads, graph.node("Unsqueeze", "totals", last))
+    chosen = best(graph.reshape(heads, 0, -1))[1]  # B x k, of n groups
+    members = graph.reshape(log_probs, 0, -1, group)
+    members = graph.node(
+        "GatherND", members, graph.node("Unsqueeze", chosen, last), batch_dims=1
+    )  # B x k x group
+    parents = graph.node("Div", chosen, number)
+    past = graph.node("GatherElements", "totals", parents, axis=1)
+    members = graph.node("Add", members, graph.node("Unsqueeze", past, last))
+    totals, places = best(graph.reshape(members, 0, -1))
+    which = graph.node("Div", places, graph.numbers(group))
+    chosen = graph.node("GatherElements", chosen, which, axis=1)
+    start = graph.node("Mul", graph.node("Mod", chosen, number), graph.numbers(group))
+    graph.node("Add", start, graph.node("Mod", places, graph.numbers(group)), name=tokens)
+    graph.node("Div", chosen, number, name="parents")
+    graph.node("Identity", totals, name="best_totals")
+    graph.output("best_totals", "float", ["B", "k"])
+    graph.output("best_tokens", "int64", ["B", "k"])
+    graph.output("parents", "int64", ["B", "k"])
+
+
+def _give_out(graph: Graph, log_probs: str) -> None:
+    """Output all log-probabilities if `sampling` is set; otherwise their copy would waste time."""
+
+    def branch(name: str, operator: str, *inputs: str, **attributes: Any) -> onnx.GraphProto:
+        node = helper.make_node(operator, inputs, [name], name, **attributes)
+        value = helper.make_tensor_value_info(name, TYPES["float"], ["b", "n", "v"])
+        return helper.make_graph([node], name, [], [value])
+
+    empty = helper.make_tensor("empty", TYPES["float"], [0, 0, 0], [])
+    graph.node(
+        "If",
+        graph.input("sampling", "bool", []),
+        then_branch=branch("given_out", "Identity", log_probs),
+        else_branch=branch("kept", "Constant", value=empty),
+        name="log_probs",
+    )
+    graph.output("log_probs", "float", ["B", "n", "V"])

@@ -1,0 +1,60 @@
+"""Copying from the source, in a decoder step's ONNX graph: see `CopyAttention`."""
+
+from typing import Any
+
+from torch import nn
+
+from fairseq_plugins.modules.copy_attention import CopyAttention
+
+from .graph import TYPES, Graph
+
+COPYING_WEIGHTS = "copying.weights"  # a value of the graph: the attention that copies, B x n x S
+OF_SOURCE = ["B", "n", "S"]
+
+
+def copying_heads(decoder: Any, index: int) -> int:
+    """The number of heads of layer `index` whose attention copies; 0 if it does not copy."""
+    copying = getattr(decoder, "copying", None)
+    layers = len(decoder.layers)
+    if copying is None or index != (-1 if copying.layer is None else copying.layer) % layers:
+        return 0
+    return int(copying.heads or decoder.layers[index].encoder_attn.num_heads)
+
+
+def add_copying(graph: Graph, copying: CopyAttention, x: str, embedded: str, log_probs: str) -> str:
+    """Log-probabilities of the mixture of generating and copying, see `CopyAttention`."""
+    both = graph.node("Concat", x, embedded, axis=-1)
+    gate = graph.linear(both, "copying.gate", copying.gate.weight, copying.gate.bias)
+    words, places = (
+        graph.input(f"source_{name}", "int64", OF_SOURCE) for name in ("words", "places")
+    )
+    attention = COPYING_WEIGHTS
+    if copying.next is not None:
+        attention = _go_on(graph, copying.next, both, attention)
+    nothing = graph.node("Mul", attention, graph.number("zero", 0))
+    mass = graph.node("ScatterElements", nothing, places, attention, axis=2, reduction="add")
+    mass = graph.node("GatherElements", mass, places, axis=2)
+    log_odds = graph.node("Sub", graph.node("Log", mass), gate)
+    log_generate = graph.node("Neg", graph.node("Softplus", graph.node("Neg", gate)))
+    generated = graph.node("GatherElements", log_probs, words, axis=2)
+    copied = graph.node("Softplus", graph.node("Sub", log_odds, generated))
+    mixed = graph.node("Add", graph.node("Add", generated, log_generate), copied)
+    log_probs = graph.node("Add", log_probs, log_generate)
+    return graph.node("ScatterElements", log_probs, words, mixed, axis=2)
+
+
+def _go_on(graph: Graph, gate: nn.Linear, both: str, attention: str) -> str:
+    """The attention that can go on copying after the word last written, see `CopyAttention`."""
+    least = graph.number("least attention", 1e-4)
+    before = graph.input("source_before", "int64", OF_SOURCE)
+    follows = graph.node("Equal", before, graph.node("Unsqueeze", "tokens", graph.numbers(-1)))
+    follows = graph.node("Cast", follows, to=TYPES["float"])
+    following = graph.node("Mul", graph.node("Add", attention, least), follows)
+    total = graph.node("ReduceSum", following, graph.numbers(-1), keepdims=1)
+    some = graph.node("ReduceMax", follows, graph.numbers(-1), keepdims=1)
+    share = graph.linear(both, "copying.next", gate.weight, gate.bias)
+    share = graph.node("Mul", graph.node("Sigmoid", share), some)
+    following = graph.node("Div", following, graph.node("Max", total, least))
+    rest = graph.node("Sub", graph.number("one", 1), share)
+    parts = graph.node("Mul", rest, attention), graph.node("Mul", share, following)
+    return graph.node("Add", *parts)
