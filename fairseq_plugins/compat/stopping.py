@@ -9,8 +9,7 @@ import os
 import signal
 import threading
 import time
-from types import SimpleNamespace
-from typing import Any, Callable, List
+from typing import Any, Callable, List, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -55,6 +54,49 @@ def _signal_at_death_of_parent() -> int:
     return found.value
 
 
+class _Request:
+    """Whether this process was asked to end, and how it then does."""
+
+    def __init__(self) -> None:
+        self.made = False
+        self.since = 0.0
+        self.made_to_any = False  # of the processes that train together
+        self.iterator: Any = None
+
+    def listen(self) -> None:
+        """Take SIGTERM as a request."""
+        parent, training = os.getppid(), os.getpid()
+        tells_of_parent = _signal_at_death_of_parent() == signal.SIGTERM
+
+        def handle(number: int, frame: Any) -> None:
+            now = time.monotonic()
+            again = self.made and now - self.since > TOGETHER
+            forked = os.getpid() != training  # a helper, which has nothing to save
+            if again or forked or (tells_of_parent and os.getppid() != parent):
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGTERM)
+            if not self.made:
+                self.made, self.since = True, now
+                signal.signal(signal.SIGCHLD, lambda *at: None)  # torch's handler raises
+
+        signal.signal(signal.SIGTERM, handle)
+
+    def end(self, trainer: Trainer) -> NoReturn:
+        """Save the state and exit, after the other processes have come here, too."""
+        # a validation made up for is due in checkpoint_last.pt already
+        if not getattr(trainer, REPEATING, False):
+            save_state(trainer, self.iterator)
+        first = trainer.data_parallel_rank == 0 or os.environ.get("LOCAL_RANK") == "0"
+        if trainer.data_parallel_world_size > 1:  # none may be gone before the checkpoint is there
+            dist.barrier(distributed_utils.get_global_group())
+            dist.destroy_process_group()
+        if first and not trainer.cfg.checkpoint.no_save:
+            logger.warning(SAVED)  # only rank 0 logs INFO
+        self.made = self.made_to_any = False
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise SystemExit(STATUS)
+
+
 def save_when_terminated() -> None:
     """Every version loses all updates since its last checkpoint when it gets SIGTERM.
 
@@ -68,35 +110,18 @@ def save_when_terminated() -> None:
     A process ends at once if the signal tells that its parent is gone, and if it is asked again
     later than `TOGETHER`.
     """
-    asked = SimpleNamespace(to_end=False, since=0.0, together=False, iterator=None)
-
-    def listen(parent: int) -> None:
-        tells_of_parent = _signal_at_death_of_parent() == signal.SIGTERM
-        training = os.getpid()
-
-        def handle(number: int, frame: Any) -> None:
-            now = time.monotonic()
-            again = asked.to_end and now - asked.since > TOGETHER
-            forked = os.getpid() != training  # a helper, which has nothing to save
-            if again or forked or (tells_of_parent and os.getppid() != parent):
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                os.kill(os.getpid(), signal.SIGTERM)
-            if not asked.to_end:
-                asked.to_end, asked.since = True, now
-                signal.signal(signal.SIGCHLD, lambda *at: None)  # torch's handler raises
-
-        signal.signal(signal.SIGTERM, handle)
+    request = _Request()
 
     def make_iterator(original: Callable) -> Callable:
         def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-            asked.iterator = original(self, *args, **kwargs)
+            request.iterator = original(self, *args, **kwargs)
             # processes that hold parts of one model do not add up their logs
             size = self.cfg.distributed_training.distributed_world_size
             whole = size == self.data_parallel_world_size
             free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
             if whole and free and threading.current_thread() is threading.main_thread():
-                listen(os.getppid())
-            return asked.iterator
+                request.listen()
+            return request.iterator
 
         return get_train_iterator
 
@@ -104,9 +129,9 @@ def save_when_terminated() -> None:
         def _aggregate_logging_outputs(
             self: Trainer, logging_outputs: List[Any], *numbers: Any, **kwargs: Any
         ) -> Any:
-            numbers = (*numbers, float(asked.to_end))
+            numbers = (*numbers, float(request.made))
             outputs, (*sums, how_many) = original(self, logging_outputs, *numbers, **kwargs)
-            asked.together = bool(how_many > 0)
+            request.made_to_any = bool(how_many > 0)
             return outputs, sums
 
         return _aggregate_logging_outputs
@@ -115,19 +140,8 @@ def save_when_terminated() -> None:
         def step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
             several = self.data_parallel_world_size > 1
-            if asked.together if several else asked.to_end:
-                # a validation made up for is due in checkpoint_last.pt already
-                if not getattr(self, REPEATING, False):
-                    save_state(self, asked.iterator)
-                first = self.data_parallel_rank == 0 or os.environ.get("LOCAL_RANK") == "0"
-                if several:  # none may be gone before the checkpoint is written
-                    dist.barrier(distributed_utils.get_global_group())
-                    dist.destroy_process_group()
-                if first and not self.cfg.checkpoint.no_save:
-                    logger.warning(SAVED)  # only rank 0 logs INFO
-                asked.to_end = asked.together = False
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                raise SystemExit(STATUS)
+            if request.made_to_any if several else request.made:
+                request.end(self)
             return result
 
         return step
