@@ -96,6 +96,14 @@ def test_no_time_is_estimated_from_a_limit_that_was_used_before():
     assert said == ["resumed from update 5,000", "update 5,100  train nll 2.5"]
 
 
+def test_fine_tuning_starts_from_a_model(run_train, toy_data, train_args, tmp_path):
+    words = [toy_data.bin, *train_args, "--log-format", "simple", "--max-update", 1]
+    run_train(*words, "--save-dir", tmp_path / "first")
+    model = tmp_path / "first" / "checkpoint_last.pt"
+    second = run_train(*words, "--save-dir", tmp_path / "second", "--finetune-from-model", model)
+    assert summarise(second.output.splitlines(), updates=1)[0] == f"starts from {model}"
+
+
 def test_slow_arithmetic_is_told(caplog, monkeypatch):
     monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: False)
     bf16.warn_if_emulated()
