@@ -9,8 +9,8 @@ no others, those that `--save-interval-updates` wrote; `--best` takes those that
 `--keep-best-checkpoints` kept.
 
 One checkpoint is in memory at a time. Only parameters are averaged; everything else is copied from
-the newest checkpoint, with `--best` from the best, and otherwise from the one named last. The
-optimizer's state is left out, because it does not fit the average.
+the newest checkpoint, with `--best` from the best, and of checkpoints that you name from the last.
+The optimizer's state is left out, because it does not fit the average.
 """
 
 import argparse
