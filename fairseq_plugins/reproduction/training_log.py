@@ -43,7 +43,7 @@ def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
         if line.startswith("# "):
             whole, begun = False, 0
         elif loaded:
-            begun = int(loaded.group(1))
+            begun = int(loaded["update"])
         elif PAUSE.search(line):
             whole = False
         elif found:

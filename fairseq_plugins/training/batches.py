@@ -109,9 +109,9 @@ def check_longest(
         if size > batch.max_tokens:
             advice = f"--max-tokens {size} or more is needed"
             if whole.max_tokens is not None and size <= whole.max_tokens:
-                advice = f"it needs room for {size}: start fewer processes"
-                if limited:
-                    advice += ", or give a larger --tokens-per-process"
+                ways = ["start fewer processes"] if processes > 1 else []
+                ways += ["give a larger --tokens-per-process"] if limited else []
+                advice = f"it needs room for {size}: {', or '.join(ways)}"
             raise ConfigurationError(
                 f"the longest sentence of {subset} has {size} tokens, but a batch holds at most "
                 f"{batch.max_tokens} ({batch.describe(processes)}): {advice}"

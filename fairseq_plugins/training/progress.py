@@ -4,7 +4,7 @@ import re
 import time
 from typing import Callable, Optional, Tuple
 
-RESUMED = re.compile(r"Loaded checkpoint (.*) \(epoch .* @ (\d+) updates")
+RESUMED = re.compile(r"Loaded checkpoint (?P<path>.*) \(epoch .* @ (?P<update>\d+) updates")
 RECOVERED = re.compile(r"\S+ is (?:missing|damaged).*: resuming from the newest intact one.*")
 REPORT = re.compile(r"train_inner .* num_updates=(\d+)")
 VALID = re.compile(r"valid on .* num_updates (\d+)")
@@ -48,10 +48,12 @@ class Progress:
             done = int(valid.group(1))
             self.say(f"update {done:,}{self.goal}  valid {_loss(text)}{scores}")
         elif resumed:
-            self.until = float("inf")  # the log does not say how much of the limit was used before
-            checkpoint, update = resumed.group(1), int(resumed.group(2))
-            # a model that another training has begun, with a new optimizer, is at update 0
-            self.say(f"resumed from update {update:,}" if update else f"starts from {checkpoint}")
+            update = int(resumed["update"])
+            if update:
+                self.until = float("inf")  # the log does not say how much of the limit was used
+                self.say(f"resumed from update {update:,}")
+            else:  # a model from another training, with a new optimizer
+                self.say(f"starts from {resumed['path']}")
         elif told:
             self.say(told.group())
         elif "OOM: Ran out of memory" in text:

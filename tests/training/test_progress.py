@@ -104,6 +104,16 @@ def test_fine_tuning_starts_from_a_model(run_train, toy_data, train_args, tmp_pa
     assert summarise(second.output.splitlines(), updates=1)[0] == f"starts from {model}"
 
 
+def test_a_limit_counts_from_the_start_of_a_fine_tuning():
+    line = "train_inner | epoch 001: 1 / 9 loss=3, nll_loss=2.5, num_updates={}, lr=1"
+    said = []
+    progress = Progress(said.append, updates=0, hours=90 / 3600)
+    progress.line("Loaded checkpoint runs/a/checkpoint_best.pt (epoch 2 @ 0 updates)")
+    progress.line(line.format(7))
+    assert said[0] == "starts from runs/a/checkpoint_best.pt"
+    assert said[1].endswith("s left"), said
+
+
 def test_slow_arithmetic_is_told(caplog, monkeypatch):
     monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: False)
     bf16.warn_if_emulated()
