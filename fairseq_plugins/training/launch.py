@@ -6,6 +6,7 @@ import time
 from typing import Callable
 
 from fairseq_plugins.compat import stopping
+from fairseq_plugins.errors import flag
 from fairseq_plugins.training import settings
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 from fairseq_plugins.training.planning import Plan
@@ -34,7 +35,9 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         for line in todo.summary:
             say(line)
         if before and settings.reached(save_dir, todo.end):
-            advice = "train longer with a larger --max-update"
+            limits = ("max_update", "max_epoch", "stop_time_hours", "patience")
+            names = [flag(name) for name in limits if todo.end[name] > 0]
+            advice = f"train longer with a larger {' or '.join(names or ['--max-update'])}"
             if 0 < settings.schedule_end(todo.given) <= todo.end["max_update"]:
                 advice = "its learning rate has ended; to train longer, choose another folder"
             say(f"kept: training is finished; {advice}")

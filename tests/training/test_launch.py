@@ -206,7 +206,10 @@ def test_a_finished_decay_is_not_to_be_trained_on(trained):
     shutil.rmtree(str(trained.save_dir))
     for _ in range(2):
         said = trained(*words, "4", "--total-num-update", "9")
-    assert "finished; train longer with" in said
+    assert said.endswith("finished; train longer with a larger --max-update")
+    for _ in range(2):
+        said = trained(*words, "4", "--total-num-update", "9", "--patience", "3")
+    assert said.endswith("finished; train longer with a larger --max-update or --patience")
 
 
 def test_a_schedule_that_ends_with_the_training_has_one_length(trained):
