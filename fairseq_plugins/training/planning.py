@@ -139,7 +139,7 @@ def share_batch(
 
 
 def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
-    """A line about the pairs that fairseq's translation leaves out of training, if there are any.
+    """A line for each subset about the pairs that fairseq's translation leaves out, if any.
 
     Other tasks refuse texts that are too long, or cut them.
     """
@@ -148,11 +148,18 @@ def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
     names = ("max_source_positions", "max_target_positions")
     limits = [getattr(given, name, lengths.DEFAULT_MAX_SOURCE_POSITIONS) for name in names]
     cut = lengths.source_cut(given)
-    count = lengths.count_too_long(
-        data, lengths.languages_of(given), given.train_subset, limits[0], limits[1], cut
-    )
+    subsets = [given.train_subset]
+    if given.skip_invalid_size_inputs_valid_test and not given.disable_validation:
+        subsets += given.valid_subset.split(",")  # without the option, fairseq stops there
     options = f"--max-source-positions {limits[0]} or --max-target-positions {limits[1]}"
-    return [f"{count:,} pairs are longer than {options}: they are left out"] if count else []
+    told = []
+    for subset in subsets:
+        count = lengths.count_too_long(
+            data, lengths.languages_of(given), subset, limits[0], limits[1], cut
+        )
+        if count:
+            told.append(f"{count:,} pairs of {subset} are longer than {options}: they are left out")
+    return told
 
 
 def check_lengths(
