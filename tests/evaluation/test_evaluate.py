@@ -252,15 +252,16 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, cap
     assert len(translations.calls) == 6 and not find_damage(str(averages))
     # and so is output that is no longer whole
     log = fresh_run / "evaluation" / "test-last2-beam5" / "generate.log"
-    log.write_bytes(b"")
-    capsys.readouterr()
-    call(*words)
-    assert "generate.log is damaged and made again: " in capsys.readouterr().err
-    assert len(translations.calls) == 7 and log.stat().st_size
+    for number, damaged in enumerate((b"", b"\xff\n", b"D-1\n"), 7):
+        log.write_bytes(damaged)
+        capsys.readouterr()
+        call(*words)
+        assert "generate.log is damaged and made again: " in capsys.readouterr().err
+        assert len(translations.calls) == number and log.stat().st_size > len(damaged)
     # one that was stopped after the translation began has nothing to keep
     (fresh_run / "evaluation" / "test-last2-beam5" / "inputs.json").unlink()
     call(*words)
-    assert len(translations.calls) == 8
+    assert len(translations.calls) == 10
 
 
 def test_which_checkpoint(data, fresh_run, translations):
