@@ -166,7 +166,7 @@ def _kept(test: Any, log: Path, say: Callable[[str], None]) -> Any:
         return None
     try:
         text = test.read(log)
-    except ValueError as error:  # ConfigurationError is one; others are of broken lines
+    except ValueError as error:  # a ConfigurationError, or what a broken line raises
         say(f"{log} is damaged and made again: {error}")
         return None
     say(f"kept: {log.parent}")

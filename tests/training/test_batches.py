@@ -71,16 +71,14 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
     assert count(5, 5, None) >= count(99, 5, None) > 0
     words = ["--", "--max-source-positions", 5]
     line = "{} pairs of {} are longer than --max-source-positions 5"
-    assert (
-        plan(toy_data.bin, *words)
-        .summary[-1]
-        .startswith(line.format(count(5, 1024, None), "train"))
-    )
-    skipped = plan(toy_data.bin, *words, "--skip-invalid-size-inputs-valid-test").summary
+    of_train = line.format(count(5, 1024, None), "train")
+    assert plan(toy_data.bin, *words).summary[-1].startswith(of_train)
+    told = plan(toy_data.bin, *words, "--skip-invalid-size-inputs-valid-test").summary
     of_valid = lengths.count_too_long(toy_data.bin, of_data, "valid", 5, 1024, None)
-    assert of_valid > 0 and skipped[-1].startswith(line.format(of_valid, "valid"))
-    assert skipped[-2].startswith(line.format(count(5, 1024, None), "train"))
-    with pytest.raises(ConfigurationError, match="longest sentence of train has 13 .*--tokens-per"):
+    assert of_valid > 0 and told[-1].startswith(line.format(of_valid, "valid"))
+    assert told[-2].startswith(of_train)
+    advice = "longest sentence of train has 13 .*room for 13: give a larger --tokens-per-process"
+    with pytest.raises(ConfigurationError, match=advice):
         plan(toy_data.bin, "--tokens-per-process", 8)
     with pytest.raises(ConfigurationError, match="--max-tokens 13 or more is needed"):
         plan(toy_data.bin, "--", "--max-tokens", 12)
