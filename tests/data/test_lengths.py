@@ -35,7 +35,7 @@ def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
     assert count(("xx", "tgt"), "train", 8, 99, None) == 1
     words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
     told = plan(data, "--save-dir", tmp_path / "run", "--", *words).summary[-1]
-    assert told.startswith(f"{alone} pairs are longer")
+    assert told.startswith(f"{alone} pairs of train are longer")
 
 
 def test_what_is_cut_is_told():
