@@ -2,15 +2,23 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import data_utils, indexed_dataset
 from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POSITIONS
 
 from fairseq_plugins.compat.data_files import MissingData, check_files
+from fairseq_plugins.errors import ConfigurationError
 
 Languages = Tuple[Optional[str], Optional[str]]  # of source and target; None: those of the data
+
+
+class Limits(NamedTuple):
+    """The tokens that a source and a target may have; fairseq leaves longer pairs out."""
+
+    source: int
+    target: int
 
 
 def source_cut(args: argparse.Namespace) -> Optional[int]:
@@ -57,31 +65,58 @@ def _sides(data: Path, subset: str, languages: Languages) -> Iterator[Tuple[Path
             return  # fairseq, too, reads the first order that is there
 
 
+def _lengths(
+    data: Path, languages: Languages, subset: str, cut: Optional[int]
+) -> List[Tuple[np.ndarray, bool]]:
+    """The tokens of each text of a subset, for each of its sides, and whether it is the source.
+
+    Sources, and texts to classify, count at most `cut` tokens.
+
+    Raises:
+        ConfigurationError: the sides have different numbers of texts, or a file is damaged.
+    """
+    sides = list(_sides(data, subset, languages))
+    texts = data / "input0" / subset
+    if texts.with_name(f"{subset}.idx").is_file():
+        sides.append((texts, True))
+    found = [
+        (np.minimum(sizes(prefix), cut) if cut and is_source else sizes(prefix), is_source)
+        for prefix, is_source in sides
+    ]
+    if len({len(lengths) for lengths, _ in found}) > 1:
+        counts = " and ".join(
+            f"{prefix.name} has {len(lengths):,}" for (prefix, _), (lengths, _) in zip(sides, found)
+        )
+        raise ConfigurationError(f"DATA {data}: {counts} texts: they are no pairs; prepare it anew")
+    return found
+
+
+def _too_long(sides: Sequence[Tuple[np.ndarray, bool]], limits: Limits) -> np.ndarray:
+    """Which pairs have a source or a target of more tokens than these."""
+    longer = [
+        lengths > (limits.source if is_source else limits.target) for lengths, is_source in sides
+    ]
+    return np.logical_or.reduce(longer)
+
+
 def longest_sentences(
     data: Path,
     languages: Languages,
     subsets: Sequence[str],
     cut: Optional[int] = None,
-    positions: Optional[int] = None,
+    limits: Optional[Limits] = None,
 ) -> Dict[str, int]:
     """The tokens of the longest sentence, source or target, of each subset that exists.
 
-    Sources, and texts to classify, count at most `cut` tokens. Sentences of more than `positions`
-    tokens do not count.
+    Sources, and texts to classify, count at most `cut` tokens. Pairs that exceed `limits` do not
+    count.
     """
-
-    def longest_of(prefix: Path, cut: Optional[int]) -> int:
-        lengths = sizes(prefix) if cut is None else np.minimum(sizes(prefix), cut)
-        return int(lengths[lengths <= (positions or np.inf)].max(initial=0))
-
     longest: Dict[str, int] = {}
     for subset in subsets:
-        texts = data / "input0" / subset
-        if texts.with_name(f"{subset}.idx").is_file():
-            longest[subset] = longest_of(texts, cut)
-        for prefix, is_source in _sides(data, subset, languages):
-            size = longest_of(prefix, cut if is_source else None)
-            longest[subset] = max(longest.get(subset, 0), size)
+        sides = _lengths(data, languages, subset, cut)
+        if sides:
+            kept = ~_too_long(sides, limits) if limits else slice(None)
+            longest[subset] = max(int(lengths[kept].max(initial=0)) for lengths, _ in sides)
     return longest
 
 
@@ -103,17 +138,7 @@ def describe_cut(where: str, lengths: np.ndarray, limit: int, texts: str) -> str
 
 
 def count_too_long(
-    data: Path, languages: Languages, subset: str, source: int, target: int, cut: Optional[int]
+    data: Path, languages: Languages, subset: str, limits: Limits, cut: Optional[int]
 ) -> int:
-    """How many pairs have more tokens than these numbers, which fairseq leaves out of training.
-
-    Sources count at most `cut` tokens.
-    """
-    found: Any = 0
-    for prefix, is_source in _sides(data, subset, languages):
-        lengths = sizes(prefix)
-        if is_source:
-            found = found | (np.minimum(lengths, cut or np.inf) > source)
-        else:
-            found = found | (lengths > target)
-    return int(np.sum(found))
+    """How many pairs exceed `limits`. Sources count at most `cut` tokens."""
+    return int(np.sum(_too_long(_lengths(data, languages, subset, cut), limits)))

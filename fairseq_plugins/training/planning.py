@@ -138,25 +138,34 @@ def share_batch(
         raise
 
 
-def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
-    """A line for each subset about the pairs that fairseq's translation leaves out, if any.
+def is_translation(given: argparse.Namespace) -> bool:
+    """Whether fairseq leaves out pairs that are too long; other tasks refuse texts, or cut them."""
+    return str(given.task).startswith("translation")
 
-    Other tasks refuse texts that are too long, or cut them.
-    """
-    if not str(given.task).startswith("translation"):
-        return []
+
+def limits_of(given: argparse.Namespace) -> Optional[lengths.Limits]:
+    """How long a source and a target may be; None if no option says it."""
     names = ("max_source_positions", "max_target_positions")
-    limits = [getattr(given, name, lengths.DEFAULT_MAX_SOURCE_POSITIONS) for name in names]
-    cut = lengths.source_cut(given)
+    if is_translation(given):
+        default = lengths.DEFAULT_MAX_SOURCE_POSITIONS
+        return lengths.Limits(*(getattr(given, name, default) for name in names))
+    most = max(getattr(given, name, None) or 0 for name in ("max_positions", *names))
+    return lengths.Limits(most, most) if most else None
+
+
+def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
+    """A line for each subset about the pairs that fairseq's translation leaves out, if any."""
+    limits = limits_of(given)
+    if limits is None or not is_translation(given):
+        return []
     subsets = [given.train_subset]
     if given.skip_invalid_size_inputs_valid_test and not given.disable_validation:
         subsets += given.valid_subset.split(",")  # without the option, fairseq stops there
-    options = f"--max-source-positions {limits[0]} or --max-target-positions {limits[1]}"
+    cut, languages = lengths.source_cut(given), lengths.languages_of(given)
+    options = f"--max-source-positions {limits.source} or --max-target-positions {limits.target}"
     told = []
     for subset in subsets:
-        count = lengths.count_too_long(
-            data, lengths.languages_of(given), subset, limits[0], limits[1], cut
-        )
+        count = lengths.count_too_long(data, languages, subset, limits, cut)
         if count:
             told.append(f"{count:,} pairs of {subset} are longer than {options}: they are left out")
     return told
@@ -165,19 +174,20 @@ def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
 def check_lengths(
     request: Request, given: argparse.Namespace, batch: Batch, whole: Batch, processes: int
 ) -> None:
-    """Raise a ConfigurationError if a sentence of train or valid does not fit into its batch."""
+    """Raise a ConfigurationError if a sentence of train or valid does not fit into its batch.
+
+    Those that fairseq leaves out in any case do not count.
+    """
     cut, limited = lengths.source_cut(given), request.tokens_per_process is not None
+    limits = limits_of(given)
     longest_of = partial(lengths.longest_sentences, request.data, lengths.languages_of(given))
-    longest = longest_of([given.train_subset], cut)
+    kept = limits if is_translation(given) else None
+    longest = longest_of([given.train_subset], cut, kept)
     batches.check_longest(batch, whole, processes, limited, longest)
     if given.disable_validation:
         return
-    positions = None
-    if given.skip_invalid_size_inputs_valid_test:  # longer texts are left out
-        names = ("max_positions", "max_source_positions", "max_target_positions")
-        positions = max((getattr(given, name, None) or 0 for name in names)) or None
-    subsets = given.valid_subset.split(",")
-    longest = longest_of(subsets, cut, positions)
+    kept = limits if given.skip_invalid_size_inputs_valid_test else None
+    longest = longest_of(given.valid_subset.split(","), cut, kept)
     if given.max_tokens_valid in (given.max_tokens, str(given.max_tokens)):
         batches.check_longest(batch, whole, processes, limited, longest)
     elif str(given.max_tokens_valid).isdigit():  # fairseq's parser leaves it a string

@@ -4,10 +4,12 @@ import shutil
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 from fairseq.data import indexed_dataset
 
 from fairseq_plugins.data import lengths
+from fairseq_plugins.errors import ConfigurationError
 from tests.training.conftest import plan
 
 
@@ -23,19 +25,27 @@ def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
     shutil.copytree(toy_data.bin, data)
     write_binary(data / "train.xx-tgt.xx", [9, 8, 2])
     write_binary(data / "train.xx-tgt.tgt", [3, 9, 7])
-    alone = lengths.count_too_long(toy_data.bin, (None, None), "train", 5, 99, None)
+    alone = lengths.count_too_long(toy_data.bin, (None, None), "train", lengths.Limits(5, 99), None)
     count = partial(lengths.count_too_long, data)
-    assert count(("src", "tgt"), "train", 5, 99, None) == alone > 3
-    assert count(("xx", "tgt"), "train", 8, 99, None) == 1
-    assert count(("tgt", "xx"), "train", 6, 99, None) == 2  # the reverse reads tgt
-    assert count(("tgt", "xx"), "train", 99, 7, None) == 2
+    assert count(("src", "tgt"), "train", lengths.Limits(5, 99), None) == alone > 3
+    assert count(("xx", "tgt"), "train", lengths.Limits(8, 99), None) == 1
+    assert count(("tgt", "xx"), "train", lengths.Limits(6, 99), None) == 2  # the reverse reads tgt
+    assert count(("tgt", "xx"), "train", lengths.Limits(99, 7), None) == 2
     for language in ("xx", "tgt"):  # a folder with both orders: fairseq reads the one that is asked
         write_binary(data / f"train.tgt-xx.{language}", [9])
-    assert count(("tgt", "xx"), "train", 6, 99, None) == 1
-    assert count(("xx", "tgt"), "train", 8, 99, None) == 1
+    assert count(("tgt", "xx"), "train", lengths.Limits(6, 99), None) == 1
+    assert count(("xx", "tgt"), "train", lengths.Limits(8, 99), None) == 1
     words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
     told = plan(data, "--save-dir", tmp_path / "run", "--", *words).summary[-1]
     assert told.startswith(f"{alone} pairs of train are longer")
+
+
+def test_sides_of_different_numbers_are_refused(toy_data, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(toy_data.bin, data)
+    write_binary(data / "train.src-tgt.tgt", [3, 9, 7])
+    with pytest.raises(ConfigurationError, match="tgt.src has 203 and train.src-tgt.tgt has 3 te"):
+        plan(data, "--save-dir", tmp_path / "run")
 
 
 def test_what_is_cut_is_told():

@@ -1,7 +1,6 @@
 """The batch of an update, shared by processes, and texts that fit into it."""
 
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,7 +63,11 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
     lines = (toy_data.raw / "train.src").read_text().splitlines()
     assert longest["train"] == max(len(line.split()) for line in lines) + 1  # end of sentence
     assert set(longest) == {"train", "valid"}
-    count = partial(lengths.count_too_long, toy_data.bin, of_data, "train")
+
+    def count(source, target, cut, subset="train"):
+        limits = lengths.Limits(source, target)
+        return lengths.count_too_long(toy_data.bin, of_data, subset, limits, cut)
+
     sizes = [len(line.split()) + 1 for line in lines]
     assert count(5, 99, None) == sum(size > 5 for size in sizes) > 0
     assert count(5, 99, 5) == count(99, 99, None) == 0
@@ -74,7 +77,7 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
     of_train = line.format(count(5, 1024, None), "train")
     assert plan(toy_data.bin, *words).summary[-1].startswith(of_train)
     told = plan(toy_data.bin, *words, "--skip-invalid-size-inputs-valid-test").summary
-    of_valid = lengths.count_too_long(toy_data.bin, of_data, "valid", 5, 1024, None)
+    of_valid = count(5, 1024, None, "valid")
     assert of_valid > 0 and told[-1].startswith(line.format(of_valid, "valid"))
     assert told[-2].startswith(of_train)
     advice = "longest sentence of train has 13 .*room for 13: give a larger --tokens-per-process"
@@ -82,6 +85,19 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
         plan(toy_data.bin, "--tokens-per-process", 8)
     with pytest.raises(ConfigurationError, match="--max-tokens 13 or more is needed"):
         plan(toy_data.bin, "--", "--max-tokens", 12)
+
+
+def test_pairs_that_are_left_out_need_no_room_in_a_batch(toy_data):
+    read = [(toy_data.raw / f"train.{side}").read_text().splitlines() for side in ("src", "tgt")]
+    pairs = [(len(source.split()) + 1, len(target.split()) + 1) for source, target in zip(*read)]
+    kept = max(max(pair) for pair in pairs if pair[0] <= 9)
+    assert kept < max(map(max, pairs))
+    words = ["--", "--max-source-positions", 9, "--max-tokens"]
+    skip = "--skip-invalid-size-inputs-valid-test"
+    told = plan(toy_data.bin, *words, kept, skip).summary
+    assert any("pairs of train are longer" in line for line in told)
+    with pytest.raises(ConfigurationError, match=f"of train has {kept} .*--max-tokens {kept} or"):
+        plan(toy_data.bin, *words, kept - 1, skip)
 
 
 def test_sentences_of_valid_must_fit_into_its_own_batch(documents):
