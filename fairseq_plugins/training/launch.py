@@ -37,7 +37,9 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         if before and settings.reached(save_dir, todo.end):
             limits = ("max_update", "max_epoch", "stop_time_hours", "patience")
             names = [flag(name) for name in limits if todo.end[name] > 0]
-            advice = f"train longer with a larger {' or '.join(names or ['--max-update'])}"
+            ways = [f"a larger {' or '.join(names)}"] if names else []
+            ways += ["a smaller --stop-min-lr"] if todo.end["stop_min_lr"] >= 0 else []
+            advice = f"train longer with {', or '.join(ways)}"
             if 0 < settings.schedule_end(todo.given) <= todo.end["max_update"]:
                 advice = "its learning rate has ended; to train longer, choose another folder"
             say(f"kept: training is finished; {advice}")

@@ -210,6 +210,12 @@ def test_a_finished_decay_is_not_to_be_trained_on(trained):
     for _ in range(2):
         said = trained(*words, "4", "--total-num-update", "9", "--patience", "3")
     assert said.endswith("finished; train longer with a larger --max-update or --patience")
+    for _ in range(2):
+        said = trained(*words, "4", "--total-num-update", "9", "--stop-min-lr", "1e-5")
+    assert said.endswith("with a larger --max-update, or a smaller --stop-min-lr")
+    for _ in range(2):
+        said = trained(*words, "0", "--total-num-update", "9", "--stop-min-lr", "1e-5")
+    assert said.endswith("finished; train longer with a smaller --stop-min-lr")
 
 
 def test_a_schedule_that_ends_with_the_training_has_one_length(trained):
