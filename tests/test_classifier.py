@@ -15,7 +15,9 @@ from fairseq_plugins.classifier import Classifier
 from fairseq_plugins.commands import classify as command
 from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.training import planning
+from fairseq_plugins.training.jobs import Jobs
 from fairseq_plugins.translator import Translator
 from tests.labelled import SIZES, TINY, TRAINING, prepare
 from tests.versions import NOT_TRAINED
@@ -83,6 +85,22 @@ def test_evaluate_scores_what_was_binarised(data, trained, capsys):
     assert (folder / "labels.log").stat().st_mtime_ns == before
     with pytest.raises(ConfigurationError, match="accuracy 100.00 is below --at-least 101"):
         evaluate.main([*words, "--at-least", "101"])
+
+
+def test_the_end_of_the_jobs_ends_an_evaluation(data, trained, tmp_path, monkeypatch):
+    jobs, log, steps = Jobs(), tmp_path / "labels.log", []
+    batches = Classifier.classify_split
+
+    def stopped_after_one(self, split, at_once):
+        for predictions in batches(self, split, 5):
+            steps.append(predictions)
+            jobs.stop()
+            yield predictions
+
+    monkeypatch.setattr(Classifier, "classify_split", stopped_after_one)
+    with pytest.raises(KeyboardInterrupt):
+        Labels(data, "test").predict(trained / "checkpoint_best.pt", log, jobs, cpu=True)
+    assert len(steps) == 1 < SIZES["test"] / 5 and not log.exists()
 
 
 @pytest.mark.parametrize("words", ["", "--init-token 0", "--max-positions 7 --init-token 2"])

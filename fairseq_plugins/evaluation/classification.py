@@ -14,6 +14,7 @@ from fairseq_plugins.files import read_lines, write_lines, written_whole
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.training.jobs import Jobs
 
 ENDS = ("idx", "bin")
 METRICS = ("accuracy", "macro F1")
@@ -40,15 +41,19 @@ class Labels:
         self.total = len(self.references)
 
     def predict(
-        self, checkpoint: Path, log: Path, cpu: bool, threads: Optional[int] = None
+        self, checkpoint: Path, log: Path, jobs: Jobs, cpu: bool, threads: Optional[int] = None
     ) -> None:
-        """Classify all texts; write a line ``label <TAB> probability`` for each to `log`."""
+        """Classify all texts; write a line ``label <TAB> probability`` for each to `log`.
+
+        It works in this process, on the GPU of `jobs`, and ends with them.
+        """
         if threads is not None:
             torch.set_num_threads(threads)
-        classifier = Classifier(checkpoint, self.data, cpu)
         bar = progress_bar(description=self.split, total=self.total, unit=" texts")
-        with written_whole(log) as file, bar:
-            for predictions in classifier.classify_split(self.split):
+        with jobs.here() as check, written_whole(log) as file, bar:
+            classifier = Classifier(checkpoint, self.data, cpu)
+            for predictions in classifier.classify_split(self.split, at_once=500):
+                check()
                 for prediction in predictions:
                     file.write(f"{prediction.label}\t{prediction.probability:.6f}\n")
                 bar.update(len(predictions))

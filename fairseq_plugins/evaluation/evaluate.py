@@ -53,7 +53,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
 
     Args:
         request: the model, the test set and the options.
-        jobs: runs fairseq-generate.
+        jobs: runs fairseq-generate; a classifier runs in this process and ends with the jobs.
         say: called with each line of progress.
 
     Raises:
@@ -91,7 +91,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                     _generate(checkpoints, words, test.total, log, request, jobs, lock)
             else:
                 checkpoint = _checkpoint(request, chosen[0], say)
-                test.predict(checkpoint, log, request.cpu, request.threads)
+                test.predict(checkpoint, log, jobs, request.cpu, request.threads)
             text = test.read(log)  # raises an error if output is missing
             write_json(done, inputs)
         test.write(text, folder)

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
+import torch
+
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import lock
 
@@ -84,7 +86,7 @@ class Jobs:
         self._running: Dict["subprocess.Popen[str]", Path] = {}  # with their logs
         self._guard = threading.Lock()
         self._stopping = threading.Event()
-        self._gpus: Optional[str] = None  # CUDA_VISIBLE_DEVICES; None for this process's
+        self._gpus: Sequence[int] = ()  # of this process's, for the programs; none: all of them
 
     def on(self, gpus: Sequence[int]) -> "Jobs":
         """The same jobs, but the programs that it runs see only these GPUs.
@@ -94,11 +96,24 @@ class Jobs:
                 none: the programs see what this process sees.
         """
         jobs = copy.copy(self)
-        if gpus:
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            names = visible.split(",") if visible else None
-            jobs._gpus = ",".join(names[gpu] if names else str(gpu) for gpu in gpus)
+        jobs._gpus = gpus
         return jobs
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator[Callable[[], None]]:
+        """Work in this process, on the first of the GPUs of `on`.
+
+        Yields:
+            a function to call between steps; it raises KeyboardInterrupt after `stop`.
+        """
+
+        def check() -> None:
+            if self._stopping.is_set():
+                raise KeyboardInterrupt
+
+        check()
+        with torch.cuda.device(self._gpus[0]) if self._gpus else contextlib.nullcontext():
+            yield check
 
     def run(
         self,
@@ -175,8 +190,12 @@ class Jobs:
         environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
         # threads that spin while waiting would take processor time from other programs
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        if self._gpus is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = self._gpus
+        if self._gpus:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            names = visible.split(",") if visible else None
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(
+                names[gpu] if names else str(gpu) for gpu in self._gpus
+            )
         if threads is not None:
             environment["OMP_NUM_THREADS"] = str(threads)
             environment.setdefault("GLIBC_TUNABLES", KEEP_MEMORY)

@@ -376,12 +376,12 @@ def test_runs_side_by_side_have_gpus_of_their_own(repeat, monkeypatch):
 
     def finish(self, row, seed, jobs, say):
         self.out.mkdir(exist_ok=True)
-        seen[row.name, seed] = jobs._gpus
+        seen[row.name, seed] = tuple(jobs._gpus)
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # of tests/conftest.py
     monkeypatch.setattr(runs.Reproduction, "finish", finish)
     repeat("--parallel", 2, "--processes", 2)
-    assert set(seen.values()) == {None}  # on a CPU
+    assert set(seen.values()) == {()}  # on a CPU
 
     monkeypatch.setattr(runs.torch.cuda, "device_count", lambda: 3)
     _, made = repeat("--parallel", 1, "--seeds", 1, 2)
@@ -390,7 +390,7 @@ def test_runs_side_by_side_have_gpus_of_their_own(repeat, monkeypatch):
     made.request = made.request._replace(processes=2, parallel=2)
     assert [made.gpus(place) for place in range(2)] == [[0, 1], [2, 0]]
     made.finish_all()
-    assert len(seen) == 4 and set(seen.values()) <= {"0,1", "2,0"} and "0,1" in seen.values()
+    assert len(seen) == 4 and set(seen.values()) <= {(0, 1), (2, 0)} and (0, 1) in seen.values()
 
 
 # --- the real thing -------------------------------------------------------------------------------
