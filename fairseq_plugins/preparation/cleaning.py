@@ -2,6 +2,8 @@
 
 from typing import NamedTuple, Optional
 
+from fairseq_plugins.text.sentences import is_blank
+
 LONGEST_WORD = 1000  # characters; Moses removes pairs with a longer word
 
 
@@ -21,7 +23,7 @@ class Limits(NamedTuple):
         """The reason to leave out a tokenised pair, or None if it is kept."""
         words = source.split(), target.split()
         lengths = [len(side) for side in words]
-        if min(lengths) == 0:
+        if is_blank(source) or is_blank(target):
             return "empty side"
         if max(lengths) > self.max_words:
             return f"more than {self.max_words} words"

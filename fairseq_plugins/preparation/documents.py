@@ -24,6 +24,7 @@ from fairseq_plugins.preparation.pretraining import Pretraining
 from fairseq_plugins.preparation.stories import parse_story, read_story_files
 from fairseq_plugins.text.sentences import (
     BOUNDARY,
+    is_blank,
     join_sentences,
     separate_sentences,
     split_sentences,
@@ -336,8 +337,11 @@ def write_documents(
         documents = map_lines(read, items, workers, "documents read", total)
         for document in documents:
             name = _printable(document.name)
-            if document.problem:
-                problem = _in_one_line(document.problem)
+            problem = document.problem
+            if not problem and (is_blank(document.source) or is_blank(document.target)):
+                problem = "no visible text"
+            if problem:
+                problem = _in_one_line(problem)
                 reason = problem.partition(":")[0]
                 reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
                 left_out[reason] = left_out.get(reason, 0) + 1

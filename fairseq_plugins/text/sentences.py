@@ -10,9 +10,11 @@ become ordinary pieces.
 """
 
 import re
+import unicodedata
 from typing import Iterable, List
 
 BOUNDARY = "<q>"
+_UNSEEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Zs"))  # categories of Unicode
 
 # Words that do not end a sentence, even if a full stop and a capital follow.
 ABBREVIATIONS = frozenset(
@@ -29,6 +31,15 @@ _END = re.compile(
     # of Indian languages, Urdu and Arabic
     r"|(?<![\u0964\u06d4\u061f])[\u0964\u06d4\u061f]+[\"'\u201d\u2019)\]]*\s+"
 )
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text has nothing to read: only spaces and characters that nobody sees.
+
+    These are control and format characters, such as the zero-width space, which SentencePiece
+    removes.
+    """
+    return all(unicodedata.category(character) in _UNSEEN for character in text)
 
 
 def join_sentences(sentences: Iterable[str]) -> str:

@@ -208,13 +208,15 @@ def run(folder, *more):
 
 def test_empty_lines_are_named_and_sentences_found(tmp_path):
     write_pairs(tmp_path, SIZES)
-    (tmp_path / "valid.source").write_text("It rose.\n \nIt fell.\n")
-    (tmp_path / "valid.target").write_text("Rain fell. It stopped.\nx\n\n")
+    (tmp_path / "valid.source").write_text("It rose.\n \nIt fell.\nIt went.\n\u200b\n")
+    (tmp_path / "valid.target").write_text("Rain fell. It stopped.\nx\n\n\ufeff\u00ad\nx\n")
     run(tmp_path, "--split-sentences")
     assert (tmp_path / "data/text/raw/valid.target").read_text() == "Rain fell. <q> It stopped.\n"
     assert (tmp_path / "data/left_out.txt").read_text().splitlines() == [
         "valid\tvalid:2\tno document",
         "valid\tvalid:3\tno summary",
+        "valid\tvalid:4\tno visible text",  # SentencePiece would leave nothing of it
+        "valid\tvalid:5\tno visible text",
     ]
 
 

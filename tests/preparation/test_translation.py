@@ -217,6 +217,12 @@ def test_limits(source, target, reason):
     assert Limits().reason_against("a " * source, " a" * target) == reason
 
 
+def test_a_side_that_nobody_sees_is_empty():
+    assert Limits().reason_against("\u200b \ufeff", "b c") == "empty side"
+    assert Limits().reason_against("b c", "\u200e \x01") == "empty side"
+    assert Limits().reason_against("b\u200b c", "b \u200bc") is None
+
+
 def test_long_words():
     assert Limits().reason_against("a" * 1000, "b") is None
     assert "1000 characters" in Limits().reason_against("a" * 1001, "b")

@@ -2,7 +2,12 @@
 
 import pytest
 
-from fairseq_plugins.text.sentences import join_sentences, separate_sentences, split_sentences
+from fairseq_plugins.text.sentences import (
+    is_blank,
+    join_sentences,
+    separate_sentences,
+    split_sentences,
+)
 
 
 def test_joined_sentences_come_apart_again():
@@ -16,6 +21,11 @@ def test_white_space_of_any_kind_is_one_space_and_empty_sentences_vanish():
     line = join_sentences(["a\u2028b\x85c\td\r\ne", "", " \xa0 ", "f"])
     assert line == "a b c d e <q> f"
     assert separate_sentences("<q> a <q><q> b \n\n") == ["a", "b"]
+
+
+def test_what_nobody_sees_is_blank():
+    assert is_blank("") and is_blank(" \u2028\xa0") and is_blank("\u200b\ufeff \xad\x07")
+    assert not any(map(is_blank, ["a", " . ", "\u200b\u3002", "\u0301", "\U0001f642"]))
 
 
 def test_boundary_touching_words_as_pieces_joined_have_it():
