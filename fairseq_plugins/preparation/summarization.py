@@ -210,13 +210,20 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     Raises:
         ConfigurationError: `prepared` was not prepared for summarization, or lacks its text.
     """
+    inputs = {split: prepared / RAW / split for split in ("train", "valid")}
+    texts = [f"{RAW}/{split}.source" for split in inputs]
+    for name in (SentencePiece.file_name, *(f"dict.{side}.txt" for side in SIDES), *texts):
+        if not (prepared / name).is_file():
+            raise ConfigurationError(
+                f"DATA {prepared} has no {name}, of which documents to begin with are made: name a "
+                "folder that prepare-summarization or prepare-cnn-dm made, with everything in it"
+            )
     settings = settings_like(prepared, {})
     settings.update(Processing.load(prepared)._asdict())
     with open(prepared / RECORD, encoding="utf-8") as record:
         numbers = json.load(record)["results"]["cut train"]
     sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
     settings.update(fields=["article", "highlights"], split_sentences=False)
-    inputs = {split: prepared / RAW / split for split in ("train", "valid")}
     pretraining = Pretraining(kind, sentences)
     prepare_files(destination, inputs, settings, default_workers(), pretraining, prepared)
 

@@ -1,6 +1,7 @@
 """Pairs for pretraining: what becomes the summary, and pieces that two folders share."""
 
 import json
+import shutil
 from collections import Counter
 
 import pytest
@@ -99,8 +100,13 @@ def test_a_prepared_folder_gives_its_own_pretraining(folders, tmp_path):
     for name in [*names, "dict.source.txt", "sentencepiece.model", "text/raw/train.target"]:
         assert (tmp_path / "own" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
     prepare_pretraining(tmp_path / "data", tmp_path / "own", "gap")  # finished: left as it is
-    with pytest.raises(ConfigurationError, match="no sentencepiece.model: name a folder that was"):
+    with pytest.raises(ConfigurationError, match=r"^DATA .* has no sentencepiece.model, of which"):
         prepare_pretraining(tmp_path, tmp_path / "more", "lead")
+    shutil.rmtree(str(tmp_path / "data" / "text"))
+    with pytest.raises(
+        ConfigurationError, match=r"^DATA .* has no text/raw/train.source, of which"
+    ):
+        prepare_pretraining(tmp_path / "data", tmp_path / "more", "lead")
 
 
 def test_json_lines_need_one_field(folders, tmp_path):
