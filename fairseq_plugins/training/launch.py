@@ -13,6 +13,17 @@ from fairseq_plugins.training.planning import Plan
 from fairseq_plugins.training.progress import Progress
 
 
+def advice_to_go_on(todo: Plan) -> str:
+    """What the user may change to train on where this plan ended."""
+    if 0 < settings.schedule_end(todo.given) <= todo.end["max_update"]:
+        return "its learning rate has ended; to train longer, choose another folder"
+    limits = ("max_update", "max_epoch", "stop_time_hours", "patience")
+    names = [flag(name) for name in limits if todo.end[name] > 0]
+    ways = [f"a larger {' or '.join(names)}"] if names else []
+    ways += ["a smaller --stop-min-lr"] if todo.end["stop_min_lr"] >= 0 else []
+    return f"train longer with {', or '.join(ways)}"
+
+
 def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: float = 0) -> bool:
     """Train or resume, unless the training is finished; returns whether anything was trained.
 
@@ -35,14 +46,7 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         for line in todo.summary:
             say(line)
         if before and settings.reached(save_dir, todo.end):
-            limits = ("max_update", "max_epoch", "stop_time_hours", "patience")
-            names = [flag(name) for name in limits if todo.end[name] > 0]
-            ways = [f"a larger {' or '.join(names)}"] if names else []
-            ways += ["a smaller --stop-min-lr"] if todo.end["stop_min_lr"] >= 0 else []
-            advice = f"train longer with {', or '.join(ways)}"
-            if 0 < settings.schedule_end(todo.given) <= todo.end["max_update"]:
-                advice = "its learning rate has ended; to train longer, choose another folder"
-            say(f"kept: training is finished; {advice}")
+            say(f"kept: training is finished; {advice_to_go_on(todo)}")
             return False
         if before.get(sharing, todo.settings[sharing]) != todo.settings[sharing]:
             say(
