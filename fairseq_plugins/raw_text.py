@@ -2,12 +2,15 @@
 
 import re
 import threading
+from argparse import Namespace
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple, Union
 
 import torch
 from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.models.nat import FairseqNATModel
+from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.generation.copied import find_copied
@@ -69,7 +72,7 @@ class RawTextGenerator:
         if fp16 and self.device.type == "cpu":
             reason = "--cpu is given" if cpu else "torch sees none here"
             raise ConfigurationError(f"--fp16 needs a GPU, and {reason}")
-        folder, loaded, cfg, self.task = load_models(paths, data)
+        folder, loaded, _, self.task = load_models(paths, data)
         if not hasattr(getattr(self.task, "cfg", None), "source_lang"):
             raise ConfigurationError(
                 f"--model {paths[0]} was trained with a task of fairseq that is not read here "
@@ -82,11 +85,19 @@ class RawTextGenerator:
                 model.half()
             model.to(self.device)
             model.eval()
-            model.prepare_for_inference_(cfg)
+            # the beam of the search: fairseq's convolutional decoders group their rows by it
+            model.prepare_for_inference_(Namespace(generation=generation))
             if int8:
                 quantize(model)
         self.models = loaded
         self.generator = self.task.build_generator(loaded, generation)
+        for path, model in zip(paths, loaded):
+            by_word = isinstance(self.generator, SequenceGenerator)
+            if not by_word or isinstance(model, FairseqNATModel):
+                raise ConfigurationError(
+                    f"--model {path} does not write word by word ({type(model).__name__}): use "
+                    "fairseq-interactive"
+                )
         limits = [self.task.max_positions()] + [model.max_positions() for model in loaded]
         longest = utils.resolve_max_positions(*limits)
         self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1

@@ -17,14 +17,14 @@ import pytest
 import torch
 from fairseq.tasks import LegacyFairseqTask
 
-from fairseq_plugins import trained_models
+from fairseq_plugins import commands, trained_models
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.serving.search import LARGEST_PENALTY, Options
 from fairseq_plugins.translator import Translator
-from tests.conftest import reversed_copy
+from tests.conftest import OPTIMIZATION, reversed_copy
 from tests.versions import WHOLE
 
 NUMBERS = "eins zwei drei vier acht neun".split()
@@ -128,7 +128,7 @@ def test_it_is_what_fairseq_interactive_says(translate, folder, model, run_inter
 
 
 def test_empty_lines_stay_where_they_are(translate):
-    out, _ = translate("\nEins.\n \t\n\u00a0\n\nZwei.")
+    out, _ = translate("\nEins.\n \t\n\u00a0\n\u200b\x00\nZwei.")
     lines = out.split("\n")
     assert [bool(line) for line in lines] == [False, True, False, False, False, True, False]
     assert translate("")[0] == ""
@@ -192,6 +192,36 @@ def test_several_models_and_the_reverse_direction(translate, folder, model, run_
     translator = Translator([folder / "reverse"], cpu=True)
     tokens = translator.processor.subwords.join(translator.processor.encode("It's one."))
     assert tokens == "it &apos;s one ."  # as English is tokenised, not German
+
+
+def test_a_convolutional_model_has_the_beam_that_is_asked(folder, run_train):
+    """fairseq groups the rows of its attention by the beam."""
+    small = "--encoder-embed-dim 16 --decoder-embed-dim 16 --decoder-out-embed-dim 16".split()
+    small += ["--encoder-layers", "[(16, 3)]", "--decoder-layers", "[(16, 3)]"]
+    run_train(
+        *(folder / "bpe", *OPTIMIZATION, "--arch", "fconv", *small, "--max-update", 40),
+        *("--source-lang", "de", "--target-lang", "en", "--save-dir", folder / "fconv"),
+        *("--no-epoch-checkpoints", "--lr", 0.01),
+    )
+    for beam in (1, 3):
+        translator = Translator([folder / "fconv"], cpu=True, beam=beam)
+        alone = [translator.translate([line])[0] for line in SENTENCES]
+        assert translator.translate(SENTENCES) == alone and len(set(alone)) > 1
+    with pytest.raises(ConfigurationError, match="--int8 is for Transformers, .* FConvEncoder"):
+        Translator([folder / "fconv"], cpu=True, int8=True)
+
+
+def test_a_model_that_writes_all_words_at_once_is_told(folder, model, run_train, train_args):
+    arch = train_args.index("--arch")
+    words = [*train_args[:arch], "--arch", "nonautoregressive_transformer", *train_args[arch + 2 :]]
+    run_train(
+        *(folder / "bpe", *words, "--save-dir", folder / "nat", "--max-update", 1),
+        *("--task", "translation_lev", "--criterion", "nat_loss", "--noise", "full_mask"),
+        *("--source-lang", "de", "--target-lang", "en", "--apply-bert-init"),
+    )
+    for models in ([folder / "nat"], [model, folder / "nat"]):
+        with pytest.raises(ConfigurationError, match="nat/.* word by word .NATrans.*interactive"):
+            Translator(models, cpu=True)
 
 
 def test_mistakes_are_told(translate, folder, model, tmp_path):
@@ -372,6 +402,15 @@ def test_an_older_task_of_fairseq_is_told(model, tmp_path, monkeypatch):
     monkeypatch.setattr(trained_models.checkpoint_utils, function, lambda *args, **options: loaded)
     with pytest.raises(ConfigurationError, match="a task .* not read here .Legacy.*interactive"):
         Translator(path, cpu=True)
+
+
+def test_messages_may_go_nowhere(translate, monkeypatch, capsys, model):
+    expected = translate("Eins.\n")[0]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Eins.\n")))
+    with monkeypatch.context() as closed:
+        closed.setattr(sys, "stderr", None)
+        assert commands.main(["translate", "--model", str(model), "--cpu"]) == 0
+    assert capsys.readouterr().out == expected
 
 
 @pytest.mark.parametrize("name", ["stdin", "stdout"])

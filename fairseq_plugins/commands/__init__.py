@@ -8,6 +8,8 @@ A command's file has a docstring, whose first line the list of commands shows, a
 import ast
 import contextlib
 import importlib
+import importlib.util
+import os
 import signal
 import sys
 import threading
@@ -89,7 +91,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 0
     if name not in found:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")
+    if sys.stderr is None:  # closed, which libraries that write to it do not expect
+        sys.stderr = open(os.devnull, "w")
     if name not in SERVING:
+        if importlib.util.find_spec("fairseq") is None:
+            raise ConfigurationError(
+                f"{name} needs torch and fairseq, which are not installed; without them "
+                f"{' and '.join(SERVING)} run exported models"
+            )
         fairseq_plugins.register()
     module = importlib.import_module(f"fairseq_plugins.commands.{found[name].stem}")
     try:

@@ -2,7 +2,7 @@
 
 import math
 import random
-from typing import Any, List, NamedTuple, Tuple
+from typing import Any, Callable, List, NamedTuple, Tuple
 
 import torch
 from fairseq.dataclass.configs import GenerationConfig
@@ -17,7 +17,7 @@ from .prepared import prepared_pairs
 BEAM = 5
 SENTENCES = 20  # that are compared without --compare
 BATCH = 32  # sentences that the export translates at once
-LONGEST = 60  # tokens of a hypothesis at most
+LONGEST = 60  # tokens of a hypothesis at most, without --compare
 TIE = 1e-5  # scores this close are a tie: either hypothesis may come first
 
 
@@ -85,17 +85,27 @@ def _beam(vocabulary: int) -> int:
     return min(BEAM, vocabulary - 1)
 
 
+def few(source_length: int) -> int:
+    """The most tokens of a hypothesis where a comparison need not be of whole ones."""
+    return LONGEST
+
+
 def search_with_torch(
-    model: Any, task: Any, sources: List[List[int]]
+    model: Any, task: Any, sources: List[List[int]], most: Callable[[int], int] = few
 ) -> List[Tuple[List[int], float]]:
-    """Tokens and score of the best hypothesis for each source, searched one by one."""
-    longest = min(LONGEST, limits(model, task)[1])
+    """Tokens and score of the best hypothesis for each source, searched one by one.
+
+    Args:
+        model, task: as loaded.
+        sources: tokens of each sentence, with the end symbol.
+        most: from the tokens of a source to the most tokens of a hypothesis.
+    """
+    longest = limits(model, task)[1]
     beam = _beam(len(task.target_dictionary))
-    generator = task.build_generator(
-        [model], GenerationConfig(beam=beam, max_len_a=0, max_len_b=longest)
-    )
+    generator = task.build_generator([model], GenerationConfig(beam=beam, max_len_a=0))
     found = []
     for tokens in sources:
+        generator.max_len_b = min(most(len(tokens)), longest)
         net_input = {
             "src_tokens": torch.tensor([tokens]),
             "src_lengths": torch.tensor([len(tokens)]),
@@ -111,13 +121,19 @@ def compare(
     expected: List[Tuple[List[int], float]],
     sources: List[List[int]],
     kind: str = "float32",
+    most: Callable[[int], int] = few,
 ) -> Agreement:
-    """Search for `sources` with the export, in batches, and compare with torch's hypotheses."""
+    """Search for `sources` with the export, in batches, and compare with torch's hypotheses.
+
+    `most` is that of `search_with_torch`.
+    """
     options = Options(beam=_beam(len(exported.target.words)), min_len=1)
-    longest = min(LONGEST, exported.max_output)
     equal, largest, written = 0, 0.0, []
     for start in range(0, len(sources), BATCH):
-        batch = [Source(tokens, longest) for tokens in sources[start : start + BATCH]]
+        batch = [
+            Source(tokens, min(most(len(tokens)), exported.max_output))
+            for tokens in sources[start : start + BATCH]
+        ]
         try:
             ours = [hypotheses[0] for hypotheses in search(exported, batch, options)]
         except RuntimeError as error:  # onnxruntime's, if tracing has fixed a length

@@ -1,15 +1,16 @@
 """Exports a trained model, and compares it with torch before the folder gets its name."""
 
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.serving.folder import Export
+from fairseq_plugins.serving.text import LONGEST, longest_translation
 from fairseq_plugins.trained_models import find_checkpoint, load_models
 
 from .architecture import limits
-from .comparison import Agreement, all_sources, compare, sample_sources, search_with_torch
+from .comparison import Agreement, all_sources, compare, few, sample_sources, search_with_torch
 from .folder import (
     Checkpoint,
     check_new_folder,
@@ -70,6 +71,7 @@ def export(
     checkpoint, folder, model, task = _load(run, data)
     longest = limits(model, task)[0] + 1  # with the end symbol
     references: Any = None
+    most: Callable[[int], int] = few
     if split is None:
         sources, too_long = sample_sources(task, longest), 0
     else:
@@ -77,6 +79,9 @@ def export(
         lines, sources, too_long = all_sources(task, split, longest)
         if references is not None:
             references.keep(lines)
+            most = longest_translation
+        else:
+            most = _longest_summary
     if shortlist:
         from .shortlist import check_shortlist
 
@@ -85,8 +90,8 @@ def export(
         copy_text_processing(folder, task, part)
         write_graphs(model, task, part)
         write_config(model, task, part, describe(checkpoint, int8), licence)
-        expected = search_with_torch(model, task, sources)
-        found = [compare(Export(part), expected, sources, "float32")]
+        expected = search_with_torch(model, task, sources, most)
+        found = [compare(Export(part), expected, sources, "float32", most)]
         if found[0].equal < found[0].sentences or not found[0].largest_difference <= EXACT:
             raise ConfigurationError(
                 f"the exported model disagrees with torch: {found[0].equal} of "
@@ -97,12 +102,13 @@ def export(
         if int8:
             quantize_graphs(part)
             write_config(model, task, part, describe(checkpoint, int8), licence)
-            found.append(compare(Export(part), expected, sources, "8-bit"))
+            found.append(compare(Export(part), expected, sources, "8-bit", most))
         if shortlist:
             write_shortlist_graph(model, task, part, int8)
             write_config(model, task, part, describe(checkpoint, int8), licence)
             exported = Export(part, shortlist=True)
-            found.append(compare(exported, expected, sources, found[-1].kind + " with shortlist"))
+            kind = found[-1].kind + " with shortlist"
+            found.append(compare(exported, expected, sources, kind, most))
         scores = [] if references is None else _scores(references, found)
     return Comparisons(found, too_long, scores)
 
@@ -149,6 +155,10 @@ def _load(run: Path, data: Optional[Path]) -> Tuple[Checkpoint, Path, Any, Any]:
     checkpoint = Checkpoint(path.name, digest(path))
     folder, models, _, task = load_models([str(path)], data, option="RUN")
     return checkpoint, folder, models[0].eval(), task
+
+
+def _longest_summary(source_length: int) -> int:
+    return LONGEST
 
 
 def _references(folder: Path, task: Any, split: str) -> Any:

@@ -46,6 +46,12 @@ def quantize(model: Any) -> Any:
         raise ConfigurationError(
             f"--int8 needs a model in float32, and this one is in {weight.dtype}"
         )
+    for part in (model.encoder, model.decoder):
+        if not hasattr(part, "layers"):
+            raise ConfigurationError(
+                f"--int8 is for Transformers, and this model has a {type(part).__name__}: leave it "
+                "out"
+            )
     engine = torch.backends.quantized.engine
     if engine in (None, "none"):
         raise ConfigurationError("--int8: this build of torch has no 8-bit products for this CPU")

@@ -5,7 +5,7 @@ import threading
 from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.text.sentences import BOUNDARY
+from fairseq_plugins.text.sentences import BOUNDARY, is_blank
 
 # The longest translation has twice as many subwords as its source, rounded up to a multiple of
 # this. So the limit does not depend on the batch.
@@ -48,6 +48,16 @@ def listed(texts: Iterable[str]) -> List[str]:
     return found
 
 
+def encode(processor: Any, text: str) -> List[str]:
+    """The subwords of a text; none of one in which nothing can be seen, as in preparation."""
+    return [] if is_blank(text) else processor.encode(text).split()
+
+
+def longest_translation(source_length: int) -> int:
+    """The most subwords of a translation, for a source of this many tokens."""
+    return 2 * LENGTH_STEP * math.ceil(source_length / LENGTH_STEP)
+
+
 class LineTranslator:
     """Lines to translations; a subclass has `processor`, `max_source` and `generate`.
 
@@ -67,8 +77,8 @@ class LineTranslator:
         self._counting = threading.Lock()
 
     def max_length(self, source_length: int) -> int:
-        """The most subwords of a translation, for a source of this many tokens."""
-        return 2 * LENGTH_STEP * math.ceil(source_length / LENGTH_STEP)
+        """See `longest_translation`."""
+        return longest_translation(source_length)
 
     def translate(self, lines: Iterable[str]) -> List[str]:
         """One translation per line, in the order of `lines`; a line without words stays empty."""
@@ -77,7 +87,7 @@ class LineTranslator:
         line_of: List[int] = []
         split, cut_off = [], set()
         for number, line in enumerate(lines):
-            pieces = self.processor.encode(line).split()
+            pieces = encode(self.processor, line)
             if len(pieces) > self.max_source:
                 split.append(number)
             for part in self._within_limit(pieces):
@@ -150,7 +160,7 @@ class DocumentSummarizer:
 
         The model reads the first `max_source` subwords of a document.
         """
-        pieces = [self.processor.encode(document).split() for document in listed(documents)]
+        pieces = [encode(self.processor, document) for document in listed(documents)]
         kept = [part[: self.max_source] for part in pieces]
         outputs = iter(self.generate([part for part in kept if part]))
         summaries = []

@@ -7,7 +7,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 from .exported_model import ExportedModel
 from .search import Options
-from .text import LineTranslator, listed
+from .text import LineTranslator, encode, listed
 
 
 class Scored(NamedTuple):
@@ -74,7 +74,7 @@ class Translator(LineTranslator, ExportedModel):
                 f"prefixes: there are {len(prefixes):,} for {len(lines):,} lines: give one for "
                 'each line, "" for none'
             )
-        sources = [self.processor.encode(line).split() for line in lines]
+        sources = [encode(self.processor, line) for line in lines]
         for number, pieces in enumerate(sources, 1):
             if len(pieces) > self.max_source:
                 raise ConfigurationError(

@@ -28,6 +28,14 @@ def test_an_unknown_command_is_told_with_those_that_exist():
         commands.main(["trian"])
 
 
+def test_without_fairseq_one_line_says_what_runs(monkeypatch):
+    monkeypatch.setattr(commands.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match="^classify needs torch and fairseq, .* translate"):
+        commands.main(["classify", "-h"])
+    with pytest.raises(SystemExit):
+        commands.main(["translate", "-h"])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_that_names_itself(name, capsys):
     with pytest.raises(SystemExit) as ended:

@@ -17,6 +17,7 @@ from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.files import digest
 from fairseq_plugins.serving.folder import Export
 from fairseq_plugins.serving.search import Hypothesis
+from fairseq_plugins.serving.text import longest_translation
 from tests.conftest import SIZES, write_toy_text
 
 LIMIT = 8  # positions of the model's sources
@@ -73,17 +74,26 @@ def without_building(monkeypatch):
     monkeypatch.setattr(exporter, "write_graphs", fail)
 
 
-def test_a_whole_split(capsys, out, run, prepared):
+def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
     """All options at once; a folder of the user's with a similar name stays as it is."""
     pytest.importorskip("thot", reason="needs sil-thot: pip install '.[shortlist]'")
     (out.parent / "exported.part").mkdir()
     (out.parent / "exported.part" / "notes").write_text("mine")
     words = ["--int8", "--shortlist", "--compare", "valid", "--licence", "MIT"]
+    limits, search = [], comparison.search
+
+    def recorded(exported, sources, options):
+        limits.extend((len(source.tokens), source.max_len) for source in sources)
+        return search(exported, sources, options)
+
+    monkeypatch.setattr(comparison, "search", recorded)
     assert run_command(run, "--out", out, *words) == 0
     assert sorted(out.parent.iterdir()) == [out, out.parent / "exported.part"]
     assert (out.parent / "exported.part" / "notes").read_text() == "mine"
     assert json.loads((out / "config.json").read_text())["licence"] == "MIT"
     assert Export(out).max_source == LIMIT - 1
+    # the scores are of whole translations
+    assert set(limits) == {(n, longest_translation(n)) for n, _ in limits}
 
     sources = (prepared / "text" / "subwords" / "valid.src").read_text().splitlines()
     long = sum(len(line.split()) >= LIMIT for line in sources)

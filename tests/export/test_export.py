@@ -280,6 +280,11 @@ def test_all_sentences_of_a_split(tmp_path, monkeypatch, export_tiny, task):
     assert found.equal == found.sentences == len(found.hypotheses) == len(sources)
     for written, (tokens, _) in zip(found.hypotheses, expected):
         assert written.split() == [exported.target.words[token] for token in tokens[:-1]]
+    # hypotheses that the default limit ends
+    longer = comparison.search_with_torch(model, task, sources[:9], lambda length: 60 + length)
+    found = comparison.compare(exported, longer, sources[:9], "float32", lambda n: 60 + n)
+    assert found.equal == 9 and any(len(tokens) > 61 for tokens, _ in longer)
+    assert all(len(tokens) <= 61 for tokens, _ in expected)
     with pytest.raises(ConfigurationError, match="--compare other"):
         comparison.all_sources(task, "other", 1000)
 
