@@ -1,5 +1,6 @@
 """The folder that a prepare-* command made: its record, and the dictionaries in it."""
 
+import hashlib
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -24,3 +25,18 @@ def dictionaries(folder: Path) -> List[Path]:
     """The dictionaries in a prepared folder: those of languages, or of texts and labels."""
     places = ("dict.*.txt", "input0/dict.txt", "label/dict.txt")
     return sorted(path for place in places for path in folder.glob(place))
+
+
+def digests_of_words(folder: Path) -> Dict[str, str]:
+    """The SHA-256 of the words of each dictionary in a prepared folder, without their counts.
+
+    Raises:
+        OSError, UnicodeDecodeError: a dictionary cannot be read.
+    """
+    found = {}
+    for dictionary in dictionaries(folder):
+        lines = dictionary.read_text(encoding="utf-8").split("\n")
+        words = "\n".join(line.rpartition(" ")[0] for line in lines)
+        name = dictionary.relative_to(folder).as_posix()
+        found[name] = hashlib.sha256(words.encode("utf-8")).hexdigest()
+    return found

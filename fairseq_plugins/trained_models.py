@@ -5,16 +5,17 @@ A place is a checkpoint, or the folder of a training (`--save-dir`).
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
 
+from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
 from fairseq_plugins.compat.mismatched_models import SizeMismatch
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import dictionaries, stored_settings
+from fairseq_plugins.prepared_folder import dictionaries, digests_of_words, stored_settings
 
 DIRECTION = ("source_lang", "target_lang")
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -63,12 +64,12 @@ def load_models(
             is not a number.
     """
     overrides: Dict[str, str] = {}
-    tasks = []
+    trainings = []
     for path in paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path)
-        tasks.append(task_options(state))
+        trainings.append(training_of(state))
     if data is None:
-        data = _trained_on(tasks[0])
+        data = _trained_on(trainings[0].task)
         if not data.is_dir():
             raise ConfigurationError(
                 f"the model was trained on {data}, which is not there: name the prepared folder "
@@ -80,7 +81,7 @@ def load_models(
         raise ConfigurationError(
             f"{data} has no dictionaries (dict.*.txt): is it the prepared folder?"
         )
-    trained_for = check_same_text(paths, tasks, Path(data))
+    trained_for = check_same_text(paths, trainings, Path(data))
     if trained_for is not None and trained_for != _pair_of_files(Path(data)):
         overrides.update(zip(DIRECTION, trained_for))
     try:
@@ -104,6 +105,18 @@ def load_models(
     for path, model in zip(paths, models):
         check_finite(f"{option} {path}", model)
     return Path(data), models, cfg, task
+
+
+class Training(NamedTuple):
+    """What a checkpoint says of its training."""
+
+    task: Any  # its options
+    words: Mapping[str, str]  # `digests_of_words` of its folder; empty in older checkpoints
+
+
+def training_of(state: Dict[str, Any]) -> Training:
+    """What the content of a checkpoint says of its training."""
+    return Training(task_options(state), state.get(WORDS) or {})
 
 
 def task_options(state: Dict[str, Any]) -> Any:
@@ -149,16 +162,16 @@ def _pair_of_files(folder: Path) -> Optional[Tuple[str, str]]:
 
 
 def check_same_text(
-    paths: Sequence[str], tasks: Sequence[Any], data: Path
+    paths: Sequence[str], trainings: Sequence[Training], data: Path
 ) -> Optional[Tuple[str, str]]:
     """Check that models have one direction, and the words of the dictionaries in `data`.
 
-    Sizes alone do not tell: fairseq pads dictionaries to multiples of 8. A training's folder that
-    is gone is not compared.
+    Sizes alone do not tell: fairseq pads dictionaries to multiples of 8. A checkpoint that does not
+    tell its words has those of the training's folder; if that is gone, they are not compared.
 
     Args:
         paths: the checkpoints.
-        tasks: the options of the task of each.
+        trainings: what each says of its training.
         data: the prepared folder.
 
     Returns:
@@ -168,25 +181,20 @@ def check_same_text(
         ConfigurationError: models differ in direction, or one in words.
     """
     directions: Dict[Tuple[str, str], str] = {}
-    for path, task in zip(paths, tasks):
+    here = digests_of_words(data)
+    for path, (task, words) in zip(paths, trainings):
         pair = direction(task)
         if pair is not None:
             directions.setdefault(pair, path)
         trained_on = _trained_on(task)
-        for dictionary in dictionaries(trained_on):
-            same = data / dictionary.relative_to(trained_on)
-            if same.is_file() and _words(same) != _words(dictionary):
-                raise ConfigurationError(
-                    f"{path} was not trained with the dictionaries in {data} but with those in "
-                    f"{trained_on}"
-                )
+        known = words or digests_of_words(trained_on)
+        if any(known.get(name, digest) != digest for name, digest in here.items()):
+            found = f" but with those in {trained_on}" if trained_on != data else ""
+            raise ConfigurationError(
+                f"{path} was not trained with the dictionaries in {data}{found}: name the folder "
+                "that it was trained on with --data"
+            )
     if len(directions) > 1:
         told = ", ".join(f"{path} {pair[0]}-{pair[1]}" for pair, path in directions.items())
         raise ConfigurationError(f"models of two directions are no ensemble: {told}")
     return next(iter(directions), None)
-
-
-def _words(dictionary: Path) -> List[str]:
-    """The words of a dictionary, without their counts."""
-    text = dictionary.read_text(encoding="utf-8")
-    return [line.rpartition(" ")[0] for line in text.split("\n")]

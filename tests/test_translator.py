@@ -18,10 +18,11 @@ import torch
 from fairseq.tasks import LegacyFairseqTask
 
 from fairseq_plugins import commands, trained_models
-from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.commands import evaluate, prepare_translation
 from fairseq_plugins.commands import translate as translate_command
+from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.prepared_folder import RECORD, digests_of_words
 from fairseq_plugins.serving.search import LARGEST_PENALTY, Options
 from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION, reversed_copy
@@ -255,6 +256,26 @@ def test_dictionaries_of_one_size_but_other_words_are_refused(translate, folder,
     counts = [line.rpartition(" ")[0] + " 7\n" for line in lines]
     dictionary.write_text("".join(counts), encoding="utf-8")
     assert translate("Eins.\n", "--data", tmp_path / "other") == translate("Eins.\n")
+
+
+def test_words_are_compared_wherever_the_folder_is(translate, folder, model, tmp_path, monkeypatch):
+    """A relative path means another folder, or none, elsewhere; checkpoints know their words."""
+    state = torch.load(model / "checkpoint_last.pt", **WHOLE)
+    assert len(state[WORDS]) == 2 and state[WORDS] == digests_of_words(folder / "bpe")
+    state["cfg"]["task"]["data"] = "data"
+    torch.save(state, tmp_path / "relative.pt")
+    other = tmp_path / "elsewhere" / "data"
+    shutil.copytree(str(folder / "bpe"), str(other))
+    lines = (other / "dict.en.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (other / "dict.en.txt").write_text("".join(lines[::-1]), encoding="utf-8")
+    for place, words in ((other.parent, []), (tmp_path, ["--data", other])):
+        monkeypatch.chdir(place)
+        with pytest.raises(ConfigurationError, match="not trained with the dictionaries in .*data"):
+            translate("", "--model", tmp_path / "relative.pt", *words)
+    right = translate("Eins.\n", "--model", tmp_path / "relative.pt", "--data", folder / "bpe")
+    assert right == translate("Eins.\n", "--model", model / "checkpoint_last.pt")
+    with pytest.raises(ConfigurationError, match="not trained with the dictionaries in"):
+        evaluate.main([str(other), str(model), "--split", "valid", "--cpu"])
 
 
 def test_models_of_two_directions_are_no_ensemble(model, tmp_path):

@@ -1,17 +1,21 @@
 """Repairs of reading and writing checkpoints."""
 
+import contextlib
 import pickle
 import re
+from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict
 
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import unpickling
 from fairseq_plugins.compat.patch import overlay, wrap
 from fairseq_plugins.compat.stored_options import plain
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.prepared_folder import digests_of_words
 
 
 class RefusedCheckpoint(ConfigurationError, pickle.UnpicklingError):
@@ -33,6 +37,28 @@ def read_checkpoints_safely() -> None:
     `--restore-file`, `--finetune-from-model`, generation, validation, `from_pretrained`, averaging.
     """
     overlay(checkpoint_utils, "torch", load=read_checkpoint)
+
+
+WORDS = "words_of_dictionaries"  # in a checkpoint, see `store_digests_of_words`
+
+
+def store_digests_of_words() -> None:
+    """Store what identifies the words of the dictionaries in checkpoints (0.12.2 and ff).
+
+    fairseq stores the path of the data alone, which may be relative, or have other data later.
+    """
+
+    def make(original: Callable) -> Callable:
+        def state_dict(self: Trainer) -> Dict[str, Any]:
+            state = original(self)
+            paths = utils.split_paths(getattr(self.cfg.task, "data", None) or "")
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # the training goes on
+                state[WORDS] = digests_of_words(Path(paths[0])) if paths[0] else {}
+            return state
+
+        return state_dict
+
+    wrap(Trainer, "state_dict", "store_digests_of_words", make)
 
 
 # the entries of every checkpoint of fairseq; alternatives are names of different versions

@@ -94,11 +94,14 @@ def require_a_criterion_of_labels() -> None:
 
 
 def refuse_fractions_in_lists_of_whole_numbers() -> None:
-    """Refuse `--update-freq 1.5`, which becomes 1 (0.12.2 and ff)."""
+    """Refuse `--update-freq 1.5`, which becomes 1, and `--lr 5e-` in one line (0.12.2 and ff)."""
 
     def make(original: Callable) -> Callable:
         def eval_str_list(x: Any, x_type: Callable = float) -> Any:
-            found = original(x, x_type)
+            try:
+                found = original(x, x_type)
+            except SyntaxError:  # argparse expects a ValueError
+                raise argparse.ArgumentTypeError(f"{x} is no number") from None
             if x_type is int and found and found != original(x, float):
                 raise argparse.ArgumentTypeError(f"{x}: give whole numbers")
             return found

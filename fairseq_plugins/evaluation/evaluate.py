@@ -23,7 +23,7 @@ from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.processing import Processing
-from fairseq_plugins.trained_models import check_same_text, task_options
+from fairseq_plugins.trained_models import check_same_text, training_of
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 from fairseq_plugins.training.planning import PLUGIN
 
@@ -128,7 +128,8 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
     Raises:
         ConfigurationError: the models do not fit the data, each other or the options.
     """
-    tasks = [task_options(averaging.load(each[-1])) for each in chosen]
+    trainings = [training_of(averaging.load(each[-1])) for each in chosen]
+    tasks = [training.task for training in trainings]
     if request.ensemble:
         for member, other in zip(request.members, tasks):
             if other["_name"] in LABEL_TASKS:
@@ -148,7 +149,7 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
         return Labels(request.data, request.split), []
     prepared = Processing.load(request.data)
     names = [str(each[-1]) for each in chosen]
-    trained_for = check_same_text(names, tasks, request.data)
+    trained_for = check_same_text(names, trainings, request.data)
     source, target = trained_for or (prepared.source_lang, prepared.target_lang)
     prepared.check_languages(source, target, request.data)
     test: Any

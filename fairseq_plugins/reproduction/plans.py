@@ -178,15 +178,15 @@ class PlannedRuns:
                 )
         if row.begins and not first:
             words += ["--finetune-from-model", str(save_dir / FIRST / "checkpoint_best.pt")]
+        options = {*request.words, *recipes.arguments(request.settings)}
         length = None
-        if row.then and not first:  # before the user's settings, which replace all others
+        if row.then and not first:  # before those of --reduced and of the user, which replace it
             own = recipes.find(row.then, self.beside)
-            files.insert(len(self.table.settings), own)
+            files.insert(len(TABLES[request.table].settings), own)
             length = recipes.read(own).get("max_update")
-        for kept in ("--keep-interval-updates", "--keep-last-epochs"):
+        for kept in sorted({"--keep-interval-updates", "--keep-last-epochs"} - options):
             words += [kept, str(self.average or 1)]
         words += self.ending(length)
-        options = {*request.words, *recipes.arguments(request.settings)}
         half = options & {
             "--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16",
         }  # fmt: skip

@@ -8,7 +8,7 @@ from fairseq_plugins.training.progress import RESUMED
 
 NUMBER = r"([\d.]+(?:e[+-]?\d+)?)"  # fairseq writes a million as 1e+06
 REPORT = re.compile(rf"epoch (\d+): +\d+ / (\d+) .*\bwps={NUMBER}.*\bwpb={NUMBER}")
-VALID = re.compile(r" valid on .*")
+VALID = re.compile(r" valid on '([^']+)' subset.*")
 VALUE = re.compile(rf"\| (\w+) {NUMBER}")
 UPDATES = re.compile(r"\bnum_updates:?[ =](\d+)")
 PAUSE = re.compile(r"begin validation|Preparing to save checkpoint|end of epoch \d")
@@ -21,7 +21,8 @@ class TrainingLog(NamedTuple):
     updates_per_epoch: Optional[int]
     updates: int  # completed at the end of the log
     epoch: int  # started at the end of the log
-    valid: List[Dict[str, float]]  # "bleu", "nll_loss", ... of each validation
+    # "bleu", "nll_loss", ... of each validation, on the first subset of --valid-subset
+    valid: List[Dict[str, float]]
 
 
 def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
@@ -29,6 +30,7 @@ def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
 
     A report gives words per batch and words per second, averaged since the previous report. Reports
     are ignored for timing if validation, saving or the end of an epoch came since the previous one.
+    A start that resumes nothing, because an earlier one left no checkpoint, begins the log anew.
 
     Args:
         lines: the training log, which may contain several starts.
@@ -37,23 +39,29 @@ def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
     seconds: List[float] = []
     valid: List[Dict[str, float]] = []
     per_epoch, updates, begun, epoch = None, 0, 0, 0
+    subset = ""
     whole = False  # whether only training happened since the last report
+    anew = False  # whether this start has resumed nothing so far
     for line in lines:
         loaded, found = RESUMED.search(line), REPORT.search(line)
         if line.startswith("# "):
-            whole, begun = False, 0
+            whole, begun, anew = False, 0, True
         elif loaded:
             begun = int(loaded["update"])
+            anew = begun == 0
         elif PAUSE.search(line):
             whole = False
         elif found:
+            if anew:
+                seconds, valid, anew = [], [], False
             epoch, per_epoch = int(found.group(1)), int(found.group(2))
             speed, words = float(found.group(3)), float(found.group(4))
             if whole and updates >= begun + skip and speed > 0:
                 seconds.append(words / speed)
             whole = True
         validation = VALID.search(line)
-        if validation:
+        subset = subset or (validation[1] if validation else "")
+        if validation and validation[1] == subset:
             values = VALUE.findall(validation.group())
             valid.append({name: float(value) for name, value in values})
         done = UPDATES.search(line)

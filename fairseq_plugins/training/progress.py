@@ -7,7 +7,7 @@ from typing import Callable, Optional, Tuple
 RESUMED = re.compile(r"Loaded checkpoint (?P<path>.*) \(epoch .* @ (?P<update>\d+) updates")
 RECOVERED = re.compile(r"\S+ is (?:missing|damaged).*: resuming from the newest intact one.*")
 REPORT = re.compile(r"train_inner .* num_updates=(\d+)")
-VALID = re.compile(r"valid on .* num_updates (\d+)")
+VALID = re.compile(r"valid on '(?P<subset>[^']+)' subset.* num_updates (?P<update>\d+)")
 SLOW = re.compile(r"--bf16 is slow here.*")
 NOTHING_LEFT = re.compile(r"nothing left to train.*")
 SCORE = re.compile(r"\b(?:bleu|accuracy|rouge1|rougeLsum) [\d.]+")
@@ -45,8 +45,8 @@ class Progress:
                 self.say(f"update {done:,}{self.goal}  train {_loss(text)}{self._left(now, done)}")
         elif valid:
             scores = "".join(f"  {score}" for score in SCORE.findall(text))
-            done = int(valid.group(1))
-            self.say(f"update {done:,}{self.goal}  valid {_loss(text)}{scores}")
+            done = int(valid["update"])
+            self.say(f"update {done:,}{self.goal}  {valid['subset']} {_loss(text)}{scores}")
         elif resumed:
             update = int(resumed["update"])
             if update:

@@ -172,6 +172,24 @@ def test_rows_with_few_pairs_differ_only_in_what_they_compare(data, tmp_path):
         assert ("simcut" in given.criterion) == simcut
 
 
+@pytest.mark.parametrize("table", ["low-resource", "multi30k"])
+def test_reduced_second_stages_are_short_too(data, tmp_path, table):
+    made = make(data, tmp_path, "--rows", "ftc_both", "--reduced", table=table)
+    for plan in made.plans["ftc_both-seed1"]:
+        assert (plan.given.max_update, plan.given.encoder_embed_dim) == (1500, 128)
+        if plan.given.lr_scheduler == "polynomial_decay":
+            assert plan.given.total_num_update == 1500
+
+
+def test_users_settings_say_how_many_checkpoints_are_kept(data, tmp_path):
+    (tmp_path / "mine.yaml").write_text("checkpoint:\n  keep_last_epochs: 20\n")
+    words = ["--rows", "ftc", "--settings", tmp_path / "mine.yaml"]
+    kept = ("keep_last_epochs", "keep_interval_updates")
+    for more, expected in ((words[:2], [5, 5]), (words, [20, 5])):
+        (plan,) = make(data, tmp_path, *more, table="low-resource").plans["ftc-seed1"]
+        assert [getattr(plan.given, name) for name in kept] == expected
+
+
 def test_several_processes_share_the_batch_of_a_run(data, settings, tmp_path):
     words = ["--rows", "transformer", "ftc-2x3", "--settings", settings]
     one = make(data, tmp_path / "out", *words).plans

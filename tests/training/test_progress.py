@@ -128,6 +128,9 @@ def test_bleu_and_out_of_memory_are_reported():
     ]
     valid, memory = summarise(log, updates=0)
     assert valid == "update 5,000  valid nll 1.5  bleu 12.34"
+    assert summarise([log[0].replace("'valid'", "'test'")], updates=0) == [
+        valid.replace("valid", "test")
+    ]
     assert "--tokens-per-process" in memory
 
 
