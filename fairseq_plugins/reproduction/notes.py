@@ -65,8 +65,8 @@ def notes(results: Dict[str, Any]) -> List[str]:
     found += precision_notes(results)
     if results["timed"]:
         found += time_notes(results, runs)
-    for machine in distinct([run["training"]["machine"] for run in runs]):
-        found.append(describe_machine(machine))
+    machines = [place["machine"] for run in runs for place in places_of(run)]
+    found += [describe_machine(machine) for machine in distinct(machines)]
     found.append(f"Settings: `{results['settings']}`.")
     return [*found, *failed]
 
@@ -139,9 +139,20 @@ def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]
     disturbed = together != "1"
     if disturbed:
         found.append(f"Up to {together} runs shared the machine: their s/epoch disturb each other.")
-    shared = extent([run["training"].get("processes", 1) for run in runs])
+    shared = extent([place.get("processes", 1) for run in runs for place in places_of(run)])
     if shared != "1":
         found.append(f"Processes that shared a training: {shared}.")
+    several = [
+        f"{row['name']} {run['seed']}"
+        for row in results["rows"]
+        for run in row["runs"]
+        if len(places_of(run)) > 1
+    ]
+    if several:
+        found.append(
+            "Trained in parts, on other machines, by other versions or numbers of processes, so "
+            f"that s/epoch is of all parts: {', '.join(several)}."
+        )
     interleaved = results["interleaved"]
     if interleaved:
         quartiles = "; ".join(
@@ -162,6 +173,11 @@ def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]
             "interleaved" + (": not to be trusted here." if disturbed else ".")
         )
     return found
+
+
+def places_of(run: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """The machines that a run was trained on, and the processes that shared it on each."""
+    return [*run["training"].get("earlier_places", []), run["training"]]
 
 
 def describe_machine(machine: Dict[str, Any], word: str = "Machine") -> str:

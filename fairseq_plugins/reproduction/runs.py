@@ -131,16 +131,19 @@ class Reproduction(PlannedRuns):
                     "its first stage was trained with another length and is kept: delete "
                     f"{plan.save_dir} to train both stages anew"
                 )
-        parallel = record.get("parallel", 0)
-        if not settings.reached(plan.save_dir, plan.end):  # kept if this call is ended
+        # what the times of a training in several calls are of, kept if this call is ended
+        parallel, places = record.get("parallel", 0), record.get("places", [])
+        if not settings.reached(plan.save_dir, plan.end):
             parallel = record["parallel"] = max(parallel, self.request.parallel)
+            place = {"processes": self.request.processes, "machine": self.machine}
+            places = record["places"] = [*(each for each in places if each != place), place]
             plan.save_dir.mkdir(parents=True, exist_ok=True)
             write_json(path, record)
         trained = launch.train(plan, jobs, say, SECONDS_BETWEEN_LINES)
         if trained or "training" not in record:
-            before = {**record.get("training", {}), "parallel": parallel}
+            before = {**record.get("training", {}), "parallel": parallel, "places": places}
             record = {"row": row.name, "seed": seed, "options": self.options()}
-            record["parallel"] = parallel
+            record.update(parallel=parallel, places=places)
             record["training"] = self.describe_training(row, plan, before)
             write_json(path, record)
         saved = len(averaging.find(plan.save_dir, averaging.kind_of(plan.save_dir)))
@@ -199,6 +202,7 @@ class Reproduction(PlannedRuns):
             "parallel": before["parallel"] or self.request.parallel,
             "processes": self.request.processes,
             "machine": self.machine,
+            "earlier_places": before["places"][:-1],
         }  # fmt: skip
 
     def unfinished(self) -> List[Dict[str, Any]]:

@@ -42,7 +42,9 @@ def test_the_table_says_what_limits_its_figures(results):
     made["data"]["pairs"]["train"] = 48880
     assert "--generate" not in report.table(made)
     add("tc-2x3", 1, 34.0, None, updates=700, parallel=3, processes=2, command=["--bf16"])
-    add("ftc-2x3", 3, 35.25, 61.5, command=["--bf16"], first_precision="fp32")
+    here = made["rows"][0]["runs"][0]["training"]["machine"]
+    there = [{"processes": 4, "machine": {**here, "device": "another GPU"}}]
+    add("ftc-2x3", 3, 35.25, 61.5, command=["--bf16"], first_precision="fp32", earlier_places=there)
     made["rows"][0]["runs"][0]["scoring"]["generate"] = ["--beam", "1"]
     table = report.table(made)
     assert cells(table, "Time", "2x3", "2")[3] == "-"  # too short to be timed
@@ -51,7 +53,9 @@ def test_the_table_says_what_limits_its_figures(results):
         "not trained for the same number of updates",
         "not to be trusted here",
         "Up to 1 to 3 runs shared the machine",
-        "Processes that shared a training: 1 to 2.",
+        "Processes that shared a training: 1 to 4.",
+        "that s/epoch is of all parts: ftc-2x3 3.",
+        "Machine: another GPU (8 cores",
         "Seeds differ",
         "Precision of training differs: fp32 (transformer 1, transformer 2, ftc-2x3 1, "
         "ftc-2x3 2); bf16 (tc-2x3 1); fp32, then bf16 (ftc-2x3 3).",

@@ -196,6 +196,16 @@ def test_a_row_that_is_to_train_on_is_not_finished(repeat, tmp_path):
     assert "| ftc-2x3-seed1 | " in table.split("Not finished. Rerun to resume:")[1]
 
 
+def test_all_places_of_a_training_are_remembered(repeat, tmp_path):
+    record = tmp_path / "out" / "runs" / "transformer-seed1" / "result.json"
+    for updates, threads, earlier in ((20, 1, []), (50, 2, [1]), (90, 2, [1]), (99, 1, [2])):
+        repeat("--max-update", updates, "--threads", threads)
+        training = json.loads(record.read_text())["training"]
+        assert training["machine"]["threads"] == threads
+        assert [place["machine"]["threads"] for place in training["earlier_places"]] == earlier
+    assert training["earlier_places"][0]["processes"] == training["processes"] == 1
+
+
 def test_runs_with_other_options_are_named(repeat, tmp_path):
     repeat("--max-update", 20)
     record = tmp_path / "out" / "runs" / "ftc-2x3-seed1" / "result.json"
@@ -459,7 +469,8 @@ def test_a_killed_row_resumes_and_is_tested(data, settings, tmp_path, capsys):
     process.kill()  # its training goes with it
     output, _ = process.communicate(timeout=1200)
     assert process.returncode == -signal.SIGKILL, output
-    assert json.loads((first / "result.json").read_text()) == {"parallel": 1}
+    kept = json.loads((first / "result.json").read_text())
+    assert kept.pop("parallel") == len(kept.pop("places")) == 1 and not kept
 
     with jobs.alone_in(first, "training", patience=1200):  # the training is gone
         updates = newest_update(first) + 12
