@@ -116,7 +116,8 @@ class Training(NamedTuple):
 
 def training_of(state: Dict[str, Any]) -> Training:
     """What the content of a checkpoint says of its training."""
-    return Training(task_options(state), state.get(WORDS) or {})
+    words = state.get(WORDS)
+    return Training(task_options(state), words if isinstance(words, dict) else {})
 
 
 def task_options(state: Dict[str, Any]) -> Any:

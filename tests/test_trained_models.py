@@ -4,7 +4,8 @@ from argparse import Namespace
 
 import torch
 
-from fairseq_plugins.trained_models import find_checkpoint, task_options
+from fairseq_plugins.compat.checkpoints import WORDS
+from fairseq_plugins.trained_models import find_checkpoint, task_options, training_of
 
 
 def test_the_best_checkpoint_is_taken(tmp_path):
@@ -20,3 +21,9 @@ def test_options_of_a_task_are_read_from_every_form():
     for stored in (options, Namespace(**options)):
         assert task_options({"cfg": {"task": stored}})["source_lang"] == "de"
     assert task_options({"cfg": None, "args": Namespace(**options)})["source_lang"] == "de"
+
+
+def test_words_of_any_form_are_no_fault():
+    state = {"cfg": {"task": {}}}
+    assert training_of(state).words == training_of({**state, WORDS: "x"}).words == {}
+    assert training_of({**state, WORDS: {"dict.de.txt": "1"}}).words == {"dict.de.txt": "1"}
