@@ -2,7 +2,7 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping
 
 from fairseq_plugins.json_files import read_json
 
@@ -40,3 +40,8 @@ def digests_of_words(folder: Path) -> Dict[str, str]:
         name = dictionary.relative_to(folder).as_posix()
         found[name] = hashlib.sha256(words.encode("utf-8")).hexdigest()
     return found
+
+
+def differing(known: Mapping[str, str], here: Mapping[str, str]) -> List[str]:
+    """The dictionaries that both have, with different words; see `digests_of_words`."""
+    return [name for name, digest in here.items() if known.get(name, digest) != digest]

@@ -15,7 +15,12 @@ from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
 from fairseq_plugins.compat.mismatched_models import SizeMismatch
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import dictionaries, digests_of_words, stored_settings
+from fairseq_plugins.prepared_folder import (
+    dictionaries,
+    differing,
+    digests_of_words,
+    stored_settings,
+)
 
 DIRECTION = ("source_lang", "target_lang")
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -189,7 +194,7 @@ def check_same_text(
             directions.setdefault(pair, path)
         trained_on = _trained_on(task)
         known = words or digests_of_words(trained_on)
-        if any(known.get(name, digest) != digest for name, digest in here.items()):
+        if differing(known, here):
             found = f" but with those in {trained_on}" if trained_on != data else ""
             raise ConfigurationError(
                 f"{path} was not trained with the dictionaries in {data}{found}: give the folder "

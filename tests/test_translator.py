@@ -18,7 +18,7 @@ import torch
 from fairseq.tasks import LegacyFairseqTask
 
 from fairseq_plugins import commands, trained_models
-from fairseq_plugins.commands import evaluate, prepare_translation
+from fairseq_plugins.commands import evaluate, prepare_translation, summarize
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
@@ -276,6 +276,39 @@ def test_words_are_compared_wherever_the_folder_is(translate, folder, model, tmp
     assert right == translate("Eins.\n", "--model", model / "checkpoint_last.pt")
     with pytest.raises(ConfigurationError, match="not trained with the dictionaries in"):
         evaluate.main([str(other), str(model), "--split", "valid", "--cpu"])
+
+
+def test_programs_of_fairseq_warn_of_other_words(
+    folder, model, tmp_path, run_generate, run_train, train_args
+):
+    other = tmp_path / "other"
+    shutil.copytree(str(folder / "bpe"), str(other))
+    lines = (other / "dict.en.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (other / "dict.en.txt").write_text("".join(lines[::-1]), encoding="utf-8")
+    checkpoint = model / "checkpoint_last.pt"
+
+    def warnings(run, data, *words):
+        said = run(data, *words, "--source-lang", "de", "--target-lang", "en").output
+        return [line for line in said.splitlines() if "was trained with other words" in line]
+
+    tune = ["--finetune-from-model", checkpoint, "--save-dir", tmp_path / "tuned"]
+    tune += ["--max-source-positions", 24, "--max-target-positions", 40, "--max-update", 1]
+    for run, words in (
+        (run_generate, ["--path", checkpoint, "--gen-subset", "valid", "--cpu"]),
+        (run_train, [*train_args, *tune, "--no-save"]),
+    ):
+        assert warnings(run, folder / "bpe", *words) == []
+        (line,) = warnings(run, other, *words)
+        assert f"{checkpoint} was trained" in line and "WARNING" in line
+        assert f"in dict.en.txt of {other}, so its output makes no sense" in line
+
+
+def test_summarize_tells_what_translates(model, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Eins.\n")))
+    summarize.main(["--model", str(model), "--cpu", "--max-len", "9"])
+    said = capsys.readouterr()
+    assert said.out.count("\n") == 1
+    assert said.err.startswith("the model's data was prepared for translation: if it translates,")
 
 
 def test_models_of_two_directions_are_no_ensemble(model, tmp_path):

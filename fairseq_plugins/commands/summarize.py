@@ -117,7 +117,12 @@ def main(argv: Sequence[str]) -> int:
             max_length=args.max_len,
             no_repeat_ngram=args.no_repeat_ngram_size,
         )
-
+        if not summarizer.processor.for_summaries:
+            print(
+                "the model's data was prepared for translation: if it translates, use the command "
+                "translate",
+                file=sys.stderr,
+            )
         summarizer.wants_copied = args.json or write_page is not None
         exported = getattr(summarizer, "export", None)
         if summarizer.wants_copied and exported is not None and exported.copies:

@@ -42,6 +42,7 @@ def apply() -> None:
     checkpoints.name_files_that_are_no_checkpoints()
     checkpoints.copy_checkpoints_in_one_step()
     checkpoints.store_digests_of_words()
+    checkpoints.warn_of_other_words()
     batches.keep_the_last_batch()
     batches.refuse_to_train_on_no_batch()
     batches.count_every_batch()

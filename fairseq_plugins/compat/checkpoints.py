@@ -1,10 +1,11 @@
 """Repairs of reading and writing checkpoints."""
 
 import contextlib
+import logging
 import pickle
 import re
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict
+from typing import Any, BinaryIO, Callable, Dict, Iterable
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -15,7 +16,9 @@ from fairseq_plugins.compat import unpickling
 from fairseq_plugins.compat.patch import overlay, wrap
 from fairseq_plugins.compat.stored_options import plain
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import digests_of_words
+from fairseq_plugins.prepared_folder import differing, digests_of_words
+
+logger = logging.getLogger(__name__)
 
 
 class RefusedCheckpoint(ConfigurationError, pickle.UnpicklingError):
@@ -51,14 +54,72 @@ def store_digests_of_words() -> None:
     def make(original: Callable) -> Callable:
         def state_dict(self: Trainer) -> Dict[str, Any]:
             state = original(self)
-            paths = utils.split_paths(getattr(self.cfg.task, "data", None) or "")
             with contextlib.suppress(OSError, UnicodeDecodeError):  # the training goes on
-                state[WORDS] = digests_of_words(Path(paths[0])) if paths[0] else {}
+                state[WORDS] = _words_of_data(self.cfg.task)
             return state
 
         return state_dict
 
     wrap(Trainer, "state_dict", "store_digests_of_words", make)
+
+
+def _words_of_data(task: Any) -> Dict[str, str]:
+    """`digests_of_words` of the data that the options of a task name; {} where they name none."""
+    paths = utils.split_paths(getattr(task, "data", None) or "")
+    return digests_of_words(Path(paths[0])) if paths[0] else {}
+
+
+def warn_of_other_words() -> None:
+    """Warn if dictionaries have other words than those of a model's training (0.12.2 and ff).
+
+    If their sizes are equal, fairseq loads the model and computes garbage. Only a warning: words
+    may have been replaced on purpose, before a fine-tuning.
+    """
+    read: Dict[str, Any] = {}  # of each checkpoint that is being loaded
+
+    def compare(paths: Iterable[str], task: Any) -> None:
+        known = {str(path): read.pop(str(path), None) for path in paths}
+        try:
+            here = _words_of_data(task)
+        except (OSError, UnicodeDecodeError):
+            return
+        for path, words in known.items():
+            other = sorted(differing(words, here)) if isinstance(words, dict) else []
+            if other:
+                logger.warning(
+                    f"{path} was trained with other words than those in {', '.join(other)} of "
+                    f"{utils.split_paths(task.data)[0]}, so its output makes no sense: name the "
+                    "folder that it was trained on"
+                )
+
+    def make_reading(original: Callable) -> Callable:
+        def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Dict[str, Any]:
+            state = original(path, *args, **kwargs)
+            read[str(path)] = state.get(WORDS)
+            return state
+
+        return load_checkpoint_to_cpu
+
+    def make_model(original: Callable) -> Callable:
+        def load_model_ensemble_and_task(filenames: Any, *args: Any, **kwargs: Any) -> Any:
+            loaded = original(filenames, *args, **kwargs)
+            task = loaded[2]
+            compare(filenames, getattr(task, "cfg", None) or getattr(task, "args", None))
+            return loaded
+
+        return load_model_ensemble_and_task
+
+    def make_training(original: Callable) -> Callable:
+        def load_checkpoint(self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
+            state = original(self, filename, *args, **kwargs)
+            compare([filename], self.cfg.task)
+            return state
+
+        return load_checkpoint
+
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu", "warn_of_other_words", make_reading)
+    wrap(checkpoint_utils, "load_model_ensemble_and_task", "warn_of_other_words", make_model)
+    wrap(Trainer, "load_checkpoint", "warn_of_other_words", make_training)
 
 
 # the entries of every checkpoint of fairseq; alternatives are names of different versions

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.prepared_folder import RECORD, is_for_summarization, stored_settings
 from fairseq_plugins.text.subwords import KINDS
 
 TOKENIZERS = ("moses", "none")
@@ -107,12 +107,16 @@ class Processor:
         folder: a prepared folder, with the settings and the subword model.
         source_lang, target_lang: the direction, which may be the reverse of the folder's.
 
+    Attributes:
+        for_summaries: whether the folder was prepared for summaries.
+
     Raises:
         ConfigurationError: the folder was not prepared by this package, or has other languages.
     """
 
     def __init__(self, folder: Path, source_lang: str, target_lang: str):
         self.settings = Processing.load(folder)
+        self.for_summaries = is_for_summarization(stored_settings(folder))
         self.settings.check_languages(source_lang, target_lang, folder)
         kind = KINDS[self.settings.subword]
         model = Path(folder) / kind.file_name
