@@ -279,7 +279,7 @@ def test_words_are_compared_wherever_the_folder_is(translate, folder, model, tmp
 
 
 def test_programs_of_fairseq_warn_of_other_words(
-    folder, model, tmp_path, run_generate, run_train, train_args
+    folder, model, tmp_path, run_generate, run_interactive, run_validate, run_train, train_args
 ):
     other = tmp_path / "other"
     shutil.copytree(str(folder / "bpe"), str(other))
@@ -295,6 +295,8 @@ def test_programs_of_fairseq_warn_of_other_words(
     tune += ["--max-source-positions", 24, "--max-target-positions", 40, "--max-update", 1]
     for run, words in (
         (run_generate, ["--path", checkpoint, "--gen-subset", "valid", "--cpu"]),
+        (run_interactive, ["--path", checkpoint, "--cpu"]),
+        (run_validate, ["--path", checkpoint, "--batch-size", 8, "--cpu"]),
         (run_train, [*train_args, *tune, "--no-save"]),
     ):
         assert warnings(run, folder / "bpe", *words) == []
