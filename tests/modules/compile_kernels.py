@@ -16,15 +16,16 @@ from fairseq_plugins.modules.kernels import products, summaries
 SHARED_MEMORY = {86: kernels.SHARED_MEMORY, 90: 227 * 1024}
 OPTIONS = ("num_warps", "num_stages")
 FLOAT32 = {
-    "products": ("grad_expand", "grad_expand_bias", "grad_contract"),
+    "products": ("grad_expand", "grad_expand_bias", "grad_contract", "grad_contract_bias"),
     "summaries": (
-        "keep out out_sum out_max out_total maximum softmax_total mean grad_directions".split()
+        "keep out out_sum out_max out_total maximum softmax_total mean grad_directions "
+        "sums kept largest total summary weight".split()
     ),
 }
 MASKS = {"products": ("keep",), "summaries": ("mask",)}
 NUMBERS = (
-    "tokens tokens_of_part dim size width subspaces bsz length heads stride_t stride_b "
-    "direction_stride".split()
+    "tokens tokens_of_part part_stride dim size width bsz length heads stride_t stride_b "
+    "direction_stride parts rows".split()
 )
 
 
@@ -71,8 +72,10 @@ def main() -> None:
                 print(f"sm_{gpu} products{name} {size}", limit, shared)
         for dim, heads in ((512, 16), (512, 32), (1024, 16)):
             assert dim * heads <= kernels.MAX_SUMMARIES
-            for name in ("_forward", "_backward"):
+            for name in ("_forward", "_combine", "_backward"):
                 blocks = summaries._blocks(dim, heads, mask, SHARED_MEMORY[gpu])
+                if name == "_combine":
+                    blocks = {key: blocks[key] for key in ("DIM", *OPTIONS)}
                 shared = shared_memory("summaries", getattr(summaries, name), blocks, gpu)
                 print(f"sm_{gpu} summaries{name} {dim} {heads}", limit, shared)
 

@@ -102,8 +102,8 @@ def test_products_kernel(kernel_modules, tokens, size, subspaces, width, dropout
         (pairs, 1, size),
     ]
     leaves = [normal(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
-    # no gate so near zero that rounding opens or closes it
-    leaves[1] *= 0.1
+    # no gate so near zero that rounding opens or closes it: products have a deviation of 0.4
+    leaves[1] *= 0.4 * size**-0.5
     leaves[2] += 3 * leaves[2].sign()
     keep = normal(pairs, tokens, width) > -0.5 if dropout else None
     compare(
@@ -317,5 +317,5 @@ def test_kernels_compile_for_gpus(run_process):
     result = run_process([sys.executable, "-m", "tests.modules.compile_kernels"], env=environment)
     assert result.returncode == 0, result.stdout
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith("sm_")]
-    assert len(lines) == 24
+    assert len(lines) == 30
     assert all(int(line[-1]) <= int(line[-2]) for line in lines), lines

@@ -1,4 +1,4 @@
-"""Triton kernels for MSCFFN and Fastformer on GPUs. Not measured on a GPU yet.
+"""Triton kernels for MSCFFN and Fastformer on GPUs.
 
 They are off by default. Set ``FAIRSEQ_PLUGINS_TRITON=1`` in every process of a training to use
 them for the tensors that `usable` accepts. Models refuse processes that differ when they are built.

@@ -1,15 +1,19 @@
-"""Equations 7 to 9 of MSCFFN as Triton kernels. Not measured on a GPU yet.
+"""Equations 7 to 9 of MSCFFN as Triton kernels.
 
 Forward is one kernel. It computes L and C in registers, one block of their width at a time; only I,
 the result and the weights are in device memory. Backward recomputes L in two kernels: one loops
-over the width for the gradient of I, the other over the tokens for the gradients of the weights.
+over the width for the gradient of I, the other over the tokens for the gradients of the parameters.
 The latter writes one sum for each part of the tokens; these are added in a fixed order, without
-atomics, so that results are reproducible.
+atomics, so that results are reproducible. All parameters' sums lie in one tensor: on an H200 adding
+them one by one took half as long as the kernels.
+
+Block sizes are the fastest of 24 on an H200 (d 768, 12 subspaces, 4,096 tokens).
 """
 
 # Triton pointers have no Python type.
 # mypy: disallow-incomplete-defs=False
 
+import math
 from typing import Any, Optional, Tuple
 
 import torch
@@ -128,8 +132,8 @@ def _backward_inner(
 @triton.jit
 def _backward_weights(
     inner, expand, expand_bias, contract, keep, grad,
-    grad_expand, grad_expand_bias, grad_contract,
-    tokens, tokens_of_part, scale, dim, size, width, subspaces,
+    grad_expand, grad_expand_bias, grad_contract, grad_contract_bias,
+    tokens, tokens_of_part, part_stride, scale, dim, size, width,
     SIZE: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr, HAS_KEEP: tl.constexpr,
 ):  # fmt: skip
     cols = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
@@ -140,6 +144,7 @@ def _backward_weights(
     total_c = tl.zeros((WIDTH, SIZE), dtype=tl.float32)
     bias_1 = tl.zeros((WIDTH,), dtype=tl.float32)
     bias_2 = tl.zeros((WIDTH,), dtype=tl.float32)
+    bias_c = tl.zeros((SIZE,), dtype=tl.float32)
     for start in range(0, tokens_of_part, TOKENS):
         rows = part.to(tl.int64) * tokens_of_part + start + tl.arange(0, TOKENS)
         i_1, i_2, c, _, _, g, g_1, g_2 = _gradients(
@@ -152,18 +157,22 @@ def _backward_weights(
         total_c += tl.dot(tl.trans(c.to(g.dtype)), g, input_precision="ieee")
         bias_1 += tl.sum(g_1, axis=0)
         bias_2 += tl.sum(g_2, axis=0)
+        bias_c += tl.sum(g.to(tl.float32), axis=0)
     feature = tl.arange(0, SIZE)
-    at = (part * subspaces + 2 * pair) * size * width + feature[:, None] * width + cols[None, :]
+    part_at = part.to(tl.int64) * part_stride
+    at = part_at + 2 * pair * size * width + feature[:, None] * width + cols[None, :]
     real = (feature[:, None] < size) & (cols[None, :] < width)
     tl.store(grad_expand + at, total_1, mask=real)
     tl.store(grad_expand + at + size * width, total_2, mask=real)
-    at = (part * (subspaces // 2) + pair) * width * size
-    at = at + cols[:, None] * size + feature[None, :]
+    at = part_at + pair * width * size + cols[:, None] * size + feature[None, :]
     real = (cols[:, None] < width) & (feature[None, :] < size)
     tl.store(grad_contract + at, total_c * scale, mask=real)
-    at = (part * subspaces + 2 * pair) * width + cols
+    at = part_at + 2 * pair * width + cols
     tl.store(grad_expand_bias + at, bias_1, mask=cols < width)
     tl.store(grad_expand_bias + at + width, bias_2, mask=cols < width)
+    if tl.program_id(0) == 0:  # every block of columns has this sum
+        to = grad_contract_bias + part_at + pair * size + feature
+        tl.store(to, bias_c, mask=feature < size)
 
 
 class KernelProducts(torch.autograd.Function):
@@ -208,12 +217,10 @@ class KernelProducts(torch.autograd.Function):
         grad_inner = torch.empty_like(inner)
         parts = min(PARTS, max(1, triton.cdiv(tokens, TOKENS)))
         tokens_of_part = triton.cdiv(triton.cdiv(tokens, parts), TOKENS) * TOKENS
-
-        def sums(weight: Tensor) -> Tensor:
-            return weight.new_zeros((parts, *weight.shape), dtype=torch.float32)
-
-        grad_expand, grad_bias = sums(expand_weight), sums(expand_bias)
-        grad_contract = sums(contract_weight)
+        shapes = [expand_weight.shape, expand_bias.shape, contract_weight.shape, (pairs, 1, size)]
+        sizes = [math.prod(shape) for shape in shapes]
+        new = grad.new_empty if tokens > 0 else grad.new_zeros
+        sums = new((parts, sum(sizes)), dtype=torch.float32)
         common = (
             inner, expand_weight, expand_bias.contiguous(), contract_weight,
             inner if keep is None else keep, grad,
@@ -223,20 +230,12 @@ class KernelProducts(torch.autograd.Function):
                 *common, grad_inner, tokens, ctx.scale, dim, size, width, **_blocks(size, keep)
             )
             _backward_weights[(triton.cdiv(width, WIDTH), pairs, parts)](
-                *common, grad_expand, grad_bias, grad_contract,
-                tokens, tokens_of_part, ctx.scale, dim, size, width, 2 * pairs,
-                **_blocks(size, keep),
+                *common, *sums.split(sizes, dim=1), tokens, tokens_of_part, sums.size(1),
+                ctx.scale, dim, size, width, **_blocks(size, keep),
             )  # fmt: skip
-        grad_contract_bias = grad.sum(dim=0, dtype=torch.float32).view(pairs, 1, size)
-        return (
-            grad_inner,
-            grad_expand.sum(dim=0).type_as(expand_weight),
-            grad_bias.sum(dim=0).type_as(expand_bias),
-            grad_contract.sum(dim=0).type_as(contract_weight),
-            grad_contract_bias.type_as(expand_bias),
-            None,
-            None,
-        )
+        total = sums.sum(dim=0).type_as(expand_weight)
+        parameters = (part.view(shape) for part, shape in zip(total.split(sizes), shapes))
+        return (grad_inner, *parameters, None, None)
 
 
 def _blocks(size: int, keep: Optional[Tensor]) -> Any:
@@ -246,7 +245,7 @@ def _blocks(size: int, keep: Optional[Tensor]) -> Any:
         "TOKENS": TOKENS,
         "WIDTH": WIDTH,
         "HAS_KEEP": keep is not None,
-        # by the compiler's report for sm_90: sums stay in registers, two programs fit at a time
+        # wider subspaces: by the compiler's report sums stay in registers and two programs fit
         "num_warps": 4 if features <= 64 else 8,
-        "num_stages": 2,
+        "num_stages": 3 if features <= 64 else 2,
     }
