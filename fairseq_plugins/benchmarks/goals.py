@@ -142,6 +142,12 @@ GPU_MEASUREMENTS: Dict[str, Measurement] = {
     "generation": Measurement("generate DATA --batch-size 32 --dtype bf16", [PLAIN, DEEP], SIZES),
     "step_4096": Measurement(STEP.format(4096), [TRANSFORMER, FUSED], SIZES),
     "step_512": Measurement(STEP.format(512), [TRANSFORMER, FUSED], SIZES),
+    # enough tokens that the GPU, and not launching, takes the time; half of them are padding
+    "step_65536": Measurement(
+        "train-step DATA --max-tokens 65536 --batches 4 --rounds 3 --dtype bf16",
+        [TRANSFORMER, FUSED, FUSED + " --training-path plain"],
+        SIZES,
+    ),
     "step_triton": Measurement(
         STEP.format(4096),
         [TRANSFORMER, "mscffn_transformer_iwslt_de_en", "fastformer_encoder_iwslt_de_en"],
@@ -212,6 +218,8 @@ GPU_GOALS = [
     Goal("the same, --torch-compile", "Transformer", "compiled_4096", 1, 1 / 1.47),
     Goal("FTC 2x3 training step, 512 tokens", "Transformer", "step_512", 1, 1 / 2),
     Goal("the same, --torch-compile", "Transformer", "compiled_512", 1, 1 / 2),
+    Goal("FTC 2x3 training step, 65,536 tokens", "Transformer", "step_65536", 1),
+    Goal("the same, plain path", "Transformer", "step_65536", 2),
     Goal("MSCFFN 768/3072, Triton", "standard network", "mscffn_triton", 1, 1 / 2.5),
     Goal("MSCFFN 768/3072, plain torch", "standard network", "mscffn", 1),
     Goal("Fastformer's summaries, Triton", "copy", "summaries_triton", 1, 0.83),

@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -146,19 +146,40 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
                 f"{request.run} is a classifier: --beam, --max-tokens, --settings and what stands "
                 "behind -- are for generation: leave them out"
             )
-        return Labels(request.data, request.split), []
+        return open_test_set(task, request.data, request.split), []
     prepared = Processing.load(request.data)
     names = [str(each[-1]) for each in chosen]
     trained_for = check_same_text(names, trainings, request.data)
     source, target = trained_for or (prepared.source_lang, prepared.target_lang)
     prepared.check_languages(source, target, request.data)
-    test: Any
-    if task == "summarization":
-        test = Summaries(request.data, request.split, request.unicode)
-    else:
-        test = Translations(request.data, request.split, target)
+    test = open_test_set(task, request.data, request.split, target, request.unicode)
     parse_generation([*test.words, *request.generation])
     return test, [source, target]
+
+
+def open_test_set(
+    task: str, data: Path, split: str, target: Optional[str] = None, unicode: bool = False
+) -> Any:
+    """Read the texts of a split and all that scoring needs.
+
+    Args:
+        task: fairseq's name of the models' task.
+        data: the prepared folder.
+        split: test, valid or train.
+        target: the language of translations; None for that of the folder.
+        unicode: whether ROUGE takes words of any script.
+
+    Returns:
+        `Translations`, `Summaries` or `Labels`.
+
+    Raises:
+        ConfigurationError: a file is missing, or the folder has another language.
+    """
+    if task in LABEL_TASKS:
+        return Labels(data, split)
+    if task == "summarization":
+        return Summaries(data, split, unicode)
+    return Translations(data, split, target or Processing.load(data).target_lang)
 
 
 def _kept(test: Any, log: Path, say: Callable[[str], None]) -> Any:

@@ -51,6 +51,15 @@ def test_data_that_cannot_be_used(data, toy_data, tmp_path):
         make(copied, tmp_path / "out")
 
 
+def test_text_that_only_scoring_needs_is_missed_before_training(data, settings, tmp_path):
+    copied = Path(shutil.copytree(str(data), str(tmp_path / "copied")))
+    words = ["--settings", settings, "--rows", "transformer", "--seeds", 1]
+    assert make(copied, tmp_path / "out", *words).plans
+    (copied / "text" / "raw" / "test.en").unlink()
+    with pytest.raises(ConfigurationError, match="raw/test.en is missing; .* holds test"):
+        make(copied, tmp_path / "out", *words)
+
+
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_other_held_out_text_of_the_same_size_is_noticed(data, tmp_path, split):
     shutil.copytree(str(data), str(tmp_path / "data"))
