@@ -51,7 +51,8 @@ def lines_of(path):
 
 
 def test_the_plots_show_the_results(tmp_path):
-    pytest.importorskip("matplotlib", minversion="3.7")
+    # older ones lay a page out a little differently, so that other points fall off the axes
+    pytest.importorskip("matplotlib", minversion="3.8")
     command = [sys.executable, FOLDER / "plot_results.py", "--out", tmp_path]
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     made = subprocess.run(command, env=environment, capture_output=True, text=True)
