@@ -40,7 +40,7 @@ def type_of(module: str, argument: str) -> str:
 
 
 def shared_memory(module: str, kernel, blocks: Dict[str, int], gpu: int) -> int:
-    constants = {name: value for name, value in blocks.items() if name not in OPTIONS}
+    constants = {name: value for name, value in blocks.items() if name in kernel.arg_names}
     signature = {
         name: "constexpr" if name in constants else type_of(module, name)
         for name in kernel.arg_names
@@ -74,8 +74,6 @@ def main() -> None:
             assert dim * heads <= kernels.MAX_SUMMARIES
             for name in ("_forward", "_combine", "_backward"):
                 blocks = summaries._blocks(dim, heads, mask, SHARED_MEMORY[gpu])
-                if name == "_combine":
-                    blocks = {key: blocks[key] for key in ("DIM", *OPTIONS)}
                 shared = shared_memory("summaries", getattr(summaries, name), blocks, gpu)
                 print(f"sm_{gpu} summaries{name} {dim} {heads}", limit, shared)
 

@@ -245,7 +245,7 @@ def _blocks(dim: int, heads: int, mask: Optional[Tensor], shared_memory: int) ->
         "TIMES": TIMES,
         "PART": PART,
         "HAS_MASK": mask is not None,
-        # the fastest of ten on an H200 (d 1,024, 16 heads): eight warps took twice as long
+        # the fastest of eleven on an H200 (d 1,024, 16 heads): eight warps took twice as long
         "num_warps": 4,
         "num_stages": _stages(features, block(heads), shared_memory),
     }
