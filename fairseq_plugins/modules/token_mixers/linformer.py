@@ -41,8 +41,10 @@ class Linformer(MultiHeadMixer):
         out = softmax(Q (E K)' / sqrt(s)) (F V)
 
     Position t of a sentence, counted from its first real token, is multiplied by column t of E and
-    F. A sentence of length S uses the first S columns; padding adds nothing. E and F are
-    initialised with variance 1 / k, as in the paper's proof.
+    F. A sentence of length S uses the first S columns; padding adds nothing. E and F start with
+    variance 1 / (n + k), as in the authors' code (Xavier with gain 2^-0.5), so that the longest
+    sentence has scores of softmax attention's size. The proof's 1 / k makes them (n / k)^0.5 times
+    as large, and such a Linformer hardly learns.
 
     Time O((T + S) k d), memory O((T + S) k h), beside the projections over features.
 
@@ -64,10 +66,12 @@ class Linformer(MultiHeadMixer):
         self.max_positions = spec.max_positions
         self.groups = spec.num_heads if sharing == "none" else 1
         size = (self.groups, length, spec.max_positions)
-        self.key_mixtures = nn.Parameter(torch.empty(size).normal_(std=length**-0.5))  # E
+        # set directly: xavier_uniform_ would take the number of groups for one of its two sizes
+        deviation = (spec.max_positions + length) ** -0.5
+        self.key_mixtures = nn.Parameter(torch.empty(size).normal_(std=deviation))  # E
         self.value_mixtures = None  # F
         if sharing != "key-value":
-            self.value_mixtures = nn.Parameter(torch.empty(size).normal_(std=length**-0.5))
+            self.value_mixtures = nn.Parameter(torch.empty(size).normal_(std=deviation))
         self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
 
     @classmethod
