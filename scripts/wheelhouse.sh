@@ -16,9 +16,9 @@ machine's kind of processor. Copy the checkout and DIR to a machine without a ne
 torch, and run there:  bash scripts/install.sh --offline DIR
 Rerun to resume: what is in DIR is not fetched again.
 
-  --python VERSION  the Python of the other machine, 3.8 to 3.12 (default: the one set up here, else
-                    that of python3); for 3.9 to 3.11 fairseq is compiled here, so that Python
-                    must be set up here (scripts/install.sh); 3.12 needs nothing
+  --python VERSION  the Python of the other machine, 3.11 or newer (default: the one set up here, else
+                    that of python3); but for 3.12 fairseq is compiled here, so that Python must
+                    be set up here (scripts/install.sh)
   --torch VERSION   the torch of the other machine (default: the one install.sh would install)
   --without NAMES   leave these out too, with what only they need, as the other machine has them:
                     numpy,scipy,scikit-learn spares half of the space
@@ -55,10 +55,10 @@ own_version=$([ -z "$own_python" ] || python_version "$own_python")
 base=${own_python:-python3}
 command -v "$base" >/dev/null || die "python3 is missing: install it first"
 version=${version:-${own_version:-$(python_version "$base")}}
-supported "$version" || die "--python ${version:-?}: choose 3.8, 3.9, 3.10, 3.11 or 3.12"
-torch=${torch:-$(default_torch "$version")}
+supported "$version" || die "--python ${version:-?}: choose 3.11 or newer, such as 3.12"
+torch=${torch:-$(default_torch)}
 torch=${torch#torch==}
-fairseq=$(fairseq_package "$version")
+fairseq="fairseq-fixed"
 if compiles_fairseq "$version" && [ "$own_version" != "$version" ]; then
     die "$fairseq has no ready build for Python $version, so it is compiled here: first run bash scripts/install.sh --python python$version (or choose --python 3.12)"
 fi
@@ -76,7 +76,7 @@ if ! "$tools/bin/python3" -m pip --version >/dev/null 2>&1; then
 fi
 collector="$tools/bin/python3"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-"$collector" -m pip install --quiet "pip>=23.1,<24.1" "setuptools>=64" wheel uv
+"$collector" -m pip install --quiet "pip>=23.1" "setuptools>=64" wheel uv
 index=$("$collector" -m pip config list | sed -n "s/^[^=]*[.]index-url='\(.*\)'$/\1/p" | tail -n 1)
 
 # The C libraries that wheels are made for are no newer than most clusters have. What is compiled on
@@ -89,11 +89,11 @@ done
 
 # resolve LIST [OPTIONS]: what is needed beside torch and --without, as name==version lines.
 printf '%s\n' "torch,$without" | tr , '\n' >"$scratch/excluded.txt"
-write_constraints "${torch%%+*}" >"$scratch/constraints.txt"
+say "torch==${torch%%+*}" >"$scratch/constraints.txt"
 resolve() {
     local list=$1
     shift
-    printf '%s\n' "fairseq-plugins${extras:+[$extras]}" "setuptools>=64" wheel cython "pip>=23.1,<24.1" |
+    printf '%s\n' "fairseq-plugins${extras:+[$extras]}" "setuptools>=64" wheel cython "pip>=23.1" |
         "$tools/bin/uv" pip compile - --quiet --no-header --no-annotate --only-binary :all: \
             --python-version "$version" --python-platform "$machine-manylinux_2_28" \
             --excludes "$scratch/excluded.txt" --constraint "$scratch/constraints.txt" \
@@ -103,12 +103,11 @@ resolve() {
 
 # antlr4 and rouge-score are published as source only, but are pure Python.
 say "[2/5] Wheels of pure Python packages that are published as source"
-if [ "$fairseq" = fairseq ]; then antlr=4.8; else antlr=4.9.3; fi
 "$collector" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$dir" \
-    --find-links "$dir" "antlr4-python3-runtime==$antlr" "rouge-score==0.1.2"
+    --find-links "$dir" "antlr4-python3-runtime==4.9.3" "rouge-score==0.1.2"
 
 say "[3/5] $fairseq"
-requirement=$(fairseq_requirement "$version")
+requirement=$(fairseq_requirement)
 if compiles_fairseq "$version"; then
     if compgen -G "$dir/${fairseq//-/_}-${requirement#*==}-*cp${version/./}-*.whl" >/dev/null; then
         say "      $requirement: compiled before"

@@ -325,8 +325,9 @@ def test_no_more_logits_than_a_chunk_and_none_at_padding():
         "ntokens": 7,
     }
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
-    with mock.patch.object(chunked_projection, "CHUNK", 3), mock.patch.object(
-        functional, "linear", spy
+    with (
+        mock.patch.object(chunked_projection, "CHUNK", 3),
+        mock.patch.object(functional, "linear", spy),
     ):
         criterion(Model(**vars(model)), sample)
     assert rows == [3, 3, 1]
