@@ -1,5 +1,6 @@
 """Repairs of batches: no sentence is dropped, and each counts."""
 
+import logging
 import re
 from typing import Any, Callable, List
 from unittest import mock
@@ -7,10 +8,14 @@ from unittest import mock
 import numpy as np
 import torch
 from fairseq.data import data_utils
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageModelingTask
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 NO_SENTENCES = (
     "there are no sentences for a batch: the data is empty, or every sentence is longer than "
@@ -53,6 +58,39 @@ def keep_the_last_batch() -> None:
         return batch_by_size
 
     wrap(data_utils, "batch_by_size", "keep_the_last_batch", make)
+
+
+def tell_which_blocks_have_no_perplexity() -> None:
+    """Tell how many blocks `fairseq-eval-lm` leaves out, as the model cannot read them (all).
+
+    With all of them left out it reports a perplexity of 1.
+
+    Raises:
+        ConfigurationError: on making batches, every block is left out.
+    """
+
+    def make(original: Callable) -> Callable:
+        def eval_lm_dataloader(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+            longest, count = kwargs.get("max_positions"), len(dataset)
+            indices = np.arange(count)
+            left_out = (
+                [] if longest is None else dataset.filter_indices_by_size(indices, longest)[1]
+            )
+            if len(left_out) > 0:
+                told = (
+                    f"{len(left_out):,} of {count:,} blocks are longer than the {longest:,} tokens "
+                    f"that the model reads: give --tokens-per-sample {longest} with "
+                    "--sample-break-mode none"
+                )
+                if len(left_out) == count:
+                    raise ConfigurationError(told)
+                logger.warning("the perplexity is of a part of the text: " + told)
+            return original(self, dataset, *args, **kwargs)
+
+        return eval_lm_dataloader
+
+    for task in (LanguageModelingTask, MultilingualLanguageModelingTask):
+        wrap(task, "eval_lm_dataloader", "tell_which_blocks_have_no_perplexity", make)
 
 
 def refuse_to_train_on_no_batch() -> None:

@@ -14,6 +14,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq_plugins import compat
 from fairseq_plugins.compat import batches
 from fairseq_plugins.errors import ConfigurationError
+from tests.conftest import run_cli
 from tests.versions import OLD_FAIRSEQ
 
 compat.apply()
@@ -91,6 +92,30 @@ def test_training_without_a_sentence_is_an_error_of_one_line(
             toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-source-positions", 1,
             "--skip-invalid-size-inputs-valid-test", "--required-batch-size-multiple", 1,
         )  # fmt: skip
+
+
+def test_a_perplexity_is_of_all_blocks_or_says_of_how_many(toy_data, run_train, tmp_path):
+    for path in toy_data.bin.glob("*.src-tgt.src.*"):
+        (tmp_path / path.name.replace(".src-tgt.src", "")).write_bytes(path.read_bytes())
+    (tmp_path / "dict.txt").write_bytes((toy_data.bin / "dict.src.txt").read_bytes())
+    run_train(
+        tmp_path, "--task", "language_modeling", "--arch", "transformer_lm", "--decoder-layers", 1,
+        "--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 32, "--decoder-attention-heads", 2,
+        "--tokens-per-sample", 8, "--max-tokens", 200, "--max-update", 1, "--optimizer", "adam",
+        "--lr", 0.001, "--save-dir", tmp_path,
+    )  # fmt: skip
+
+    def evaluate(*options):
+        words = [tmp_path, "--path", tmp_path / "checkpoint_last.pt", *options]
+        return run_cli("eval_lm", *words).output
+
+    with pytest.raises(ConfigurationError, match="blocks are longer than the 8 tokens"):
+        evaluate("--tokens-per-sample", 40)
+    part = evaluate("--sample-break-mode", "eos", "--tokens-per-sample", 40)
+    told = re.search(r"of a part of the text: (\d+) of 13 blocks .*: give (.*)$", part, re.M)
+    assert 0 < int(told[1]) < 13
+    whole = evaluate(*told[2].replace("with ", "").split())
+    assert "Perplexity: " in whole and "a part of the text" not in whole
 
 
 class Task:
