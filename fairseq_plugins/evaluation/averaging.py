@@ -151,9 +151,9 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
         say: called with each line of progress.
 
     Returns:
-        the state of the last checkpoint with averaged parameters in their own dtypes, and without
-        the optimizer's state. Integer tensors and Performer's random features keep the last
-        checkpoint's values.
+        the state of the last checkpoint with averaged parameters in float32 (float64 for float64),
+        as float16 would round them again, and without the optimizer's state. Integer tensors and
+        Performer's random features keep the last checkpoint's values.
 
     Raises:
         ConfigurationError: the models have different parameters.
@@ -175,7 +175,7 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
         if value.is_floating_point() and not name.endswith(NOT_AVERAGED):
             # a shared parameter has several names: keep one tensor in memory and in the file
             place = (value.data_ptr(), value.shape, value.stride())
-            mean = (sums[name] / len(paths)).to(value.dtype)
+            mean = (sums[name] / len(paths)).to(torch.promote_types(value.dtype, torch.float32))
             state["model"][name] = replaced.setdefault(place, mean)
     state.pop("last_optimizer_state", None)
     state["cfg"] = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)

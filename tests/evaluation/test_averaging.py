@@ -66,6 +66,21 @@ def test_shared_parameters_stay_shared(save_dir, tmp_path):
     assert state["model"]["decoder.output_projection.weight"].data_ptr() == embedding.data_ptr()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_an_average_of_half_precision_is_not_rounded(dtype, tmp_path, monkeypatch):
+    values = [
+        torch.randn(50, generator=torch.Generator().manual_seed(n)).to(dtype) for n in range(3)
+    ]
+    states = {
+        f"{n}.pt": {"model": {"w": w}, "cfg": OmegaConf.create({})} for n, w in enumerate(values)
+    }
+    monkeypatch.setattr(averaging, "load", lambda path: states[path.name])
+    averaged = averaging.average([Path(name) for name in states], lambda line: None)["model"]["w"]
+    mean = torch.stack(values).double().mean(0)
+    assert averaged.dtype == torch.float32
+    torch.testing.assert_close(averaged.double(), mean, rtol=1e-7, atol=1e-9)
+
+
 def test_random_features_are_not_averaged(monkeypatch):
     """A mean of two draws is shorter than a draw, so that it estimates another softmax."""
 
