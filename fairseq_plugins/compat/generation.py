@@ -349,8 +349,9 @@ def print_soft_alignments_in_interactive() -> None:
 
 def _with_soft_pairs(**kwargs: Any) -> Any:
     tokens, text, alignment = utils.post_process_prediction(**kwargs)
-    pairs = [(_SOFT, ",".join(row)) if isinstance(row, list) else row for row in alignment]
-    return tokens, text, pairs
+    if alignment is not None:  # models that do not write word by word have none
+        alignment = [(_SOFT, ",".join(r)) if isinstance(r, list) else r for r in alignment]
+    return tokens, text, alignment
 
 
 def _print_without_mark(*values: Any, **kwargs: Any) -> None:
