@@ -4,7 +4,7 @@ Which equation is meant is read from the options, never from the module, so that
 not arrive makes a difference.
 """
 
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -31,11 +31,16 @@ class Reference(NamedTuple):
         (module, options, x), to `T x d`. `pooled` positions of memory were pooled into one of x.
     options: each a set of options that is tried.
     forms: if a module has several ways to the same numbers, what makes it take each.
+    outputs: the least and the greatest deviation of what it computes of features of deviation 1,
+        when training begins.
+    scores: the same of a mixer's scores, as a multiple of softmax attention's.
     """
 
     rows: Callable[..., Tensor]
+    outputs: Tuple[float, float]
     options: Sequence[Options] = ({},)
     forms: Dict[str, Callable[[nn.Module], None]] = {"only": lambda module: None}
+    scores: Tuple[float, float] = (0.5, 2.0)
 
 
 def weights(*layers: nn.Module) -> List[Tensor]:
@@ -201,11 +206,12 @@ def set_chunked(chunked: bool) -> Callable[[nn.Module], None]:
 
 
 MIXERS: Dict[str, Reference] = {
-    "softmax": Reference(softmax_rows),
-    "linear": Reference(linear_rows),
-    "performer": Reference(performer_rows, options=[{"features": 12}]),
+    "softmax": Reference(softmax_rows, (0.1, 0.2)),
+    "linear": Reference(linear_rows, (0.08, 0.2)),
+    "performer": Reference(performer_rows, (0.1, 0.25), options=[{"features": 12}]),
     "linformer": Reference(
         linformer_rows,
+        (0.25, 0.6),  # means of fewer positions than softmax attention's
         options=[
             {"projected_length": 4},
             {"projected_length": 3, "sharing": "none"},
@@ -214,10 +220,12 @@ MIXERS: Dict[str, Reference] = {
     ),
     "longformer": Reference(
         longformer_rows,
+        (0.25, 0.6),
         options=[{"window": 4, "global_tokens": 2}, {"window": 2, "global_tokens": 1}],
     ),
     "bigbird": Reference(
         bigbird_rows,
+        (0.2, 0.6),
         options=[
             {"block": block, "window_blocks": window, "global_blocks": first, "random_blocks": r}
             for block, window, first, r in ((2, 3, 1, 2), (1, 1, 0, 3), (3, 1, 1, 0))
@@ -225,14 +233,16 @@ MIXERS: Dict[str, Reference] = {
     ),
     "poolingformer": Reference(
         poolingformer_rows,
+        (0.3, 0.75),  # of two levels
         options=[
             {"window": 4, "pooling_window": 10, "kernel": 5, "stride": 3},
             {"window": 2, "pooling_window": 4, "kernel": 3, "stride": 4},
         ],
     ),
-    "flowformer": Reference(flowformer_rows),
+    "flowformer": Reference(flowformer_rows, (0.06, 0.15)),
     "fastformer": Reference(
         fastformer_rows,
+        (0.6, 1.2),  # the queries are added
         options=[
             {"interaction": interaction, "sharing": sharing}
             for interaction in ("product", "add", "concat")
@@ -243,14 +253,16 @@ MIXERS: Dict[str, Reference] = {
             "keyless": set_fastformer(True, False),
             "folded": set_fastformer(True, True),
         },
+        scores=(0.1, 1.0),  # of one vector a position, with variance 1 / (2 s)
     ),
 }
 FEED_FORWARDS: Dict[str, Reference] = {
-    "standard": Reference(standard_rows),
-    "low_dimensional": Reference(low_dimensional_rows),
-    "switch": Reference(switch_rows, options=[{"experts": 3, "capacity_factor": 0}]),
+    "standard": Reference(standard_rows, (0.15, 0.4)),
+    "low_dimensional": Reference(low_dimensional_rows, (0.15, 0.4)),
+    "switch": Reference(switch_rows, (0.08, 0.25), options=[{"experts": 3, "capacity_factor": 0}]),
     "mscffn": Reference(
         mscffn_rows,
+        (0.12, 0.4),
         options=[
             {"subspaces": 2, "expansion": 1},
             {"subspaces": 6, "expansion": 3},

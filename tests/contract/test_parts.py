@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from torch.utils.checkpoint import checkpoint
 
@@ -116,7 +117,7 @@ class Part:
         self.is_mixer = kind == "mixer"
         self.dim = DIM if self.is_mixer else FFN_DIM
 
-    def build(self, dtype=torch.float64, memory_dim=DIM, random=True, **numbers):
+    def build(self, dtype=torch.float64, memory_dim=DIM, random=True, dim=DIM, **numbers):
         """With no parameter at zero or one, where a mistake would hide; in evaluation.
 
         Without `random` with the parameters that a training begins with.
@@ -125,7 +126,7 @@ class Part:
         registry = PARTS[self.kind][0]
         part, options = registry._parts[self.name]
         if self.is_mixer:
-            spec = MixerSpec(DIM, memory_dim, HEADS, **numbers)
+            spec = MixerSpec(dim, memory_dim, HEADS, **numbers)
         else:
             spec = FeedForwardSpec(FFN_DIM, INNER_DIM, **numbers)
         module = part(spec, options(**self.options)).eval()
@@ -251,6 +252,46 @@ def test_every_parameter_has_a_finite_gradient(part):
         assert_finite_gradients(module, x)
 
 
+def start_of(part):
+    """The deviations of scores and of outputs with which training begins; without scores, None.
+
+    Of features of deviation 1, as after LayerNorm, and of a mixer in sentences of the greatest
+    length. Where there are several softmaxes, that of the largest scores.
+    """
+    sizes = {"memory_dim": 60, "dim": 60, "max_positions": 64} if part.is_mixer else {}
+    module = part.build(torch.float32, random=False, **sizes)
+    x = torch.randn(64, 8, sizes.get("dim", part.dim), generator=torch.Generator().manual_seed(1))
+    found = []
+
+    def softmax(scores, *args, plain=torch.softmax, **kwargs):
+        if scores.numel() > 0:
+            found.append(scores[scores > -1e4].std().item())  # what is hidden is far below
+        return plain(scores, *args, **kwargs)
+
+    def attention(q, k, *args, plain=F.scaled_dot_product_attention, **kwargs):
+        found.append((q @ k.transpose(-2, -1) / q.size(-1) ** 0.5).std().item())
+        return plain(q, k, *args, **kwargs)
+
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "softmax", softmax)
+        patch.setattr(F, "scaled_dot_product_attention", attention)
+        outputs = part.run(module, x).std().item()
+    has_scores = part.is_mixer and module.drops_weights
+    return max(found) if has_scores else None, outputs
+
+
+@every_part
+def test_training_begins_with_numbers_of_the_right_size(part):
+    """A wrong start passes every other test, and the model hardly learns: Linformer's did."""
+    scores, outputs = start_of(part)
+    if scores is not None:
+        expected, _ = start_of(Part("mixer", "softmax", {}, "only"))
+        low, high = part.reference.scores
+        assert low * expected <= scores <= high * expected
+    low, high = part.reference.outputs
+    assert low <= outputs <= high
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @every_mixer
 def test_padding_alone_and_large_numbers_are_finite(part, dtype):
@@ -264,6 +305,21 @@ def test_padding_alone_and_large_numbers_are_finite(part, dtype):
     # products of three features: as in training, the loss is scaled until gradients fit float16
     scale = 2.0**-13 if part.name == "fastformer" else 1.0
     (scale * out.float().pow(2).mean()).backward()
+    assert_finite_gradients(module, x)
+
+
+@pytest.mark.parametrize("shift", [-100.0, -40.0, 40.0])
+@every_mixer
+def test_queries_and_keys_far_from_zero_have_finite_gradients(part, shift):
+    """Feature maps of linear attention become 0 there, and flows of 0 were divisors."""
+    module = part.build(torch.float32, random=False)
+    for name, layer in module.named_modules():
+        if name.endswith(("q_proj", "k_proj")):
+            torch.nn.init.constant_(layer.bias, shift)
+    x = torch.randn(7, 3, DIM).requires_grad_()
+    out = part.run(module, x, padding_mask((7, 1, 4)))
+    assert torch.isfinite(out).all()
+    out.pow(2).mean().backward()
     assert_finite_gradients(module, x)
 
 
