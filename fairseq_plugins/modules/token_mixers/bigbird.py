@@ -59,8 +59,8 @@ class BigBird(MultiHeadMixer):
     takes the first and the last block; here it is the first g blocks. The default window, random
     blocks and global tokens are close to those of Fastformer's table 9 for CNN/DailyMail.
 
-    Time O(T b (w + g + r) d + S b g d), memory O(T b (w + g + r) h + S b g h) for blocks of b,
-    beside the projections.
+    Time O(T b (w + g + r) d + S b g d), memory O(T b (w + g + r) h + S b g h) for the weights and
+    O(T (w + r) d) for the keys and values of each block, of b positions, beside the projections.
 
     Options:
         block: b.

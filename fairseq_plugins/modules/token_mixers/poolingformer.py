@@ -49,14 +49,17 @@ class Poolingformer(MultiHeadMixer):
         out_i = W (y_i + z_i) + b
 
     pool is the paper's best one, lightweight dynamic convolution: ``sum_t delta_t k'_t`` with
-    ``delta = softmax(W_p k'_(mz))`` from the middle of the pooled positions. W_p is c x s for each
-    head, one for keys and one for values. Positions beyond the sentence get weight zero.
+    ``delta = softmax(W_p k'_(mz))`` from the middle of the pooled positions. Positions beyond the
+    sentence get weight zero.
+
+    Assumed, as the authors published no code: W_p is c x s for each head, one for keys and one for
+    values; the second level has projections of its own for each head and reads the output of the
+    first, not memory.
 
     The paper pools the window of each query on its own grid. Here one grid, which begins at the
-    first real token, serves all queries. The second level reads the output of the first, not
-    memory. In the first level a pooled query covers the `time_window` positions of memory that it
-    was pooled from, and sees w / 2 positions beyond them on both sides. The paper's global tokens
-    (the question, in question answering) are left out. The authors published no code.
+    first real token, serves all queries. In the first level a pooled query covers the `time_window`
+    positions of memory that it was pooled from, and sees w / 2 positions beyond them on both sides.
+    The paper's global tokens (the question, in question answering) are left out.
 
     Time O(T (w + w2 / z + c) d), memory O(T (w + w2 / z) h + T c d / z), beside the projections.
 
