@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
-from fairseq_plugins.compat.bf16 import cpu_flags
+from fairseq_plugins import processor
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.folder import Export
 from fairseq_plugins.serving.search import Options, Source, search
@@ -69,8 +69,7 @@ def _search_ctranslate2(
     sources: List[List[List[int]]],
     lengths: List[int],
 ) -> Callable[[int], Any]:
-    flags = cpu_flags()
-    if "avx2" in flags and {"avx512_vnni", "avx_vnni"}.isdisjoint(flags):
+    if processor.overflows_in_8_bits():
         # on AMD's processors CTranslate2 takes oneDNN, whose sums of 8-bit products overflow here
         os.environ.setdefault("CT2_USE_MKL", "1")
     try:

@@ -10,6 +10,7 @@ from typing import Any, Dict, Optional
 
 import torch
 
+from fairseq_plugins import processor
 from fairseq_plugins.errors import ConfigurationError, check_least
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -64,7 +65,7 @@ def describe(device: torch.device, threads: int) -> Dict[str, Any]:
 
     on_gpu = device.type == "cuda"
     return {
-        "device": torch.cuda.get_device_name() if on_gpu else processor_name(),
+        "device": torch.cuda.get_device_name() if on_gpu else processor.name(),
         "kind": device.type,
         "cores": os.cpu_count(),
         "threads": threads,
@@ -73,16 +74,6 @@ def describe(device: torch.device, threads: int) -> Dict[str, Any]:
         "fairseq": getattr(fairseq, "__version__", "unknown"),
         "commit": commit(),
     }
-
-
-def processor_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def commit() -> str:

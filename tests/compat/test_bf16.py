@@ -5,8 +5,7 @@ import sys
 import pytest
 from fairseq import options
 
-from fairseq_plugins import compat
-from fairseq_plugins.compat import bf16
+from fairseq_plugins import compat, processor
 from fairseq_plugins.errors import ConfigurationError
 
 compat.apply()
@@ -30,29 +29,11 @@ def test_bf16_and_fp16_exclude_each_other(monkeypatch):
         parsed(monkeypatch, "--bf16", "--fp16")
 
 
-@pytest.mark.parametrize(
-    "line, expected",
-    [
-        ("flags\t\t: fpu avx2 avx512f avx512bw", False),  # torch takes this for bf16
-        ("flags\t\t: fpu avx512f avx512_bf16", True),
-        ("flags\t\t: fpu amx_bf16", True),
-        ("Features\t: fp asimd bf16", True),  # of ARM
-        ("Features\t: fp asimd", False),
-        ("", False),
-    ],
-)
-def test_instructions_for_bf16_are_those_that_linux_lists(line, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(bf16, "CPUINFO", tmp_path / "cpuinfo")
-    assert not bf16.cpu_has_bf16()  # another system
-    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nmodel name\t: bf16\n{line}\n")
-    assert bf16.cpu_has_bf16() == expected
-
-
 @pytest.mark.parametrize("supported", [True, False])
 def test_one_line_says_where_bf16_is_emulated(
     supported, toy_data, tmp_path, run_train, train_args, monkeypatch
 ):
-    monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: supported)
+    monkeypatch.setattr(processor, "has_bf16", lambda: supported)
     words = [toy_data.bin, *train_args, "--cpu", "--bf16", "--max-update", 2, "--no-save"]
     output = run_train(*words, "--save-dir", tmp_path).output
     assert output.count("--bf16 is slow here") == (0 if supported else 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.compat import bf16
+from fairseq_plugins import processor
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.training import settings
 from tests.training.conftest import gpus, plan, value
@@ -11,7 +11,7 @@ from tests.training.conftest import gpus, plan, value
 @pytest.mark.parametrize("has_bf16", [True, False])
 def test_the_fastest_precision_of_a_cpu(monkeypatch, toy_data, has_bf16):
     gpus(monkeypatch, 0)
-    monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: has_bf16)
+    monkeypatch.setattr(processor, "has_bf16", lambda: has_bf16)
     command = plan(toy_data.bin, "--precision", "fastest").command
     assert ("--bf16" in command) == has_bf16 and "--fp16" not in command
 
@@ -42,7 +42,7 @@ def test_a_training_resumes_in_its_precision(monkeypatch, toy_data, tmp_path):
     settings.store(tmp_path, begun.settings)
     gpus(monkeypatch, 0)
     assert "--bf16" in resume().command
-    monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: False)
+    monkeypatch.setattr(processor, "has_bf16", lambda: False)
     assert "--bf16" in resume("--precision", "fastest").command
     settings.check_same(tmp_path, resume().settings)
     for words in (["--precision", "fp32"], ["--", "--amp"]):

@@ -2,6 +2,7 @@
 
 import time
 
+from fairseq_plugins import processor
 from fairseq_plugins.compat import bf16
 from fairseq_plugins.training.progress import Progress
 
@@ -115,7 +116,7 @@ def test_a_limit_counts_from_the_start_of_a_fine_tuning():
 
 
 def test_slow_arithmetic_is_told(caplog, monkeypatch):
-    monkeypatch.setattr(bf16, "cpu_has_bf16", lambda: False)
+    monkeypatch.setattr(processor, "has_bf16", lambda: False)
     bf16.warn_if_emulated()
     (told,) = summarise([f"2026-01-01 | WARNING | bf16 | {caplog.messages[-1]}"], updates=9)
     assert told.startswith("--bf16 is slow here") and told.endswith("--precision fp32")

@@ -1,0 +1,43 @@
+"""What kind of processor this is, as Linux lists it in /proc/cpuinfo."""
+
+import platform
+from pathlib import Path
+from typing import FrozenSet, Iterator
+
+CPUINFO = Path("/proc/cpuinfo")
+VNNI = {"avx512_vnni", "avx_vnni"}
+BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # the last is ARM's
+X86 = {"x86_64", "amd64", "i386", "i686"}
+
+
+def _values(*names: str) -> Iterator[str]:
+    """The values of entries whose name begins so; none on other systems."""
+    try:
+        lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        if line.lower().startswith(names):
+            yield line.partition(":")[2].strip()
+
+
+def name() -> str:
+    return next(_values("model name"), "") or platform.processor() or platform.machine()
+
+
+def flags() -> FrozenSet[str]:
+    """Its extensions; empty on other systems."""
+    return frozenset(next(_values("flags", "features"), "").split())
+
+
+def has_bf16() -> bool:
+    """Whether it has instructions for bf16 (AVX-512 BF16 or AMX; BF16 of ARM).
+
+    torch and oneDNN call AVX-512 without them enough.
+    """
+    return not BF16.isdisjoint(flags())
+
+
+def overflows_in_8_bits() -> bool:
+    """Whether sums of signed 8-bit products overflow: on x86 without VNNI, or of unknown flags."""
+    return platform.machine().lower() in X86 and VNNI.isdisjoint(flags())
