@@ -1,7 +1,7 @@
 """Faster generation with the same results, for this package's models and fairseq's `transformer`.
 
-fairseq's generator keeps its loop and all its options. `accelerate` replaces two of its parts: the
-ensemble of models, and the search for the best continuations.
+fairseq's generator keeps all its options. `accelerate` replaces three of its parts: the ensemble of
+models, the search for the best continuations, and for beam search the loop over steps.
 """
 
 import functools
@@ -22,6 +22,7 @@ from fairseq_plugins.models import EfficientTransformerModel
 from .beam_search import GroupedBeamSearch
 from .decoding import can_decode_in_beams
 from .ensemble import BeamEnsemble
+from .generator import BeamGenerator
 
 __all__ = ["accelerate", "install"]
 
@@ -71,4 +72,6 @@ def accelerate(generator: Any) -> Any:
     generator.model = BeamEnsemble(list(ensemble.models), need_attention)
     if type(generator.search) is BeamSearch:
         generator.search = GroupedBeamSearch(generator.tgt_dict)
+    if type(generator) is SequenceGenerator:
+        generator.__class__ = BeamGenerator
     return generator

@@ -44,16 +44,30 @@ class GroupedBeamSearch(BeamSearch):
             scores, tokens and hypotheses (0 to n - 1) of the continuations, B x 2 n each, the best
             first.
         """
-        sentences, beam_size, vocabulary = lprobs.shape
+        if step == 0:
+            return self.best(lprobs[:, :1], lprobs.new_zeros(lprobs.size(0), 1), lprobs.size(1))
+        assert scores is not None
+        return self.best(lprobs, scores[:, :, step - 1], lprobs.size(1))
+
+    def best(self, lprobs: Tensor, past: Tensor, beam_size: int) -> Tuple[Tensor, Tensor, Tensor]:
+        """The best continuations of the n' hypotheses of each sentence.
+
+        Args:
+            lprobs: log-probabilities of the next token, B x n' x V.
+            past: scores of the hypotheses, B x n'.
+            beam_size: n; 2 n continuations are found, or n' V - 1 if there are no more.
+
+        Returns:
+            the same as `step`.
+        """
+        sentences, _, vocabulary = lprobs.shape
         count = 2 * beam_size
         groups = vocabulary // GROUP
         if groups < count:  # too few groups for a top k of groups
-            return super().step(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
-        if step == 0:
-            lprobs, past = lprobs[:, :1], lprobs.new_zeros(sentences, 1)
-        else:
-            assert scores is not None
-            past = scores[:, :, step - 1]
+            totals = (lprobs + past.unsqueeze(-1)).flatten(1)
+            best, which = totals.topk(min(count, totals.size(1) - 1), dim=1)  # never padding
+            hypotheses = torch.div(which, vocabulary, rounding_mode="floor")
+            return best, which % vocabulary, hypotheses
         # group g has tokens g, g + groups, g + 2 groups, ...; the second stage always includes the
         # V - GROUP * groups tokens outside all groups
         cut = GROUP * groups

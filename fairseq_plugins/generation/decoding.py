@@ -70,8 +70,11 @@ class BeamDecoding:
             for layer in decoder.layers
         ]
         # added to the scores before softmax: 0 at slots of the hypothesis, -inf at others
-        self.visible = memory.new_zeros(self.sentences, beam_size, 0)  # B x n x slots
+        self.visible = memory.new_full(  # B x n x slots
+            (self.sentences, beam_size, 1 + FIRST_STEPS * beam_size), float("-inf")
+        )
         self.own_place = memory.new_full((beam_size, beam_size), float("-inf")).fill_diagonal_(0.0)
+        self.positions: Optional[Tensor] = None  # embedded, steps x d
         if self.copying is not None:
             self.words = encoder_out["src_tokens"][0]  # B x S
             self.places = find_places(self.words, decoder.vocabulary).unsqueeze(1)
@@ -106,11 +109,14 @@ class BeamDecoding:
         visible = self.visible.flatten(0, 1).index_select(0, order.flatten())
         self.visible = visible.view(self.sentences, self.beam_size, -1)
 
-    def step(self, tokens: Tensor) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+    def step(
+        self, previous: Tensor, number: int
+    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
         """Compute the next step.
 
         Args:
-            tokens: (B n) x t, all tokens of each hypothesis so far; t = 1 in the first step.
+            previous: (B n), the last token of each hypothesis.
+            number: of the step, from 0.
 
         Returns:
             the same as the decoder's forward, with the hypotheses of a sentence instead of target
@@ -118,17 +124,16 @@ class BeamDecoding:
             dictionary with "attn", B x n x S or None, and the entries of `CopyAttention` if the
             model copies. In the first step n is 1.
         """
-        decoder, first = self.decoder, tokens.size(1) == 1
-        if first:
-            tokens = tokens[:: self.beam_size]
-            self.visible = self.visible.new_zeros(self.sentences, self.beam_size, 1)
-        else:
-            own_place = self.own_place.expand(self.sentences, -1, -1)
-            self.visible = torch.cat([self.visible, own_place], dim=2)
-        width = tokens.size(0) // self.sentences  # n, or 1 in the first step
-        x = inputs = self._embed(tokens)
+        decoder = self.decoder
+        if number == 0:
+            previous = previous[:: self.beam_size]
+        width = previous.size(0) // self.sentences  # n, or 1 in the first step
+        start = 0 if number == 0 else 1 + (number - 1) * self.beam_size
+        self.reserve(number)
+        self.visible[:, :, start : start + width] = 0.0 if number == 0 else self.own_place
+        x = inputs = self._embed(previous, number)
         heads = decoder.layers[0].self_attn.num_heads
-        visible = _for_each_head(self.visible[:, :width], heads)
+        visible = _for_each_head(self.visible[:, :width, : start + width], heads)
         source_visible = None
         if self.source_visible is not None:
             source_visible = _for_each_head(self.source_visible.expand(-1, width, -1), heads)
@@ -137,7 +142,7 @@ class BeamDecoding:
             x, weights_of_layer = run_decoder_layer(
                 layer,
                 x,
-                functools.partial(target, visible=visible),
+                functools.partial(target, start=start, visible=visible),
                 functools.partial(source, visible=source_visible),
             )
             assert weights_of_layer is not None
@@ -156,26 +161,43 @@ class BeamDecoding:
             extra["attn"] = [attention]
             if copying is not None:
                 inputs = inputs.view(self.sentences, width, -1)
-                previous = tokens[:, -1].view(self.sentences, width)
                 of_source = (self.words, self.places, self.before)
-                extra.update(copying(x, inputs, attention, *of_source, previous))
+                extra.update(
+                    copying(x, inputs, attention, *of_source, previous.view(self.sentences, width))
+                )
         return decoder.output_layer(x), extra
 
     def rows(self, x: Tensor) -> Tensor:
         """Flatten a result of `step`, B x n x m (B x 1 x m in the first step), to (B n) x m."""
         return x.expand(-1, self.beam_size, -1).contiguous().flatten(0, 1)
 
-    def _embed(self, tokens: Tensor) -> Tensor:
-        """Embed the last of t tokens at its position: rows x t to rows x d."""
+    def reserve(self, number: int) -> None:
+        """Make room for a step: in the caches, the mask, and the table of positions."""
+        while 1 + number * self.beam_size > self.visible.size(2):
+            unseen = torch.full_like(self.visible, float("-inf"))
+            self.visible = torch.cat([self.visible, unseen], dim=2)
+            for attention in self.target:
+                attention.double()
+        if self.decoder.embed_positions is None:
+            return
+        if self.positions is None or number >= self.positions.size(0):
+            count = min(max(2 * number, FIRST_STEPS), self.decoder.max_positions())
+            no_padding = torch.full(
+                (1, count), self.decoder.padding_idx + 1, device=self.visible.device
+            )
+            self.positions = self.decoder.embed_positions(no_padding)[0]
+
+    def _embed(self, previous: Tensor, number: int) -> Tensor:
+        """Embed tokens at the position of a step: rows to rows x d."""
         decoder = self.decoder
-        x = decoder.embed_scale * decoder.embed_tokens(tokens[:, -1:].contiguous())
+        x = decoder.embed_scale * decoder.embed_tokens(previous)
         if decoder.quant_noise is not None:
             x = decoder.quant_noise(x)
         if decoder.embed_positions is not None:
-            x = x + decoder.embed_positions(tokens, incremental_state={})
+            x = x + self.positions[number]
         if decoder.layernorm_embedding is not None:
             x = decoder.layernorm_embedding(x)
-        return x.squeeze(1)
+        return x
 
 
 class _Attention:
@@ -244,21 +266,21 @@ class _TargetAttention(_Attention):
         super().__init__(attention)
         shape = (sentences, attention.num_heads, places, attention.head_dim)
         self.keys, self.values = like.new_empty(shape), like.new_empty(shape)
-        self.used = 0
 
-    def __call__(self, x: Tensor, visible: Tensor) -> Tuple[Tensor, Tensor]:
-        sentences, heads, places, size = self.keys.shape
-        start, self.used = self.used, self.used + x.size(0) // sentences
-        if self.used > places:
-            self.keys = torch.cat([self.keys, torch.empty_like(self.keys)], dim=2)
-            self.values = torch.cat([self.values, torch.empty_like(self.values)], dim=2)
+    def double(self) -> None:
+        self.keys = torch.cat([self.keys, torch.empty_like(self.keys)], dim=2)
+        self.values = torch.cat([self.values, torch.empty_like(self.values)], dim=2)
+
+    def __call__(self, x: Tensor, start: int, visible: Tensor) -> Tuple[Tensor, Tensor]:
+        sentences, heads, _, size = self.keys.shape
+        used = start + x.size(0) // sentences
         for cache, projection in (
             (self.keys, self.attention.k_proj),
             (self.values, self.attention.v_proj),
         ):
             new = projection(x).view(sentences, -1, heads, size).transpose(1, 2)
-            cache[:, :, start : self.used] = new
-        return self.attend(x, self.used, visible)
+            cache[:, :, start:used] = new
+        return self.attend(x, used, visible)
 
 
 def _for_each_head(visible: Tensor, heads: int) -> Tensor:

@@ -47,25 +47,61 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             log-probabilities of the next token, (B n) x V, and the mean cross-attention over the
             models, (B n) x S, or None without `need_attention`.
         """
+        if tokens.size(1) == 1:
+            sentences = encoder_outs[0]["encoder_out"][0].size(1)
+            decodings = self.begin(encoder_outs, tokens.size(0) // sentences)
+            for state, decoding in zip(incremental_states, decodings):
+                state[STATE] = decoding
+        decodings = [state[STATE] for state in incremental_states]
+        log_probs, attention = self.step(decodings, tokens[:, -1], tokens.size(1) - 1, temperature)
+        rows = decodings[0].rows
+        return rows(log_probs), None if attention is None else rows(attention)
+
+    def begin(
+        self, encoder_outs: List[Dict[str, List[Tensor]]], beam_size: int
+    ) -> List[BeamDecoding]:
+        """The state of each model for a new batch.
+
+        Args:
+            encoder_outs: of each model, one row per sentence.
+            beam_size: number of hypotheses of a sentence.
+        """
+        return [
+            BeamDecoding(model.decoder, encoder_out, beam_size, self.need_attention)
+            for model, encoder_out in zip(self.models, encoder_outs)
+        ]
+
+    def step(
+        self,
+        decodings: Sequence[BeamDecoding],
+        previous: Tensor,
+        number: int,
+        temperature: float = 1.0,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Compute one step for all models.
+
+        Args:
+            decodings: the result of `begin`.
+            previous: (B n), the last token of each hypothesis.
+            number: of the step, from 0.
+            temperature: divides the logits; of a model that copies, the log-probabilities.
+
+        Returns:
+            log-probabilities of the next token, B x n x V, and the mean cross-attention over the
+            models, B x n x S, or None without `need_attention`. In the first step n is 1.
+        """
         log_probs, attentions = [], []
-        for model, encoder_out, state in zip(self.models, encoder_outs, incremental_states):
-            if tokens.size(1) == 1:
-                sentences = encoder_out["encoder_out"][0].size(1)
-                state[STATE] = BeamDecoding(
-                    model.decoder, encoder_out, tokens.size(0) // sentences, self.need_attention
-                )
-            decoding = state[STATE]
-            logits, extra = decoding.step(tokens)
+        for model, decoding in zip(self.models, decodings):
+            logits, extra = decoding.step(previous, number)
             copies = decoding.copying is not None
             if temperature != 1.0 and not copies:
                 logits = logits.div_(temperature)
             found = model.get_normalized_probs((logits, extra), True, None)
             if temperature != 1.0 and copies:  # the logits are of generated words alone
                 found = torch.log_softmax(found / temperature, dim=-1)
-            log_probs.append(decoding.rows(found))
-            if self.need_attention:
-                attentions.append(decoding.rows(extra["attn"][0]))
-        mean_attention = sum(attentions) / len(attentions) if attentions else None
+            log_probs.append(found)
+            attentions.append(extra["attn"][0])
+        mean_attention = sum(attentions) / len(attentions) if self.need_attention else None
         if len(log_probs) == 1:
             return log_probs[0], mean_attention
         mean = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))

@@ -1,0 +1,332 @@
+"""fairseq's generator, with a beam search that leaves its decisions on the device."""
+
+import math
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional, Tuple
+
+import numpy as np
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor
+
+from .beam_search import GroupedBeamSearch
+from .ensemble import BeamEnsemble
+
+LATE = 2  # steps after which the host reads which sentences have ended, on a GPU
+KEPT = 0.5  # on a GPU they leave the batch when fewer than this share remains
+Hypothesis = Dict[str, Tensor]
+
+
+class BeamGenerator(SequenceGenerator):
+    """fairseq's generator for `BeamEnsemble`, without waiting for the device in each step.
+
+    fairseq's loop reads in each step which hypotheses have ended, and stores them one by one: some
+    ten times a step the host waits until a GPU has finished. Here a step has a fixed size, masks
+    say what has ended, and a log on the device keeps what each step chose. The hypotheses are read
+    from the log at the end. They are those of fairseq's loop, in the same order.
+
+    Sampling, constraints and the other searches of fairseq, language models and alignments keep
+    fairseq's loop.
+    """
+
+    def _generate(
+        self,
+        sample: Dict[str, Dict[str, Tensor]],
+        prefix_tokens: Optional[Tensor] = None,
+        constraints: Optional[Tensor] = None,
+        bos_token: Optional[int] = None,
+    ) -> List[List[Hypothesis]]:
+        supported = (
+            type(self.search) is GroupedBeamSearch
+            and self.lm_model is None
+            and constraints is None
+            and not self.match_source_len
+            and "src_tokens" in sample["net_input"]
+        )
+        if not supported:
+            return super()._generate(sample, prefix_tokens, constraints, bos_token)
+        return _Batch(self, sample["net_input"], prefix_tokens, bos_token).run()
+
+
+class _Batch:
+    """The search for one batch: B sentences with n hypotheses each, at most T steps.
+
+    In the first step all hypotheses of a sentence are equal, and n' = 1 is computed; then n' = n.
+    Of up to 2 n candidates of a sentence, those that end among the first n are results, and the
+    first n others continue. Sentences with n results are done. Sooner or later they leave the
+    batch; until then their rows are computed and ignored.
+    """
+
+    def __init__(
+        self,
+        generator: BeamGenerator,
+        net_input: Dict[str, Tensor],
+        prefix: Optional[Tensor],
+        start: Optional[int],
+    ) -> None:
+        self.generator = generator
+        self.model: BeamEnsemble = generator.model
+        self.beam, self.prefix = generator.beam_size, prefix
+        source = net_input["src_tokens"]
+        self.sentences, length = source.shape[:2]
+        self.last = min(
+            int(generator.max_len_a * length + generator.max_len_b), generator.max_len - 1
+        )
+        assert generator.min_len <= self.last, (
+            "min_len cannot be larger than max_len, please adjust these!"
+        )
+        self.decodings = self.model.begin(self.model.forward_encoder(net_input), self.beam)
+        start = generator.eos if start is None else start
+        rows = self.sentences * self.beam
+        self.previous = source.new_full((rows,), start, dtype=torch.long)
+        self.offsets = torch.arange(0, rows, self.beam, device=source.device).unsqueeze(1)  # B x 1
+        self.order = torch.arange(2 * self.beam, device=source.device)
+        self.ignored = self.order.new_zeros(self.sentences, self.beam, dtype=torch.bool)
+        self.found = self.order.new_zeros(self.sentences)  # results of each sentence
+        self.history: Optional[Tensor] = None  # (B n) x (T + 1), if n-grams must not repeat
+        if generator.repeat_ngram_blocker is not None:
+            self.history = self.previous.new_full((rows, self.last + 2), generator.pad)
+            self.history[:, 0] = start
+        self.log = _Log(self.last + 1, self.sentences, self.beam)
+        self.late = _Late()
+
+    def run(self) -> List[List[Hypothesis]]:
+        for number in range(self.last + 1):
+            self.step(number)
+            done = self.late(self.found >= self.beam)
+            if done is None or not bool(done.any()):
+                continue
+            if bool(done.all()):
+                break
+            if not self.found.is_cuda or int(done.sum()) > (1 - KEPT) * len(done):
+                self.keep(done.logical_not().nonzero().squeeze(1))
+        results = self.log.results(self.generator)
+        # after the last step each sentence has a result, unless the options of search forbid all
+        assert all(results), f"{self.last} < {self.last}"
+        return results
+
+    def step(self, number: int) -> None:
+        """Find the candidates of a step, log those that end, and continue the best others."""
+        beam = self.beam
+        log_probs, attention = self.model.step(
+            self.decodings, self.previous, number, self.generator.temperature
+        )
+        if number == 0:
+            self.totals = log_probs.new_zeros(self.sentences, 1)
+        log_probs, ended_before = self._restrict(log_probs.contiguous(), number)
+        totals, tokens, parents = self.generator.search.best(log_probs, self.totals, beam)
+        if ended_before is not None:
+            parents = parents.masked_fill(ended_before.unsqueeze(1), 0)
+        ends = tokens.eq(self.generator.eos) & totals.ne(-math.inf)
+        first = ends[:, :beam].masked_fill_(self.ignored, False)  # a view
+        fresh = first & (first.cumsum(dim=1) + self.found.unsqueeze(1) <= beam)
+        self.found = self.found + fresh.sum(dim=1)
+        # the first n candidates that do not end; if they are too few, others that are ignored
+        first |= self.ignored
+        place = ends * (2 * beam) + self.order[: ends.size(1)]
+        place, chosen = place.topk(beam, dim=1, largest=False)
+        self.ignored = place >= 2 * beam
+        next_tokens, next_parents = tokens.gather(1, chosen), parents.gather(1, chosen)
+        self.totals = totals.gather(1, chosen)
+        self.log.add(
+            number,
+            torch.stack([next_tokens, next_parents, parents[:, :beam], fresh.long()], dim=1),
+            torch.stack([self.totals, totals[:, :beam]], dim=1),
+            attention,
+        )
+        self.previous = next_tokens.flatten()
+        continued = (next_parents + self.offsets).flatten()
+        for decoding in self.decodings:
+            decoding.reorder(continued)
+        if self.history is not None:
+            self.history = self.history.index_select(0, continued)
+            self.history[:, number + 1] = self.previous
+
+    def keep(self, kept: Tensor) -> None:
+        """Go on with these sentences only, a tensor of the host."""
+        kept = kept.to(self.found.device)
+        rows = (kept.unsqueeze(1) * self.beam + self.order[: self.beam]).flatten()
+        self.sentences = len(kept)
+        self.offsets = self.offsets[: len(kept)]
+        self.previous, self.totals = self.previous[rows], self.totals[kept]
+        self.ignored, self.found = self.ignored[kept], self.found[kept]
+        if self.prefix is not None:
+            self.prefix = self.prefix[kept]
+        if self.history is not None:
+            self.history = self.history[rows]
+        for decoding in self.decodings:
+            decoding.reorder(rows)
+        self.log.keep(kept)
+        self.late = _Late()
+
+    def _restrict(self, log_probs: Tensor, number: int) -> Tuple[Tensor, Optional[Tensor]]:
+        """Apply the options of search, partly in place.
+
+        Args:
+            log_probs: B x n' x V, contiguous.
+            number: of the step.
+
+        Returns:
+            the same with -inf at forbidden tokens, and None or, with a prefix, B: the sentences
+            that it ends here. These have n equal hypotheses.
+        """
+        generator, rows = self.generator, log_probs.flatten(0, 1)
+        eos, nothing, ended = generator.eos, -math.inf, None
+        torch.nan_to_num_(rows, nan=nothing, posinf=math.inf, neginf=nothing)
+        rows[:, generator.pad] = nothing
+        if generator.unk_penalty:
+            rows[:, generator.unk] -= generator.unk_penalty
+        if number >= self.last:
+            rows[:, :eos] = nothing
+            rows[:, eos + 1 :] = nothing
+        if self.prefix is not None and number < min(self.prefix.size(1), self.last):
+            ended = self._force(log_probs, self.prefix[:, number])
+        else:
+            if number < generator.min_len:
+                rows[:, eos] = nothing
+            if generator.token_indices_to_suppress is not None:
+                rows.index_fill_(1, generator.token_indices_to_suppress.to(rows.device), nothing)
+        if (
+            self.history is not None
+            and number >= generator.repeat_ngram_blocker.no_repeat_ngram_size
+        ):
+            rows = generator.repeat_ngram_blocker(
+                self.history, rows, self.sentences, self.beam, number
+            )
+        return rows.view_as(log_probs), ended
+
+    def _force(self, log_probs: Tensor, tokens: Tensor) -> Tensor:
+        """Leave one token possible in each sentence: B, or padding for no prefix."""
+        eos = self.generator.eos
+        wanted = tokens.view(-1, 1, 1).expand(-1, log_probs.size(1), 1)
+        kept = log_probs.gather(2, wanted)  # -inf for padding
+        log_probs.masked_fill_(tokens.ne(self.generator.pad).view(-1, 1, 1), -math.inf)
+        log_probs.scatter_(2, wanted, kept)
+        ended = tokens.eq(eos)
+        for x in (log_probs[:, :, eos], self.totals):
+            x.copy_(torch.where(ended.unsqueeze(1), x[:, :1], x))
+        return ended
+
+
+class _Late:
+    """Reads a small tensor `LATE` steps later, so that the host does not wait for the last step.
+
+    On a CPU at once.
+    """
+
+    def __init__(self) -> None:
+        self.copies: Deque[Tuple[Tensor, Any]] = deque()
+
+    def __call__(self, x: Tensor) -> Optional[Tensor]:
+        """The value of `LATE` calls ago, on the host, or None."""
+        if not x.is_cuda:
+            return x
+        copy, event = torch.empty(x.shape, dtype=x.dtype, pin_memory=True), torch.cuda.Event()
+        copy.copy_(x, non_blocking=True)
+        event.record()
+        self.copies.append((copy, event))
+        if len(self.copies) <= LATE:
+            return None
+        copy, event = self.copies.popleft()
+        event.synchronize()
+        return copy
+
+
+class _Log:
+    """What each step chose, on the device, in the rows of all B sentences.
+
+    Args:
+        steps, sentences, beam: the largest numbers.
+    """
+
+    def __init__(self, steps: int, sentences: int, beam: int) -> None:
+        self.shape = steps, sentences, beam
+        self.rows: Optional[Tensor] = None  # of the sentences that are left; None: all
+        self.numbers: Optional[Tensor] = None
+        self.used = 0
+
+    def add(self, step: int, numbers: Tensor, totals: Tensor, attention: Optional[Tensor]) -> None:
+        """Add a step.
+
+        Args:
+            step: its number.
+            numbers: B x 4 x n: tokens and parents of the hypotheses that continue, parents of the
+                candidates that may end, and whether they do.
+            totals: B x 2 x n, of the hypotheses that continue and of those candidates.
+            attention: B x n' x S or None.
+        """
+        steps, sentences, beam = self.shape
+        if self.numbers is None:
+            self.numbers = numbers.new_zeros(steps, sentences, 4, beam)
+            self.totals = totals.new_zeros(steps, sentences, 2, beam)
+            self.attention: Optional[Tensor] = None
+            if attention is not None:
+                shape = steps, sentences, beam, attention.size(2)
+                self.attention = attention.new_zeros(shape, dtype=torch.float32)
+        self.used = step + 1
+        for log, new in (
+            (self.numbers, numbers),
+            (self.totals, totals),
+            (self.attention, attention),
+        ):
+            if log is None or new is None:
+                continue
+            if self.rows is None:
+                log[step] = new
+            else:
+                log[step].index_copy_(0, self.rows, new)
+
+    def keep(self, kept: Tensor) -> None:
+        """Later steps have these of the rows that are left."""
+        self.rows = kept if self.rows is None else self.rows[kept]
+
+    def results(self, generator: BeamGenerator) -> List[List[Hypothesis]]:
+        """For each sentence its hypotheses with the entries of fairseq's, the best first."""
+        assert self.numbers is not None
+        device = self.numbers.device
+        # tokens, parents, parents of ended ones, and which have ended, each steps x B x n
+        log = np.moveaxis(self.numbers[: self.used].cpu().numpy(), 2, 0)
+        chosen, parents, of_ended, ended = log
+        last, sentences, columns = ended.nonzero()  # of H hypotheses, those that ended first first
+        # which hypothesis of the beam each one was before and after each step
+        at = of_ended[last, sentences, columns]
+        before, after = (np.zeros((len(last), self.used), np.int64) for _ in range(2))
+        for step in range(self.used - 1, -1, -1):
+            begin, end = last.searchsorted([step, step + 1])
+            after[end:, step] = at[end:]
+            at[end:] = parents[step, sentences[end:], at[end:]]
+            before[begin:, step] = at[begin:]
+        number, step = np.arange(len(last)), np.arange(self.used)
+        tokens = chosen[step, sentences[:, None], after]
+        tokens[number, last] = generator.eos
+        totals = self.totals[: self.used].cpu()
+        path = totals[step, sentences[:, None], 0, after]
+        path[number, last] = totals[last, sentences, 1, columns]
+        scores = path[number, last]
+        if generator.normalize_scores:
+            scores = scores / scores.new_tensor(
+                [(t + 1) ** generator.len_penalty for t in last.tolist()]
+            )
+        path[:, 1:] -= path[:, :-1].clone()
+        order = torch.sort(scores, descending=True, stable=True).indices.tolist()
+        words, path, scores = (
+            torch.from_numpy(tokens).to(device),
+            path.to(device),
+            scores.to(device),
+        )
+        attention = None
+        if self.attention is not None:
+            attention = self.attention[step, sentences[:, None], before]  # H x steps x S
+        results: List[List[Hypothesis]] = [[] for _ in range(self.shape[1])]
+        for h in order:
+            length = last[h] + 1
+            results[sentences[h]].append(
+                {
+                    "tokens": words[h, :length],
+                    "score": scores[h],
+                    "attention": torch.empty(0) if attention is None else attention[h, :length].t(),
+                    "alignment": torch.empty(0),
+                    "positional_scores": path[h, :length],
+                }
+            )
+        return results

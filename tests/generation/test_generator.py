@@ -1,0 +1,176 @@
+"""The search whose decisions stay on the device: the results of fairseq's loop, and no waits."""
+
+import pytest
+import torch
+from fairseq import search
+from fairseq.sequence_generator import SequenceGenerator
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_plugins.generation import beam_search, decoding
+from fairseq_plugins.generation import generator as search_in_steps
+from fairseq_plugins.generation.generator import BeamGenerator
+
+LENGTHS = (5, 1, 9, 3)
+OPTIONS = [
+    {},
+    {"beam_size": 1},
+    {"beam_size": 2, "len_penalty": 2.0},
+    {"normalize_scores": False, "temperature": 0.7},
+    {"min_len": 10, "unk_penalty": 2.0},
+    {"max_len_a": 1, "max_len_b": 2},
+    {"no_repeat_ngram_size": 2},
+    {"tokens_to_suppress": ("KI", "NI"), "beam_size": 40},  # of 48 words: few have successors
+]
+PREFIXES = [[[7], [8], [9], [10]], [[7, 8], [9, 1], [1, 1], [5, 2]], [[7, 8, 2], [9, 2, 1]] * 2]
+
+
+@pytest.fixture(autouse=True)
+def small_sizes(monkeypatch):
+    """So that a toy's vocabulary has groups, and its short outputs outgrow the first memory."""
+    monkeypatch.setattr(beam_search, "GROUP", 3)
+    monkeypatch.setattr(decoding, "FIRST_STEPS", 2)
+
+
+@pytest.fixture(scope="module")
+def models(build, build_joined):
+    """By name: this package's, fairseq's, one that copies, and several."""
+    ftc = build(*"--encoder-blocks 1,1 --decoder-layers 2".split())
+    learned = build(
+        *"--encoder-blocks 1,2 --decoder-layers 1 --decoder-learned-pos".split(), seed=2
+    )
+    fairseqs = build("--decoder-layers", "1", arch="transformer")
+    copying = build_joined("--copy-attention", "--copy-next", "--decoder-layers", "1")
+    for model in (ftc, learned, fairseqs, copying):
+        model.decoder.output_projection.register_forward_hook(_end_sooner)
+    return {"ftc": [ftc], "fairseq": [fairseqs], "copy": [copying], "two": [ftc, learned]}
+
+
+def _end_sooner(module, args, logits):
+    """So that untrained models have preferences, and end before they must."""
+    logits = 6 * logits
+    logits[..., 2] = logits[..., 5:25].sum(dim=-1)
+    return logits
+
+
+class Waits(RuntimeError):
+    """On a GPU the host would wait."""
+
+
+class NoWaits(TorchDispatchMode):
+    """Refuses operations whose result the host reads, or whose shape depends on data."""
+
+    paused = False
+    REFUSED = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal"}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.split("::")[1]
+        indices = args[1] if name in ("index", "index_put", "index_put_") else []
+        if NoWaits.paused:
+            return func(*args, **(kwargs or {}))
+        if name in self.REFUSED or any(i is not None and i.dtype is torch.bool for i in indices):
+            raise Waits(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def without_waits(monkeypatch):
+    """The steps of the search refuse to wait; making room, which is rare, may."""
+    batch, steps = search_in_steps._Batch, decoding.BeamDecoding
+    step_of, reserve_of = batch.step, steps.reserve
+
+    def refusing(read):
+        def refuse(tensor, *args, **kwargs):
+            if not NoWaits.paused:
+                raise Waits("the host reads a tensor")
+            return read(tensor, *args, **kwargs)
+
+        return refuse
+
+    def step(self, number):
+        with monkeypatch.context() as patch, NoWaits():
+            for name in ("cpu", "item", "numpy", "tolist", "__bool__", "__int__", "__float__"):
+                patch.setattr(torch.Tensor, name, refusing(getattr(torch.Tensor, name)))
+            return step_of(self, number)
+
+    def reserve(self, number):
+        with monkeypatch.context() as patch:
+            patch.setattr(NoWaits, "paused", True)
+            return reserve_of(self, number)
+
+    monkeypatch.setattr(batch, "step", step)
+    monkeypatch.setattr(steps, "reserve", reserve)
+
+
+def assert_equal(found, expected):
+    """To the bit, as a CPU computes the same products of the same batches."""
+    assert len(found) == len(expected)
+    for some, others in zip(found, expected):
+        assert len(some) == len(others) > 0
+        for a, b in zip(some, others):
+            assert a.keys() == b.keys()
+            for name in a:
+                assert a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("name", ["ftc", "fairseq", "copy", "two"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_it_finds_what_fairseqs_loop_finds(
+    build_generator, models, make_sample, without_waits, name, options
+):
+    generator = build_generator(models[name], True, **options)
+    assert type(generator) is BeamGenerator
+    sample = make_sample(LENGTHS)
+    found = generator.generate(models[name], sample)
+    assert_equal(found, SequenceGenerator._generate(generator, sample))
+    with pytest.raises(Waits), NoWaits():
+        SequenceGenerator._generate(generator, sample)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES, ids=str)
+def test_prefixes(build_generator, models, make_sample, without_waits, prefix):
+    sample, prefix = make_sample(LENGTHS), torch.tensor(prefix)
+    generator = build_generator(models["ftc"], True)
+    found = generator.generate(models["ftc"], sample, prefix_tokens=prefix, bos_token=4)
+    expected = SequenceGenerator._generate(generator, sample, prefix.clone(), None, 4)
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
+def test_sentences_that_leave_the_batch_late(
+    build_generator, models, make_sample, monkeypatch, options
+):
+    """As on a GPU: the host knows of ends two steps later."""
+
+    class Late:
+        def __init__(self):
+            self.known = []
+
+        def __call__(self, done):
+            self.known.append(done)
+            late.append(len(done))
+            return self.known[-3] if len(self.known) > 2 else None
+
+    late = []
+    sample = make_sample((5, 1, 9, 3, 2, 2))
+    generator = build_generator(models["two"], True, max_len_b=30, **options)
+    expected = SequenceGenerator._generate(generator, sample)
+    monkeypatch.setattr(search_in_steps, "_Late", Late)
+    found = generator.generate(models["two"], sample)
+    assert len(set(late)) > 1, "no sentence left the batch: nothing is tested"
+    for some, others in zip(found, expected):
+        assert [h["tokens"].tolist() for h in some] == [h["tokens"].tolist() for h in others]
+        for a, b in zip(some, others):
+            torch.testing.assert_close(a["positional_scores"], b["positional_scores"])
+
+
+def test_other_searches_keep_fairseqs_loop(build_generator, models, make_sample, dictionary):
+    sample = make_sample((6, 6, 6))
+    for strategy in (search.Sampling(dictionary), search.DiverseBeamSearch(dictionary, 5, 0.5)):
+        generator = build_generator(models["ftc"], True, search_strategy=strategy)
+        torch.manual_seed(1)
+        found = generator.generate(models["ftc"], sample)
+        torch.manual_seed(1)
+        assert_equal(found, SequenceGenerator._generate(generator, sample))
+    generator = build_generator(models["ftc"], True)
+    with pytest.raises(NotImplementedError, match="constraints"):
+        generator.generate(models["ftc"], sample, constraints=torch.zeros(3, 1).long())
