@@ -139,7 +139,7 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> Dict[str, Any]:
         state = load(file, **options)
         if not isinstance(state, dict) or not all(part & set(state) for part in _PARTS):
             raise ValueError("it holds no model with the state of its training")
-        drop_fused_copies_of_encoder_weights(state["model"])
+        drop_fused_copies_of_encoder_weights(state)
     except Exception as error:
         raise _refuse(path, error) from None
     try:
@@ -190,19 +190,38 @@ def name_files_that_are_no_checkpoints() -> None:
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", "name_files_that_are_no_checkpoints", make)
 
 
+_BUFFER = re.compile(r"(.*\.)?(version|_float_tensor)")
 _FUSED_COPY = re.compile(r"(.*\.layers\.\d+\.)(in_proj|out_proj|fc1|fc2)_(weight|bias)")
 
 
-def drop_fused_copies_of_encoder_weights(model: Dict[str, Any]) -> None:
+def drop_fused_copies_of_encoder_weights(state: Dict[str, Any]) -> None:
     """Drop the second copy of encoder weights that 0.12.2 stores for a fused kernel.
 
-    ff does not know these entries and refuses the checkpoint. 0.12.2 rebuilds them on loading, so
-    they are dropped in every version.
+    ff does not know these entries and refuses the checkpoint. They are never trained, but the
+    optimizer counts them among its parameters, so the numbers of the others change.
     """
-    for key in list(model):
-        copy = _FUSED_COPY.fullmatch(key)
-        if copy is not None and copy.group(1) + "self_attn.q_proj.weight" in model:
-            del model[key]
+    model, names = state["model"], []
+    seen = set()  # a shared parameter has several names and is one parameter of the optimizer
+    for name, value in model.items():
+        place = (value.data_ptr(), value.shape)
+        if place not in seen and not _BUFFER.fullmatch(name):
+            names.append(name)
+        seen.add(place)
+    copies = {
+        name
+        for name in model
+        for copy in [_FUSED_COPY.fullmatch(name)]
+        if copy is not None and copy.group(1) + "self_attn.q_proj.weight" in model
+    }
+    for name in copies:
+        del model[name]
+    optimizer = state.get("last_optimizer_state") or {}
+    groups = optimizer.get("param_groups", ())
+    if copies and len(groups) == 1 and len(groups[0]["params"]) == len(names):
+        kept = [number for number, name in enumerate(names) if name not in copies]
+        states = optimizer["state"]
+        optimizer["state"] = {new: states[old] for new, old in enumerate(kept) if old in states}
+        groups[0]["params"] = list(range(len(kept)))
 
 
 def copy_checkpoints_in_one_step() -> None:
