@@ -34,6 +34,7 @@ def chunked_loss(
     chunk: Optional[int] = None,
     count_correct: bool = False,
     copies: Optional[Copies] = None,
+    counted: Optional[Tensor] = None,
 ) -> Sums:
     """The objective of ``log_softmax(features weight^T + bias)``.
 
@@ -63,7 +64,7 @@ def chunked_loss(
 
     Args:
         features: P x N x d, any floating dtype. Under autocast, products are in its dtype.
-        target: N, without padding.
+        target: N.
         weight: V x d; bias: V or None.
         objective: of P passes.
         chunk: rows of logits at a time, of all passes together (default: `default_chunk`). Logits
@@ -71,6 +72,8 @@ def chunked_loss(
         count_correct: also count the tokens whose most probable word is the target; else
             `correct` is 0.
         copies: of the N tokens, for one pass, or None.
+        counted: N, True at the tokens whose loss is wanted, or None for all; without copies. The
+            others may be padding with finite features. No size depends on it.
 
     Returns:
         sums in float32 (float64 for float64). Products of half-precision inputs are in half
@@ -91,6 +94,7 @@ def chunked_loss(
                 None if copies is None else copies.log_odds,
                 target,
                 copies,
+                counted,
                 objective,
                 max(1, (chunk or default_chunk(features, weight.size(0))) // len(features)),
                 count_correct,
@@ -128,6 +132,7 @@ class _ChunkedLoss(torch.autograd.Function):
         log_odds: Optional[Tensor],
         target: Tensor,
         copies: Optional[Copies],
+        counted: Optional[Tensor],
         objective: Objective,
         chunk: int,
         count_correct: bool,
@@ -144,23 +149,24 @@ class _ChunkedLoss(torch.autograd.Function):
             torch.zeros((), dtype=exact, device=features.device) for _ in range(4)
         )
         needed = [with_gradients and input_needs for input_needs in ctx.needs_input_grad[:4]]
-        gradients = _Gradients(needed, features, weight, log_odds, objective)
+        gradients = _Gradients(needed, features, weight, log_odds, objective, counted)
         for start in range(0, features.size(1), chunk):
             here = slice(start, start + chunk)
             xs, y = features[:, here], target[here]
+            kept = None if counted is None else counted[here]
             rows = torch.arange(y.size(0), device=y.device)
             logits: List[Tensor] = []
             at_target: List[Tensor] = []
             for x, part in zip(xs, objective.cross_entropy):
                 rounded = nn.functional.linear(x, weight, bias)
                 if count_correct and copies is None:
-                    correct += part * rounded.argmax(dim=1).eq(y).sum()
+                    correct += part * _masked(rounded.argmax(dim=1).eq(y), kept).sum()
                 logits.append(rounded.to(exact))
-                at_target.append(logits[-1][rows, y])
+                at_target.append(_masked(logits[-1][rows, y], kept))
             if copies is not None:
                 words = copies.words.index_select(0, copies.sentence[here])
                 at_words = logits[0].gather(1, words)
-            normalizers, diverged, grads = _distributions(logits, objective)
+            normalizers, diverged, grads = _distributions(logits, objective, kept)
             divergence += diverged
             if copies is not None:
                 odds = copies.log_odds[here]
@@ -180,8 +186,9 @@ class _ChunkedLoss(torch.autograd.Function):
                 if part != 0:
                     nll_loss += part * (normalizer - at_target[number]).sum()
                     sums = torch.mv(x.to(exact), weight_sum).add_(bias_sum)
-                    smooth_loss += part * (normalizer * vocabulary - sums).sum()
-                    grad[rows, y] -= part * confidence
+                    smooth_loss += part * (normalizer * vocabulary - _masked(sums, kept)).sum()
+                    wanted = part * confidence
+                    grad[rows, y] -= wanted if kept is None else wanted * kept.to(exact)
                 gradients.add(number, here, x, grad)
 
         ctx.save_for_backward(*gradients.finish(share, weight_sum))
@@ -197,7 +204,12 @@ class _ChunkedLoss(torch.autograd.Function):
             None if grad is None else (grad * grad_output).to(dtype)
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
         ]
-        return (*grads, None, None, None, None, None, None)
+        return (*grads, None, None, None, None, None, None, None)
+
+
+def _masked(values: Tensor, kept: Optional[Tensor]) -> Tensor:
+    """Zero where tokens are not counted."""
+    return values if kept is None else values.masked_fill(~kept, 0)
 
 
 class _Gradients:
@@ -205,7 +217,7 @@ class _Gradients:
 
     Args:
         needed: whether those of features, weight, bias and log-odds are; the others stay None.
-        features, weight, log_odds: the inputs, as in `chunked_loss`.
+        features, weight, log_odds, counted: the inputs, as in `chunked_loss`.
         objective: of the passes.
     """
 
@@ -216,8 +228,10 @@ class _Gradients:
         weight: Tensor,
         log_odds: Optional[Tensor],
         objective: Objective,
+        counted: Optional[Tensor] = None,
     ):
         self.features, self.weight, self.objective = features, weight, objective
+        self.counted = counted
         self.exact = torch.promote_types(features.dtype, torch.float32)
         self.is_half = features.dtype == torch.float16
         self.scale, self.weight_scale = _half_scales(objective) if self.is_half else (1.0, 1.0)
@@ -277,24 +291,32 @@ class _Gradients:
         if self.of_features is not None:
             if self.is_half:
                 self.of_features.div_(self.scale)
-            self.of_features.sub_((parts[:, None] * weight_sum.mul_(share)).unsqueeze(1))
+            of_every_word = (parts[:, None] * weight_sum.mul_(share)).unsqueeze(1)
+            if self.counted is not None:
+                of_every_word = of_every_word * self.counted.to(self.exact).unsqueeze(1)
+            self.of_features.sub_(of_every_word)
         if self.of_weight is not None:
             if self.is_half:
                 self.of_weight.div_(self.weight_scale)
-            self.of_weight.sub_(parts.mul(share) @ self.features.sum(dim=1, dtype=self.exact))
+            features = self.features
+            if self.counted is not None:
+                features = features * self.counted.to(features.dtype).unsqueeze(1)
+            self.of_weight.sub_(parts.mul(share) @ features.sum(dim=1, dtype=self.exact))
         if self.of_bias is not None:
-            self.of_bias.sub_(share * self.features.size(1))
+            count = self.features.size(1) if self.counted is None else self.counted.sum()
+            self.of_bias.sub_(share * count)
         return [self.of_features, self.of_weight, self.of_bias, self.of_odds]
 
 
 def _distributions(
-    logits: List[Tensor], objective: Objective
+    logits: List[Tensor], objective: Objective, kept: Optional[Tensor] = None
 ) -> Tuple[List[Tensor], Tensor, List[Tensor]]:
     """The terms of a chunk's loss that do not depend on the targets, and their gradients.
 
     Args:
         logits: n x V for each pass; overwritten.
         objective: of the same number of passes.
+        kept: n, True at tokens that count, or None for all. All results are 0 at the others.
 
     Returns:
         ``logsumexp(z)`` of each pass, n each; the weighted sum D of the divergences, a scalar; and
@@ -308,7 +330,9 @@ def _distributions(
         softmax = z.exp_() if len(logits) == 1 else z.exp()
         total = softmax.sum(dim=1)
         log_totals.append(total.log())
-        normalizers.append(log_totals[-1] + largest)
+        normalizers.append(_masked(log_totals[-1] + largest, kept))
+        if kept is not None:
+            total = total.masked_fill(~kept, math.inf)
         softmaxes.append(softmax.div_(total.unsqueeze(1)))
     if len(logits) == 1:
         return normalizers, logits[0].new_zeros(()), softmaxes
@@ -317,7 +341,7 @@ def _distributions(
     (part, other_part), (there, back) = objective.cross_entropy, objective.divergence
     # log p - log q = ratio - shift; shift is one number per token and cancels in the gradients
     ratio = z.sub_(spare)
-    shift = log_totals[0] - log_totals[1]
+    shift = _masked(log_totals[0] - log_totals[1], kept)
     mean = torch.mul(p, ratio, out=spare).sum(dim=1)
     divergence = there * (mean - shift).sum()
     p_grad = torch.add((part + back - there * mean).unsqueeze(1), ratio, alpha=there, out=spare)

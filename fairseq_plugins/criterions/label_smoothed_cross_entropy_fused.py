@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import copies_of
-from fairseq_plugins.modules.packed_decoder import take_rows
+from fairseq_plugins.modules.rows import take_rows
 
 from .chunked_projection import chunked_loss
 from .embeddings import scale_embeddings
 from .objective import Objective, plain_loss
 from .projection import find_projection
-from .wrappers import packed_output, positions_of
+from .wrappers import is_on_rows, packed_output, positions_of
 
 
 @dataclass
@@ -125,11 +125,15 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
         targets = model.get_targets(sample, None).repeat(passes, 1)
         counted = targets.ne(self.padding_idx)
         counted[:, : self.ignore_prefix_size] = False
-        index = positions_of(extra, counted)  # of all rows of values
-        rows = counted.flatten()[index].nonzero().squeeze(1)
-        index = index[rows]
-        values = take_rows(values.flatten(0, -2), rows).unflatten(0, (passes, -1))
-        target = targets.flatten()[index].view(passes, -1)[0]
+        if is_on_rows(extra):  # no size may depend on data
+            target, mask, copies = targets[0], counted[0], None
+        else:
+            index = positions_of(extra, counted)  # of all rows of values
+            rows = counted.flatten()[index].nonzero().squeeze(1)
+            index = index[rows]
+            values = take_rows(values.flatten(0, -2), rows).unflatten(0, (passes, -1))
+            target, mask = targets.flatten()[index].view(passes, -1)[0], None
+            copies = copies_of(extra, rows, index.div(targets.size(1), rounding_mode="floor"))
         if projection is None:
             sums = plain_loss(values, target, objective)
         else:
@@ -140,7 +144,8 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
                 projection.bias,
                 objective,
                 count_correct=self.report_accuracy,
-                copies=copies_of(extra, rows, index.div(targets.size(1), rounding_mode="floor")),
+                copies=copies,
+                counted=mask,
             )
         nsentences = sample["target"].size(0)
         sample_size = nsentences if self.sentence_avg else sample["ntokens"]

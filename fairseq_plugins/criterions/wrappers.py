@@ -42,3 +42,8 @@ def positions_of(extra: Any, mask: Tensor) -> Tensor:
     if isinstance(extra, dict) and "positions" in extra:
         return extra["positions"][0]
     return torch.arange(mask.numel(), device=mask.device)
+
+
+def is_on_rows(extra: Any) -> bool:
+    """Whether a model computed on rows (`models/on_rows.py`), whose padding has finite values."""
+    return isinstance(extra, dict) and "rows" in extra

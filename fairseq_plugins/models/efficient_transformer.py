@@ -42,8 +42,9 @@ from fairseq_plugins.modules.layer_drop import BlockLayerDropModuleList
 from fairseq_plugins.modules.packed_decoder import (
     Memory,
     Packing,
+    decode_rows,
+    embed_rows,
     pack_memory,
-    packed_layer,
 )
 
 from .checks import check_dictionaries
@@ -454,11 +455,13 @@ class Decoder(TransformerDecoderBase):
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
         """`extract_features` that computes the N real target positions only.
 
+        "attn" is None unless the model copies or `alignment_layer` asks for it.
+
         With `packed_output`, which a criterion sets, all results have one row for each of them:
         N x C features, N x T' attention and log-odds. "positions" has their indices in the
         flattened B x T tokens.
         """
-        if alignment_layer is None:
+        if self.copying is not None and alignment_layer is None:
             alignment_layer = self.num_layers - 1
         memory: Optional[Memory] = None
         if encoder_out is not None and len(encoder_out["encoder_out"]) > 0:
@@ -467,30 +470,12 @@ class Decoder(TransformerDecoderBase):
             memory = pack_memory(encoder_out["encoder_out"][0], mask, not self.compile_training)
         packing = Packing(prev_output_tokens.ne(self.padding_idx), not self.compile_training)
 
-        x = self.embed_scale * self.embed_tokens(prev_output_tokens.reshape(-1)[packing.index])
-        if self.project_in_dim is not None:
-            x = self.project_in_dim(x)
-        if self.embed_positions is not None:
-            positions = self.embed_positions(prev_output_tokens)
-            x = x + packing.pack(positions.expand(*prev_output_tokens.shape, -1))
-        if self.layernorm_embedding is not None:
-            x = self.layernorm_embedding(x)
-        x = self.dropout_module(x)
+        def positions() -> Tensor:
+            embedded = self.embed_positions(prev_output_tokens)
+            return packing.pack(embedded.expand(*prev_output_tokens.shape, -1))
 
-        embedded = x
-        attn: Optional[Tensor] = None
-        for idx, layer in enumerate(self.layers):
-            need_weights = idx == alignment_layer
-            x, weights = packed_layer(
-                layer, x, packing, memory, need_weights, alignment_heads, self.compile_training
-            )
-            if weights is not None:
-                attn = weights
-
-        if self.layer_norm is not None:
-            x = self.layer_norm(x)
-        if self.project_out_dim is not None:
-            x = self.project_out_dim(x)
+        embedded = embed_rows(self, prev_output_tokens.reshape(-1)[packing.index], positions)
+        x, attn = decode_rows(self, embedded, packing, memory, alignment_layer, alignment_heads)
         extra: Dict[str, List[Optional[Tensor]]] = {"attn": [attn]}
         if self.copying is not None:
             assert encoder_out is not None and attn is not None

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from .packed_decoder import take_rows
+from .rows import take_rows
 
 
 @dataclass

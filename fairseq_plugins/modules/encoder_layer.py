@@ -1,6 +1,6 @@
 """Encoder layer: token mixer, feed-forward network, and pooling at the start of a block."""
 
-from typing import Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 import torch
 from fairseq.modules import LayerNorm
@@ -124,6 +124,40 @@ class EncoderLayer(nn.Module):
         if self.time_pooling is not None and self.feature_pooling is not None:
             x = self.feature_pooling(self.time_pooling(x, padding_mask))
         return x
+
+
+def run_encoder_layer(
+    layer: Any,
+    x: Tensor,
+    attend: Callable[[Tensor, Tensor], Tensor],
+    pool: Callable[[Tensor], Tensor] = lambda x: x,
+) -> Tensor:
+    """The forward of a layer in another layout of positions, as `run_decoder_layer` has it.
+
+    Args:
+        layer: an `EncoderLayer` or fairseq's, whose feed-forward network does not route positions.
+        x: ... x memory_dim.
+        attend: replaces the token mixer; takes pooled positions and the memory.
+        pool: replaces the pooling at the start of a block.
+
+    Returns:
+        ... x d.
+    """
+    memory = layer.self_attn_layer_norm(x) if layer.normalize_before else x
+    residual = pool(x)
+    query = pool(memory) if layer.normalize_before else residual
+    x = residual + layer.dropout_module(attend(query, memory))
+    if not layer.normalize_before:
+        x = layer.self_attn_layer_norm(x)
+    residual = x
+    if layer.normalize_before:
+        x = layer.final_layer_norm(x)
+    if isinstance(layer, EncoderLayer):
+        x = layer.ffn(x)
+    else:
+        x = layer.fc2(layer.activation_dropout_module(layer.activation_fn(layer.fc1(x))))
+    x = residual + layer.dropout_module(x)
+    return x if layer.normalize_before else layer.final_layer_norm(x)
 
 
 # prefixes in fairseq's TransformerEncoderLayer, and those of the same weights here

@@ -7,7 +7,7 @@ additions.
 """
 
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -15,13 +15,13 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
-from .attention import attend, attend_plainly
-from .compilation import can_compile, compiled, is_captured
+from .compilation import can_compile, compiled
 from .decoder_layer import run_decoder_layer
+from .rows import Layout, Put, Take, attention_on_rows
 
 
-class Packing:
-    """Index of the real positions of a batch, in three layouts.
+class Packing(Layout):
+    """Index of the real positions of a padded batch, in three layouts.
 
     - batch: B x T x C, as given, with padding on any side;
     - packed: N x C, the real positions of all sentences;
@@ -32,6 +32,8 @@ class Packing:
         shortcuts: skip copies if there is no padding. Compiled layers set this to False, because
             each shortcut would need another compiled version.
     """
+
+    starts = None
 
     def __init__(self, real: Tensor, shortcuts: bool = True):
         self.real = real
@@ -50,68 +52,20 @@ class Packing:
     def pack(self, x: Tensor) -> Tensor:
         """B x T x C -> N x C."""
         x = x.reshape(-1, x.size(-1))
-        return x if self.without_padding else _Take.apply(x, self.index)
+        return x if self.without_padding else Take.apply(x, self.index)
 
     def unpack(self, rows: Tensor) -> Tensor:
         """N x ... -> B x T x ... with zeros at padding."""
         if not self.without_padding:
-            rows = _Put.apply(rows, self.index, self.batch * self.length)
+            rows = Put.apply(rows, self.index, self.batch * self.length)
         return rows.view(self.batch, self.length, *rows.shape[1:])
-
-    def to_grid(self, rows: Tensor) -> Tensor:
-        """N x C -> B x width x C, with zeros after the end of each sentence."""
-        if not self.full:
-            rows = _Put.apply(rows, self.grid_index, self.batch * self.width)
-        return rows.view(self.batch, self.width, -1)
-
-    def from_grid(self, grid: Tensor) -> Tensor:
-        """B x width x C -> N x C."""
-        grid = grid.reshape(self.batch * self.width, -1)
-        return grid if self.full else _Take.apply(grid, self.grid_index)
-
-
-def take_rows(x: Tensor, index: Tensor) -> Tensor:
-    """The rows `index` of x, in ascending order and each once; x itself if these are all rows."""
-    return x if index.numel() == x.size(0) else _Take.apply(x, index)
-
-
-class _Take(torch.autograd.Function):
-    """Take distinct rows. index_select's own backward would add them one by one."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
-        ctx.save_for_backward(index)
-        ctx.size = x.size(0)
-        return x.index_select(0, index)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        (index,) = ctx.saved_tensors
-        return _Put.apply(grad, index, ctx.size), None
-
-
-class _Put(torch.autograd.Function):
-    """The inverse of `_Take`: put rows into a zero tensor of `size` rows."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, index: Tensor, size: int) -> Tensor:
-        ctx.save_for_backward(index)
-        empty = rows.new_zeros(size, *rows.shape[1:])
-        if is_captured():  # torch 2.11 drops the gradient of a result that was changed in place
-            return empty.index_copy(0, index, rows)
-        return empty.index_copy_(0, index, rows)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        (index,) = ctx.saved_tensors
-        return _Take.apply(grad, index), None, None
 
 
 class Memory(NamedTuple):
-    """The encoder's output: its real positions, N' x C, and their packing."""
+    """The encoder's output: rows, N' x C, and their layout."""
 
     rows: Tensor
-    packing: Packing
+    at: Layout
 
 
 def pack_memory(
@@ -125,10 +79,61 @@ def pack_memory(
     return Memory(packing.pack(x), packing)
 
 
+def embed_rows(side: Any, tokens: Tensor, positions: Callable[[], Tensor]) -> Tensor:
+    """The input of the first layer of fairseq's encoder or decoder, for tokens in any layout.
+
+    Args:
+        side: the encoder or decoder.
+        tokens: integers of any shape.
+        positions: computes the embeddings of positions, ... x d, if there are any.
+    """
+    x = side.embed_scale * side.embed_tokens(tokens)
+    if getattr(side, "project_in_dim", None) is not None:
+        x = side.project_in_dim(x)
+    if side.embed_positions is not None:
+        x = x + positions()
+    if side.layernorm_embedding is not None:
+        x = side.layernorm_embedding(x)
+    return side.dropout_module(x)
+
+
+def decode_rows(
+    decoder: Any,
+    x: Tensor,
+    at: Layout,
+    memory: Optional[Memory],
+    alignment_layer: Optional[int] = None,
+    alignment_heads: Optional[int] = None,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """The layers of a decoder that `has_standard_layers`, to its features.
+
+    Args:
+        decoder: fairseq's, or one with other layers or networks.
+        x: N x d, embedded target positions; at: their layout.
+        memory: the encoder's output, or None.
+        alignment_layer, alignment_heads: the layer and the number of its first heads whose
+            attention to the source is returned.
+
+    Returns:
+        N x C, and N x T' or None.
+    """
+    attention: Optional[Tensor] = None
+    compile_training = getattr(decoder, "compile_training", False)
+    for number, layer in enumerate(decoder.layers):
+        need = number == alignment_layer
+        x, weights = packed_layer(layer, x, at, memory, need, alignment_heads, compile_training)
+        attention = attention if weights is None else weights
+    if decoder.layer_norm is not None:
+        x = decoder.layer_norm(x)
+    if decoder.project_out_dim is not None:
+        x = decoder.project_out_dim(x)
+    return x, attention
+
+
 def packed_layer(
     layer: TransformerDecoderLayerBase,
     x: Tensor,
-    packing: Packing,
+    at: Layout,
     memory: Optional[Memory],
     need_weights: bool = False,
     weight_heads: Optional[int] = None,
@@ -141,9 +146,10 @@ def packed_layer(
     Args:
         layer: of a decoder that `has_standard_layers`.
         x: N x d, the real target positions.
-        packing: where these positions are in the batch.
+        at: their layout.
         memory: the encoder's output, or None.
-        need_weights: whether to return the weights of cross-attention.
+        need_weights: whether to return the weights of cross-attention; both layouts are then a
+            `Packing`.
         weight_heads: average the weights over so many of the first heads; None for all.
         compile_training: compute with torch.compile.
 
@@ -151,11 +157,11 @@ def packed_layer(
         N x d, and the weights or None: N x T', zero at padding of the source.
     """
     rows = None if memory is None else memory.rows
-    source = None if memory is None else memory.packing
+    source = None if memory is None else memory.at
 
     def run(x: Tensor, rows: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
         compute = compiled(_run) if compile_training and can_compile(x) else _run
-        return compute(layer, x, packing, rows, source, need_weights, weight_heads)
+        return compute(layer, x, at, rows, source, need_weights, weight_heads)
 
     if hasattr(layer, "precheckpoint_forward"):
         return checkpoint_wrapper(SimpleNamespace(forward=run)).forward(x, rows)
@@ -165,19 +171,19 @@ def packed_layer(
 def _run(
     layer: TransformerDecoderLayerBase,
     x: Tensor,
-    packing: Packing,
+    at: Layout,
     memory: Optional[Tensor],
-    source: Optional[Packing],
+    source: Optional[Layout],
     need_weights: bool,
     weight_heads: Optional[int],
 ) -> Tuple[Tensor, Optional[Tensor]]:
     def attend_target(x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
-        return _attend(layer.self_attn, x, packing, x, packing, causal=True)
+        return _attend(layer.self_attn, x, at, x, at, causal=True)
 
     def attend_source(x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         assert memory is not None and source is not None
         attention = layer.encoder_attn
-        return _attend(attention, x, packing, memory, source, False, need_weights, weight_heads)
+        return _attend(attention, x, at, memory, source, False, need_weights, weight_heads)
 
     reads_source = layer.encoder_attn is not None and memory is not None
     return run_decoder_layer(layer, x, attend_target, attend_source if reads_source else None)
@@ -186,34 +192,18 @@ def _run(
 def _attend(
     attention: MultiheadAttention,
     x: Tensor,
-    packing: Packing,
+    at: Layout,
     memory: Tensor,
-    source: Packing,
+    source: Layout,
     causal: bool = False,
     need_weights: bool = False,
     weight_heads: Optional[int] = None,
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    def heads(rows: Tensor, at: Packing) -> Tensor:
-        grid = at.to_grid(rows)
-        return grid.view(at.batch, at.width, attention.num_heads, -1).transpose(1, 2)
-
-    query = heads(attention.q_proj(x), packing)  # B x h x T x s
-    key = heads(attention.k_proj(memory), source)
-    value = heads(attention.v_proj(memory), source)
-    mask: Optional[Tensor] = None
-    if not causal and not source.full:
-        # causal attention needs no mask: in the grid, padding comes last
-        mask = source.grid_padding[:, None, None, :]
-    weights: Optional[Tensor] = None
-    if need_weights:
-        mixed, weights = attend_plainly(query, key, value, mask, causal, attention.dropout_module)
-    else:
-        mixed = attend(query, key, value, mask, causal, attention.dropout_module)
-    mixed = mixed.transpose(1, 2).reshape(packing.batch, packing.width, -1)
-    out = attention.out_proj(packing.from_grid(mixed))
+    out, weights = attention_on_rows(attention, x, at, memory, source, causal, need_weights)
     if weights is None:
         return out, None
+    assert isinstance(at, Packing) and isinstance(source, Packing)
     # from the columns of the grid to the positions of the source
-    grid = packing.from_grid(weights[:, :weight_heads].mean(dim=1))  # N x width
-    grid = grid.gather(1, source.rank[packing.sentence])
-    return out, grid.masked_fill(~source.real[packing.sentence], 0.0)
+    grid = at.from_grid(weights[:, :weight_heads].mean(dim=1))  # N x width
+    grid = grid.gather(1, source.rank[at.sentence])
+    return out, grid.masked_fill(~source.real[at.sentence], 0.0)

@@ -8,7 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.models import efficient_transformer
-from fairseq_plugins.modules import compilation, packed_decoder
+from fairseq_plugins.modules import compilation
+from fairseq_plugins.modules import rows as rows_module
 from tests.batches import assert_close
 
 pytestmark = pytest.mark.skipif(
@@ -105,9 +106,9 @@ def test_what_is_captured_changes_no_result_in_place(monkeypatch):
     rows, index = torch.randn(5, 3), torch.arange(5) + 1
     found = []
     for captured in (True, False):
-        monkeypatch.setattr(packed_decoder, "is_captured", lambda captured=captured: captured)
+        monkeypatch.setattr(rows_module, "is_captured", lambda captured=captured: captured)
         with Operations() as called:
-            found.append(packed_decoder._Put.apply(rows, index, 8))
+            found.append(rows_module.Put.apply(rows, index, 8))
         assert any(name.endswith("_") for name in called.names) != captured, called.names
     assert torch.equal(*found)
 

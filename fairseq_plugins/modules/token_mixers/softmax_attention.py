@@ -7,6 +7,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from fairseq_plugins.modules.attention import attend, fused_pays
+from fairseq_plugins.modules.rows import Layout, attention_on_rows
 
 from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
 
@@ -27,6 +28,7 @@ class SoftmaxAttention(TokenMixer):
     """
 
     left_to_right = True
+    takes_rows = True
     takes_xformers = True
 
     def __init__(self, spec: MixerSpec, options: Any = None):
@@ -64,6 +66,10 @@ class SoftmaxAttention(TokenMixer):
             key_padding_mask=memory_padding_mask,
             need_weights=False,
         )[0]
+
+    @torch.jit.unused
+    def on_rows(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
+        return attention_on_rows(self.attention, x, at, memory, memory_at)[0]
 
     @torch.jit.unused
     def _attend(self, x: Tensor, memory: Tensor, padding_mask: Optional[Tensor]) -> Tensor:

@@ -2,9 +2,10 @@
 
 from typing import Any, NamedTuple, Optional, Sequence, Set
 
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_plugins.modules.registry import Registry
+from fairseq_plugins.modules.rows import Layout
 
 TOKEN_MIXERS = Registry("token mixer", default="softmax")
 register_token_mixer = TOKEN_MIXERS.register
@@ -48,6 +49,8 @@ class TokenMixer(nn.Module):
     takes_xformers = False
     # whether it has weights of positions, which --attention-dropout drops
     drops_weights = True
+    # whether `on_rows` works, with no size that depends on data
+    takes_rows = False
     # why TorchScript cannot compile it; empty if it can
     not_scriptable = ""
     # why `export` cannot write it as a graph; empty if it can
@@ -74,6 +77,16 @@ class TokenMixer(nn.Module):
     def input_sizes(cls, spec: MixerSpec, options: Any) -> Set[int]:
         """Input sizes of the projections; blocks of quantisation noise must divide them."""
         return {spec.embed_dim, spec.memory_dim}
+
+    def on_rows(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
+        """`forward` for rows, N x d and M x memory_dim, of the same sentences: N x d."""
+        out = self(
+            at.to_grid(x).transpose(0, 1),
+            memory_at.to_grid(memory).transpose(0, 1),
+            at.grid_padding,
+            memory_at.grid_padding,
+        )
+        return at.from_grid(out.transpose(0, 1))
 
     def call_projections(self) -> None:
         """From now on, call projections as modules instead of reading their weights.

@@ -1,0 +1,177 @@
+"""Batches as rows: the sentences of a batch lie one behind the other, in one of a few sizes.
+
+A recorded GPU step (`training/recorded_step.py`) replays kernels of fixed sizes, and nothing in it
+may wait for a number. So the layout is computed here, on the host, in the worker of the data loader
+that collates the batch: sentences are followed by some of padding alone, up to a multiple of `step`
+rows. `modules/rows.py` computes on this layout.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SHORTEST = 16  # of the largest lengths
+
+
+class Shape(NamedTuple):
+    """The sizes of a batch: batches of one shape share a recording."""
+
+    source: Tuple[int, ...]  # rows of the source in each block of the encoder
+    target: int  # rows of the target
+    sentences: int  # with those of padding and empty ones, which come last
+    longest: int  # no sentence has more rows, those of padding neither
+
+
+class Spec(NamedTuple):
+    """What a model and its batches ask of the layout."""
+
+    pad: int
+    step: int  # rows are a multiple of it
+    window: int = 1  # of pooling over time
+    blocks: int = 1  # of the encoder that pools over time
+
+    @classmethod
+    def make(cls, pad: int, step: int, window: int, blocks: int) -> "Spec":
+        """Of an encoder with so many blocks, if `window` is 1 without pooling over time."""
+        return cls(pad, step, window, blocks if window > 1 else 1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch of one shape. fairseq copies no such object to the GPU: `numbers` travels alone.
+
+    Args:
+        shape: of the batch.
+        numbers: int64, all tokens and where sentences start; see `parts`.
+        sentences: how many are real.
+        tokens: how many target tokens are real.
+    """
+
+    shape: Shape
+    numbers: Tensor
+    sentences: int
+    tokens: int
+
+    def pin_memory(self) -> "Rows":
+        """As the data loader calls it: in memory from which copies need not wait."""
+        return replace(self, numbers=self.numbers.pin_memory())
+
+
+def parts(numbers: Tensor, shape: Shape) -> Dict[str, Any]:
+    """Views of `Rows.numbers`.
+
+    Returns:
+        "source", N; "previous" and "target", M each: tokens, of padding behind the sentences;
+        "source_starts" (a list, for each block) and "target_starts": where each sentence starts and
+        the last one ends, `sentences` + 1 numbers each.
+    """
+    bounds = shape.sentences + 1
+    sizes = [shape.source[0], shape.target, shape.target, bounds, *(bounds for _ in shape.source)]
+    source, previous, target, target_starts, *source_starts = numbers.split(sizes)
+    return {
+        "source": source,
+        "previous": previous,
+        "target": target,
+        "target_starts": target_starts,
+        "source_starts": source_starts,
+    }
+
+
+def lay_out(sample: Dict[str, Any], spec: Spec) -> Rows:
+    """The rows of fairseq's batch of sentence pairs, padded on any side, on the CPU."""
+    words, previous = (sample["net_input"][n] for n in ("src_tokens", "prev_output_tokens"))
+    target = sample["target"]
+    source_lengths, target_lengths = (x.ne(spec.pad).sum(dim=1).numpy() for x in (words, target))
+    shape, levels, target_levels = plan(source_lengths, target_lengths, spec)
+
+    def fill(tokens: Tensor, rows: int) -> Tensor:
+        filled = torch.full((rows,), spec.pad)
+        real = tokens[tokens.ne(spec.pad)]
+        filled[: len(real)] = real
+        return filled
+
+    numbers = [
+        fill(words, shape.source[0]),
+        fill(previous, shape.target),
+        fill(target, shape.target),
+        *(_starts(lengths, shape.sentences) for lengths in (target_levels, *levels)),
+    ]
+    return Rows(shape, torch.cat(numbers), len(words), int(sample["ntokens"]))
+
+
+def plan(
+    source: np.ndarray, target: np.ndarray, spec: Spec
+) -> Tuple[Shape, List[np.ndarray], np.ndarray]:
+    """Choose the shape of a batch, and the sentences of padding that fill it.
+
+    There are as many of these on both sides and in all blocks, none is empty and none is longer
+    than `longest`: attention leaves rows beyond that as the memory held them before.
+
+    Args:
+        source, target: the lengths of the real sentences, at least 1.
+        spec: of the layout.
+
+    Returns:
+        the shape, and the lengths of all sentences but empty ones: of the source in each block, and
+        of the target.
+    """
+    longest = _power(max(SHORTEST, int(source.max()), int(target.max())))
+    fillers = 1
+    while True:
+        sentences = _power(len(source) + fillers)
+        sizes = [_round_up(int(x.sum()) + fillers, spec.step) for x in (source, target)]
+        fills = [_share(rows - int(x.sum()), fillers) for rows, x in zip(sizes, (source, target))]
+        levels, rows = [np.concatenate([source, fills[0]])], [sizes[0]]
+        for _ in range(1, spec.blocks):
+            # at most this many windows are needed, wherever sentences end
+            rows.append(-(-(rows[-1] + sentences * (spec.window - 1)) // spec.window))
+            windows = -(-levels[-1] // spec.window)
+            windows[len(source) :] += _share(rows[-1] - int(windows.sum()), fillers)
+            levels.append(windows)
+        every = [*levels, fills[1]]
+        if max(int(lengths.max()) for lengths in every) <= longest:
+            shape = Shape(tuple(rows), sizes[1], sentences, longest)
+            return shape, levels, np.concatenate([target, fills[1]])
+        fillers += 1
+
+
+class Collate:
+    """Collates a training batch of fairseq as `Rows`, under "rows".
+
+    Args:
+        original: fairseq's collater of the data set.
+        spec: of the layout.
+    """
+
+    def __init__(self, original: Callable[[List[Any]], Dict[str, Any]], spec: Spec):
+        self.original, self.spec = original, spec
+
+    def __call__(self, examples: List[Any]) -> Dict[str, Any]:
+        sample = self.original(examples)
+        if not sample:  # of no sentences
+            return sample
+        return {"rows": lay_out(sample, self.spec)}
+
+
+def _starts(lengths: np.ndarray, sentences: int) -> Tensor:
+    """Where each of these sentences starts, and each of the empty ones behind them."""
+    starts = np.full(sentences + 1, lengths.sum(), dtype=np.int64)
+    starts[0] = 0
+    starts[1 : len(lengths) + 1] = np.cumsum(lengths)
+    return torch.from_numpy(starts)
+
+
+def _share(rows: int, pieces: int) -> np.ndarray:
+    return np.full(pieces, rows // pieces) + (np.arange(pieces) < rows % pieces)
+
+
+def _round_up(x: int, step: int) -> int:
+    return -(-x // step) * step
+
+
+def _power(x: int) -> int:
+    """The smallest power of two that is at least x."""
+    return 1 << max(0, x - 1).bit_length()

@@ -1,0 +1,201 @@
+"""The forward of fairseq's Transformer, and of this package's, on a batch that is laid out as rows.
+
+Results at real target positions, and all gradients, are those of the padded batch; dropout draws
+other numbers. Unlike there, nothing waits for the GPU and no size depends on data.
+"""
+
+from typing import Any, Callable, Dict, List, Tuple
+
+from fairseq.models.transformer import (
+    TransformerDecoder,
+    TransformerDecoderBase,
+    TransformerEncoder,
+    TransformerEncoderBase,
+)
+from fairseq.modules import TransformerEncoderLayer
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from torch import Tensor
+from torch.nn import functional as F
+
+from fairseq_plugins.data.rows import Shape, parts
+from fairseq_plugins.modules.compression import upsample
+from fairseq_plugins.modules.decoder_layer import has_standard_layers
+from fairseq_plugins.modules.encoder_layer import EncoderLayer, run_encoder_layer
+from fairseq_plugins.modules.packed_decoder import Memory, decode_rows, embed_rows
+from fairseq_plugins.modules.rows import Layout, Windows, attention_on_rows
+
+from .efficient_transformer import Decoder, Encoder
+
+ENCODERS = (TransformerEncoder, TransformerEncoderBase, Encoder)
+DECODERS = (TransformerDecoder, TransformerDecoderBase, Decoder)
+ENCODER_LAYERS = (TransformerEncoderLayer, TransformerEncoderLayerBase, EncoderLayer)
+
+
+class OnRows:
+    """A model for one batch of rows. Criterions take it as they take a model.
+
+    Args:
+        model: an encoder-decoder for which `find_obstacle` finds nothing.
+        numbers: `data.rows.Rows.numbers` on the model's device.
+        shape: of the batch.
+    """
+
+    def __init__(self, model: Any, numbers: Tensor, shape: Shape):
+        self.module, self.shape = model, shape
+        self.parts: Dict[str, Any] = parts(numbers, shape)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, name)
+
+    def sample(self, sentences: int, tokens: int) -> Dict[str, Any]:
+        """The batch as fairseq's criterions take it: all rows are one sentence with padding."""
+        source, previous, target = (
+            self.parts[name].unsqueeze(0) for name in ("source", "previous", "target")
+        )
+        words = {"src_tokens": source, "src_lengths": None, "prev_output_tokens": previous}
+        return {
+            "net_input": words,
+            "target": target,
+            "ntokens": tokens,
+            "nsentences": sentences,
+        }
+
+    def __call__(
+        self,
+        src_tokens: Tensor,
+        src_lengths: None,
+        prev_output_tokens: Tensor,
+        features_only: bool = False,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """The forward of fairseq's model.
+
+        Args:
+            src_tokens, prev_output_tokens: those of `sample`, P x N and P x M: P times the batch.
+            features_only: leave out the projection to the vocabulary.
+
+        Returns:
+            P x M x C or P x M x V, finite at padding, and a dictionary with "attn" and "rows".
+        """
+        encoder, decoder = self.module.encoder, self.module.decoder
+        passes, longest = src_tokens.size(0), self.shape.longest
+        source = [
+            Layout(starts, rows, longest).repeat(passes)
+            for starts, rows in zip(self.parts["source_starts"], self.shape.source)
+        ]
+        target = Layout(self.parts["target_starts"], self.shape.target, longest).repeat(passes)
+        memory = encode_rows(encoder, src_tokens.flatten(), source)
+        x = _embed(decoder, prev_output_tokens.flatten(), target)
+        x, _ = decode_rows(decoder, x, target, Memory(memory, source[0]))
+        x = x.view(passes, self.shape.target, -1)
+        return x if features_only else decoder.output_layer(x), {"attn": [None], "rows": [True]}
+
+
+def encode_rows(encoder: Any, tokens: Tensor, layouts: List[Layout]) -> Tensor:
+    """The encoder's forward on rows.
+
+    Args:
+        encoder: one of `ENCODERS`.
+        tokens: N.
+        layouts: of the rows in each block, or one for all if no block pools over time.
+
+    Returns:
+        N x d.
+    """
+    x, at = _embed(encoder, tokens, layouts[0]), layouts[0]
+    later, windows, first = iter(layouts[1:]), [], None
+    for layer in encoder.layers:
+        pool: Callable[[Tensor], Tensor] = _same
+        before = at
+        if getattr(layer, "starts_later_block", False):
+            first = x if first is None else first
+            if encoder.time_window > 1:
+                at = next(later)
+                windows.append(Windows(before, at, encoder.time_window))
+            pool = _pooling(layer, windows[-1:])
+        x = run_encoder_layer(layer, x, _mixing(layer, at, before), pool)
+    if first is not None:
+        x = upsample(x.unsqueeze(1), 1, encoder.upsample_features, len(x)).squeeze(1)
+        for window in reversed(windows):
+            x = window.repeat(x)
+        x = first + x
+    return x if encoder.layer_norm is None else encoder.layer_norm(x)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def _pooling(layer: Any, windows: List[Windows]) -> Callable[[Tensor], Tensor]:
+    def pool(x: Tensor) -> Tensor:
+        for window in windows:
+            x = window.pool(x, layer.time_pooling)
+        return layer.feature_pooling(x.unsqueeze(1)).squeeze(1)
+
+    return pool
+
+
+def _mixing(layer: Any, at: Layout, memory_at: Layout) -> Callable[[Tensor, Tensor], Tensor]:
+    def mix(x: Tensor, memory: Tensor) -> Tensor:
+        if isinstance(layer, EncoderLayer):
+            return layer.mixer.on_rows(x, at, memory, memory_at)  # type: ignore[operator]
+        return attention_on_rows(layer.self_attn, x, at, memory, memory_at)[0]
+
+    return mix
+
+
+def _embed(side: Any, tokens: Tensor, at: Layout) -> Tensor:
+    """The input of the first layer, N x d, with zeros at padding."""
+    padding = tokens.eq(side.padding_idx)
+
+    def positions() -> Tensor:
+        table = side.embed_positions
+        numbers = (at.offset + 1).masked_fill(padding, 0) + side.padding_idx
+        if hasattr(table, "weights"):  # sinusoidal
+            return table.weights.index_select(0, numbers)
+        return F.embedding(numbers, table.weight, side.padding_idx)
+
+    return embed_rows(side, tokens, positions).masked_fill(padding.unsqueeze(1), 0.0)
+
+
+def find_obstacle(model: Any) -> str:
+    """Why a model's forward does not take rows, in a few words; empty if it does.
+
+    Args:
+        model: without the wrappers of parallel training.
+    """
+    encoder, decoder = getattr(model, "encoder", None), getattr(model, "decoder", None)
+    if type(encoder) not in ENCODERS or type(decoder) not in DECODERS:
+        return f"{type(model).__name__} has an encoder or a decoder of its own"
+    if any(type(layer) not in ENCODER_LAYERS for layer in encoder.layers.children()):
+        return "the encoder's layers are wrapped or of their own"
+    if not has_standard_layers(decoder):
+        return "the decoder's layers are wrapped or of their own"
+    layers = [*encoder.layers.children(), *decoder.layers.children()]
+    cfg = decoder.cfg
+    for found, reason in (
+        (cfg.encoder.layerdrop > 0 or cfg.decoder.layerdrop > 0, "LayerDrop"),
+        (cfg.quant_noise.pq > 0 or cfg.quant_noise.scalar > 0, "quantisation noise"),
+        (
+            any(hasattr(layer, "precheckpoint_forward") for layer in layers),
+            "--checkpoint-activations",
+        ),
+        (decoder.adaptive_softmax is not None, "--adaptive-softmax-cutoff"),
+        (cfg.no_cross_attention, "--no-cross-attention"),
+        (getattr(encoder, "quant_noise", None) is not None, "quantisation noise"),
+        (getattr(decoder, "copying", None) is not None, "--copy-attention"),
+        (getattr(decoder, "compile_training", False), "--torch-compile"),
+        (
+            any(getattr(m, "routes_positions", False) for m in model.modules()),
+            "--encoder-ffn or --decoder-ffn switch",
+        ),
+        (bool(getattr(cfg.encoder, "xformers_att_config", None)), "--encoder-xformers-att-config"),
+    ):
+        if found:
+            return reason
+    for layer in layers:
+        mixer = getattr(layer, "mixer", None)
+        if mixer is not None and not mixer.takes_rows:
+            return f"--encoder-token-mixer with {type(mixer).__name__}"
+    if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in model.modules()):
+        return "hooks on its modules"
+    return ""

@@ -1,0 +1,220 @@
+"""Attention and pooling on rows: N x C, the sentences of a batch one behind the other.
+
+Projections, feed-forward networks, LayerNorm and dropout act on rows as they are. Attention and
+pooling over time need to know where sentences end, which is their `Layout`. No size here depends
+on data: with fixed numbers of rows and sentences, everything can be recorded (`data/rows.py`).
+"""
+
+from functools import cached_property
+from typing import Any, Optional, Tuple
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from .attention import attend, attend_plainly
+from .compilation import is_captured
+
+LARGEST_HEAD = 256  # features of a head that torch's flash attention takes, a multiple of 8
+
+
+class Layout:
+    """Where the sentences of N rows lie, and the grid of equally long ones that attention pads to.
+
+    Args:
+        starts: S + 1, int64: where each sentence starts and the last one ends. Each row belongs to
+            a sentence; sentences may be empty.
+        rows: N.
+        longest: no sentence has more rows.
+    """
+
+    starts: Optional[Tensor]
+    full = False  # whether rows and grid are the same
+
+    def __init__(self, starts: Tensor, rows: int, longest: int):
+        self.starts, self.rows = starts, rows
+        self.batch, self.width = starts.numel() - 1, longest
+
+    def repeat(self, times: int) -> "Layout":
+        """The layout of the same sentences several times."""
+        assert self.starts is not None
+        if times == 1:
+            return self
+        parts = [self.starts, *(self.starts[1:] + n * self.rows for n in range(1, times))]
+        return Layout(torch.cat(parts), times * self.rows, self.width)
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """`starts` as flash attention takes it."""
+        assert self.starts is not None
+        return self.starts.int()
+
+    @cached_property
+    def sentence(self) -> Tensor:
+        """N, the sentence of each row."""
+        assert self.starts is not None
+        places = torch.arange(self.rows, device=self.starts.device)
+        return torch.bucketize(places, self.starts[1:], right=True)
+
+    @cached_property
+    def offset(self) -> Tensor:
+        """N, the place of each row in its sentence, from 0."""
+        assert self.starts is not None
+        places = torch.arange(self.rows, device=self.starts.device)
+        return places - self.starts.index_select(0, self.sentence)
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """S."""
+        assert self.starts is not None
+        return self.starts[1:] - self.starts[:-1]
+
+    @cached_property
+    def grid_index(self) -> Tensor:
+        """N, rows of the flat grid."""
+        return self.offset + self.sentence * self.width
+
+    @cached_property
+    def grid_padding(self) -> Tensor:
+        """S x width, True after the end of each sentence."""
+        columns = torch.arange(self.width, device=self.lengths.device)
+        return columns >= self.lengths.unsqueeze(1)
+
+    def to_grid(self, rows: Tensor) -> Tensor:
+        """N x C -> S x width x C, with zeros after the end of each sentence."""
+        if not self.full:
+            rows = Put.apply(rows, self.grid_index, self.batch * self.width)
+        return rows.view(self.batch, self.width, -1)
+
+    def from_grid(self, grid: Tensor) -> Tensor:
+        """S x width x C -> N x C."""
+        grid = grid.reshape(self.batch * self.width, -1)
+        return grid if self.full else Take.apply(grid, self.grid_index)
+
+
+class Windows:
+    """How pooling over time turns the rows of one layout into those of another.
+
+    A sentence of length L has at least ceil(L / window) pooled rows; those beyond are 0.
+
+    Args:
+        at: the layout of the N rows.
+        pooled: the layout of the P pooled rows, of the same sentences.
+        window: rows to a window.
+    """
+
+    def __init__(self, at: Layout, pooled: Layout, window: int):
+        assert pooled.starts is not None
+        self.window, self.pooled = window, pooled
+        # N, where each row lies in a flat P x window
+        self.places = pooled.starts.index_select(0, at.sentence) * window + at.offset
+        left = at.lengths.index_select(0, pooled.sentence) - pooled.offset * window
+        # P x window, True where a window has no row
+        self.absent = torch.arange(window, device=left.device) >= left.unsqueeze(1)
+
+    def pool(self, rows: Tensor, pooling: nn.Module) -> Tensor:
+        """N x C -> P x C, by a `TimePooling`."""
+        grid = Put.apply(rows, self.places, self.absent.numel())
+        windows = grid.view(*self.absent.shape, -1).transpose(0, 1)  # as window x P x C
+        return pooling(windows, self.absent).squeeze(0)
+
+    def repeat(self, rows: Tensor) -> Tensor:
+        """P x C -> N x C: each row as often as its window has rows."""
+        grid = rows.unsqueeze(1).expand(-1, self.window, -1).flatten(0, 1)
+        return Take.apply(grid, self.places)
+
+
+def attention_on_rows(
+    attention: MultiheadAttention,
+    x: Tensor,
+    at: Layout,
+    memory: Tensor,
+    memory_at: Layout,
+    causal: bool = False,
+    need_weights: bool = False,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """fairseq's attention within each sentence.
+
+    Args:
+        attention: the module.
+        x, memory: N x d and M x d', with their layouts of the same sentences.
+        causal: no row reads later ones.
+        need_weights: whether to return the weights.
+
+    Returns:
+        N x d, and S x h x width x width', or None: the weights in the grids of both layouts.
+    """
+    query, key, value = (
+        projected.view(projected.size(0), attention.num_heads, attention.head_dim)  # N x h x s
+        for projected in (attention.q_proj(x), attention.k_proj(memory), attention.v_proj(memory))
+    )
+    dropout, weights = attention.dropout_module, None
+    if at.starts is not None and not need_weights and has_flash(query):
+        p = float(dropout.p) if dropout.training else 0.0
+        # torch.nn.attention.varlen has no dropout
+        mixed = torch.ops.aten._flash_attention_forward(
+            *(query, key, value, at.bounds, memory_at.bounds, at.width, memory_at.width),
+            *(p, causal, False),
+        )[0].flatten(1)
+    else:
+
+        def heads(rows: Tensor, at: Layout) -> Tensor:  # S x h x width x s
+            grid = at.to_grid(rows.flatten(1))
+            return grid.view(at.batch, at.width, attention.num_heads, -1).transpose(1, 2)
+
+        mask: Optional[Tensor] = None
+        if not causal and not memory_at.full:
+            # causal attention needs no mask: in the grid, padding comes last
+            mask = memory_at.grid_padding[:, None, None, :]
+        compute: Any = attend_plainly if need_weights else attend
+        found = compute(
+            *(heads(query, at), heads(key, memory_at), heads(value, memory_at)),
+            *(mask, causal, dropout),
+        )
+        mixed, weights = found if need_weights else (found, None)
+        mixed = at.from_grid(mixed.transpose(1, 2).reshape(at.batch, at.width, -1))
+    return attention.out_proj(mixed), weights
+
+
+def has_flash(query: Tensor) -> bool:
+    """Whether torch's flash attention takes such heads: in half precision on a GPU."""
+    size = query.size(-1)
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    return query.is_cuda and half and size % 8 == 0 and size <= LARGEST_HEAD
+
+
+def take_rows(x: Tensor, index: Tensor) -> Tensor:
+    """The rows `index` of x, in ascending order and each once; x itself if these are all rows."""
+    return x if index.numel() == x.size(0) else Take.apply(x, index)
+
+
+class Take(torch.autograd.Function):
+    """Take distinct rows. index_select's own backward would add them one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.size = x.size(0)
+        return x.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        (index,) = ctx.saved_tensors
+        return Put.apply(grad, index, ctx.size), None
+
+
+class Put(torch.autograd.Function):
+    """The inverse of `Take`: put rows into a zero tensor of `size` rows."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(index)
+        empty = rows.new_zeros(size, *rows.shape[1:])
+        if is_captured():  # torch 2.11 drops the gradient of a result that was changed in place
+            return empty.index_copy(0, index, rows)
+        return empty.index_copy_(0, index, rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        (index,) = ctx.saved_tensors
+        return Take.apply(grad, index), None, None

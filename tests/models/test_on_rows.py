@@ -1,0 +1,120 @@
+"""Batches as rows against fairseq's padded batches, in float64: the loss and every gradient."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+
+from fairseq_plugins.criterions import (
+    LabelSmoothedCrossEntropyFused,
+    LabelSmoothedCrossEntropyRDrop,
+    LabelSmoothedCrossEntropySimCut,
+)
+from fairseq_plugins.data.rows import Spec, lay_out
+from fairseq_plugins.models.on_rows import OnRows, find_obstacle
+from tests.batches import assert_close
+
+PAD = 1
+TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: 2))
+MODELS = {
+    "ftc": "--encoder-blocks 1,1",
+    "three blocks": "--encoder-blocks 1,2,1 --feature-window 2 --encoder-attention-heads 1",
+    "windows of 3": "--encoder-blocks 1,1 --time-window 3 --feature-window 3",
+    "time alone": "--encoder-blocks 1,1 --feature-window 1 --time-pooling max",
+    "features alone": "--encoder-blocks 1,1 --time-window 1 --feature-pooling linear",
+    "minimum": "--encoder-blocks 1,1 --time-pooling min --feature-pooling max",
+    "pre-norm": "--encoder-blocks 1,1 --encoder-normalize-before --decoder-normalize-before",
+    "one block": "--encoder-blocks 2 --time-window 1 --feature-window 1 --training-path fast",
+    "learned positions": "--encoder-blocks 1,1 --encoder-learned-pos --decoder-learned-pos",
+    "embedding": "--encoder-blocks 1,1 --layernorm-embedding --no-scale-embedding",
+    "no positions": "--encoder-blocks 1,1 --no-token-positional-embeddings",
+    "mscffn": "--encoder-blocks 1,1 --encoder-ffn mscffn --decoder-ffn mscffn",
+    "fastformer": "--encoder-blocks 1,1 --encoder-token-mixer fastformer",
+    "other sizes": "--encoder-blocks 1,1 --decoder-embed-dim 30 --decoder-output-dim 12",
+}
+LENGTHS = ((5, 1, 7), (3, 9, 2, 1), (1,), (20, 17, 19))
+
+
+def compute(criterion, model, batch):
+    model.train().zero_grad()
+    torch.manual_seed(1)
+    loss, _, log = criterion(model, batch)
+    loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return loss, log, gradients
+
+
+def on_rows(model, sample, step=16):
+    encoder = model.encoder
+    blocks = 1 + sum(getattr(layer, "starts_later_block", False) for layer in encoder.layers)
+    rows = lay_out(sample, Spec.make(PAD, step, getattr(encoder, "time_window", 1), blocks))
+    assert rows.shape.source[0] % step == rows.shape.target % step == 0
+    on = OnRows(model, rows.numbers, rows.shape)
+    return on, on.sample(rows.sentences, rows.tokens)
+
+
+def assert_same(criterion, model, sample, tolerance=1e-12, **options):
+    expected = compute(criterion, model, sample)
+    on, rows = on_rows(model, sample, **options)
+    found = compute(criterion, on, rows)
+    assert_close(found[0], expected[0], "loss", tolerance)
+    for name in ("nll_loss", *(["kl"] if "kl" in expected[1] else [])):
+        assert_close(found[1][name], expected[1][name], name, tolerance)
+    assert sorted(found[2]) == sorted(expected[2])
+    for name, gradient in expected[2].items():
+        assert_close(found[2][name], gradient, name, 100 * tolerance)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradients_of_every_architecture(build, make_sample, name):
+    model = build(*MODELS[name].split())
+    assert find_obstacle(model) == ""
+    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
+    for lengths in LENGTHS:
+        assert_same(criterion, model, make_sample(lengths))
+    assert_same(criterion, model, make_sample((5, 1, 7), side="right"), step=64)
+
+
+def test_fairseqs_own_transformer_and_criterion(build, make_sample):
+    model = build(arch="transformer")
+    assert find_obstacle(model) == ""
+    for lengths in LENGTHS:
+        sample = make_sample(lengths)
+        # its cross-attention and its criterion normalise in float32
+        assert_same(LabelSmoothedCrossEntropyFused(TASK, False, 0.1), model, sample, 1e-7)
+        criterion = LabelSmoothedCrossEntropyCriterion(TASK, False, 0.1)
+        expected = compute(criterion, model, sample)
+        found = compute(criterion, *on_rows(model, sample))
+        assert_close(found[0], expected[0], "loss", 1e-6)
+        for name, gradient in expected[2].items():
+            assert_close(found[2][name], gradient, name, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "kind, options",
+    [
+        (LabelSmoothedCrossEntropyRDrop, {"rdrop_alpha": 3.0}),
+        (LabelSmoothedCrossEntropySimCut, {"simcut_p": 0.0}),
+    ],
+)
+def test_two_passes(build, make_sample, kind, options):
+    """Both passes are alike without dropout, so a gradient of the divergence would be missed."""
+    model = build("--encoder-blocks", "1,1")
+    criterion = kind(TASK, False, 0.1, **options)
+    assert_same(criterion, model, make_sample((5, 1, 7)))
+
+
+@pytest.mark.parametrize("name", ["ftc", "fastformer", "mscffn", "minimum"])
+def test_sentences_of_padding_may_hold_anything(build, make_sample, name):
+    model = build(*MODELS[name].split())
+    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
+    on, rows = on_rows(model, make_sample((5, 1, 7)), step=64)
+    assert rows["target"].eq(PAD).sum() > 32
+    expected = compute(criterion, on, rows)
+    with torch.no_grad():
+        model.encoder.embed_tokens.weight[PAD] = model.decoder.embed_tokens.weight[PAD] = torch.nan
+    found = compute(criterion, on, rows)
+    assert torch.equal(found[0], expected[0])
+    for name, gradient in expected[2].items():
+        assert torch.equal(found[2][name], gradient), name
