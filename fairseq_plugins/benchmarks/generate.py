@@ -226,7 +226,8 @@ def bleu(
     Raises:
         ConfigurationError: the folder was not prepared by this package.
     """
-    from fairseq_plugins.evaluation.translation import TOKENISED_BLEU, Translations
+    from fairseq_plugins.evaluation import TOKENISED_BLEU
+    from fairseq_plugins.evaluation.translation import Translations
 
     assert built[0] is not None
     task, model = built[0]

@@ -2,7 +2,9 @@
 
 A command's file has a docstring, whose first line the list of commands shows, and a function
 `main(argv) -> int`: arguments in, a call into the package, a message out, the exit status. A file
-`a_b.py` is the command `a-b`. Only the file of the command that runs is imported.
+`a_b.py` is the command `a-b`. Only the file of the command that runs is imported. It reads its
+arguments first, and then calls `needs_fairseq` and imports what is slow: help and mistakes come at
+once.
 """
 
 import ast
@@ -19,8 +21,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
 
-# these need no fairseq for an exported model; `Translator` and `Summarizer` register the rest
-SERVING = ("summarize", "translate")
+SERVING = ("summarize", "translate")  # these need no fairseq for an exported model
 FOLDER = Path(__file__).resolve().parent
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
 
@@ -76,6 +77,20 @@ def split(argv: Sequence[str]) -> Tuple[List[str], List[str]]:
     return words[:end], words[end + 1 :]
 
 
+def needs_fairseq(command: str) -> None:
+    """Register everything with fairseq, whose import takes seconds: call it after parsing.
+
+    Raises:
+        ConfigurationError: fairseq is not installed.
+    """
+    if importlib.util.find_spec("fairseq") is None:
+        raise ConfigurationError(
+            f"{command} needs torch and fairseq, which are not installed; without them "
+            f"{' and '.join(SERVING)} run exported models"
+        )
+    fairseq_plugins.register()
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run a command line; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -93,13 +108,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")
     if sys.stderr is None:  # closed, which libraries that write to it do not expect
         sys.stderr = open(os.devnull, "w")
-    if name not in SERVING:
-        if importlib.util.find_spec("fairseq") is None:
-            raise ConfigurationError(
-                f"{name} needs torch and fairseq, which are not installed; without them "
-                f"{' and '.join(SERVING)} run exported models"
-            )
-        fairseq_plugins.register()
     module = importlib.import_module(f"fairseq_plugins.commands.{found[name].stem}")
     try:
         with interrupted_when_terminated():

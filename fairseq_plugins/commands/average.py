@@ -17,8 +17,8 @@ import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import averaging
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,6 +46,9 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.by is not None and args.last is None:
         raise ConfigurationError(f"--by {args.by} says what --last counts: add --last K")
+    needs_fairseq("average")
+    from fairseq_plugins.evaluation import averaging
+
     paths = averaging.choose(args.inputs, args.last, args.best, args.by)
     if args.output.resolve() in [path.resolve() for path in paths]:
         raise ConfigurationError(f"--output {args.output} is one of the checkpoints to average")

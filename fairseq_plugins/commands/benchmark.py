@@ -9,34 +9,24 @@ alternately in one process, and the ratio of operations. Peak memory is measured
 
 import argparse
 import contextlib
+import importlib
 import logging
 import warnings
-from typing import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Iterator, Sequence
 
-from fairseq_plugins.benchmarks import (
-    figure2,
-    generate,
-    goals,
-    growth,
-    layer,
-    machine,
-    memory,
-    plots,
-    results,
-    table3,
-    train_step,
-)
+from fairseq_plugins.commands import needs_fairseq, summary
 
-COMMANDS = {
-    "train-step": train_step,
-    "layer": layer,
-    "generate": generate,
-    "memory": memory,
-    "growth": growth,
-    "figure2": figure2,
-    "table3": table3,
-    "goals": goals,
-}
+FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
+# the file a_b.py of the folder is the command a-b
+COMMANDS = (
+    "train-step", "layer", "generate", "memory", "growth", "figure2", "table3", "goals",
+)  # fmt: skip
+
+
+def find(command: str) -> Any:
+    """The module of a command."""
+    return importlib.import_module(f"fairseq_plugins.benchmarks.{command.replace('-', '_')}")
 
 
 @contextlib.contextmanager
@@ -60,20 +50,24 @@ def main(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, module in COMMANDS.items():
+    for name in COMMANDS:
+        file = FOLDER / f"{name.replace('-', '_')}.py"
         sub = commands.add_parser(
-            name,
-            help=(module.__doc__ or "").splitlines()[0],
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            name, help=summary(file), formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        module.add_arguments(sub)
+        if name in argv[:1]:
+            needs_fairseq("benchmark")
+            module = find(name)
+            sub.description = module.__doc__
+            module.add_arguments(sub)
     args = parser.parse_args(argv)
+    from fairseq_plugins.benchmarks import machine, plots, results
+
     with quiet():
         plots.check(args.plot)
         results.check_place("--plot", args.plot)
         results.check_place("--json", args.json)
-        report = COMMANDS[args.command].run(args)
+        report = module.run(args)
         if args.plot:
             report.draw(args.plot)
     where = machine.describe(machine.choose_device(args), args.threads)

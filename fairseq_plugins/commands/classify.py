@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import List, Sequence
 
-from fairseq_plugins.commands import _lines
+from fairseq_plugins.commands import _lines, needs_fairseq
 from fairseq_plugins.commands._numbers import at_least
 
 
@@ -42,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     args = parser.parse_args(argv)
+    needs_fairseq("classify")
     with _lines.own_output() as out:
         from fairseq_plugins.classifier import Classifier
 

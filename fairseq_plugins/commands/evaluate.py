@@ -25,18 +25,19 @@ import hashlib
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
-from fairseq_plugins.commands import split
+from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.evaluation.bootstrap import SAMPLES
-from fairseq_plugins.evaluation.evaluate import System, evaluate
-from fairseq_plugins.evaluation.request import Request, check
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.training import recipes
-from fairseq_plugins.training.jobs import Jobs
+
+if TYPE_CHECKING:
+    from fairseq_plugins.evaluation.evaluate import System
+    from fairseq_plugins.evaluation.request import Request
 
 
 def read_arguments(own: Sequence[str]) -> argparse.Namespace:
@@ -123,8 +124,10 @@ def _check_arguments(args: argparse.Namespace) -> None:
             )
 
 
-def read_request(args: argparse.Namespace, extra: Sequence[str]) -> Request:
+def read_request(args: argparse.Namespace, extra: Sequence[str]) -> "Request":
     """The evaluation that the arguments, and those behind --, ask for."""
+    from fairseq_plugins.evaluation.request import Request
+
     words = list(extra)
     for option, value in (("--beam", args.beam), ("--max-tokens", args.max_tokens)):
         words = [option, value, *words] if value is not None else words
@@ -138,6 +141,11 @@ def read_request(args: argparse.Namespace, extra: Sequence[str]) -> Request:
 def main(argv: Sequence[str]) -> int:
     own, extra = split(argv)
     args = read_arguments(own)
+    needs_fairseq("evaluate")
+    from fairseq_plugins.evaluation.evaluate import evaluate
+    from fairseq_plugins.evaluation.request import check
+    from fairseq_plugins.training.jobs import Jobs
+
     request = read_request(args, extra)
     other = request._replace(run=args.compare, ensemble=())
     if args.compare is not None:
@@ -193,7 +201,7 @@ def _name(other: Path, run: Path) -> str:
     return f"{other.name}-{hashlib.sha256(os.fsencode(other)).hexdigest()[:8]}"
 
 
-def _references(system: System) -> Any:
+def _references(system: "System") -> Any:
     """What the output was scored against; summaries hold their references themselves."""
     holder = system.test if hasattr(system.test, "references") else system.text
     return type(system.test), holder.references

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, List, Sequence
 
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.errors import ConfigurationError
 
@@ -62,7 +63,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
-
+    needs_fairseq("export")
     from fairseq_plugins import export
 
     with only_warnings_of_fairseq():

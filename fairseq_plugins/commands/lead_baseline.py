@@ -13,10 +13,10 @@ import random
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.evaluation.lead import TextRank, draw, lead, oracle, read_archives
 from fairseq_plugins.files import read_pairs
-from fairseq_plugins.scoring.rouge import available_workers, rouge, tokenizer_of
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -63,12 +63,15 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if args.ids and not args.stories:
         raise ConfigurationError(f"--ids {args.ids} selects among --stories: add them")
     check_least(args, sentences=1, workers=0)
-    tokenizer_of(args.stemmer, args.unicode)  # refuses both
     return args
 
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
+    needs_fairseq("lead-baseline")
+    from fairseq_plugins.scoring.rouge import available_workers, rouge, tokenizer_of
+
+    tokenizer_of(args.stemmer, args.unicode)  # refuses both
     text_rank = TextRank() if args.all else None
     if args.stories:
         sources, targets = read_archives(args.stories, args.ids)

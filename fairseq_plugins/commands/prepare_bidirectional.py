@@ -16,6 +16,7 @@ import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.preparation.bidirectional import join_directions
 
 
@@ -28,6 +29,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("pair", type=Path, help="folder prepared with --joined-dictionary")
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     args = parser.parse_args(argv)
+    needs_fairseq("prepare-bidirectional")
     pairs = join_directions(args.pair, args.destination)
     counted = ", ".join(f"{number:,} pairs in {split}" for split, number in pairs.items())
     print(f"{args.destination} is ready for fairseq-train, with both directions: {counted}")

@@ -21,6 +21,7 @@ import hashlib
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError, check_least
 from fairseq_plugins.files import digest
 from fairseq_plugins.preparation.classification import (
@@ -61,6 +62,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
+    needs_fairseq("prepare-classification")
     files = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
     sources = [bool(files), args.imdb is not None, args.cifar10 is not None]
     if sum(sources) != 1 or (files and not {"train", "valid"} <= set(files)):

@@ -16,6 +16,7 @@ import argparse
 from pathlib import Path
 from typing import Dict, List, Sequence
 
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.preparation import cnn_dm
@@ -71,6 +72,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
+    needs_fairseq("prepare-cnn-dm")
     settings = summarization_settings(args)
     cnn_dm.expected_documents(args.expect, bool(args.split_ids))  # a wrong one is told at once
     inputs: Dict[str, List[str]] = {}

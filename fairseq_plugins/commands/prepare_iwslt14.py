@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.preparation import iwslt14
@@ -61,6 +62,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
+    needs_fairseq("prepare-iwslt14")
     if args.archive is not None and args.url != iwslt14.URL:
         raise ConfigurationError(
             f"--url {args.url}: --archive {args.archive} is read: leave one out"

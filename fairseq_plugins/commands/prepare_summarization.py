@@ -32,6 +32,7 @@ import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
@@ -99,6 +100,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
+    needs_fairseq("prepare-summarization")
     inputs = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
     settings = {
         **summarization_settings(args),

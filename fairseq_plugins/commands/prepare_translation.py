@@ -14,6 +14,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.reuse import given_options
 from fairseq_plugins.preparation.steps import Preparation
@@ -101,6 +102,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
+    needs_fairseq("prepare-translation")
     languages = [args.source_lang, args.target_lang]
     prefixes = {"train": args.train, "valid": [args.valid], "test": [args.test]}
     prefixes = {split: names for split, names in prefixes.items() if names != [None]}

@@ -37,16 +37,14 @@ import shlex
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
-from fairseq_plugins.commands import split
+from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
-from fairseq_plugins.reproduction import plots, report, runs, step_times
-from fairseq_plugins.reproduction.request import Request
+from fairseq_plugins.reproduction.request import BATCHES, Request
 from fairseq_plugins.reproduction.tables import TABLES, Table
-from fairseq_plugins.training import planning, precision, recipes
-from fairseq_plugins.training.jobs import alone_in
+from fairseq_plugins.training import precision, recipes
 
 
 def _by_value(value: Callable[[Table], Any]) -> str:
@@ -138,7 +136,7 @@ def _add_timing(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--time-rounds", type=at_least(1), default=5, metavar="N",
-        help=f"interleaved: how often each of {step_times.BATCHES} batches is timed (default: 5)",
+        help=f"interleaved: how often each of {BATCHES} batches is timed (default: 5)",
     )  # fmt: skip
     group.add_argument(
         "--timing-skip", type=at_least(0), default=100, metavar="N",
@@ -189,6 +187,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def read_request(args: argparse.Namespace) -> Request:
     if args.data is None:
         raise ConfigurationError("DATA is missing: name a prepared folder")
+    from fairseq_plugins.training import planning
+
     table = TABLES[args.table]
     folder = recipes.find(table.rows[0].recipe).parent
     given = {name: value for name, value in vars(args).items() if name in Request._fields}
@@ -224,6 +224,8 @@ def read_results(folder: Path, table: str, option: str) -> Dict[str, Any]:
 
 def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:
     """Table and plots from results.json alone."""
+    from fairseq_plugins.reproduction import plots, report
+
     results = read_results(folder, table, "--out")
     others = [read_results(other, table, "--beside") for other in beside]
     sizes = {results["data"]["pairs"]["train"]: folder}
@@ -255,6 +257,10 @@ def main(argv: Sequence[str]) -> int:
     if args.report_only:
         report_only(args.out, args.table, args.beside)
         return 0
+    needs_fairseq("reproduce")
+    from fairseq_plugins.reproduction import runs
+    from fairseq_plugins.training.jobs import alone_in
+
     with only_warnings_of_fairseq():  # it tells of models that are checked
         request = read_request(args)
         with alone_in(request.out, "reproduction"):

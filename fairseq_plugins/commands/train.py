@@ -2,15 +2,17 @@
 
 import argparse
 from pathlib import Path
-from typing import Sequence
+from typing import TYPE_CHECKING, Sequence
 
-from fairseq_plugins.commands import split
+from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.commands._numbers import at_least
-from fairseq_plugins.training import launch, planning, precision, recipes
-from fairseq_plugins.training.jobs import Jobs
+from fairseq_plugins.training import precision, recipes
+
+if TYPE_CHECKING:
+    from fairseq_plugins.training.planning import Request
 
 
-def read_request(argv: Sequence[str]) -> planning.Request:
+def read_request(argv: Sequence[str]) -> "Request":
     """What the command line asks for.
 
     Raises:
@@ -65,10 +67,15 @@ def read_request(argv: Sequence[str]) -> planning.Request:
     args = vars(parser.parse_args(own))
     recipe = recipes.find(args.pop("recipe"))
     files = [recipes.find(name, recipes.folders(recipe)) for name in args.pop("settings")]
-    return planning.Request(recipe=recipe, settings=files, words=extra, **args)
+    needs_fairseq("train")
+    from fairseq_plugins.training.planning import Request
+
+    return Request(recipe=recipe, settings=files, words=extra, **args)
 
 
 def main(argv: Sequence[str]) -> int:
-    todo = planning.plan(read_request(argv))
-    launch.train(todo, Jobs(), say=lambda line: print(line, flush=True))
+    request = read_request(argv)
+    from fairseq_plugins.training import jobs, launch, planning
+
+    launch.train(planning.plan(request), jobs.Jobs(), say=lambda line: print(line, flush=True))
     return 0

@@ -1,1 +1,3 @@
 """Evaluation of trained models: averaged checkpoints, scores, comparisons, baselines."""
+
+TOKENISED_BLEU = "tokenised BLEU"

@@ -8,6 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.evaluation.bootstrap import ONE_SIDED
 from fairseq_plugins.evaluation.generation import read_output
 from fairseq_plugins.evaluation.splits import check_files, evenly
@@ -19,8 +20,6 @@ from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.subwords import KINDS
-
-TOKENISED_BLEU = "tokenised BLEU"
 
 
 class Text(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.reproduction.tables import Row, Table
 
+BATCHES = 8  # of each row at most, that are timed
 # options that a user may not give, besides those of a table's rows: they decide what the rows are,
 # or the runs set or read them
 FIXED = (

@@ -9,8 +9,6 @@ from fairseq_plugins.reproduction.request import Request
 from fairseq_plugins.reproduction.tables import BASELINE, Row
 from fairseq_plugins.training import planning, recipes
 
-BATCHES = 8  # of each row at most
-
 
 def command(
     request: Request,

@@ -3,8 +3,6 @@
 import argparse
 from typing import List, Optional
 
-import torch
-
 from fairseq_plugins import processor
 from fairseq_plugins.errors import ConfigurationError
 
@@ -62,6 +60,8 @@ def choose(
 
 def gpus_have_bf16() -> bool:
     """Whether all GPUs have bf16 in hardware; torch.cuda.is_bf16_supported counts emulation too."""
+    import torch  # takes seconds, and the help of a command needs only the names
+
     if torch.version.hip is not None:
         return torch.cuda.is_bf16_supported()
     return all(

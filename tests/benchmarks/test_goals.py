@@ -22,7 +22,7 @@ def test_every_goal_has_a_measurement_that_can_be_asked_for(tmp_path, measuremen
     for name, measurement in measurements.items():
         command, *words = measurement.command(tmp_path)
         parser = argparse.ArgumentParser()
-        benchmark.COMMANDS[command].add_arguments(parser)
+        benchmark.find(command).add_arguments(parser)
         args = parser.parse_args(words)
         lengths = len(getattr(args, "lengths", None) or getattr(args, "values", None) or [0])
         rows = lengths * len(measurement.contenders)

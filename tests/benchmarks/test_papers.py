@@ -178,7 +178,7 @@ def test_steps_that_would_take_too_long_are_left_out():
 def test_the_defaults_in_the_help_are_those_that_are_used(name):
     """Figure 2 and table 3 change defaults of `growth`."""
     parser = argparse.ArgumentParser()
-    benchmark.COMMANDS[name].add_arguments(parser)
+    benchmark.find(name).add_arguments(parser)
     shown = 0
     for action in parser._actions:
         said = re.search(r"default: ([\w.]+)\)?$", (action.help or "") % vars(action))

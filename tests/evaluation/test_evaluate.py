@@ -18,7 +18,8 @@ from fairseq_plugins.commands import evaluate as command
 from fairseq_plugins.commands import prepare_summarization, prepare_translation
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import translation
+from fairseq_plugins.evaluation import evaluate as evaluation
+from fairseq_plugins.evaluation import request, translation
 from fairseq_plugins.evaluation.evaluate import System
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.summarization import Text as SummaryText
@@ -623,8 +624,8 @@ def test_summaries_of_other_documents_are_not_compared(documents, tmp_path, monk
         System(f"model {number}", tmp_path, test, SummaryText(["a", "b"], references), {})
         for number, references in enumerate((["a", "c"], ["a", "d"]))
     ]
-    monkeypatch.setattr(command, "check", lambda request: None)
-    monkeypatch.setattr(command, "evaluate", lambda *request: systems.pop())
+    monkeypatch.setattr(request, "check", lambda asked: None)
+    monkeypatch.setattr(evaluation, "evaluate", lambda *asked: systems.pop())
     with pytest.raises(ConfigurationError, match="--compare other has other references than run"):
         call(documents, "run", "--compare", "other")
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
+from fairseq_plugins.evaluation import TOKENISED_BLEU
 
 BASELINE = "transformer"  # the row that others are compared with, unless they name another
 
