@@ -7,6 +7,7 @@ from typing import FrozenSet, Iterator
 CPUINFO = Path("/proc/cpuinfo")
 VNNI = {"avx512_vnni", "avx_vnni"}
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # the last is ARM's
+FAST = "avx2 avx512f avx_vnni avx512_vnni avx512_bf16 amx_int8 amx_bf16 asimddp i8mm bf16".split()
 X86 = {"x86_64", "amd64", "i386", "i686"}
 
 
@@ -28,6 +29,12 @@ def name() -> str:
 def flags() -> FrozenSet[str]:
     """Its extensions; empty on other systems."""
     return frozenset(next(_values("flags", "features"), "").split())
+
+
+def kind() -> str:
+    """Its name, and the extensions that decide how fast it is; figures of one kind compare."""
+    found = flags()
+    return " ".join([f"{name()} with", *(each for each in FAST if each in found)])
 
 
 def has_bf16() -> bool:

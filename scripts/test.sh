@@ -12,12 +12,14 @@ case ${1:-} in
         cat <<'EOF'
 Usage: bash scripts/test.sh [--quick] [arguments for pytest]
        bash scripts/test.sh --faults [SECONDS] [SEED]
+       bash scripts/test.sh --speed [--record]
 
 Sets up what is missing, then runs ruff, mypy and pytest. --quick leaves out mypy and runs only the fast
 tests of modules, criterions and search. --faults instead runs trainings with random options, random
 kills and random damage for SECONDS (600), and prints how many faults were tried, survived, refused and
-lost. For another set-up (--offline, --active, ...) run scripts/install.sh first, with --extras test; its
-choices are remembered.
+lost. --speed instead measures README's ratios of time, in five minutes, and fails if one is worse than
+the figure stored for this kind of processor. For another set-up (--offline, --active, ...) run
+scripts/install.sh first, with --extras test; its choices are remembered.
 EOF
         exit
         ;;
@@ -31,6 +33,7 @@ cd "$root"
 
 case ${1:-} in
     --faults) shift && exec "$python" -W ignore -m tests.faults.storm "$@" ;;
+    --speed) shift && exec "$python" -m fairseq_plugins benchmark speed --out runs/speed "$@" ;;
 esac
 
 failed=()

@@ -3,6 +3,7 @@
 import argparse
 import os
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -11,6 +12,8 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.folder import Export
 from fairseq_plugins.serving.search import Options, Source, search
 
+from . import contenders
+
 SHORTLIST = "--shortlist"
 KINDS = ("export:", "ctranslate2:")
 
@@ -18,6 +21,35 @@ KINDS = ("export:", "ctranslate2:")
 def is_folder(words: str) -> bool:
     """Whether a contender is an exported folder."""
     return words.startswith(KINDS)
+
+
+def write_untrained(contender: str, words: str, data: Path) -> None:
+    """Write the folder of a contender, or replace it: 8 bits, with random weights.
+
+    Args:
+        contender: `export:DIR` or `ctranslate2:DIR`.
+        words: an architecture and its options.
+        data: the prepared folder, which has the dictionaries.
+
+    Raises:
+        ConfigurationError: a package is missing, or the model cannot be exported.
+    """
+    from fairseq_plugins.export import ctranslate2
+    from fairseq_plugins.export import folder as files
+
+    kind, folder = contender.split(":", 1)
+    out = Path(*shlex.split(folder))
+    found = contenders.build_on_data(words, "", data, "fp32", True)
+    task, model = found.task, found.model.eval()
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    if kind == "ctranslate2":
+        ctranslate2.write_ctranslate2(model, task, out, int8=True)
+        return
+    files.write_graphs(model, task, out)
+    files.quantize_graphs(out)
+    files.write_dictionaries(task, out)
+    files.write_config(model, task, out, {"int8": True}, "random weights")
 
 
 def searcher(

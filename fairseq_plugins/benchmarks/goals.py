@@ -58,6 +58,10 @@ class Measurement(NamedTuple):
             words += [option, contender]
         return words + (["--options", self.options] if self.options else [])
 
+    def shorter(self, rounds: int) -> "Measurement":
+        """The same with this number of rounds."""
+        return self._replace(words=f"{self.words} --rounds {rounds}")
+
 
 MEASUREMENTS: Dict[str, Measurement] = {
     "training_step": Measurement(
@@ -267,7 +271,7 @@ def run(args: argparse.Namespace) -> results.Report:
         path = args.out / f"{name}.json"
         if not _fits(path, measurement, args, where):
             print(f"[{number}/{len(measurements)}] {name}", file=sys.stderr, flush=True)
-            if not _measure(measurement, path, args, device.type):
+            if not measure(measurement, path, args, device.type):
                 print(f"{name} failed, see above", file=sys.stderr, flush=True)
                 problems[name] = "it failed; rerun to repeat it"
                 continue
@@ -327,7 +331,7 @@ def _definition(measurement: Measurement) -> List[str]:
     return [*measurement.command(Path("DATA")), f"triton={measurement.triton}"]
 
 
-def _measure(measurement: Measurement, path: Path, args: argparse.Namespace, device: str) -> bool:
+def measure(measurement: Measurement, path: Path, args: argparse.Namespace, device: str) -> bool:
     """Run a measurement in a new process; return whether it wrote its files."""
     words = measurement.command(args.data)
     command = [sys.executable, "-m", "fairseq_plugins", "benchmark", *words]

@@ -14,12 +14,16 @@ Column = Tuple[str, Callable[[Row], str]]
 
 
 class Report(NamedTuple):
-    """Rows of figures, the columns that format them, notes, and the function that draws a plot."""
+    """Rows of figures, the columns that format them, notes, and the function that draws a plot.
+
+    With a `problem` the benchmark fails with this line, after it showed the table.
+    """
 
     rows: List[Row]
     columns: Sequence[Column]
     notes: Sequence[str]
     draw: Callable[[Path], None]
+    problem: str = ""
 
 
 def markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Iterator, Sequence
 
 from fairseq_plugins.commands import needs_fairseq, summary
+from fairseq_plugins.errors import ConfigurationError
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 # the file a_b.py of the folder is the command a-b
 COMMANDS = (
-    "train-step", "layer", "generate", "memory", "growth", "figure2", "table3", "goals",
+    "train-step", "layer", "generate", "memory", "growth", "figure2", "table3", "goals", "speed",
 )  # fmt: skip
 
 
@@ -80,4 +81,6 @@ def main(argv: Sequence[str]) -> int:
     print("\n" + results.markdown(report.rows, report.columns))
     if args.json:
         results.write_report(args.json, args, where, report)
+    if report.problem:
+        raise ConfigurationError(report.problem)
     return 0
