@@ -9,7 +9,6 @@ where fairseq is not installed, there is only `fairseq_plugins.serving`.
 import importlib
 import importlib.util
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_plugins.errors import show_configuration_errors_in_one_line
@@ -43,12 +42,7 @@ def _is_the_program() -> bool:
     """Whether Python imports this package to run it: `python -m fairseq_plugins`."""
     if sys.argv[:1] != ["-m"]:  # argv[0] while Python looks for any module to run
         return False
-    words = getattr(sys, "orig_argv", [])
-    if not words:  # before Python 3.10
-        try:
-            words = Path("/proc/self/cmdline").read_text(encoding="utf-8").split("\0")
-        except OSError:
-            return False
+    words = sys.orig_argv
     return "-m" in words and words[words.index("-m") + 1].split(".")[0] == __name__
 
 

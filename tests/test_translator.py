@@ -26,7 +26,6 @@ from fairseq_plugins.prepared_folder import RECORD, digests_of_words
 from fairseq_plugins.serving.search import LARGEST_PENALTY, Options
 from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION, reversed_copy
-from tests.versions import WHOLE
 
 NUMBERS = "eins zwei drei vier acht neun".split()
 ENGLISH = dict(zip(NUMBERS, "one two three four eight nine".split()))
@@ -260,7 +259,7 @@ def test_dictionaries_of_one_size_but_other_words_are_refused(translate, folder,
 
 def test_words_are_compared_wherever_the_folder_is(translate, folder, model, tmp_path, monkeypatch):
     """A relative path means another folder, or none, elsewhere; checkpoints know their words."""
-    state = torch.load(model / "checkpoint_last.pt", **WHOLE)
+    state = torch.load(model / "checkpoint_last.pt", weights_only=False)
     assert len(state[WORDS]) == 2 and state[WORDS] == digests_of_words(folder / "bpe")
     state["cfg"]["task"]["data"] = "data"
     torch.save(state, tmp_path / "relative.pt")
@@ -325,7 +324,7 @@ def test_models_of_two_directions_are_no_ensemble(model, tmp_path):
 
 def with_options(model, folder, **options):
     """A copy of a model whose task has other options."""
-    state = torch.load(model / "checkpoint_last.pt", **WHOLE)
+    state = torch.load(model / "checkpoint_last.pt", weights_only=False)
     state["cfg"]["task"].update(options)
     folder.mkdir()
     torch.save(state, folder / "checkpoint_last.pt")
@@ -366,7 +365,7 @@ def test_the_data_tell_the_direction_of_a_model_that_has_none(trained_on, folder
 
 
 def test_a_model_that_holds_no_numbers(translate, model, tmp_path):
-    state = torch.load(model / "checkpoint_last.pt", **WHOLE)
+    state = torch.load(model / "checkpoint_last.pt", weights_only=False)
     state["model"]["decoder.layers.0.fc1.weight"][0, 0] = float("nan")
     torch.save(state, tmp_path / "failed.pt")
     for models in ([tmp_path / "failed.pt"], [model, tmp_path / "failed.pt"]):
@@ -446,7 +445,7 @@ def test_threads_share_a_translator(model, monkeypatch):
 def test_an_older_task_of_fairseq_is_told(model, tmp_path, monkeypatch):
     """Its options are a Namespace, and it has no languages."""
     path = tmp_path / "old.pt"
-    state = torch.load(model / "checkpoint_last.pt", **WHOLE)
+    state = torch.load(model / "checkpoint_last.pt", weights_only=False)
     state["cfg"]["task"] = Namespace(**state["cfg"]["task"])
     torch.save(state, path)
     loaded = (

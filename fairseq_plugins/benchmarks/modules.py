@@ -27,13 +27,11 @@ class FusedAttention(nn.Module):
     One matrix product computes queries, keys and values. Shape: T x B x d -> T x B x d.
 
     Raises:
-        ValueError: torch is older than 2.0, or the heads do not divide d.
+        ValueError: the heads do not divide d.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0):
         super().__init__()
-        if not hasattr(F, "scaled_dot_product_attention"):
-            raise ValueError("sdpa needs torch 2.0 or later: take softmax")
         if embed_dim % num_heads != 0:
             raise ValueError(f"{num_heads} heads do not divide the dimension {embed_dim}")
         self.num_heads = num_heads

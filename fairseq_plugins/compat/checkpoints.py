@@ -12,7 +12,6 @@ from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat import unpickling
 from fairseq_plugins.compat.patch import overlay, wrap
 from fairseq_plugins.compat.stored_options import plain
 from fairseq_plugins.errors import ConfigurationError
@@ -34,7 +33,7 @@ def unreadable(path: str, reason: str) -> RefusedCheckpoint:
 
 
 def read_checkpoints_safely() -> None:
-    """Load checkpoints without running code from them (0.12.2 and ff, with any torch).
+    """Load checkpoints without running code from them.
 
     All of fairseq's loading calls `torch.load` in `fairseq.checkpoint_utils`: resuming,
     `--restore-file`, `--finetune-from-model`, generation, validation, `from_pretrained`, averaging.
@@ -133,10 +132,9 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> Dict[str, Any]:
         RefusedCheckpoint: the checkpoint is unsafe or cannot be read; one line names the file, the
             reason and what to do.
     """
-    load = torch.load if unpickling.TORCH_IS_SAFE else unpickling.load_with_old_torch
     path = getattr(file, "name", "given")
     try:
-        state = load(file, **options)
+        state = torch.load(file, **options)
         if not isinstance(state, dict) or not all(part & set(state) for part in _PARTS):
             raise ValueError("it holds no model with the state of its training")
         drop_fused_copies_of_encoder_weights(state)
@@ -161,7 +159,7 @@ def _refuse(path: str, error: Exception) -> RefusedCheckpoint:
             f"'{refused.group(1)}', which fairseq never writes, so the file may be "
             "malicious. Use a checkpoint from a source you trust; if you wrote this one "
             "and trust that type, pass it to "
-            "torch.serialization.add_safe_globals() (torch 2.6 or newer) in your user-dir"
+            "torch.serialization.add_safe_globals() in your user-dir"
         )
     # the first sentence only: the next one of torch advises to load without protection
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0]

@@ -13,10 +13,9 @@ def leave_out_cudnn_attention() -> None:
 
     cuDNN's builds a plan for each new shape, and batches of sentences have a new shape most of the
     time: tens of milliseconds forward and backward for each layer's attention. It is torch's first
-    choice on GPUs of compute capability 9 and 10 with torch 2.11 or newer, and can be with torch
-    2.5. Other users saw steps 2.4 times as long (modelscope/FunASR issue 3704); here it is not
-    measured yet. The environment variables `CHOICES` leave torch's choice as it is.
+    choice on GPUs of compute capability 9 and 10 with torch 2.11 or newer. Other users saw steps
+    2.4 times as long (modelscope/FunASR issue 3704); here it is not measured yet. The environment
+    variables `CHOICES` leave torch's choice as it is.
     """
-    enable = getattr(torch.backends.cuda, "enable_cudnn_sdp", None)  # torch 2.5 or newer has it
-    if enable is not None and not any(os.environ.get(name) == "1" for name in CHOICES):
-        enable(False)  # sets a flag, and does not start CUDA
+    if not any(os.environ.get(name) == "1" for name in CHOICES):
+        torch.backends.cuda.enable_cudnn_sdp(False)  # sets a flag, and does not start CUDA

@@ -20,14 +20,10 @@ def update_all_parameters_at_once() -> None:
     Without apex fairseq runs some 11 operations for each tensor of the model in each update: 2,805
     for the 254 tensors of `transformer_iwslt_de_en` with `--bf16` and `--clip-norm`, each a kernel
     that mostly runs for less time than its launch takes. With torch's `_foreach` functions, which
-    its own optimizers use too, they are 22, of some kernels each. (Older releases of torch copy
-    between bf16 and float32 tensor by tensor in them.) Numbers are computed in the same way; of the
-    norm alone the order of the sum may differ. During the update Adam takes 4 more bytes for each
-    parameter. In all versions of fairseq, but 0.12.2 scales and clips its gradients tensor by
-    tensor; needs torch 2.2. With `--fp16` fairseq has one flat tensor, and its own copies stay.
+    its own optimizers use too, they are 22, of some kernels each. Numbers are computed in the same
+    way; of the norm alone the order of the sum may differ. During the update Adam takes 4 more
+    bytes for each parameter. With `--fp16` fairseq has one flat tensor, and its own copies stay.
     """
-    if not hasattr(torch, "_foreach_copy_"):
-        return
     wrap(Adam, "step", "multi_tensor", _make_step)
     wrap(HalfOptimizer, "_sync_fp16_grads_to_fp32", "multi_tensor", _make_copy_of_gradients)
     wrap(HalfOptimizer, "_sync_fp32_params_to_fp16", "multi_tensor", _make_copy_of_parameters)

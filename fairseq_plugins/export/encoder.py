@@ -31,12 +31,8 @@ def build(model: Any) -> onnx.ModelProto:
     Outputs: source_keys_i and source_values_i of decoder layer i, B x h x S x s.
 
     Raises:
-        ConfigurationError: torch is older than 2.8, or its exporter fails.
+        ConfigurationError: torch's exporter fails.
     """
-    if not hasattr(torch.onnx, "ops"):
-        raise ConfigurationError(
-            f"export needs torch 2.8 or newer, but this is {torch.__version__}"
-        )
     encoder = _Encoder(model).eval()
     multiple = length_multiple(model)
     tokens = torch.full((2, 4 * multiple), model.encoder.padding_idx + 1)

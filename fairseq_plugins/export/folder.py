@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Dict, Iterator, NamedTuple
@@ -69,8 +68,6 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         advice = "run bash scripts/install.sh --extras onnx in the checkout"
-        if sys.version_info < (3, 10):
-            advice = "its releases need Python 3.10 or newer, and the export torch 2.8 or newer"
         raise ConfigurationError(f"export needs {error.name}: {advice}") from None
     from . import decoder, encoder
 

@@ -4,10 +4,7 @@ import functools
 import logging
 from typing import Any, List, NamedTuple, Optional, Tuple
 
-import torch
-
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag, nearest
-from fairseq_plugins.modules import compilation
 from fairseq_plugins.modules.copy_attention import CopyOptions, CopySpec
 from fairseq_plugins.modules.decoder_layer import find_extensions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
@@ -338,13 +335,6 @@ def _choose_compilation(args: Any) -> bool:
             "--torch-compile decides itself what backward computes again, which "
             "--checkpoint-activations does too: leave one of them out"
         )
-    if not compilation.available():
-        # only a warning: a checkpoint trained with --torch-compile is the same model without it
-        logger.warning(
-            f"--torch-compile needs torch 2.1 or newer, and this is {torch.__version__}: layers "
-            "run without being compiled"
-        )
-        return False
     return True
 
 

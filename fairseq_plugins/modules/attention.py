@@ -188,11 +188,9 @@ def _chunks(
 
 
 def fused_pays(query: Tensor, dropout: float) -> bool:
-    """Whether torch's fused attention (torch >= 2.0) is the fastest way here.
+    """Whether torch's fused attention is the fastest way here.
 
     On a CPU it is slow in half precision, and with dropout it builds all weights at once.
     """
-    if not hasattr(F, "scaled_dot_product_attention"):
-        return False
     half = query.dtype in (torch.bfloat16, torch.float16)
     return query.device.type != "cpu" or not (half or dropout > 0)

@@ -16,20 +16,13 @@ logger = logging.getLogger(__name__)
 VERSIONS = 64
 
 
-def available() -> bool:
-    """Whether this torch compiles functions for changing shapes (torch >= 2.1)."""
-    return hasattr(torch, "compile") and hasattr(
-        getattr(torch, "compiler", None), "is_dynamo_compiling"
-    )
-
-
 def is_captured() -> bool:
     """Whether torch.jit.trace or torch.compile is recording the operations.
 
     Both need plain operations: custom gradients, loops over chunks and cheap random numbers are for
     eager execution only.
     """
-    return torch.jit.is_tracing() or (available() and torch.compiler.is_dynamo_compiling())
+    return torch.jit.is_tracing() or torch.compiler.is_dynamo_compiling()
 
 
 def can_compile(x: Tensor) -> bool:
@@ -61,8 +54,7 @@ def compiled(function: Callable) -> Callable:
     import torch._dynamo  # slow to import
 
     config: Any = torch._dynamo.config
-    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
-    setattr(config, limit, max(VERSIONS, getattr(config, limit)))
+    config.recompile_limit = max(VERSIONS, config.recompile_limit)
     run = torch.compile(function, dynamic=True)
     logger.info(f"compiling {function.__qualname__}: the first batches take minutes")
 

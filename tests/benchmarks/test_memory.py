@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from fairseq_plugins.benchmarks import growth, memory, peak_memory, workloads
-from tests.benchmarks.test_train_step import SIZES, counts, measure, refused
-from tests.versions import TORCH_2
+from tests.benchmarks.test_train_step import SIZES, measure, refused
 
 
 def test_what_a_feed_forward_network_keeps(tmp_path):
@@ -22,7 +21,6 @@ def test_what_a_feed_forward_network_keeps(tmp_path):
     assert row["allocated_bytes"] > row["kept_bytes"] - 8192 * 48 * 4
 
 
-@pytest.mark.skipif(not TORCH_2, reason="no sdpa")
 def test_memory_grows_with_length_where_weights_are_kept(tmp_path):
     """Dropout on the attention weights needs all of them; the additive attention has few."""
     words = ["memory", "--dim", 32, "--heads", 4, "--dropout", 0.1, "--tokens", 2048]
@@ -38,7 +36,6 @@ def test_memory_grows_with_length_where_weights_are_kept(tmp_path):
     assert "fastformer" in plot.read_text()
 
 
-@pytest.mark.skipif(not TORCH_2, reason="no sdpa")
 def test_what_does_not_fit_is_said(tmp_path):
     words = ["memory", "--dim", 32, "--heads", 8, "--dropout", 0.1, "--tokens", 4096]
     words += ["--contender", "sdpa", "--contender", "fastformer"]
@@ -72,7 +69,6 @@ def test_a_gpu_s_whole_memory_is_the_limit(monkeypatch):
         assert args.memory_limit == limit
 
 
-@counts
 def test_growth_of_whole_models(tmp_path):
     plot = tmp_path / "plot.svg"
     words = ["growth", "--options", SIZES, "--values", "64,16", "--tokens", 128, "--rounds", 2]

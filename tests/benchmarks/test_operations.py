@@ -1,17 +1,11 @@
 """Counting operations."""
 
 import os
-from importlib.util import find_spec
 
-import pytest
 import torch
 
 from fairseq_plugins.benchmarks.operations import count_flops
 from fairseq_plugins.modules import kernels
-
-pytestmark = pytest.mark.skipif(
-    find_spec("torch.utils.flop_counter") is None, reason="torch counts operations from 2.1 on"
-)
 
 
 def test_a_product_has_two_operations_for_each_of_its_multiplications():

@@ -15,7 +15,6 @@ from fairseq_plugins import compat
 from fairseq_plugins.compat import batches
 from fairseq_plugins.errors import ConfigurationError
 from tests.conftest import run_cli
-from tests.versions import OLD_FAIRSEQ
 
 compat.apply()
 
@@ -77,9 +76,6 @@ def test_batches_that_are_complete_are_left_as_they_are():
 def test_no_sentence_is_an_error_where_fairseq_would_crash_and_no_batch_elsewhere():
     assert data_utils.batch_by_size([], len, max_tokens=10) == []
     options = {"max_tokens": 10, "required_batch_size_multiple": 8}
-    if OLD_FAIRSEQ:  # goes on, with no batch
-        assert data_utils.batch_by_size([], len, **options) == []
-        return
     with pytest.raises(ConfigurationError, match="no sentences for a batch.*--max-source-p"):
         data_utils.batch_by_size([], len, **options)
 

@@ -17,23 +17,12 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 
 from fairseq_plugins import compat
-from fairseq_plugins.compat import checkpoints, unpickling
+from fairseq_plugins.compat import checkpoints
 from fairseq_plugins.errors import ConfigurationError
 from tests.compat.test_unpickling import Call
 from tests.conftest import USER_DIR
 
 compat.apply()
-
-
-@pytest.fixture(params=["torch", "old torch"])
-def every_torch(request, monkeypatch):
-    """The test runs as with this torch, and as with torch before 2.6."""
-    if request.param == "old torch":
-        load = torch.load
-        if unpickling.TORCH_IS_SAFE:
-            unsafe = {"weights_only": False}
-            monkeypatch.setattr(torch, "load", lambda *a, **k: load(*a, **{**unsafe, **k}))
-        monkeypatch.setattr(unpickling, "TORCH_IS_SAFE", False)
 
 
 def touch_with(how, path):
@@ -54,7 +43,7 @@ def planted(checkpoint, folder, call):
 
 
 @pytest.mark.parametrize("how", ["os.system", "subprocess", "eval"])
-def test_planted_call_is_refused_and_not_run(how, every_torch, tmp_path, tiny_checkpoint):
+def test_planted_call_is_refused_and_not_run(how, tmp_path, tiny_checkpoint):
     touched = tmp_path / "touched"
     path = planted(tiny_checkpoint, tmp_path, touch_with(how, touched))
     with pytest.raises(pickle.UnpicklingError) as error:
@@ -64,8 +53,7 @@ def test_planted_call_is_refused_and_not_run(how, every_torch, tmp_path, tiny_ch
     assert "\n" not in message and str(path) in message and "may be malicious" in message
     assert {"os.system": "system", "subprocess": "check_call", "eval": "eval"}[how] in message
     # the same file does run its call where nothing stops it
-    options = {"weights_only": False} if hasattr(torch.serialization, "add_safe_globals") else {}
-    torch.load(str(path), map_location="cpu", **options)
+    torch.load(str(path), map_location="cpu", weights_only=False)
     assert touched.exists()
 
 
@@ -122,7 +110,7 @@ def saved(value, zipped=True):
         "old format, cut",
     ],
 )  # fmt: skip
-def test_damaged_files_are_told_in_one_line(kind, every_torch, tmp_path, tiny_checkpoint):
+def test_damaged_files_are_told_in_one_line(kind, tmp_path, tiny_checkpoint):
     path = tmp_path / "damaged.pt"
     path.write_bytes(damaged(kind, tiny_checkpoint.read_bytes()))
     with pytest.raises(ConfigurationError) as error:
@@ -139,7 +127,7 @@ def test_damaged_files_are_told_in_one_line(kind, every_torch, tmp_path, tiny_ch
         assert message.startswith(f"checkpoint {path} cannot be read")
 
 
-def test_checkpoints_of_torch_before_1_6_are_read(every_torch, tmp_path, tiny_checkpoint):
+def test_checkpoints_of_torch_before_1_6_are_read(tmp_path, tiny_checkpoint):
     state = torch.load(str(tiny_checkpoint), map_location="cpu")
     (tmp_path / "old.pt").write_bytes(saved(state, zipped=False))
     read, expected = (

@@ -8,10 +8,6 @@ import torch
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.compat.cudnn_attention import CHOICES, leave_out_cudnn_attention
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch.backends.cuda, "enable_cudnn_sdp"), reason="this torch has no such attention"
-)
-
 
 def test_importing_the_package_leaves_it_out():
     if any(os.environ.get(name) == "1" for name in CHOICES):

@@ -15,7 +15,6 @@ from fairseq.trainer import Trainer
 from fairseq_plugins import compat
 from fairseq_plugins.compat.distributed import Launch, _check_ddp, _check_quant_noise, _join
 from fairseq_plugins.errors import ConfigurationError
-from tests.versions import TORCH_2
 
 compat.apply()
 
@@ -82,7 +81,6 @@ def test_quantisation_noise_that_would_destroy_the_weights_is_refused():
     _check_quant_noise(options(0.1, bf16=True))
 
 
-@pytest.mark.skipif(not TORCH_2, reason="no dropout in fp16 on the CPU")
 def test_memory_efficient_fp16_trains_on_a_cpu(toy_data, tmp_path, run_train, train_args):
     words = [toy_data.bin, *train_args, "--cpu", "--max-update", 2, "--no-save"]
     output = run_train(*words, "--save-dir", tmp_path, "--memory-efficient-fp16").output

@@ -2,8 +2,8 @@
 
 These tests search fairseq's source. They fail when a release brings a call that nobody has looked
 at: cover it in fairseq_plugins/compat, or add it below with the reason why a checkpoint cannot
-reach it. The lists name files and functions, not lines, and hold for fairseq 0.12.2 and
-fairseq-fixed alike. fairseq/examples is left out: fairseq imports nothing from there by itself.
+reach it. The lists name files and functions, not lines. fairseq/examples is left out: fairseq
+imports nothing from there by itself.
 """
 
 import argparse

@@ -11,10 +11,6 @@ from fairseq_plugins import compat
 
 compat.apply()
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch.amp, "GradScaler"), reason="this torch scales the loss on GPUs alone"
-)
-
 ADAM = {"_name": "adam", "lr": [0.1], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-8}
 OPTIMIZERS = {
     "sgd": {"_name": "sgd", "lr": [0.1], "momentum": 0.9, "weight_decay": 0.0},

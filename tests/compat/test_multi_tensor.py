@@ -12,9 +12,6 @@ from fairseq_plugins import compat
 from fairseq_plugins.compat import multi_tensor
 
 compat.apply()
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch, "_foreach_copy_"), reason="needs functions of torch 2.2"
-)
 SHAPES = [(5, 7), (3,), (1,), (64, 9), (2, 3, 4)]
 
 

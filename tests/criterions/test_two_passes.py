@@ -20,7 +20,6 @@ from fairseq_plugins.criterions.chunked_projection import chunked_loss
 from fairseq_plugins.criterions.objective import Objective, plain_loss
 from fairseq_plugins.errors import ConfigurationError
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
-from tests.versions import TORCH_2
 
 PAD, END = 1, 2
 TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: END))
@@ -112,14 +111,9 @@ def test_extreme_logits_stay_finite_and_right(objective):
         assert (found - exact).abs().max() <= allowed
 
 
-needs_fp16_products = pytest.mark.skipif(not TORCH_2, reason="no fp16 products on the CPU")
-
-
 @OBJECTIVES
 @pytest.mark.parametrize("scale", [1 / 16, 2.0**9])
-@pytest.mark.parametrize(
-    "dtype", [torch.bfloat16, pytest.param(torch.float16, marks=needs_fp16_products)]
-)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_in_half_precision_no_worse_than_plain(dtype, scale, objective):
     """max|chunked - exact| <= 2 max|plain - exact|, for the loss and all gradients."""
     values, target = make_problem(tokens=500, dim=16, vocabulary=300, scale=0.5)

@@ -26,7 +26,6 @@ from fairseq_plugins.evaluation.summarization import Text as SummaryText
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.training import jobs
 from tests.conftest import ROOT, reversed_copy
-from tests.versions import WHOLE
 
 TARGET = [  # with what Moses escapes, splits and joins
     "A man isn't running, he's walking!",
@@ -345,7 +344,7 @@ def test_an_ensemble_is_of_models_for_one_direction(
     options, message, data, fresh_run, tmp_path, translations
 ):
     other = Path(shutil.copytree(str(fresh_run), str(tmp_path / "other")))
-    state = torch.load(other / "checkpoint_best.pt", **WHOLE)
+    state = torch.load(other / "checkpoint_best.pt", weights_only=False)
     state["cfg"]["task"].update(options)
     torch.save(state, other / "checkpoint_best.pt")
     with pytest.raises(ConfigurationError, match=message):
@@ -357,7 +356,7 @@ def test_a_direction_left_to_the_data_is_that_of_the_training(
     data, fresh_run, tmp_path, translations
 ):
     for path in fresh_run.glob("*.pt"):
-        state = torch.load(path, **WHOLE)
+        state = torch.load(path, weights_only=False)
         state["cfg"]["task"].update(source_lang=None, target_lang=None)
         torch.save(state, path)
     other_way = reversed_copy(data, tmp_path / "data")
@@ -376,7 +375,7 @@ def test_output_of_the_other_direction_is_not_kept(data, fresh_run, tmp_path, tr
     """The folder that tells the direction may be there or not."""
     moved = reversed_copy(data, tmp_path / "moved")
     there = reversed_copy(data, tmp_path / "there")
-    state = torch.load(fresh_run / "checkpoint_best.pt", **WHOLE)
+    state = torch.load(fresh_run / "checkpoint_best.pt", weights_only=False)
     state["cfg"]["task"].update(source_lang=None, target_lang=None, data=str(there))
     torch.save(state, fresh_run / "checkpoint_best.pt")
     translations.directions[:] = [("en", "de")]
@@ -389,7 +388,7 @@ def test_output_of_the_other_direction_is_not_kept(data, fresh_run, tmp_path, tr
 
 
 def test_data_of_other_languages_are_refused(data, fresh_run, tmp_path, translations):
-    state = torch.load(fresh_run / "checkpoint_best.pt", **WHOLE)
+    state = torch.load(fresh_run / "checkpoint_best.pt", weights_only=False)
     state["cfg"]["task"].update(source_lang="fr", target_lang="en", data=str(tmp_path / "gone"))
     torch.save(state, fresh_run / "checkpoint_best.pt")
     with pytest.raises(ConfigurationError, match="translates fr to en, but .* for de and en: name"):
@@ -410,7 +409,7 @@ def test_other_dictionaries_of_equal_size_are_refused(data, prepare, fresh_run, 
 
 def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, translations):
     other = Path(shutil.copytree(str(fresh_run), str(tmp_path / "other")))
-    state = torch.load(other / "checkpoint_best.pt", **WHOLE)
+    state = torch.load(other / "checkpoint_best.pt", weights_only=False)
     state["cfg"]["task"].update(source_lang="en", target_lang="de")
     torch.save(state, other / "checkpoint_best.pt")
     translations.directions.append(("en", "de"))

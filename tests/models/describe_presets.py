@@ -9,8 +9,6 @@ from argparse import Namespace
 from types import SimpleNamespace
 from typing import Any, Dict, List, Sequence, Tuple
 
-from tests.versions import NOT_TRAINED
-
 # names of 0.1.0 for what is named otherwise now
 OLD_NAMES = ((".ffn.", ".fc1."),)
 
@@ -29,7 +27,7 @@ def build(arch: str) -> Tuple[Namespace, Any]:
 def describe(args: Namespace, model: Any, options: Sequence[str]) -> Dict[str, Any]:
     """Counts and digests of a model's parameters, in their order, and of some options."""
     parameters = [(old_name(n), list(p.shape)) for n, p in model.named_parameters()]
-    state = [old_name(name) for name in model.state_dict() if not NOT_TRAINED.fullmatch(name)]
+    state = [old_name(name) for name in model.state_dict()]
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "tensors": digest(parameters),

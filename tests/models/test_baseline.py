@@ -4,11 +4,9 @@ import copy
 
 import pytest
 import torch
-from fairseq.models.transformer import TransformerConfig
 
 from fairseq_plugins.errors import ConfigurationError
 from tests.models.conftest import TINY, drop_mscffn
-from tests.versions import FUSED_COPY
 
 CHOICES = (
     "--time-window 1 --feature-window 1 --encoder-token-mixer softmax --encoder-ffn standard"
@@ -42,10 +40,6 @@ def pairs(parse):
         key = (name, arch, layers)
         if key not in cache:
             words = DROPOUTS + OPTIONS[name]
-            if "--merge-src-tgt-embed" in words and not hasattr(
-                TransformerConfig(), "merge_src_tgt_embed"
-            ):
-                pytest.skip("fairseq 0.12.2 has no --merge-src-tgt-embed")
             baseline = parse(
                 *["--arch", "transformer", *drop_mscffn(TINY), *words, "--encoder-layers", layers]
             )
@@ -53,11 +47,7 @@ def pairs(parse):
             setup = parse("--arch", arch, *TINY, *words, *CHOICES, "--encoder-blocks", layers)
             model = setup.build_model(seed=2)
             # as fairseq loads a checkpoint: it upgrades the state in place
-            state = {
-                name: tensor.clone()
-                for name, tensor in expected.state_dict().items()
-                if not FUSED_COPY.fullmatch(name)
-            }
+            state = {name: tensor.clone() for name, tensor in expected.state_dict().items()}
             model.load_state_dict(state, strict=True, model_cfg=setup.args)
             cache[key] = expected, model
         return cache[key]
@@ -70,10 +60,9 @@ def test_normalisation_of_the_oldest_checkpoints_has_other_names(pairs):
     names = {"self_attn_layer_norm": "layer_norms.0", "final_layer_norm": "layer_norms.1"}
     state = {}
     for name, tensor in expected.state_dict().items():
-        if not FUSED_COPY.fullmatch(name):
-            for new, old in names.items() if name.startswith("encoder.layers.") else ():
-                name = name.replace(new, old)
-            state[name] = tensor + 1
+        for new, old in names.items() if name.startswith("encoder.layers.") else ():
+            name = name.replace(new, old)
+        state[name] = tensor + 1
     assert "encoder.layers.0.layer_norms.1.weight" in state
     loaded = copy.deepcopy(model)
     loaded.load_state_dict(state, strict=True)
@@ -123,10 +112,7 @@ def test_forward_and_gradients_are_equal_bit_for_bit(pairs, make_sample, name, a
 
 def test_no_parameter_more_or_less(pairs):
     expected, model = pairs("post-norm")
-    sizes = [
-        sorted(tuple(p.shape) for n, p in m.named_parameters() if not FUSED_COPY.fullmatch(n))
-        for m in (expected, model)
-    ]
+    sizes = [sorted(tuple(p.shape) for p in m.parameters()) for m in (expected, model)]
     assert sizes[0] == sizes[1]
 
 

@@ -23,7 +23,6 @@ from tests.batches import assert_close
 from tests.models.conftest import TINY
 from tests.models.test_options import assert_one_clear_line, from_words, from_yaml
 from tests.reference.copy_attention import copy_probabilities, coverage_loss
-from tests.versions import TORCH_2
 
 COPY = "--copy-attention --decoder-layers 2".split()
 COMPRESSIONS = {
@@ -164,7 +163,6 @@ def test_in_bf16_no_worse_than_the_plain_form(build_joined, make_sample, path):
     assert errors[1][0] < 0.01 * exact[0]
 
 
-@pytest.mark.skipif(not TORCH_2, reason="no products in float16 on the CPU")
 def test_in_fp16_gradients_of_rare_copies_are_finite(build_joined, make_sample):
     """At fairseq's first scale of 128. Rounded to fp16, attention would pass on infinity."""
     words = [*COPY, "--encoder-blocks", "1,1", "--training-path"]
@@ -211,8 +209,6 @@ def test_packed_copies_reach_the_loss(build_joined, make_sample, monkeypatch):
 @pytest.mark.parametrize("path", ["plain", "fast"])
 @pytest.mark.parametrize("target_side", ["left", "right"])
 def test_coverage_is_of_real_positions(build_joined, make_sample, make_tokens, path, target_side):
-    if (path, target_side) == ("plain", "left") and not TORCH_2:
-        pytest.skip("NaN in fairseq's attention, where a position sees padding alone")
     model = build_joined(*COPY, "--coverage", 0.5, "--training-path", path).train()
     sample = sample_with_copies(make_sample)
     previous = make_tokens(LENGTHS[1:] + LENGTHS[:1], target_side, 11, seed=4)

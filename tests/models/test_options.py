@@ -8,7 +8,6 @@ import torch
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import flag
-from fairseq_plugins.modules import compilation
 from tests.conftest import ROOT
 from tests.models.conftest import TINY
 
@@ -194,7 +193,6 @@ def test_options_of_later_updates_arrive_both_ways(parse, base, option, value, a
         assert found and set(found) == {value}
 
 
-@pytest.mark.skipif(not compilation.available(), reason="this torch does not compile")
 def test_compilation_arrives_both_ways(parse):
     words = ["--arch", "transformer_ftc", *TINY]
     for make in (from_words, from_yaml):

@@ -8,7 +8,6 @@ import torch
 
 from tests.models.describe_presets import build as build_preset
 from tests.models.describe_presets import describe, old_name
-from tests.versions import OLD_FAIRSEQ
 
 RECORD = json.loads((Path(__file__).parent / "presets.json").read_text(encoding="utf-8"))
 
@@ -19,9 +18,6 @@ def test_a_preset_builds_what_it_built(parse, arch):
     args, model = build_preset(arch)
     options = [name for name in RECORD["options"] if hasattr(args, name)]
     found, expected = describe(args, model, options), dict(RECORD["presets"][arch])
-    if OLD_FAIRSEQ:  # which does not have all of them
-        assert set(RECORD["options"]) - set(options) == {"merge_src_tgt_embed"}
-        del found["options"], expected["options"]
     assert found == expected
 
 

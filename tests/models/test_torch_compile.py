@@ -12,10 +12,6 @@ from fairseq_plugins.modules import compilation
 from fairseq_plugins.modules import rows as rows_module
 from tests.batches import assert_close
 
-pytestmark = pytest.mark.skipif(
-    not compilation.available(), reason="this torch does not compile for shapes that change"
-)
-
 FTC = "--encoder-blocks 1,1"
 OPTIONS = {
     "ftc": FTC,
@@ -180,11 +176,3 @@ def test_layers_wrapped_for_sharding_are_refused(build, monkeypatch):
     monkeypatch.setattr(efficient_transformer, "has_standard_layers", lambda decoder: False)
     with pytest.raises(ConfigurationError, match="another --ddp-backend than fully_sharded"):
         build("--torch-compile")
-
-
-def test_with_an_old_torch_the_model_is_the_same_without(build, monkeypatch, caplog):
-    """A checkpoint trained with a newer one must translate here."""
-    monkeypatch.setattr(compilation, "available", lambda: False)
-    model = build("--torch-compile")
-    assert "needs torch 2.1 or newer, and this is" in caplog.text
-    assert model.decoder.packs and not model.decoder.compile_training

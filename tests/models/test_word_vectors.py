@@ -11,7 +11,6 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.models.word_vectors import load_word_vectors
 from tests.models.conftest import TINY
 from tests.models.test_options import from_words, from_yaml
-from tests.versions import OLD_FAIRSEQ
 
 OPTION = "--encoder-embed-path"
 
@@ -156,7 +155,6 @@ def test_a_file_that_is_absent_is_named(parse, tmp_path):
         from_words(parse, [*words, "--encoder-layers", "1"])
 
 
-@pytest.mark.skipif(OLD_FAIRSEQ, reason="no --merge-src-tgt-embed")
 @pytest.mark.parametrize("option", [OPTION, "--decoder-embed-path"])
 def test_merged_embeddings_have_no_vectors_of_a_side(parse, option):
     words = ["--arch", "fastformer_encoder", *TINY, "--merge-src-tgt-embed", option, "vectors.txt"]

@@ -7,7 +7,6 @@ from fairseq_plugins.modules import attention
 from fairseq_plugins.modules.attention import ChunkedAttention, attend, attend_plainly
 from fairseq_plugins.modules.dropout import FastDropout
 from tests.batches import assert_close
-from tests.versions import TORCH_2
 
 BATCH, HEADS, SIZE = 2, 3, 4
 
@@ -44,7 +43,6 @@ def rows_at_a_time(request, monkeypatch):
     return choose
 
 
-@pytest.mark.skipif(not TORCH_2, reason="no products in float16 on the CPU")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_pass_on_gradients_beyond_half_precision(dtype):
     """The gradient of log w is 1 / w at the weight, but at most 1 at the scores."""
@@ -112,9 +110,6 @@ def test_dropout_keeps_its_share_and_scales_it(rows_at_a_time):
     assert abs(kept.sum().item() - count * (1 - p)) < 5 * (count * p * (1 - p)) ** 0.5
 
 
-@pytest.mark.skipif(
-    not TORCH_2, reason="on some CPUs torch 1's own bmm rounds sums in bf16 on the way"
-)
 @pytest.mark.parametrize("causal", [False, True])
 def test_half_precision_is_rounded_as_with_all_weights_at_once(monkeypatch, causal):
     """Over a hundred chunks: sums in bf16 would lose what is small beside them."""
@@ -155,7 +150,6 @@ def test_memory_is_limited_to_a_chunk_of_weights(monkeypatch, causal):
     assert len(counts) == 2 * 8 and max(counts) == limit
 
 
-@pytest.mark.skipif(not TORCH_2, reason="without fused attention chunks are for all")
 def test_chunks_are_for_many_weights_with_dropout(monkeypatch):
     calls = []
     apply = ChunkedAttention.apply

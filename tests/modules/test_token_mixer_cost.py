@@ -4,13 +4,10 @@ from argparse import Namespace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
-
-pytest.importorskip("torch.utils.flop_counter", reason="torch 2.1 counts operations")
-
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 LINEAR = [name for name in TOKEN_MIXERS if name != "softmax"]
 

@@ -63,7 +63,7 @@ def log_line(seconds, update, batches=50):
 @pytest.fixture
 def results():
     machine = {"device": "a GPU", "kind": "cuda", "cores": 8, "threads": 4, "commit": "1234567"}
-    machine.update(python="3.11.7", torch="2.13.0", fairseq="0.12.2")
+    machine.update(python="3.11.7", torch="2.13.0", fairseq="0.12.3.1")
     made = {
         **FTC_PAPER._asdict(),
         "table": "ftc",

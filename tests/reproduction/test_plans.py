@@ -12,7 +12,6 @@ from fairseq_plugins.reproduction import plans
 from fairseq_plugins.reproduction.tables import TABLES
 from tests.conftest import SIZES
 from tests.reproduction.conftest import FTC_PAPER, make
-from tests.versions import OLD_FAIRSEQ
 
 
 @pytest.mark.parametrize(
@@ -122,8 +121,7 @@ def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
     sizes = made.parameters
     assert list(sizes) == [row.name for row in FTC_PAPER.rows]
     assert sizes["tc-2x3"] > sizes["fc-2x3-linear"] > sizes["fc-2x3"]
-    # fairseq 0.12.2 keeps some of its weights twice
-    assert sizes["tc-2x3"] == sizes["transformer"] or OLD_FAIRSEQ
+    assert sizes["tc-2x3"] == sizes["transformer"]
     assert sizes["fc-2x3"] == sizes["ftc-2x3"] > sizes["fc-2x3-window4"]
     assert made.data["pairs"].keys() == SIZES.keys()
 

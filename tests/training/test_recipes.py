@@ -114,8 +114,7 @@ def test_hydra_reads_the_same_from_a_recipe(name):
     model = OmegaConf.create(found["model"])
     ARCH_CONFIG_REGISTRY[found["model"]["_name"]](model)
     for option, setting in OmegaConf.to_container(model).items():
-        # fairseq 0.12.2 fills its own architectures in later
-        if option != "_name" and (setting is not None or name != "transformer"):
+        if option != "_name":
             assert getattr(args, option) == setting, option
     assert found["model"]["_name"] == args.arch
 
