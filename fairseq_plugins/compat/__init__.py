@@ -30,12 +30,14 @@ from fairseq_plugins.compat import (
     resuming,
     stopping,
     training_options,
+    uncompiled,
     unpickling,
 )
 
 
 def apply() -> None:
     """Apply every repair. Prints nothing; a second call does nothing."""
+    uncompiled.supply_missing_extensions()
     literals.read_literals_in_place_of_eval()
     unpickling.allow_types_of_fairseq_checkpoints()
     checkpoints.read_checkpoints_safely()
