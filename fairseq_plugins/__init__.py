@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fairseq_plugins.errors import show_configuration_errors_in_one_line
+from fairseq_plugins.on_demand import defer_statistics
 
 if TYPE_CHECKING:
     from fairseq_plugins.classifier import Classifier
@@ -23,6 +24,7 @@ __all__ = ["Classifier", "Summarizer", "Translator", "register"]
 
 def register() -> None:
     """Make everything known to fairseq. A second call does nothing."""
+    defer_statistics()
     importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
     for part in ("criterions", "models", "scoring", "tasks"):
         importlib.import_module(f"fairseq_plugins.{part}")

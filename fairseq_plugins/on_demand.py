@@ -1,0 +1,65 @@
+"""scikit-learn and SciPy are imported when they are used, and not by every `import fairseq`.
+
+Two files of fairseq import them, for scores of classifiers; that takes a third of its start. Only
+their names are in these files until one of their functions is called.
+"""
+
+import importlib
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any, Callable, Optional, Sequence
+
+FILES = ("fairseq.criterions.sentence_prediction", "fairseq.tasks.audio_classification")
+DEFERRED = ("sklearn", "sklearn.metrics", "scipy", "scipy.stats")
+
+
+class OnDemand(ModuleType):
+    """In the place of a module: its functions import it when they are called."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__spec__ = ModuleSpec(name, None)
+
+    def __getattr__(self, name: str) -> Callable:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return getattr(importlib.import_module(self.__name__), name)(*args, **kwargs)
+
+        return call
+
+
+class Finder:
+    """Finds `FILES` as usual; while one runs, what it imports of `DEFERRED` is `OnDemand`."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Optional[Sequence[str]] = None, target: Any = None
+    ) -> Optional[ModuleSpec]:
+        spec = PathFinder.find_spec(name, path, target) if name in FILES else None
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                placed = {n: OnDemand(n) for n in DEFERRED if n not in sys.modules}
+                for child in [n for n in placed if "." in n]:
+                    parent, _, attribute = child.rpartition(".")
+                    if parent in placed:
+                        setattr(placed[parent], attribute, placed[child])
+                sys.modules.update(placed)
+                try:
+                    run(module)
+                finally:
+                    for n in placed:
+                        sys.modules.pop(n, None)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def defer_statistics() -> None:
+    """Import `DEFERRED` on demand. In time if fairseq was not imported yet."""
+    if Finder not in sys.meta_path:
+        sys.meta_path.insert(0, Finder)
