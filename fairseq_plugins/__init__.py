@@ -28,7 +28,7 @@ def register() -> None:
     importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
     for part in ("criterions", "models", "scoring", "tasks"):
         importlib.import_module(f"fairseq_plugins.{part}")
-    for part in ("criterions.auxiliary", "generation"):
+    for part in ("criterions.auxiliary", "generation", "training.recorded_step"):
         importlib.import_module(f"fairseq_plugins.{part}").install()
 
 

@@ -187,8 +187,8 @@ class _ChunkedLoss(torch.autograd.Function):
                     nll_loss += part * (normalizer - at_target[number]).sum()
                     sums = torch.mv(x.to(exact), weight_sum).add_(bias_sum)
                     smooth_loss += part * (normalizer * vocabulary - _masked(sums, kept)).sum()
-                    wanted = part * confidence
-                    grad[rows, y] -= wanted if kept is None else wanted * kept.to(exact)
+                    at_y = part * confidence
+                    grad[rows, y] -= at_y if kept is None else at_y * kept.to(exact)
                 gradients.add(number, here, x, grad)
 
         ctx.save_for_backward(*gradients.finish(share, weight_sum))

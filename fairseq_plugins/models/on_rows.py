@@ -163,7 +163,8 @@ def find_obstacle(model: Any) -> str:
     Args:
         model: without the wrappers of parallel training.
     """
-    encoder, decoder = getattr(model, "encoder", None), getattr(model, "decoder", None)
+    encoder: Any = getattr(model, "encoder", None)
+    decoder: Any = getattr(model, "decoder", None)
     if type(encoder) not in ENCODERS or type(decoder) not in DECODERS:
         return f"{type(model).__name__} has an encoder or a decoder of its own"
     if any(type(layer) not in ENCODER_LAYERS for layer in encoder.layers.children()):

@@ -34,7 +34,7 @@ BEGIN = "finetune_from_model"
 # Options that may change when a training resumes: how long it runs, what it logs, keeps and
 # validates, and which machine it runs on.
 FREE = {"data", "update_freq", "max_update", "max_epoch", "stop_time_hours", "stop_min_lr"}
-FREE |= {"no_progress_bar", "no_seed_provided", "tpu"}
+FREE |= {"no_progress_bar", "no_seed_provided", "tpu", "cuda_graphs"}
 for _group in (CommonConfig, CheckpointConfig, DistributedTrainingConfig):
     FREE |= set(_group.__dataclass_fields__)
 FREE |= {

@@ -178,6 +178,7 @@ def test_every_option_of_the_plugin_is_tried_here():
     # decoder-token-mixer has one value that works, the others are mistakes; the rest changes no
     # number of a first forward, and has a test of its own below
     others = {"decoder-token-mixer", "torch-compile", "performer-redraw", "switch-balance"}
+    others |= {"cuda-graphs"}  # test_recorded_step.py
     # these need one dictionary: test_copying.py
     others |= {"copy-attention", "copy-layer", "copy-heads", "copy-next", "coverage"}
     assert options - {option for _, option, _ in OPTIONS} <= others

@@ -5,6 +5,7 @@ import torch
 
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.training import planning
+from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
 BY_LOSS = "task: {eval_bleu: false}\ncheckpoint: {best_checkpoint_metric: loss}\n"
 

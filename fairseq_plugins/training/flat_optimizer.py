@@ -1,0 +1,155 @@
+"""Gradients, parameters and Adam's moments as flat tensors: an update is a handful of kernels."""
+
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from fairseq.optim import FairseqOptimizer
+from fairseq.optim.adam import Adam
+from torch import Tensor
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class FlatOptimizer(FairseqOptimizer):
+    """fairseq's optimizer, with all its tensors as views of flat ones.
+
+    Norm, clipping, scaling and fairseq's Adam act on the flat tensors; other optimizers get the
+    views. Checkpoints hold the views, and so are those of the optimizer inside.
+
+    Args:
+        inner: fairseq's optimizer of the master parameters.
+        masters: the parameters that it updates, of one dtype and device. Their data and gradients
+            become views of `values` and `gradient`.
+        reduce: adds up a flat gradient over processes, in place; None for one process.
+    """
+
+    def __init__(
+        self,
+        inner: FairseqOptimizer,
+        masters: Sequence[Tensor],
+        reduce: Optional[Callable[[Tensor], None]] = None,
+    ):
+        super().__init__(inner.cfg)
+        self.inner, self.masters, self.reduce = inner, list(masters), reduce
+        self.sizes = [p.numel() for p in self.masters]
+        self.values = torch.cat([p.data.flatten() for p in self.masters])
+        self.gradient = torch.zeros_like(self.values)
+        for p, piece in zip(self.masters, self.values.split(self.sizes)):
+            p.data = piece.view_as(p)
+        self.attach()
+        self.moments: List[Tensor] = []
+        self.first_view: Optional[Tensor] = None  # the first moment of the first parameter
+        # logging outputs whose numbers the next copy to the host brings: names and a vector
+        self.pending: List[Tuple[Dict[str, Any], List[str], Tensor]] = []
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """That of the optimizer inside, whose name fairseq stores in checkpoints."""
+        return type(self.inner)
+
+    @property
+    def optimizer(self) -> Any:
+        return self.inner.optimizer
+
+    @property
+    def optimizer_config(self) -> Any:
+        return self.inner.optimizer_config
+
+    def state_dict(self) -> Dict[str, Any]:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Any = None) -> None:
+        self.inner.load_state_dict(state_dict, optimizer_overrides)
+
+    def pieces(self, parameters: Sequence[Tensor], flat: Tensor) -> List[Tensor]:
+        """Views of a flat tensor in the shapes of the model's parameters."""
+        split = flat.split([p.numel() for p in parameters])
+        return [piece.view_as(p) for piece, p in zip(split, parameters)]
+
+    def attach(self) -> None:
+        """Let the gradients of the parameters be views of the flat one."""
+        for p, piece in zip(self.masters, self.gradient.split(self.sizes)):
+            p.grad = piece.view_as(p)
+
+    def zero_grad(self) -> None:
+        self.gradient.zero_()
+        self.attach()
+
+    def all_reduce_grads(self, module: Any) -> None:
+        if self.reduce is not None:
+            self.reduce(self.gradient)
+
+    def multiply_grads(self, c: Any) -> None:
+        self.gradient.mul_(c)
+
+    def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
+        """As fairseq's; the norm is on the CPU, as the trainer compares it there.
+
+        The same copy brings the numbers of `pending`.
+        """
+        vectors = [self.gradient.norm().reshape(1), *(vector for *_, vector in self.pending)]
+        norm, *numbers = torch.cat(vectors).tolist()
+        for log, names, _ in self.pending:
+            for name in names:
+                log[name] = numbers.pop(0)
+        self.pending.clear()
+        if max_norm > 0:
+            self.multiply_grads(min(1.0, max_norm / (norm + 1e-6)) if norm == norm else norm)
+        return torch.tensor(norm)
+
+    def step(self, closure: Any = None, scale: float = 1.0, groups: Any = None) -> None:
+        if not self._gather_moments():
+            return self.inner.step(closure, scale, groups)
+        if scale != 1.0:
+            self.multiply_grads(1.0 / scale)
+        (group,) = self.optimizer.param_groups
+        states = [self.optimizer.state[p] for p in self.masters]
+        step = states[0]["step"] + 1
+        for state in states:
+            state["step"] = step
+        beta1, beta2 = group["betas"]
+        first, second = self.moments
+        torch._fused_adamw_(
+            [self.values],
+            [self.gradient],
+            [first],
+            [second],
+            [],
+            [torch.full((), float(step), device=self.values.device)],
+            lr=group["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=group["weight_decay"],
+            # fairseq adds epsilon before it corrects the bias of the root, torch afterwards
+            eps=group["eps"] / (1.0 - beta2**step) ** 0.5,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _gather_moments(self) -> bool:
+        """Let Adam's moments be views of flat tensors, also after they were loaded.
+
+        Returns:
+            whether it is fairseq's Adam, with the same number of updates for all parameters.
+        """
+        adam = self.optimizer
+        if type(adam) is not Adam or len(adam.param_groups) != 1:
+            return False
+        if adam.param_groups[0].get("amsgrad", False):
+            return False
+        name, first = MOMENTS[0], self.masters[0]
+        if self.moments and adam.state[first].get(name) is self.first_view:
+            return True
+        steps = {adam.state[p].get("step", 0) for p in self.masters}
+        if len(steps) > 1:
+            return False
+        self.moments = [torch.zeros_like(self.values) for _ in MOMENTS]
+        for name, flat in zip(MOMENTS, self.moments):
+            for p, piece in zip(self.masters, flat.split(self.sizes)):
+                state = adam.state[p]
+                if name in state:
+                    piece.copy_(state[name].flatten())
+                state[name] = piece.view_as(p)
+                state.setdefault("step", 0)
+        self.first_view = adam.state[first][MOMENTS[0]]
+        return True

@@ -1,0 +1,366 @@
+"""--cuda-graphs: forward and backward of a training step, recorded once for each shape of a batch.
+
+The host launches some 1,500 kernels for a step, which can take longer than they run. A recording is
+launched at once. Batches are laid out as rows (`data/rows.py`), so that some dozens of shapes serve
+an epoch, and models compute on these (`models/on_rows.py`). Norm, clipping and optimizer act on
+flat tensors (`flat_optimizer.py`), outside of the recording. Everything else is fairseq's.
+"""
+
+import contextlib
+import logging
+from argparse import Namespace
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from fairseq import options
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.distributed import utils as distributed
+from fairseq.logging import metrics
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim import FP16Optimizer
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
+from fairseq.utils import has_parameters, move_to_cpu
+from torch import Tensor
+
+from fairseq_plugins.compat.patch import after_parsing, wrap
+from fairseq_plugins.criterions import (
+    LabelSmoothedCrossEntropyFused,
+    LabelSmoothedCrossEntropyRDrop,
+    LabelSmoothedCrossEntropySimCut,
+)
+from fairseq_plugins.criterions.projection import find_projection
+from fairseq_plugins.data.rows import Collate, Rows, Shape, Spec, lay_out
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.models import on_rows
+from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
+from fairseq_plugins.modules.rows import LARGEST_HEAD
+from fairseq_plugins.training.flat_optimizer import FlatOptimizer
+
+logger = logging.getLogger(__name__)
+
+MOST = 64  # recordings
+CRITERIONS = (
+    CrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyFused,
+    LabelSmoothedCrossEntropyRDrop,
+    LabelSmoothedCrossEntropySimCut,
+)
+
+
+class CudaGraph:
+    """A CUDA graph. All share one pool of memory, as no result in it outlives a replay."""
+
+    pool: Any = None
+    stream: Any = None
+
+    def __init__(self) -> None:
+        if CudaGraph.pool is None:
+            CudaGraph.pool, CudaGraph.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+        self.graph = torch.cuda.CUDAGraph()
+
+    @contextlib.contextmanager
+    def warming_up(self) -> Iterator[None]:
+        """Context in which libraries get their memory and choose kernels, outside a recording."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Context that records and does not run what is launched."""
+        # the thread that pins batches goes on calling CUDA; an own context, as that of torch leaves
+        # its stream current when a recording fails
+        with (
+            torch.cuda.stream(self.stream),
+            torch.cuda.graph(
+                self.graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
+            ),
+        ):
+            yield
+
+    def replay(self) -> None:
+        self.graph.replay()
+
+
+def recorder_for(device: torch.device) -> Optional[Callable[[], Any]]:
+    """What records on a device: a class with the methods of `CudaGraph`, or None."""
+    return CudaGraph if device.type == "cuda" else None
+
+
+class Recording(NamedTuple):
+    """A recorded step, the numbers of the batch that it reads, and the sums that it writes."""
+
+    graph: Any
+    numbers: Tensor
+    sums: Tensor
+
+
+class RecordedStep:
+    """Adds the gradient of a batch's loss to a flat gradient, by a recording for each shape.
+
+    Args:
+        model: without wrappers; `on_rows.find_obstacle` finds nothing.
+        criterion: one of `CRITERIONS`.
+        flat: has the gradient.
+        parameters: those of the model that are trained, in the order of the flat gradient.
+        recorder: from `recorder_for`.
+        scaler: fairseq's scale of the loss in float16, or None.
+        spec: of the layout of batches.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        criterion: Any,
+        flat: FlatOptimizer,
+        parameters: Sequence[Tensor],
+        recorder: Callable[[], Any],
+        scaler: Any,
+        spec: Spec,
+    ):
+        self.model, self.criterion, self.flat, self.spec = model, criterion, flat, spec
+        self.parameters, self.recorder, self.scaler = list(parameters), recorder, scaler
+        self.device = flat.gradient.device
+        self.scratch = torch.zeros_like(flat.gradient)
+        self.pieces = flat.pieces(self.parameters, self.scratch)
+        self.scale = torch.ones((), dtype=flat.gradient.dtype, device=self.device)
+        self.recordings: Dict[Shape, Recording] = {}
+        self.most = MOST
+        self.names: List[str] = []  # of the sums
+
+    def __call__(self, rows: Rows, count: bool = True) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """One batch.
+
+        Args:
+            rows: the batch, on the CPU.
+            count: whether its gradient counts.
+
+        Returns:
+            as a criterion: the loss, the sample size and the logging output. The numbers in it are
+            on the device until the optimizer computes the norm.
+        """
+        if self.scaler is not None:
+            self.scale.fill_(float(self.scaler.loss_scale))
+        recording = self.recordings.get(rows.shape)
+        if recording is None and len(self.recordings) < self.most:
+            recording = self.record(rows)
+        before = None if count else self.flat.gradient.clone()
+        if recording is None:
+            sums = self.once(rows.shape, rows.numbers.to(self.device, non_blocking=True))
+        else:
+            recording.numbers.copy_(rows.numbers, non_blocking=True)
+            recording.graph.replay()
+            sums = recording.sums.clone()
+        if before is not None:
+            self.flat.gradient.copy_(before)
+        metrics.log_scalar("replayed", 100.0 * (recording is not None), round=1, priority=850)
+        size = rows.sentences if self.criterion.sentence_avg else rows.tokens
+        log: Dict[str, Any] = dict(zip(self.names, sums.unbind()))
+        log.update(ntokens=rows.tokens, nsentences=rows.sentences, sample_size=size)
+        if self.flat.reduce is None:  # several processes add these up on the device
+            self.flat.pending.append((log, self.names, sums))
+        return sums[0], size, log
+
+    def once(self, shape: Shape, numbers: Tensor) -> Tensor:
+        """Forward and backward; returns the sums of the criterion's logging output."""
+        model = on_rows.OnRows(self.model, numbers, shape)
+        # the numbers of sentences and tokens do not change the sums
+        loss, _, log = self.criterion(model, model.sample(1, 1))
+        # no hook runs and nothing is accumulated, parameter by parameter
+        gradients = torch.autograd.grad(loss * self.scale, self.parameters, allow_unused=True)
+        used = [(p, g) for p, g in zip(self.pieces, gradients) if g is not None]
+        torch._foreach_copy_([p for p, _ in used], [g for _, g in used])
+        self.flat.gradient.add_(self.scratch)
+        self.names = [name for name, value in log.items() if isinstance(value, Tensor)]
+        return torch.stack([log[name].detach().to(self.scratch.dtype) for name in self.names])
+
+    def record(self, rows: Rows) -> Optional[Recording]:
+        """Record the step of a shape; None if that fails, after which no other is recorded."""
+        before = self.flat.gradient.clone()
+        # random numbers must be those of a training in which this shape was recorded earlier
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            try:
+                graph = self.recorder()
+                numbers = rows.numbers.to(self.device, copy=True)
+                with graph.warming_up():
+                    sums = self.once(rows.shape, numbers)
+                sums = sums.clone()  # out of the memory that recordings share
+                with graph.recording():
+                    sums.copy_(self.once(rows.shape, numbers))
+                self.recordings[rows.shape] = Recording(graph, numbers, sums)
+            except RuntimeError as error:
+                self.most = len(self.recordings)
+                reason = (str(error).splitlines() or ["?"])[0].strip().rstrip(".")
+                logger.warning(
+                    f"--cuda-graphs: {self.most} shapes of batches are recorded, and no more: "
+                    f"{reason}; give a smaller --max-tokens if memory is short"
+                )
+                if self.device.type == "cuda":
+                    torch.cuda.empty_cache()
+            finally:
+                self.flat.gradient.copy_(before)
+        return self.recordings.get(rows.shape)
+
+
+def install() -> None:
+    """Add --cuda-graphs to fairseq-train. A second call does nothing."""
+
+    def make_option(original: Callable) -> Callable:
+        def add_model_args(parser: Any) -> Any:
+            group = original(parser)
+            group.add_argument(
+                "--cuda-graphs", action="store_true", default=False, help=CUDA_GRAPHS_HELP
+            )
+            return group
+
+        return add_model_args
+
+    def check(given: Namespace) -> None:
+        model = ARCH_MODEL_REGISTRY.get(getattr(given, "arch", None))
+        if getattr(given, "cuda_graphs", False) and getattr(model, "__dataclass", None) is not None:
+            logger.warning(_not_recorded(f"--arch {given.arch}"))
+
+    def make_iterator(original: Callable) -> Callable:
+        def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+            iterator = original(self, *args, **kwargs)
+            step = prepare(self) if getattr(self.cfg.model, "cuda_graphs", False) else None
+            if step is not None and not isinstance(iterator.collate_fn, Collate):
+                iterator.collate_fn = Collate(iterator.collate_fn, step.spec)
+            return iterator
+
+        return get_train_iterator
+
+    def make_step(original: Callable) -> Callable:
+        def train_step(
+            self: FairseqTask,
+            sample: Any,
+            model: Any,
+            criterion: Any,
+            optimizer: Any,
+            update_num: int,
+            ignore_grad: bool = False,
+            **kwargs: Any,
+        ) -> Any:
+            step: Optional[RecordedStep] = getattr(optimizer, "recorded_step", None)
+            if step is None:
+                arguments = (sample, model, criterion, optimizer, update_num, ignore_grad)
+                return original(self, *arguments, **kwargs)
+            rows = sample.get("rows")
+            if rows is None:  # a process without a batch takes part with one of another data set
+                rows = lay_out(move_to_cpu(sample), step.spec)
+            return step(rows, not ignore_grad)
+
+        return train_step
+
+    wrap(options, "add_model_args", "cuda_graphs", make_option)
+    after_parsing("cuda_graphs", check)
+    wrap(Trainer, "get_train_iterator", "cuda_graphs", make_iterator)
+    wrap(FairseqTask, "train_step", "cuda_graphs", make_step)
+
+
+def prepare(trainer: Trainer) -> Optional[RecordedStep]:
+    """The recorded step of a trainer; None, after one line that says why, if there is none."""
+    if hasattr(trainer.optimizer, "recorded_step"):
+        return trainer.optimizer.recorded_step
+    reason = find_obstacle(trainer)
+    if reason:
+        logger.warning(_not_recorded(reason))
+        trainer.optimizer.recorded_step = None
+        return None
+    model = trainer.get_model()
+    group = trainer.data_parallel_process_group
+    reduce: Optional[Callable[[Tensor], None]] = None
+    if trainer.data_parallel_world_size > 1:
+
+        def reduce(gradient: Tensor) -> None:
+            gradient.div_(trainer.data_parallel_world_size)
+            distributed.all_reduce(gradient, group=group)
+
+    optimizer, scaler = trainer.optimizer, None
+    if isinstance(optimizer, FP16Optimizer):
+        parameters, masters = optimizer.fp16_params, optimizer.fp32_params
+        masters = list(masters.values()) if isinstance(masters, dict) else masters
+        flat = FlatOptimizer(optimizer.fp32_optimizer, masters, reduce)
+        optimizer.fp32_optimizer, scaler = flat, optimizer.scaler
+    else:
+        parameters = list(optimizer.params)
+        optimizer = trainer._optimizer = flat = FlatOptimizer(optimizer, parameters, reduce)
+    encoder = model.encoder
+    blocks = 1 + sum(getattr(layer, "starts_later_block", False) for layer in encoder.layers)
+    # padding then takes a few percent, and an epoch has some dozens of shapes
+    step = max(64, (trainer.cfg.dataset.max_tokens or 4096) // 8 // 64 * 64)
+    spec = Spec.make(encoder.padding_idx, step, getattr(encoder, "time_window", 1), blocks)
+    recorder = recorder_for(flat.gradient.device)
+    assert recorder is not None
+    optimizer.recorded_step = RecordedStep(
+        model, trainer.get_criterion(), flat, parameters, recorder, scaler, spec
+    )
+    return optimizer.recorded_step
+
+
+def find_obstacle(trainer: Trainer) -> str:
+    """Why the steps of a trainer cannot be recorded, in a few words; empty if they can."""
+    if recorder_for(trainer.device) is None:
+        return "it needs a GPU"
+    cfg, criterion = trainer.cfg, trainer.get_criterion()
+    common, parallel = cfg.common, cfg.distributed_training
+    for found, reason in (
+        (common.amp, "--amp"),
+        (common.memory_efficient_fp16, "--memory-efficient-fp16"),
+        (common.memory_efficient_bf16, "--memory-efficient-bf16"),
+        (common.model_parallel_size > 1, "--model-parallel-size"),
+        (parallel.pipeline_model_parallel, "--pipeline-model-parallel"),
+        (
+            parallel.ddp_backend in ("fully_sharded", "slowmo"),
+            f"--ddp-backend {parallel.ddp_backend}",
+        ),
+        (parallel.zero_sharding != "none", "--zero-sharding"),
+        (cfg.optimization.use_bmuf, "--use-bmuf"),
+        (trainer.quantizer is not None, "--quantization-config-path"),
+        (getattr(trainer.task, "uses_ema", False), "a task that trains with the average model"),
+        (
+            type(trainer.task).train_step is not FairseqTask.train_step,
+            f"{type(trainer.task).__name__} has a step of its own",
+        ),
+        (type(criterion) not in CRITERIONS, f"--criterion with {type(criterion).__name__}"),
+        (has_parameters(criterion), "a criterion with parameters"),
+        (getattr(criterion, "report_accuracy", False), "--report-accuracy"),
+        (getattr(criterion, "ignore_prefix_size", 0) > 0, "--ignore-prefix-size"),
+    ):
+        if found:
+            return reason
+    model = trainer.get_model()
+    reason = on_rows.find_obstacle(model)
+    if reason:
+        return reason
+    if isinstance(criterion, LabelSmoothedCrossEntropyFused):
+        try:
+            find_projection(model)
+        except ConfigurationError as error:
+            return str(error)
+    return _obstacle_of_gpu(model, trainer.device)
+
+
+def _obstacle_of_gpu(model: Any, device: torch.device) -> str:
+    """What flash attention over sentences of different lengths asks for."""
+    if device.type != "cuda":
+        return ""
+    dtype = next(model.parameters()).dtype
+    if dtype not in (torch.bfloat16, torch.float16):
+        return "float32, where attention would compute padding: use --bf16 or --fp16"
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        return "flash attention needs a GPU of compute capability 8.0"
+    for module in model.modules():
+        size = getattr(module, "head_dim", 8)
+        if size % 8 != 0 or size > LARGEST_HEAD:
+            return f"heads of {size} features: 8, 16, 24, ... {LARGEST_HEAD} work"
+    return ""
+
+
+def _not_recorded(reason: str) -> str:
+    return f"--cuda-graphs has no effect here: {reason}"

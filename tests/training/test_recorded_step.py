@@ -1,0 +1,343 @@
+"""--cuda-graphs without a GPU: `Tape` stands for the graph. Whole trainings, and their parts."""
+
+import copy
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.optim.adam import Adam
+from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
+from fairseq.optim.fp16_optimizer import FP16Optimizer
+from torch.nn import functional
+
+from fairseq_plugins.criterions import LabelSmoothedCrossEntropyFused
+from fairseq_plugins.data.rows import Collate, Rows, Spec, lay_out, plan
+from fairseq_plugins.modules.dropout import FastDropout
+from fairseq_plugins.training import recorded_step
+from fairseq_plugins.training.flat_optimizer import FlatOptimizer
+from fairseq_plugins.training.recorded_step import RecordedStep
+from tests.batches import assert_close
+from tests.tape import HostWaits, Tape
+
+PAD = 1
+TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: 2))
+ARCHITECTURES = {
+    "ftc": ("transformer_ftc", "--encoder-blocks 1,1"),
+    "ftc, max and min": (
+        "transformer_ftc",
+        "--encoder-blocks 1,1 --time-pooling max --feature-pooling min",
+    ),
+    "mscffn": ("transformer_ftc", "--encoder-blocks 1,1 --encoder-ffn mscffn --decoder-ffn mscffn"),
+    "fastformer": ("transformer_ftc", "--encoder-blocks 1,1 --encoder-token-mixer fastformer"),
+    "fairseq's": ("transformer", ""),
+}
+
+
+class Inner:
+    """An optimizer for `FlatOptimizer`, as fairseq's."""
+
+    def __init__(self, parameters, **options):
+        self.cfg, self.optimizer = None, Adam(parameters, **options)
+
+    def step(self, closure=None, scale=1.0, groups=None):
+        self.optimizer.step(closure)
+
+    def state_dict(self):
+        return self.optimizer.state_dict()
+
+
+def make_step(model, criterion, spec, scaler=None, **adam):
+    parameters = list(model.train().parameters())
+    flat = FlatOptimizer(Inner(parameters, **adam), parameters)
+    return RecordedStep(model, criterion, flat, parameters, Tape, scaler, spec)
+
+
+def eager(model, criterion, sample):
+    parameters = list(model.parameters())
+    loss, size, log = criterion(model, sample)
+    gradients = torch.autograd.grad(loss, parameters)
+    return loss.detach(), size, log, torch.cat([g.flatten() for g in gradients])
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_replays_of_other_batches_equal_eager_steps(build, make_sample, name):
+    """Nothing in forward and backward waits or has a size that depends on data."""
+    arch, words = ARCHITECTURES[name]
+    model = build(*words.split(), arch=arch)
+    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
+    # fairseq's cross-attention normalises in float32
+    tolerance = 1e-6 if arch == "transformer" else 1e-10
+    # the parameters become views of a flat tensor, with the same values
+    expected = []
+    samples = [
+        make_sample(lengths, targets, seed=seed)
+        for seed, (lengths, targets) in enumerate(
+            [((5, 1, 7), (7, 1, 5)), ((9, 2, 3), (3, 2, 9)), ((1, 1, 8), (2, 8, 1))]
+        )
+    ]
+    model.train()
+    expected = [eager(model, criterion, sample) for sample in samples]
+    window = getattr(model.encoder, "time_window", 1)
+    step = make_step(model, criterion, Spec.make(PAD, 32, window, 2))
+    for sample, (loss, size, log, gradient) in zip(samples, expected):
+        step.flat.zero_grad()
+        found = step(lay_out(sample, step.spec))
+        assert_close(found[0], loss, "loss", tolerance)
+        assert found[1] == size and found[2]["nsentences"] == 3
+        assert_close(step.flat.gradient, gradient, "gradient", 100 * tolerance)
+        step.flat.clip_grad_norm(0.0)
+        assert found[2]["nll_loss"] == pytest.approx(float(log["nll_loss"]), rel=1e-6)
+    assert len(step.recordings) == 1
+
+
+def test_each_replay_draws_its_own_dropout(build, make_sample, monkeypatch):
+    monkeypatch.setattr(  # the CPU's own reads numbers back; on a GPU it is torch's
+        FastDropout,
+        "forward",
+        lambda self, x, inplace=False: functional.dropout(x, self.p, self.training),
+    )
+    model = build("--encoder-blocks", "1,1", "--dropout", "0.3")
+    step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
+    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    torch.manual_seed(4)
+    losses = [float(step(rows)[0]) for _ in range(3)]
+    assert len(set(losses)) == 3
+    torch.manual_seed(4)  # as fairseq does before each update: recording changes no number
+    assert [float(step(rows)[0]) for _ in range(3)] == losses
+
+
+@pytest.mark.parametrize(
+    "wait",
+    ["float(x.sum())", "x[x > 0].sum()", "x.nonzero().sum()", "x.masked_select(x > 0).sum()"],
+)
+def test_an_operation_that_waits_is_named_with_its_line(build, make_sample, monkeypatch, wait):
+    model = build("--encoder-blocks", "1,1")
+    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
+    step = make_step(model, criterion, Spec(PAD, 32, 2, 2))
+    forward = type(model.decoder.layers[0].fc1).forward
+
+    def waits(self, x):
+        eval(wait, {"x": x})
+        return forward(self, x)
+
+    monkeypatch.setattr(type(model.decoder.layers[0].fc1), "forward", waits)
+    with pytest.raises(HostWaits, match=r"cannot be recorded: .*\.py:\d+: "):
+        step(lay_out(make_sample((5, 1, 7)), step.spec))
+
+
+def test_a_failed_recording_falls_back_and_is_told(build, make_sample, caplog):
+    model = build("--encoder-blocks", "1,1")
+    step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
+    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    expected = step(rows)[0]
+    gradient = step.flat.gradient.clone()
+    made = []
+
+    def out_of_memory():
+        made.append(1)
+        raise RuntimeError("CUDA out of memory. Tried to allocate\nmore")
+
+    step.recorder = out_of_memory
+    step.recordings.clear()
+    for _ in range(2):
+        step.flat.zero_grad()
+        assert torch.equal(step(rows)[0], expected)
+        assert_close(step.flat.gradient, gradient, "gradient", 1e-12)
+    assert len(made) == 1  # it is not tried again
+    assert "0 shapes of batches are recorded, and no more: CUDA out of memory" in caplog.text
+
+
+def test_a_batch_that_does_not_count_has_no_gradient(build, make_sample):
+    model = build("--encoder-blocks", "1,1")
+    step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, True, 0.1), Spec(PAD, 32, 2, 2))
+    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    assert step(rows, count=False)[1] == 3  # --sentence-avg
+    assert not step.flat.gradient.any()
+    step(rows)
+    once = step.flat.gradient.clone()
+    step(rows)
+    assert_close(step.flat.gradient, 2 * once, "gradients add up", 1e-12)
+
+
+# --- layout ---
+
+
+@pytest.mark.parametrize("window, blocks", [(1, 1), (2, 2), (2, 3), (3, 2), (4, 2)])
+def test_every_row_belongs_to_a_sentence_that_is_not_too_long(window, blocks):
+    generator = torch.Generator().manual_seed(1)
+    for number in range(200):
+        count = int(torch.randint(1, 60, (1,), generator=generator))
+        top = (3, 20, 90)[number % 3]
+        source, target = (
+            torch.randint(1, top, (count,), generator=generator).numpy() for _ in range(2)
+        )
+        shape, levels, targets = plan(source, target, Spec(PAD, 64, window, blocks))
+        assert len(levels) == len(shape.source) == blocks
+        for rows, lengths in zip((*shape.source, shape.target), (*levels, targets)):
+            assert lengths.sum() == rows and 1 <= lengths.min() <= lengths.max() <= shape.longest
+            assert len(lengths) == len(targets) <= shape.sentences
+        for above, below in zip(levels, levels[1:]):
+            assert (below >= -(-above // window)).all()
+            assert (below[:count] == -(-above[:count] // window)).all()
+
+
+def test_rows_pass_fairseqs_copies_untouched(make_sample):
+    from fairseq.utils import apply_to_sample
+
+    sample = Collate(lambda examples: examples, Spec(PAD, 32))(make_sample((5, 1, 7)))
+    assert isinstance(sample["rows"], Rows)
+    assert apply_to_sample(lambda x: x.half(), sample)["rows"] is sample["rows"]
+    assert Collate(lambda examples: examples, Spec(PAD, 32))({}) == {}
+
+
+# --- optimizer ---
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_the_flat_adam_is_fairseqs(dtype, tolerance):
+    torch.manual_seed(1)
+    options = {"lr": 5e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 1e-2}
+    plain = [torch.nn.Parameter(torch.randn(n, 3, dtype=dtype)) for n in (4, 1, 7)]
+    ours = [torch.nn.Parameter(p.detach().clone()) for p in plain]
+    reference, flat = Adam(plain, **options), FlatOptimizer(Inner(ours, **options), ours)
+    for update in range(60):
+        flat.zero_grad()
+        for p, q in zip(plain, ours):
+            p.grad = torch.randn_like(p) * 10.0 ** (-update % 9)
+            q.grad.add_(p.grad)
+        reference.step()
+        flat.step()
+        if update == 30:  # a checkpoint of one resumes with the other
+            flat.optimizer.load_state_dict(copy.deepcopy(reference.state_dict()))
+    for p, q in zip(plain, ours):
+        assert_close(q.data, p.data, "parameter", tolerance)
+    for one, other in zip(*(x.state_dict()["state"].values() for x in (reference, flat))):
+        assert one["step"] == other["step"] == 60
+        assert_close(other["exp_avg_sq"], one["exp_avg_sq"], "moment", tolerance)
+
+
+def test_norm_and_clipping_are_fairseqs():
+    parameters = [torch.nn.Parameter(torch.randn(n, dtype=torch.float64)) for n in (4, 7)]
+    flat = FlatOptimizer(Inner(parameters), parameters)
+    for p in parameters:
+        p.grad.fill_(2.0)
+    log = {}
+    flat.pending.append((log, ["loss"], torch.tensor([5.0])))
+    norm = flat.clip_grad_norm(1.0)
+    assert float(norm) == pytest.approx(44**0.5) and log == {"loss": 5.0}
+    assert float(flat.gradient.norm()) == pytest.approx(1.0, abs=1e-5)
+    flat.gradient[0] = torch.nan
+    assert torch.isnan(flat.clip_grad_norm(1.0))
+
+
+def test_float16_overflows_and_goes_on(build, make_sample):
+    """fairseq's loss scale: an update that overflows is left out, and the scale is halved."""
+    model = build("--encoder-blocks", "1,1", plain=True).train()
+    parameters = [torch.nn.Parameter(p.data) for p in model.parameters()]
+    flat = FlatOptimizer(Inner(parameters, lr=0.1), parameters)
+    cfg = SimpleNamespace(
+        optimizer=None,
+        common=SimpleNamespace(
+            fp16_scale_window=100,
+            fp16_init_scale=2.0**127,
+            fp16_scale_tolerance=0.0,
+            threshold_loss_scale=None,
+            min_loss_scale=1e-4,
+        ),
+    )
+    optimizer = FP16Optimizer(cfg, list(model.parameters()), flat, parameters)
+    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
+    step = RecordedStep(
+        *(model, criterion, flat, list(model.parameters()), Tape),
+        *(optimizer.scaler, Spec(PAD, 32, 2, 2)),
+    )
+    assert isinstance(optimizer.scaler, DynamicLossScaler)
+    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    before = flat.values.clone()
+    overflows, update = 0, None
+    while update is None:
+        optimizer.zero_grad()
+        step(rows)
+        optimizer.multiply_grads(1 / 13)
+        try:
+            update = optimizer.clip_grad_norm(1.0)
+        except OverflowError:
+            overflows += 1
+            assert torch.equal(flat.values, before)
+    optimizer.step()
+    assert overflows > 0 and optimizer.scaler.loss_scale == 2.0 ** (127 - overflows)
+    assert len(step.recordings) == 1  # the scale is no part of the recording
+    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
+    with torch.no_grad():
+        for p, old in zip(model.parameters(), before.split(flat.sizes)):
+            p.copy_(old.view_as(p))
+    gradient = eager(model, criterion, make_sample((5, 1, 7)))[-1]
+    assert float(update) == pytest.approx(float(gradient.norm()) / 13, rel=1e-4)
+
+
+# --- whole trainings ---
+
+
+@pytest.fixture
+def train(toy_data, run_train, train_args, tmp_path, monkeypatch):
+    """train(words, folder, updates) -> the losses of its updates and its output."""
+
+    def run(words="", folder="run", updates=6, recorded=True):
+        with monkeypatch.context() as patch:
+            if recorded:
+                patch.setattr(recorded_step, "recorder_for", lambda device: Tape)
+            output = run_train(
+                *(toy_data.bin, *train_args, "--dropout", "0", "--cpu", "--log-format", "json"),
+                *("--cuda-graphs", *words.split(), "--save-dir", tmp_path / folder),
+                *("--max-update", updates),
+            ).output
+        lines = re.findall(r"train_inner \| (\{.*\})", output)
+        return [json.loads(line) for line in lines], output
+
+    return run
+
+
+def test_a_training_has_the_losses_of_one_without_recordings(train):
+    words = "--update-freq 2 --clip-norm 0.5"
+    expected, output = train(words, "eager", recorded=False)
+    assert "--cuda-graphs has no effect here: it needs a GPU" in output
+    found, _ = train(words)
+    assert len(found) == len(expected) == 6
+    for one, other in zip(found, expected):
+        for name in ("loss", "nll_loss", "gnorm", "wpb", "bsz", "lr"):
+            assert float(one[name]) == pytest.approx(float(other[name]), rel=2e-3), name
+    assert all(float(one["replayed"]) == 100 for one in found)
+
+
+def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
+    words = "--dropout 0.1"
+    train(words)
+    train(words, "resumed", 3)
+    train(words, "resumed", 6)
+    whole, resumed = (
+        torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=False)
+        for folder in ("run", "resumed")
+    )
+    for name, value in whole["model"].items():
+        assert torch.equal(resumed["model"][name], value), name
+    moments = [x["last_optimizer_state"]["state"] for x in (whole, resumed)]
+    for one, other in zip(*(state.values() for state in moments)):
+        assert one["step"] == other["step"] == 6
+        assert torch.equal(one["exp_avg"], other["exp_avg"])
+
+
+@pytest.mark.parametrize(
+    "words, reason",
+    [
+        ("--encoder-layerdrop 0.5", "LayerDrop"),
+        ("--report-accuracy", "--report-accuracy"),
+        ("--checkpoint-activations", "--checkpoint-activations"),
+    ],
+)
+def test_what_is_not_recorded_is_told_in_one_line(train, words, reason):
+    losses, output = train(words, updates=1)
+    (line,) = [line for line in output.splitlines() if "--cuda-graphs" in line and "has no" in line]
+    assert line.endswith(f"--cuda-graphs has no effect here: {reason}")
+    assert len(losses) == 1 and "replayed" not in losses[0]
