@@ -9,7 +9,18 @@ from typing import Any, Iterable, List, Optional, Type
 
 
 class ConfigurationError(ValueError):
-    """An option that cannot work: the message names it, its value and what would work."""
+    """An option that cannot work: the message names it, its value and what would work.
+
+    Its text has one line and no control characters, even where it quotes a file.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+def printable(text: str) -> str:
+    """The text with escapes for what would end a line or control a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def flag(name: str) -> str:

@@ -1,9 +1,12 @@
 """Text files: UTF-8, lines that end with a line feed only, written atomically."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
+import secrets
+import stat
 import sys
 from pathlib import Path
 from typing import IO, Any, Callable, Iterable, Iterator, Optional, Tuple, TypeVar, Union
@@ -15,6 +18,7 @@ T = TypeVar("T")
 
 LONGEST_LINE = 1 << 24  # bytes of a line in a user's file; longer lines are never held in memory
 BLOCK = 1 << 20
+PART = ".part"  # at the end of the name of what is not finished
 
 
 def digest(path: AnyPath, algorithm: str = "sha256") -> str:
@@ -111,27 +115,64 @@ def check_new(folder: Path, names: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def written_whole(path: AnyPath) -> Iterator[IO[str]]:
-    """Open a text file to write; it is flushed to disk and gets its name after the block.
+def replacing(path: AnyPath) -> Iterator[Path]:
+    """A new, empty file beside `path`, to be written in the block; it becomes `path` at its end.
 
-    After an error in the block, the file keeps the temporary name with ".part" appended.
+    It is flushed to disk first, and removed after an error. Its name is new, so that neither an
+    other process nor a link is in its way.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    with open(part, "w", encoding="utf-8", newline="\n") as file:
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART}")
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    try:
+        yield part
+        flush_to_disk(part)
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def written_whole(path: AnyPath) -> Iterator[IO[str]]:
+    """Open a text file to write, as `replacing`; its folder is made."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
         yield file
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically and flush it to disk."""
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(content)
-    flush_to_disk(part)
-    os.replace(part, path)
+    """Write a file as `replacing`."""
+    with replacing(path) as part:
+        part.write_bytes(content)
+
+
+def without_links(path: str, flags: int) -> int:
+    """An opener for `open` that follows no link, as it may lead to a file of the user's."""
+    # without O_NONBLOCK it would wait for the reader of a FIFO
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def open_to_append(path: AnyPath) -> IO[str]:
+    """Open a file of this package's own, such as a lock or a log, or make it; what it holds stays.
+
+    Raises:
+        OSError: the file cannot be written, or is a link or anything else than a file.
+    """
+    file = open(path, "a", encoding="utf-8", opener=without_links)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no file", str(path))
+    return file
+
+
+def check_no_link(path: Path) -> None:
+    """Raise a ConfigurationError if a folder in which this package keeps its files is a link."""
+    if path.is_symlink():
+        raise ConfigurationError(
+            f"{path} is a link, and what is written there would go elsewhere: replace it by a "
+            "folder"
+        )
 
 
 def lock(file: Any, what: AnyPath, work: str) -> None:

@@ -1,12 +1,11 @@
 """Read and write JSON files."""
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, Dict, Optional
 
 from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.files import written_whole
 
 
 def read_json(path: Path) -> Any:
@@ -36,11 +35,6 @@ def json_object(option: str, text: Optional[str]) -> Dict[str, Any]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file atomically; several machines may write it at once."""
-    handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=str(path.parent))
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
+    with written_whole(path) as file:
         json.dump(value, file, indent=1, ensure_ascii=False)
         file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())  # otherwise a power cut could leave an empty file with this name
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, str(path))

@@ -1,9 +1,14 @@
 """Text files: what a line is, and what is refused."""
 
-import pytest
+import os
 
-from fairseq_plugins import files
+import pytest
+import torch
+
+from fairseq_plugins import files, json_files
+from fairseq_plugins.benchmarks import plots
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.files import count_lines, read_input
 
 
@@ -28,3 +33,76 @@ def test_lines_have_a_limit(tmp_path, monkeypatch):
         found = [None if line is None else len(line) for line in read_input(tmp_path / "text")]
         assert found == [length if length <= 10 else None for length in lengths]
         assert count_lines(tmp_path / "text") == len(lengths)
+
+
+def draw(path):
+    with plots.figure(path) as (axes,):
+        axes.plot([1, 2])
+
+
+WRITERS = {
+    "lines": lambda path: files.write_lines(path, ["new"]),
+    "bytes": lambda path: files.write_bytes(path, b"new"),
+    "JSON": lambda path: json_files.write_json(path, "new"),
+    "a checkpoint": lambda path: averaging.save({"model": torch.ones(3)}, path),
+    "a plot": draw,
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_what_is_written_replaces_a_file_and_touches_no_other(kind, tmp_path, monkeypatch):
+    """Links under any name that a writer may use first lead to the user's own file."""
+    write, path, mine = WRITERS[kind], tmp_path / "out" / "name", tmp_path / "mine"
+    path.parent.mkdir()
+    mine.write_text("mine")
+    for ending in ("", ".part", ".tmp"):
+        path.with_name("name" + ending).symlink_to(mine)
+    write(path)
+    assert mine.read_text() == "mine" and not path.is_symlink()
+    assert path.stat().st_size and path.stat().st_mode & 0o777 == 0o666 & ~umask()
+    # a second writer, in the middle of the first one's work
+    write_out = files.flush_to_disk
+    inside = []
+
+    def twice(part):
+        if not inside:
+            inside.append(part)
+            write(path)
+        write_out(part)
+
+    monkeypatch.setattr(files, "flush_to_disk", twice)
+    path.unlink()
+    write(path)
+    assert inside and path.stat().st_size
+    monkeypatch.setattr(files, "flush_to_disk", lambda part: 1 / 0)
+    before = sorted(path.parent.iterdir())
+    with pytest.raises(ZeroDivisionError):
+        write(path)
+    assert sorted(path.parent.iterdir()) == before
+
+
+def umask():
+    before = os.umask(0)
+    os.umask(before)
+    return before
+
+
+@pytest.mark.parametrize("what", ["file", "link", "dangling link", "folder", "FIFO"])
+def test_a_file_of_our_own_is_neither_emptied_nor_followed(what, tmp_path):
+    path, mine = tmp_path / "lock", tmp_path / "mine"
+    mine.write_text("mine")
+    if what == "file":
+        path.write_text("before")
+        with files.open_to_append(path) as file:
+            file.write(", after")
+        assert path.read_text() == "before, after"
+        return
+    if what == "folder":
+        path.mkdir()
+    elif what == "FIFO":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(mine if what == "link" else tmp_path / "nowhere")
+    with pytest.raises(OSError):
+        files.open_to_append(path)
+    assert mine.read_text() == "mine" and not (tmp_path / "nowhere").exists()

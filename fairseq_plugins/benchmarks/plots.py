@@ -2,12 +2,12 @@
 
 import contextlib
 import logging
-import os
 import textwrap
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import replacing
 
 logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it logs each font it looks at
 
@@ -63,9 +63,8 @@ def figure(
             axis.set_axisbelow(True)
         yield list(axes)
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + ".part")
-        drawing.savefig(part, format="svg", metadata={"Date": None})
-        os.replace(part, path)
+        with replacing(path) as part:
+            drawing.savefig(part, format="svg", metadata={"Date": None})
 
 
 def bars(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:

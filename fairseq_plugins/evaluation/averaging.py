@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.compat.ema import NOT_AVERAGED
 from fairseq_plugins.errors import ConfigurationError, check_range
-from fairseq_plugins.files import flush_to_disk
+from fairseq_plugins.files import replacing
 
 PATTERNS = {
     "epoch": r"checkpoint(\d+)\.pt",
@@ -127,20 +127,14 @@ def save(state: Dict[str, Any], output: Path) -> None:
     Raises:
         ConfigurationError: the file cannot be written, as on a full disk.
     """
-    temporary = output.with_name(output.name + ".tmp")
     content = io.BytesIO()  # a file that fails under torch's writer makes old releases abort
     torch.save(state, content)
     try:
-        with temporary.open("wb") as file:
-            file.write(content.getbuffer())
-        flush_to_disk(temporary)
-        os.replace(temporary, output)
+        with replacing(output) as part:
+            part.write_bytes(content.getbuffer())
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigurationError(f"{output} cannot be written: {reason}") from error
-    finally:
-        if temporary.exists():
-            temporary.unlink()
 
 
 def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[str, Any]:

@@ -20,12 +20,15 @@ from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.request import Request, check, choose, parse_generation
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
+from fairseq_plugins.files import check_no_link, digest
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.trained_models import check_same_text, training_of
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 from fairseq_plugins.training.planning import PLUGIN
+
+OUTPUT = "output"  # in a folder's inputs.json: the digest of what was generated of them
 
 
 class System(NamedTuple):
@@ -67,6 +70,8 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     test, languages = _test_set(request, chosen)
     generation = request.generation if languages else []
     folder = run / "evaluation" / request.folder_name(generates=bool(languages))
+    for path in (*(member.run / "evaluation" for member in members), folder):
+        check_no_link(path)
     with alone_in(run / "evaluation", "evaluation") as lock:
         folder.mkdir(exist_ok=True)
         log = folder / ("generate.log" if languages else "labels.log")
@@ -76,7 +81,9 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             "data": _identity(test.files),
             "options": generation,
         }
-        text = _kept(test, log, say) if read_json(done) == inputs else None
+        before = read_json(done) or {}
+        output = before.pop(OUTPUT, None)  # earlier releases stored none
+        text = _kept(test, log, output, say) if before == inputs else None
         if text is None:
             if done.exists():
                 done.unlink()
@@ -93,7 +100,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                 checkpoint = _checkpoint(request, chosen[0], say)
                 test.predict(checkpoint, log, jobs, request.cpu, request.threads)
             text = test.read(log)  # raises an error if output is missing
-            write_json(done, inputs)
+            write_json(done, {**inputs, OUTPUT: digest(log)})
         test.write(text, folder)
         scores = test.score(text)
         write_json(
@@ -182,11 +189,13 @@ def open_test_set(
     return Translations(data, split, target or Processing.load(data).target_lang)
 
 
-def _kept(test: Any, log: Path, say: Callable[[str], None]) -> Any:
-    """The output of an earlier run; None if it is gone or damaged."""
+def _kept(test: Any, log: Path, output: Optional[str], say: Callable[[str], None]) -> Any:
+    """The output of an earlier run, with this digest if known; None if it is gone or damaged."""
     if not log.is_file():
         return None
     try:
+        if output not in (None, digest(log)):
+            raise ConfigurationError("it is not as it was written")
         text = test.read(log)
     except ValueError as error:  # a ConfigurationError, or what a broken line raises
         say(f"{log} is damaged and made again: {error}")
@@ -212,8 +221,7 @@ def _generate(
     if request.cpu or not torch.cuda.is_available():
         command += ["--cpu"]
     part = log.with_name(log.name + ".part")
-    if part.exists():
-        part.unlink()
+    part.unlink(missing_ok=True)
     with progress_bar(description=request.split, total=total, unit=" sentences") as bar:
         status = jobs.run(command, part, lambda line: _count(line, bar), lock, request.threads)
     if status != 0:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import digest, lock
+from fairseq_plugins.files import digest, lock, without_links
 from fairseq_plugins.progress import progress_bar
 
 BLOCK = 1 << 18
@@ -117,7 +117,7 @@ def fetch(
     part = destination.with_name(destination.name + ".part")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "ab", buffering=0) as file:
+        with open(part, "ab", buffering=0, opener=without_links) as file:
             try:
                 lock(file, part, "download")
             except BlockingIOError:

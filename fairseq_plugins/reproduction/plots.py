@@ -2,11 +2,11 @@
 
 import functools
 import logging
-import os
 import statistics
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
+from fairseq_plugins.files import replacing
 from fairseq_plugins.reproduction.figures import (
     VALIDATION,
     distinct,
@@ -71,9 +71,8 @@ def plot(
             figure = draw(pyplot, results)
             for kind, metadata in (("svg", {"Date": None}), ("png", {})):
                 path = folder / f"{name}.{kind}"
-                part = path.with_name(path.name + ".part")
-                figure.savefig(str(part), format=kind, dpi=150, metadata=metadata)
-                os.replace(part, path)
+                with replacing(path) as part:
+                    figure.savefig(str(part), format=kind, dpi=150, metadata=metadata)
                 written.append(path)
             pyplot.close(figure)
     return written

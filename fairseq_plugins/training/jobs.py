@@ -18,7 +18,7 @@ from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequen
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import lock
+from fairseq_plugins.files import lock, open_to_append
 
 LIBC = ctypes.CDLL(None)
 # seconds; the data loaders of a killed training notice after 5 and hold the lock until then
@@ -56,11 +56,13 @@ def alone_in(folder: Path, work: str, patience: Optional[float] = None) -> Itera
     Raises:
         ConfigurationError: another process holds the lock, or the folder cannot be written.
     """
+    path = folder / "lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / "lock", "w")
+        file = open_to_append(path)
     except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be written: {error.strerror}") from None
+        what = f"{path} is a link: remove it" if path.is_symlink() else error.strerror
+        raise ConfigurationError(f"{folder} cannot be written: {what}") from None
     until = time.monotonic() + (PATIENCE if patience is None else patience)
     with file:
         while True:
@@ -136,7 +138,7 @@ class Jobs:
         Raises:
             KeyboardInterrupt: `stop` was called.
         """
-        with open(log, "a", encoding="utf-8") as file:
+        with open_to_append(log) as file:
             file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}\n# ")
             file.write(shlex.join(command) + "\n")
             file.flush()

@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -137,10 +138,14 @@ def test_best(save_dir, tmp_path, maximize):
 
 
 def test_a_full_disk_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
-    (tmp_path / "average.pt.tmp").symlink_to("/dev/full")
     state = {"model": {"weight": torch.zeros(1000, 1000)}}
-    with pytest.raises(ConfigurationError, match=r"average.pt cannot be written: No space left"):
-        averaging.save(state, tmp_path / "average.pt")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10000, limits[1]))
+    try:
+        with pytest.raises(ConfigurationError, match=r"average.pt cannot be written: File too lar"):
+            averaging.save(state, tmp_path / "average.pt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())
 
 

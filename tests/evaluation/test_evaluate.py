@@ -252,16 +252,32 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, cap
     assert len(translations.calls) == 6 and not find_damage(str(averages))
     # and so is output that is no longer whole
     log = fresh_run / "evaluation" / "test-last2-beam5" / "generate.log"
-    for number, damaged in enumerate((b"", b"\xff\n", b"D-1\n"), 7):
+    edited = log.read_bytes().replace(b"D-1\t-0.1\t", b"D-1\t-0.1\tnot ")
+    for number, damaged in enumerate((b"", b"\xff\n", b"D-1\n", edited), 7):
         log.write_bytes(damaged)
         capsys.readouterr()
         call(*words)
         assert "generate.log is damaged and made again: " in capsys.readouterr().err
-        assert len(translations.calls) == number and log.stat().st_size > len(damaged)
+        assert len(translations.calls) == number and log.read_bytes() != damaged
     # one that was stopped after the translation began has nothing to keep
     (fresh_run / "evaluation" / "test-last2-beam5" / "inputs.json").unlink()
     call(*words)
-    assert len(translations.calls) == 10
+    assert len(translations.calls) == 11
+
+
+def test_results_never_go_where_a_link_leads(data, fresh_run, translations, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    inner = fresh_run / "evaluation" / "test-checkpoint_best-beam5"
+    inner.parent.mkdir(exist_ok=True)
+    for link in (inner, inner.parent):
+        if link.is_dir():
+            shutil.rmtree(link)
+        link.symlink_to(elsewhere)
+        with pytest.raises(ConfigurationError, match=f"^{link} is a link, and what is written"):
+            call(data, fresh_run)
+        link.unlink()
+    assert not list(elsewhere.iterdir()) and not translations.calls
 
 
 def test_which_checkpoint(data, fresh_run, translations):

@@ -246,6 +246,14 @@ def test_a_full_disk_keeps_what_it_has(server, tmp_path):
     assert server.requests[1:] == ["bytes=300001-"]
 
 
+def test_a_link_in_the_place_of_the_part_is_not_followed(server, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "corpus.tgz.part").symlink_to(tmp_path / "mine")
+    with pytest.raises(DownloadError, match="cannot write .*corpus.tgz.part: "):
+        fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
 def test_a_folder_that_cannot_be_made(server, tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(DownloadError, match="cannot write .*corpus.tgz.part: "):

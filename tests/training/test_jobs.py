@@ -218,3 +218,17 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, capsys):
         f"{tmp_path} cannot be locked (Function not implemented): make sure that no other training "
         "runs there\n"
     )
+
+
+def test_a_lock_or_log_that_is_a_link_leaves_the_file_it_leads_to(tmp_path):
+    mine, folder = tmp_path / "mine", tmp_path / "run"
+    folder.mkdir()
+    mine.write_text("mine")
+    for name in ("lock", "train.log"):
+        (folder / name).symlink_to(mine)
+    with pytest.raises(ConfigurationError, match=f"{folder}/lock is a link: remove it"):
+        with jobs.alone_in(folder, "training"):
+            pass
+    with pytest.raises(OSError):
+        jobs.Jobs().run(["echo", "output"], folder / "train.log", print)
+    assert mine.read_text() == "mine"
