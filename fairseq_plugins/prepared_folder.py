@@ -1,12 +1,17 @@
-"""The folder that a prepare-* command made: its record, and the dictionaries in it."""
+"""The folder that a prepare-* command made: its record, and the files that training reads."""
 
+import functools
 import hashlib
 from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import digest
 from fairseq_plugins.json_files import read_json
+from fairseq_plugins.text.subwords import KINDS
 
-RECORD = "preparation.json"  # the settings, what each step counted, and the sizes of files
+RECORD = "preparation.json"  # the settings, what each step counted, sizes and digests of files
+DIGESTS = "sha256"  # in the record: of each of `needed_files`; earlier releases stored none
 
 
 def stored_settings(folder: Path) -> Dict[str, Any]:
@@ -14,6 +19,64 @@ def stored_settings(folder: Path) -> Dict[str, Any]:
     record = read_json(Path(folder) / RECORD)
     found = record.get("settings") if isinstance(record, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+def needed_files(folder: Path) -> Dict[str, Path]:
+    """What training, generation and new text need of a prepared folder, by relative name."""
+    tokens = [path for ending in ("bin", "idx") for path in folder.rglob(f"*.{ending}")]
+    found = [*dictionaries(folder), *subword_models(folder), *tokens]
+    return {path.relative_to(folder).as_posix(): path for path in sorted(found)}
+
+
+def check_intact(folder: Path, path: Path) -> None:
+    """Compare a file of a prepared folder with the digest in the folder's record, if it has one.
+
+    It reads a file once, at 1 to 2 GB a second, and again only when its size or time has changed.
+
+    Raises:
+        ConfigurationError: it has another content than when it was prepared.
+    """
+    record = folder / RECORD
+    if not record.is_file():
+        return
+    status = record.stat()
+    digests = _digests(record, status.st_size, status.st_mtime_ns)
+    expected = digests.get(path.relative_to(folder).as_posix())
+    if expected is None:
+        return
+    status = path.stat()
+    if _digest(path, status.st_size, status.st_mtime_ns) != expected:
+        raise ConfigurationError(
+            f"{path} is damaged or another file (its SHA-256 is not the one in {RECORD}): copy it "
+            "again from the folder that was prepared, or prepare that again"
+        )
+
+
+def subword_model(folder: Path, name: str) -> Path:
+    """The subword model in a prepared folder or an export.
+
+    Raises:
+        ConfigurationError: it is missing, or has another content than when it was prepared.
+    """
+    path = folder / name
+    if not path.is_file():
+        raise ConfigurationError(f"{path} is missing: copy it from the folder that was prepared")
+    check_intact(folder, path)
+    return path
+
+
+@functools.lru_cache(maxsize=16)
+def _digests(record: Path, size: int, changed: int) -> Dict[str, str]:
+    """What a record says of files, read again when its size or time has changed."""
+    stored = read_json(record)
+    found = stored.get(DIGESTS) if isinstance(stored, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+@functools.lru_cache(maxsize=256)
+def _digest(path: Path, size: int, changed: int) -> str:
+    """The digest of a file, computed again when its size or time has changed."""
+    return digest(path)
 
 
 def is_for_summarization(settings: Dict[str, Any]) -> bool:
@@ -27,13 +90,19 @@ def dictionaries(folder: Path) -> List[Path]:
     return sorted(path for place in places for path in folder.glob(place))
 
 
+def subword_models(folder: Path) -> List[Path]:
+    """The subword model in a prepared folder, if it has one."""
+    paths = [folder / kind.file_name for kind in KINDS.values()]
+    return [path for path in paths if path.is_file()]
+
+
 def digests_of_words(folder: Path) -> Dict[str, str]:
-    """The SHA-256 of the words of each dictionary in a prepared folder, without their counts.
+    """The SHA-256 of the words of each dictionary, without their counts, and of the subword model.
 
     Raises:
         OSError, UnicodeDecodeError: a dictionary cannot be read.
     """
-    found = {}
+    found = {path.name: digest(path) for path in subword_models(folder)}
     for dictionary in dictionaries(folder):
         lines = dictionary.read_text(encoding="utf-8").split("\n")
         words = "\n".join(line.rpartition(" ")[0] for line in lines)
@@ -43,5 +112,5 @@ def digests_of_words(folder: Path) -> Dict[str, str]:
 
 
 def differing(known: Mapping[str, str], here: Mapping[str, str]) -> List[str]:
-    """The dictionaries that both have, with different words; see `digests_of_words`."""
+    """The files that both have, with different words; see `digests_of_words`."""
     return [name for name, digest in here.items() if known.get(name, digest) != digest]

@@ -197,8 +197,8 @@ def check_same_text(
         if differing(known, here):
             found = f" but with those in {trained_on}" if trained_on != data else ""
             raise ConfigurationError(
-                f"{path} was not trained with the dictionaries in {data}{found}: give the folder "
-                "that it was trained on"
+                f"{path} was not trained with the dictionaries in {data}{found} "
+                f"({', '.join(differing(known, here))}): give the folder that it was trained on"
             )
     if len(directions) > 1:
         told = ", ".join(f"{path} {pair[0]}-{pair[1]}" for pair, path in directions.items())

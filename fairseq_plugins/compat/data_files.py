@@ -6,6 +6,7 @@ language, the tokens (.bin) and the start of each sentence (.idx). fairseq check
 
 import os
 import struct
+from pathlib import Path
 from typing import Any, Callable, Tuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.prepared_folder import RECORD, check_intact
 
 MAGIC = b"MMIDIDX\x00\x00"  # of the default format of fairseq-preprocess
 HEADER = "<9sQBQ"  # magic, version, type of the tokens, number of sentences
@@ -164,6 +165,9 @@ def check_files(path: str, dictionary: Any = None) -> None:
         raise ConfigurationError(f"{tokens} {problem} ({found:,} bytes, not {expected:,}): {how}")
     if expected == 0:
         raise ConfigurationError(f"{tokens} is empty, as was the text it was made from: {how}")
+    for file in (index, tokens):
+        for folder in list(Path(file).parents)[:2]:  # some tasks have a folder for each side
+            check_intact(folder, Path(file))
     if dictionary is not None:
         largest = int(np.memmap(tokens, dtype=kind, mode="r").max())
         if largest >= len(dictionary):

@@ -35,7 +35,7 @@ from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import left_out, table, unknown_tokens
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sentences
-from fairseq_plugins.prepared_folder import RECORD, stored_settings
+from fairseq_plugins.prepared_folder import RECORD, stored_settings, subword_model
 from fairseq_plugins.text.subwords import SPECIAL, SentencePiece
 from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
@@ -87,9 +87,8 @@ def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
         )
     if settings["units"] == "pixels":
         raise ConfigurationError(f"{folder} was made of images: there is no raw text for it")
-    model = folder / SentencePiece.file_name
-    if settings["units"] == "subwords" and not model.is_file():
-        raise ConfigurationError(f"{model} is missing: copy it from the folder that was prepared")
+    if settings["units"] == "subwords":
+        subword_model(folder, SentencePiece.file_name)
     positions = settings["max_positions"]
     return find_cut(settings["units"], folder), None if positions is None else positions - 1
 

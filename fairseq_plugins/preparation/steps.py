@@ -8,13 +8,20 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Optional, Sequence
+from typing import IO, Any, Callable, Dict, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, check_path
-from fairseq_plugins.files import lock, written_whole
-from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.files import PART, digest, lock, open_to_append, written_whole
+from fairseq_plugins.prepared_folder import DIGESTS, RECORD, needed_files
 
 LOCK = "lock"
+
+
+class Status(NamedTuple):
+    """What tells whether a file has changed."""
+
+    size: int
+    changed: int
 
 
 class Preparation:
@@ -39,6 +46,8 @@ class Preparation:
             self.destination = self.destination.resolve()
         self.settings = json.loads(json.dumps(settings))
         self.results: Dict[str, Any] = {}
+        self._files: Dict[str, Dict[str, int]] = {}  # of each step, with their bytes
+        self._keep = keep
         self._lock: Optional[IO[str]] = None
         self.finished = self._is_finished()
         if self.finished:
@@ -55,13 +64,14 @@ class Preparation:
         check_path("DIR", self.destination, "," + os.pathsep)
         self.folder = self.destination.with_name(self.destination.name + ".part")
         try:
-            self._open(keep)
+            self._open()
         except BlockingIOError:
+            self.__exit__(None, None, None)
             raise ConfigurationError(f"another process is preparing {self.folder}") from None
         except OSError as error:
             raise ConfigurationError(f"{self.folder} cannot be written: {error.strerror}") from None
 
-    def _open(self, keep: Sequence[str]) -> None:
+    def _open(self) -> None:
         """Create or resume the folder; with other settings remove everything except `keep`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         ours = any((self.folder / name).exists() for name in (LOCK, RECORD))
@@ -70,20 +80,39 @@ class Preparation:
                 f"{self.folder} exists and was not made by this command: rename it, or choose "
                 "another folder"
             )
-        self._lock = open(self.folder / LOCK, "w")
+        self._lock = open_to_append(self.folder / LOCK)
         lock(self._lock, self.folder, "preparation")
+        self.finished = self._is_finished()
+        if self.finished:  # meanwhile, by another process
+            if self.folder.exists() and [path.name for path in self.folder.iterdir()] == [LOCK]:
+                shutil.rmtree(self.folder)
+            return
         stored = _read(self.folder / RECORD)
         if stored.get("settings") == self.settings:
-            self.results = stored["results"]
+            self._resume(stored)
             return
         with contextlib.suppress(FileNotFoundError):  # first: it tells which files are there
             (self.folder / RECORD).unlink()
         for path in self.folder.iterdir():
-            if path.name not in keep and path.name != LOCK:
+            if path.name not in self._keep and path.name != LOCK:
                 if path.is_dir():
                     shutil.rmtree(path)
                 else:
                     path.unlink()
+
+    def _resume(self, stored: Dict[str, Any]) -> None:
+        """Take the finished steps up to the first whose files are not there any more."""
+        there = self._there()
+        for name in there:
+            if name.endswith(PART):  # of a process that was killed
+                (self.folder / name).unlink()
+        for step, result in stored["results"].items():
+            made = stored["files"].get(step, {})  # earlier releases stored none
+            gone = [n for n, size in made.items() if n not in there or there[n].size != size]
+            if gone:
+                print(f"{self.folder / gone[0]} is not as it was made: made again", file=sys.stderr)
+                return
+            self.results[step], self._files[step] = result, made
 
     def __enter__(self) -> "Preparation":
         return self
@@ -110,18 +139,37 @@ class Preparation:
         """
         if name not in self.results:
             print(f"{name} ...", file=sys.stderr, flush=True)
+            before = self._there()
             self.results[name] = json.loads(json.dumps(function(*args)))
+            made = dict(sorted(self._there().items() - before.items()))
+            for files in self._files.values():
+                for changed in files.keys() & made.keys():
+                    del files[changed]  # it is this step's now
+            self._files[name] = {file: status.size for file, status in made.items()}
             self._save()
         return self.results[name]
 
     def finish(self, leave_out: Sequence[str] = ()) -> None:
         """Remove the subfolders named in `leave_out`, and rename the folder to `destination`."""
+        self._save(finished=True)  # first: a rerun after a kill does not miss these folders
         for name in leave_out:
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        self._save(_sizes(self.folder))
-        (self.folder / LOCK).unlink()
         os.replace(self.folder, self.destination)
+        # last: who gets the lock finds either a folder to resume or the finished one
+        with contextlib.suppress(FileNotFoundError):
+            (self.destination / LOCK).unlink()
         self.finished = True
+
+    def _there(self) -> Dict[str, Status]:
+        """The files that steps have made, by relative name."""
+        found = {}
+        for path in self.folder.rglob("*"):
+            name = path.relative_to(self.folder).as_posix()
+            ours = name not in (LOCK, RECORD) and name.split("/")[0] not in self._keep
+            if ours and path.is_file():
+                status = path.stat()
+                found[name] = Status(status.st_size, status.st_mtime_ns)
+        return found
 
     def _is_finished(self) -> bool:
         if not self.destination.exists():
@@ -143,7 +191,7 @@ class Preparation:
                     f"({name.replace('_', ' ')} was {json.dumps(before)}, not {json.dumps(now)}): "
                     "choose another folder, or remove it"
                 )
-        there = _sizes(self.destination)
+        there = {name: path.stat().st_size for name, path in needed_files(self.destination).items()}
         for name, size in stored["bytes"].items():
             if there.get(name) != size:
                 how = "is missing" if name not in there else "has another size"
@@ -153,17 +201,17 @@ class Preparation:
                 )
         return True
 
-    def _save(self, sizes: Optional[Dict[str, int]] = None) -> None:
-        stored = {"settings": self.settings, "results": self.results, "bytes": sizes or {}}
+    def _save(self, finished: bool = False) -> None:
+        stored: Dict[str, Any] = {"settings": self.settings, "results": self.results}
+        if finished:
+            paths = needed_files(self.folder)
+            stored["bytes"] = {name: path.stat().st_size for name, path in paths.items()}
+            stored[DIGESTS] = {name: digest(path) for name, path in paths.items()}
+        else:
+            stored["files"] = self._files
         with written_whole(self.folder / RECORD) as file:
             json.dump(stored, file, indent=2)
             file.write("\n")
-
-
-def _sizes(folder: Path) -> Dict[str, int]:
-    """The bytes of each file that training reads."""
-    paths = sorted(path for kind in ("bin", "idx") for path in folder.rglob(f"*.{kind}"))
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
 
 
 def _read(path: Path) -> Dict[str, Any]:
@@ -171,6 +219,7 @@ def _read(path: Path) -> Dict[str, Any]:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         found = {name: dict(stored[name]) for name in ("settings", "results")}
-        return {**found, "bytes": dict(stored.get("bytes", {}))}  # earlier releases stored none
+        # earlier releases stored neither bytes nor files
+        return {**found, **{name: dict(stored.get(name, {})) for name in ("bytes", "files")}}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

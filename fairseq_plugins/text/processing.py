@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD, is_for_summarization, stored_settings
+from fairseq_plugins.prepared_folder import (
+    RECORD,
+    is_for_summarization,
+    stored_settings,
+    subword_model,
+)
 from fairseq_plugins.text.subwords import KINDS
 
 TOKENIZERS = ("moses", "none")
@@ -119,12 +124,7 @@ class Processor:
         self.for_summaries = is_for_summarization(stored_settings(folder))
         self.settings.check_languages(source_lang, target_lang, folder)
         kind = KINDS[self.settings.subword]
-        model = Path(folder) / kind.file_name
-        if not model.is_file():
-            raise ConfigurationError(
-                f"{model} is missing: copy it from the folder that was prepared"
-            )
-        self.subwords = kind(model)
+        self.subwords = kind(subword_model(Path(folder), kind.file_name))
         self._source = self.settings.tokenise(source_lang)
         self._target = self.settings.tokenise(target_lang)
 

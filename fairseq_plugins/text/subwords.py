@@ -1,5 +1,6 @@
 """Subword models learnt on both sides of the training text: byte-pair encoding, SentencePiece."""
 
+import contextlib
 import io
 import itertools
 import re
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Type
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import count_lines, read_lines, write_bytes
+from fairseq_plugins.files import count_lines, open_to_read, read_lines, write_bytes
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.sentences import BOUNDARY
 
@@ -26,8 +27,17 @@ class BytePairEncoding:
     def __init__(self, model: Path):
         from subword_nmt.apply_bpe import BPE
 
-        with open(model, encoding="utf-8", newline="\n") as codes:
-            self._bpe: Any = BPE(codes)
+        complaint = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(complaint):  # it prints, and ends the program
+                with open(model, encoding="utf-8", newline="\n") as codes:
+                    self._bpe: Any = BPE(codes)
+        except (OSError, SystemExit, ValueError, IndexError) as error:
+            reason = (complaint.getvalue() or str(error)).strip().splitlines()
+            raise ConfigurationError(
+                f"{model} is damaged or holds no merges of subword-nmt "
+                f"({reason[0] if reason else type(error).__name__}): copy it again"
+            ) from None
 
     def __len__(self) -> int:
         """The number of merges."""
@@ -100,7 +110,18 @@ class SentencePiece:
     def __init__(self, model: Path):
         import sentencepiece
 
-        self._processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        # from bytes: the library itself would write about a damaged file
+        with open_to_read(model) as file:
+            content = file.read()
+        self._processor: Any = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(content)
+            if not content or not len(self):
+                raise RuntimeError
+        except RuntimeError:
+            raise ConfigurationError(
+                f"{model} is damaged or no model of SentencePiece: copy it again"
+            ) from None
 
     @staticmethod
     def learn(files: Sequence[Path], model: Path, size: int) -> int:

@@ -14,6 +14,7 @@ from functools import partial
 
 import pytest
 from fairseq import binarizer
+from fairseq.data import data_utils
 
 from fairseq_plugins import files
 from fairseq_plugins.commands import (
@@ -27,6 +28,7 @@ from fairseq_plugins.preparation import documents, iwslt14, steps
 from fairseq_plugins.preparation.archives import open_archive
 from fairseq_plugins.preparation.binarise import binarise
 from fairseq_plugins.preparation.stories import read_stories
+from fairseq_plugins.text.processing import Processor
 
 
 def write(path, lines):
@@ -329,7 +331,7 @@ def test_files_are_on_disk_before_a_step_is_recorded(tmp_path, corpus, monkeypat
 
     def fsync(descriptor):
         name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
-        flushed.add(name[: -len(".part")] if name.endswith(".part") else name)
+        flushed.add(re.sub(r"\.[0-9a-f]{8}\.part$", "", name))
 
     monkeypatch.setattr(os, "fsync", fsync)
     translation(tmp_path / "data", corpus)
@@ -368,6 +370,115 @@ def test_a_finished_folder_with_other_files_is_not_ready(tmp_path, corpus, damag
     record.write_text(json.dumps(stored))
     path.unlink()
     assert translation(tmp_path / "data", corpus) == 0
+
+
+def test_a_lock_that_is_a_link_leaves_the_file_it_leads_to(tmp_path, corpus):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "data.part").mkdir()
+    (tmp_path / "data.part/preparation.json").write_text("{}")
+    (tmp_path / "data.part/lock").symlink_to(tmp_path / "mine")
+    message = refused(translation, tmp_path / "data", corpus)
+    assert message.startswith("{}.part cannot be written".format(tmp_path / "data"))
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("when", ["before the rename", "after the rename"])
+def test_a_preparation_that_ends_while_another_begins(tmp_path, monkeypatch, when):
+    """The second finds a folder in use, or the finished one: never an empty one that is ready."""
+    replace, seen = os.replace, []
+
+    def second():
+        try:
+            with steps.Preparation(tmp_path / "data", {"a": 1}) as other:
+                seen.append("finished" if other.finished else "began")
+        except ConfigurationError as error:
+            seen.append(str(error))
+
+    def rename(source, target):
+        if when == "before the rename" and target == tmp_path / "data":
+            second()
+        replace(source, target)
+        if when == "after the rename" and target == tmp_path / "data":
+            second()
+
+    with steps.Preparation(tmp_path / "data", {"a": 1}) as preparation:
+        preparation.step("one", lambda: files.write_lines(preparation.folder / "text", ["a"]))
+        monkeypatch.setattr(os, "replace", rename)
+        preparation.finish()
+    how = "another process is preparing {}.part".format(tmp_path / "data")
+    assert seen == [how if when == "before the rename" else "finished"]
+    assert (tmp_path / "data/text").read_text() == "a\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_a_second_preparation_that_looked_before_the_first_had_ended(tmp_path, monkeypatch):
+    """It has found nothing finished, and makes its folder when the first one's is renamed."""
+    is_finished, looked = steps.Preparation._is_finished, []
+
+    def look(self):
+        found = is_finished(self)
+        if not looked:
+            looked.append(self)
+            with steps.Preparation(tmp_path / "data", {"a": 1}) as first:
+                first.step("one", lambda: files.write_lines(first.folder / "text", ["a"]))
+                first.finish()
+        return found
+
+    monkeypatch.setattr(steps.Preparation, "_is_finished", look)
+    with steps.Preparation(tmp_path / "data", {"a": 1}) as second:
+        assert second.finished
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_finished_step_whose_files_are_gone_is_done_again(tmp_path, capsys):
+    names = ["one", "two", "three"]
+
+    def work(folder):
+        done = []
+
+        def write(name):
+            done.append(name)
+            files.write_lines(folder / name, [name])
+            if name == "three":  # a later step may change what an earlier one made
+                files.write_lines(folder / "one", ["other", "lines"])
+
+        return done, write
+
+    for gone, again in ((None, []), ("two", ["two", "three"]), ("one", ["three"])):
+        with steps.Preparation(tmp_path / "data", {}) as preparation:
+            done, write = work(preparation.folder)
+            for name in names:
+                preparation.step(name, write, name)
+            if gone:
+                assert done == again
+                assert "is not as it was made: made again" in capsys.readouterr().err
+        following = {None: "two", "two": "one", "one": "one"}[gone]
+        (tmp_path / "data.part" / following).unlink()
+    (tmp_path / "data.part" / "three.12345678.part").write_text("of a process that was killed")
+    with steps.Preparation(tmp_path / "data", {}) as preparation:
+        assert not list(preparation.folder.glob("*.part"))
+
+
+def test_damage_that_leaves_sizes_as_they_were_is_refused(tmp_path, corpus):
+    """Zeros in the middle, as a bad disk leaves them, or the file of another preparation."""
+    data = tmp_path / "data"
+    translation(data, corpus)
+    processor = partial(Processor, data, "fr", "en")
+    load = partial(data_utils.load_indexed_dataset, dictionary=None)
+    assert processor().encode("An 12.") and len(load(str(data / "train.fr-en.fr"))) == 40
+    for name, use in (
+        ("train.fr-en.fr.bin", partial(load, str(data / "train.fr-en.fr"))),
+        ("valid.fr-en.en.bin", partial(load, str(data / "valid.fr-en.en"))),
+        ("bpe.codes", processor),
+    ):
+        content = bytearray((data / name).read_bytes())
+        middle = len(content) // 2
+        content[middle : middle + 4] = b"    " if name == "bpe.codes" else bytes(4)
+        kept = (data / name).read_bytes()
+        (data / name).write_bytes(content)
+        assert refused(use).startswith(str(data / name))
+        (data / name).write_bytes(kept)
+        use()
 
 
 # --- processes ------------------------------------------------------------------------------------
