@@ -25,7 +25,9 @@ setup(
     exclude_package_data={"": ["*.pyc"]},
     zip_safe=False,  # fairseq's --user-dir needs a folder
     python_requires=">=3.11",
+    entry_points={"console_scripts": ["fairseq-plugins = fairseq_plugins.__main__:run"]},
     install_requires=[
+        "argcomplete",  # completes fairseq-plugins in a shell
         "fairseq-fixed==0.12.3.1",  # fairseq for Python 3.11 and newer; its import name is the same
         # Older releases run code from a crafted checkpoint (CVE-2026-24747). No upper bound, so
         # that pip never replaces an installed torch.

@@ -9,6 +9,8 @@ where fairseq is not installed, there is only `fairseq_plugins.serving`.
 import importlib
 import importlib.util
 import sys
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_plugins.errors import show_configuration_errors_in_one_line
@@ -19,17 +21,20 @@ if TYPE_CHECKING:
     from fairseq_plugins.summarizer import Summarizer
     from fairseq_plugins.translator import Translator
 
+SCRIPT = "fairseq-plugins"  # `python -m fairseq_plugins`, installed as a program
 __all__ = ["Classifier", "Summarizer", "Translator", "register"]
 
 
 def register() -> None:
     """Make everything known to fairseq. A second call does nothing."""
     defer_statistics()
-    importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
-    for part in ("criterions", "models", "scoring", "tasks"):
-        importlib.import_module(f"fairseq_plugins.{part}")
-    for part in ("criterions.auxiliary", "generation", "training.recorded_step"):
-        importlib.import_module(f"fairseq_plugins.{part}").install()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fairseq and torch, about how they are written
+        importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
+        for part in ("criterions", "models", "scoring", "tasks"):
+            importlib.import_module(f"fairseq_plugins.{part}")
+        for part in ("criterions.auxiliary", "generation", "training.recorded_step"):
+            importlib.import_module(f"fairseq_plugins.{part}").install()
 
 
 def __getattr__(name: str) -> Any:
@@ -41,7 +46,9 @@ def __getattr__(name: str) -> Any:
 
 
 def _is_the_program() -> bool:
-    """Whether Python imports this package to run it: `python -m fairseq_plugins`."""
+    """Whether Python imports this package to run it: `python -m` with its name, or its script."""
+    if Path(sys.argv[0] if sys.argv else "").name == SCRIPT:
+        return True
     if sys.argv[:1] != ["-m"]:  # argv[0] while Python looks for any module to run
         return False
     words = sys.orig_argv

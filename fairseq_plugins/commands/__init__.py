@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import fairseq_plugins
+from fairseq_plugins.commands import _completion
 from fairseq_plugins.errors import ConfigurationError
 
 SERVING = ("summarize", "translate")  # these need no fairseq for an exported model
@@ -95,6 +96,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run a command line; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     found = commands()
+    completed = _completion.command_to_complete()
+    if completed is not None:
+        if completed not in found:
+            _completion.complete_a_command(found)
+        words = [completed]
     if not words:
         print(FOLDER.parent)
         return 0
@@ -109,6 +115,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if sys.stderr is None:  # closed, which libraries that write to it do not expect
         sys.stderr = open(os.devnull, "w")
     module = importlib.import_module(f"fairseq_plugins.commands.{found[name].stem}")
+    if completed is not None:
+        _completion.complete_its_options(module.main)
     try:
         with interrupted_when_terminated():
             return int(module.main(words[1:]))

@@ -140,5 +140,31 @@ def test_an_ordinary_import_registers_everything():
         "import fairseq_plugins; from fairseq.models import ARCH_MODEL_REGISTRY as known;"
         "import sys; sys.exit('transformer_ftc' not in known)"
     )
-    result = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert (result.returncode, result.stdout) == (0, b"")
+    words = [sys.executable, "-W", "error", "-c", code]  # no warning of fairseq or torch
+    result = subprocess.run(words, capture_output=True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("fairseq-plugins tra", ["train", "translate"]),
+        ("fairseq-plugins train --sav", ["--save-dir"]),
+    ],
+)
+def test_the_program_completes_commands_and_options(line, expected, tmp_path):
+    pytest.importorskip("argcomplete")
+    program = tmp_path / "fairseq-plugins"  # as pip installs it
+    program.write_text("import sys\nfrom fairseq_plugins.__main__ import run\nsys.exit(run())\n")
+    out = tmp_path / "completions"
+    environment = dict(
+        os.environ,
+        PYTHONPATH=str(ROOT),
+        _ARGCOMPLETE="1",
+        _ARGCOMPLETE_IFS="\n",
+        _ARGCOMPLETE_STDOUT_FILENAME=str(out),
+        COMP_LINE=line,
+        COMP_POINT=str(len(line)),
+    )
+    subprocess.run([sys.executable, str(program)], env=environment, check=True)
+    assert [word.strip() for word in out.read_text().split("\n")] == expected

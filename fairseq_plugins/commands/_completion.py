@@ -1,0 +1,46 @@
+"""Completion of `fairseq-plugins` in a shell, by argcomplete.
+
+eval "$(register-python-argcomplete fairseq-plugins)"     # in ~/.bashrc; for zsh see argcomplete
+"""
+
+import argparse
+import importlib.util
+import os
+from typing import Any, Callable, Iterable, Optional, Sequence
+from unittest import mock
+
+
+def command_to_complete() -> Optional[str]:
+    """The first word behind the program on the line to complete; None outside a completion.
+
+    It is empty while the cursor is still at the name of a command.
+    """
+    if "_ARGCOMPLETE" not in os.environ or importlib.util.find_spec("argcomplete") is None:
+        return None
+    line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
+    words = line.split()
+    return words[1] if len(words) > 2 or (len(words) == 2 and line.endswith(" ")) else ""
+
+
+def complete_a_command(names: Iterable[str]) -> None:
+    """Write the names that the line may go on with, and end the program."""
+    import argcomplete
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=sorted(names))
+    argcomplete.autocomplete(parser)
+
+
+def complete_its_options(main: Callable[[Sequence[str]], Any]) -> None:
+    """Let the `main` of a command write what its parser knows, and end the program."""
+    import argcomplete
+
+    os.environ["_ARGCOMPLETE"] = "2"  # the words of the parser begin with the command
+
+    def complete(parser: argparse.ArgumentParser, *arguments: Any) -> None:
+        parsing.stop()  # argcomplete parses, too
+        argcomplete.autocomplete(parser)
+
+    parsing = mock.patch.object(argparse.ArgumentParser, "parse_known_args", complete)
+    parsing.start()
+    main([])
