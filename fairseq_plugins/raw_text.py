@@ -4,20 +4,21 @@ import re
 import threading
 from argparse import Namespace
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple, Union
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models.nat import FairseqNATModel
 from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor
 
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.int8 import quantize
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.search import Options
-from fairseq_plugins.serving.text import Output
+from fairseq_plugins.serving.text import Output, with_characters
 from fairseq_plugins.text.processing import Processor
 from fairseq_plugins.trained_models import Place, find_checkpoint, load_models
 
@@ -127,27 +128,25 @@ class RawTextGenerator:
         lengths = [len(source) for source in tokens]
         # one limit for a batch: an output must not depend on the other sources of its batch
         for batch in fill_batches(lengths, self.max_tokens, kind=self.max_length):
-            for index, output in self._generate_batch(tokens, batch):
+            for index, output in self._generate_batch(sources, tokens, batch):
                 outputs[index] = output
         return outputs
 
     def _generate_batch(
-        self, tokens: List[torch.Tensor], batch: List[int]
+        self, sources: Sequence[Sequence[str]], tokens: List[Tensor], batch: List[int]
     ) -> List[Tuple[int, Output]]:
-        sources = [tokens[index] for index in batch]
-        dataset = self.task.build_dataset_for_inference(sources, [len(line) for line in sources])
+        lines = [tokens[index] for index in batch]
+        dataset = self.task.build_dataset_for_inference(lines, [len(line) for line in lines])
         sample = dataset.collater([dataset[i] for i in range(len(batch))])
         sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
-        longest = self.max_length(len(sources[0]))
+        longest = self.max_length(len(lines[0]))
         limit = min(longest, self.generator.max_len - 1)
         try:
             with self._searching:
                 self.generator.max_len_b = longest
                 found = self.task.inference_step(self.generator, self.models, sample)
             written = [hypotheses[0]["tokens"] for hypotheses in found]
-            copied: List[List[Optional[int]]] = [[] for _ in written]
-            if self.tells_copied:
-                copied = find_copied(self.models[0], sample["net_input"], written)
+            copied = self._copied(sample["net_input"], written)
         except RuntimeError as error:
             # of a GPU, and of the CPU
             if not re.search("out of memory|can't allocate memory", str(error)):
@@ -160,6 +159,30 @@ class RawTextGenerator:
         # fairseq sorts a batch by length; `id` restores the order
         for index, best, positions in zip(sample["id"].tolist(), written, copied):
             best = best.int().cpu()
-            output = Output(dictionary.string(best), len(best) <= limit, positions)
-            results.append((batch[index], output))
+            pieces = dictionary.string(best)
+            if positions:
+                unknown = best.eq(dictionary.unk()).tolist()
+                pieces = with_characters(
+                    pieces.split(" "), unknown, positions, sources[batch[index]]
+                )
+            results.append((batch[index], Output(pieces, len(best) <= limit, positions)))
         return results
+
+    def _copied(
+        self, net_input: Dict[str, Tensor], written: List[Tensor]
+    ) -> List[List[Optional[int]]]:
+        """The source positions of copied subwords, empty where they need not be known."""
+        copied: List[List[Optional[int]]] = [[] for _ in written]
+        copiers = [m for m in self.models if getattr(m.decoder, "copying", None) is not None]
+        unknown = self.task.target_dictionary.unk()
+        rows = [
+            row
+            for row, tokens in enumerate(written)
+            if copiers and (self.tells_copied or bool(tokens.eq(unknown).any()))
+        ]
+        if rows:
+            those = {name: net_input[name][rows] for name in ("src_tokens", "src_lengths")}
+            found = find_copied(copiers[0], those, [written[row] for row in rows])
+            for row, positions in zip(rows, found):
+                copied[row] = positions
+        return copied

@@ -10,6 +10,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.commands import summarize as summarize_command
@@ -201,6 +202,18 @@ def test_json_tells_what_was_copied(copying, summarize):
     assert all(at is None or 0 <= at <= found["pieces"] for _, at in found["copied"])
     assert empty["copied"] == []
     assert "copied" not in json.loads(summarize("Rain fell.\n", "--json")[0])
+
+
+def test_copied_words_that_the_dictionary_lacks_have_their_characters(copying, summarize, tmp_path):
+    state = torch.load(copying / "checkpoint_best.pt", weights_only=False)
+    state["model"]["decoder.copying.gate.bias"].fill_(-40.0)  # generates nothing
+    torch.save(state, tmp_path / "copies.pt")
+    document = "Łódź 北京 fell."
+    out, _ = summarize(document + "\n", "--model", tmp_path / "copies.pt", "--json")
+    copied = json.loads(out)["copied"]
+    pieces = Summarizer([copying], cpu=True).processor.encode(document).split()
+    assert all(piece == pieces[at] for piece, at in copied)
+    assert {piece for piece, _ in copied} & {"Łó", "北京"} and "unk" not in out
 
 
 def test_the_page_shows_each_document_beside_its_reference(copying, summarize, model, tmp_path):

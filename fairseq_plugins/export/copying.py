@@ -31,6 +31,9 @@ def add_copying(graph: Graph, copying: CopyAttention, x: str, embedded: str, log
     attention = COPYING_WEIGHTS
     if copying.next is not None:
         attention = _go_on(graph, copying.next, both, attention)
+    unknown = graph.node("Add", attention, graph.input("source_unknown", "float", OF_SOURCE))
+    graph.node("ArgMax", unknown, axis=2, keepdims=0, name="unknown_from")
+    graph.output("unknown_from", "int64", ["B", "n"])
     nothing = graph.node("Mul", attention, graph.number("zero", 0))
     mass = graph.node("ScatterElements", nothing, places, attention, axis=2, reduction="add")
     mass = graph.node("GatherElements", mass, places, axis=2)

@@ -89,6 +89,7 @@ def build(
         source_words, source_places: int64, B x n x S, if the model copies: the source tokens (with
             a shortlist, their positions in it), and for each one a position that all equal tokens
             of the sentence share.
+        source_unknown: float, B x n x S, if the model copies: 1 at words that the dictionary lacks.
         source_before: int64, B x n x S, if copying goes on (--copy-next): `find_before`.
         words, word_vectors, word_biases, word_scales, groups: with a shortlist, the numbers of its
             words, int64, V; their vectors, d x V; biases, V; the scales of uint8 vectors, V; and
@@ -97,6 +98,8 @@ def build(
     Outputs:
         best_totals, best_tokens, parents: B x k, the best first.
         forced_scores: B x n x 1.
+        unknown_from: int64, B x n, if the model copies: the place of the source word that it copies
+            where it writes an unknown one.
         log_probs: B x n x V', or empty; V' is V rounded up to whole groups.
         new_keys_i, new_values_i: the caches.
     """

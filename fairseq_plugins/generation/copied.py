@@ -13,8 +13,9 @@ def find_copied(
 ) -> List[List[Optional[int]]]:
     """Find the source position of each copied token.
 
-    A token counts as copied if copying it is more probable than generating it. If several source
-    positions hold the token, the result is the one with the highest attention weight.
+    A token counts as copied if copying it is more probable than generating it, and an unknown one
+    always. If several source positions hold the token, the result is the one with the highest
+    attention weight.
 
     Args:
         model: in evaluation mode.
@@ -37,7 +38,8 @@ def find_copied(
     odds, attention = extra["copy_log_odds"][0], extra["attn"][0]
     generated = logits.to(odds.dtype).log_softmax(dim=-1).gather(2, target.unsqueeze(2))
     same = source.unsqueeze(1) == target.unsqueeze(2)  # B x t x T
-    copied = (same & (odds > generated)).any(dim=2)
+    unknown = target.eq(model.decoder.dictionary.unk()).unsqueeze(2)
+    copied = (same & (unknown | (odds > generated))).any(dim=2)
     start = source.eq(pad).long().cumprod(dim=1).sum(dim=1)  # left padding is not counted
     position = attention.masked_fill(~same, -1.0).argmax(dim=2) - start.unsqueeze(1)
     return [

@@ -7,9 +7,9 @@ from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.text.processing import Processor
 
 from .batches import fill_batches
-from .folder import Export
+from .folder import END, UNKNOWN, Export
 from .search import Hypothesis, Options, Source, search
-from .text import Output
+from .text import Output, with_characters
 
 BATCH = 32  # the most sentences in a batch
 
@@ -78,8 +78,22 @@ class ExportedModel:
                 )
             best = hypotheses[0]
             complete = self._is_complete(best, pieces)
-            found.append(Output(self.export.target.decode(best.tokens), complete))
+            found.append(Output(self._written(best, pieces), complete))
         return found
+
+    def _written(
+        self, hypothesis: Hypothesis, pieces: Sequence[str], prefix: Sequence[str] = ()
+    ) -> str:
+        """The subwords of a hypothesis for a source of these subwords, separated by spaces."""
+        tokens = [token for token in hypothesis.tokens if token != END]
+        copies = UNKNOWN in tokens and UNKNOWN in self.export.source.encode(pieces)
+        return with_characters(
+            [self.export.target.words[token] for token in tokens],
+            [token == UNKNOWN for token in tokens],
+            hypothesis.unknown_from if copies else (),
+            pieces,
+            prefix,
+        )
 
     def _is_complete(self, hypothesis: Hypothesis, pieces: List[str]) -> bool:
         return len(hypothesis.tokens) <= self._limit(len(pieces) + 1)

@@ -122,6 +122,7 @@ class Export:
         self.cache_shapes = [cache.shape for cache in caches]
         names = {each.name for each in inputs}
         self.copies, self.goes_on_copying = "source_words" in names, "source_before" in names
+        self.tells_unknown = "source_unknown" in names  # not where an earlier release exported
 
     def value(self, array: np.ndarray) -> Any:
         """An array as a value of onnxruntime that shares its memory."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError, check_least, flag
 
-from .folder import Export
+from .folder import UNKNOWN, Export
 from .shortlist import Shortlist, Words
 
 CAPACITY = 32  # initial positions of a cache; it doubles when it is full
@@ -16,7 +16,7 @@ KEPT = 0.75  # finished sentences leave the batch when fewer than this share rem
 NEVER = -np.inf
 LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
 # inputs of the graph with a row for each sentence
-OF_COPIES = ("source_words", "source_places", "source_before")
+OF_COPIES = ("source_words", "source_places", "source_before", "source_unknown")
 OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
 Candidates = Tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -76,11 +76,14 @@ class Hypothesis(NamedTuple):
         tokens: numbers in the dictionary, including the end symbol.
         score: sum of the log-probabilities over length to the power of `lenpen`.
         token_scores: log-probability of each token.
+        unknown_from: for each token, the place of the source token that was copied if it is one
+            that the dictionary lacks; empty if the model does not copy.
     """
 
     tokens: List[int]
     score: float
     token_scores: List[float]
+    unknown_from: Sequence[int] = ()
 
 
 class Source(NamedTuple):
@@ -134,6 +137,7 @@ class _Batch:
         log = (self.last_step + 1, count, beam)
         self.token_log, self.parent_log = np.zeros(log, np.int64), np.zeros(log, np.int64)
         self.total_log = np.zeros(log, np.float32)
+        self.unknown_log = np.zeros(log if export.tells_unknown else (0, count), np.int64)
         self.history: Optional[np.ndarray] = None
         if options.no_repeat_ngram:
             self.history = np.full((count, beam, self.last_step + 2), export.eos, np.int64)
@@ -184,6 +188,8 @@ class _Batch:
             before = np.roll(tokens, 1, axis=1)
             before[:, 0] = self.export.eos
             found["source_before"] = np.where(tokens == self.export.pad, -1, before)
+        if self.export.tells_unknown:
+            found["source_unknown"] = (tokens == UNKNOWN).astype(np.float32)
         beam = self.options.beam
         return {name: array[:, None].repeat(beam, axis=1) for name, array in found.items()}
 
@@ -220,6 +226,8 @@ class _Batch:
         self.index = np.arange(count)[:, None]
         self.forced = np.zeros((count, beam, 1), np.int64)
         self.outputs = {"forced_scores": np.empty((count, beam, 1), np.float32)}
+        if self.export.tells_unknown:
+            self.outputs["unknown_from"] = np.empty((count, beam), np.int64)
         self.arrays["shape"] = np.array([count, beam, -1], np.int64)
         self.arrays["forced"] = self.forced
         self.binding = self.export.decoder.io_binding()
@@ -360,15 +368,17 @@ class _Batch:
             self.alive[row] = len(found) < beam
 
     def _hypothesis(self, row: Any, parent: Any, total: float) -> Hypothesis:
-        tokens, path = [self.export.eos], [float(total)]
+        tokens, path, unknown = [self.export.eos], [float(total)], []
         for step in range(self.step - 1, -1, -1):
             place = step, row, parent
             tokens.append(int(self.token_log[place]))
             path.append(float(self.total_log[place]))
+            if self.export.tells_unknown:
+                unknown.append(int(self.unknown_log[place]))
             parent = self.parent_log[place]
         scores = [after - before for after, before in zip(path, [*path[1:], 0.0])][::-1]
         score = float(total) / (self.step + 1) ** self.options.lenpen
-        return Hypothesis(tokens[::-1], score, scores)
+        return Hypothesis(tokens[::-1], score, scores, unknown[::-1])
 
     def _continue(
         self,
@@ -395,6 +405,8 @@ class _Batch:
             arrays["tokens"][totals == NEVER] = self.export.eos
         self.total_log[step], self.token_log[step] = totals, tokens
         self.parent_log[step] = parents
+        if self.export.tells_unknown:
+            self.unknown_log[step] = self.outputs["unknown_from"][self.index, parents]
         if self.history is not None:
             self.history[:, :, : step + 1] = self.history[self.index, parents, : step + 1]
             self.history[:, :, step + 1] = tokens
@@ -425,7 +437,7 @@ class _Batch:
         self.memory = [self.export.value(value.numpy()[kept]) for value in self.memory]
         self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]
         self.token_log, self.parent_log = self.token_log[:, kept], self.parent_log[:, kept]
-        self.total_log = self.total_log[:, kept]
+        self.total_log, self.unknown_log = self.total_log[:, kept], self.unknown_log[:, kept]
         if self.history is not None:
             self.history = self.history[kept]
         if self.draws:

@@ -53,6 +53,34 @@ def encode(processor: Any, text: str) -> List[str]:
     return [] if is_blank(text) else processor.encode(text).split()
 
 
+def with_characters(
+    pieces: Sequence[str],
+    unknown: Sequence[bool],
+    copied: Sequence[Optional[int]],
+    source: Sequence[str],
+    prefix: Sequence[str] = (),
+) -> str:
+    """Put the characters of a prefix and of the source for subwords that the dictionary lacks.
+
+    Args:
+        pieces: subwords that the model wrote, without the end symbol.
+        unknown: which of them the dictionary lacks.
+        copied: which subword of the source each of them copies; empty if the model does not copy.
+        source: the subwords of the source.
+        prefix: the subwords that the model was made to begin with.
+
+    Returns:
+        the subwords, separated by spaces.
+    """
+    found = list(pieces)
+    for place in (place for place, lacking in enumerate(unknown) if lacking):
+        if place < len(prefix):
+            found[place] = prefix[place]
+        elif copied and copied[place] is not None:
+            found[place] = source[copied[place]]
+    return " ".join(found)
+
+
 def longest_translation(source_length: int) -> int:
     """The most subwords of a translation, for a source of this many tokens."""
     return 2 * LENGTH_STEP * math.ceil(source_length / LENGTH_STEP)

@@ -88,7 +88,7 @@ class Translator(LineTranslator, ExportedModel):
         for number, hypotheses in zip(real, found):
             scored[number] = [
                 Scored(
-                    self.processor.decode(self.export.target.decode(h.tokens)),
+                    self.processor.decode(self._written(h, sources[number], begin[number])),
                     h.score,
                     self._is_complete(h, sources[number]),
                 )

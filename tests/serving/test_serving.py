@@ -103,10 +103,10 @@ def test_hypotheses_with_prefixes(exported):
     found, none = translator.hypotheses(["a b", " "])
     assert len(found) == 3 and none == [Scored("", 0.0)]
     assert [scored.score for scored in found] == sorted((s.score for s in found), reverse=True)
-    # the two pieces of this prefix are no words of this model
+    # the two pieces of this prefix are no words of this model, and stay as they are
     empty, begun = translator.hypotheses(["", "a b"], ["", "xy"])
     assert empty == none and len(begun) == 3
-    assert all(scored.text.startswith("<unk> <unk> ") for scored in begun)
+    assert all(scored.text.startswith("xy ") for scored in begun)
 
 
 def test_prefixes_and_lines_that_cannot_be_used(exported):
