@@ -1,10 +1,11 @@
 """Generate from raw text with a trained model and the subword model of its prepared folder."""
 
 import re
+import sys
 import threading
 from argparse import Namespace
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from fairseq import utils
@@ -34,6 +35,8 @@ class RawTextGenerator:
         generation: fairseq's options of beam search.
         max_tokens: subwords in a batch, padding included.
         int8: 8-bit matrix products, on a CPU only.
+        max_sentences: the most sources in a batch.
+        overrides: values that replace options of the checkpoints.
 
     Attributes:
         processor: converts raw text to subwords and back.
@@ -41,12 +44,15 @@ class RawTextGenerator:
         max_output: the largest number of subwords that the model writes.
         wants_copied: whether outputs are to have the positions of copied subwords; in an ensemble,
             those of the first model.
+        on_batch: called with the number of sources of each batch that is done.
 
     Raises:
         ConfigurationError: a folder or file is missing, or model and data do not match.
     """
 
     wants_copied = False
+    word_by_word = True  # whether only models that write so are taken
+    on_batch: Callable[[int], None] = staticmethod(lambda count: None)
 
     def __init__(
         self,
@@ -57,6 +63,8 @@ class RawTextGenerator:
         generation: GenerationConfig,
         max_tokens: int,
         int8: bool = False,
+        max_sentences: Optional[int] = None,
+        overrides: Optional[Dict[str, Any]] = None,
     ):
         Options(
             beam=generation.beam,
@@ -73,7 +81,7 @@ class RawTextGenerator:
         if fp16 and self.device.type == "cpu":
             reason = "--cpu is given" if cpu else "torch sees none here"
             raise ConfigurationError(f"--fp16 needs a GPU, and {reason}")
-        folder, loaded, _, self.task = load_models(paths, data)
+        folder, loaded, _, self.task = load_models(paths, data, overrides=overrides)
         if not hasattr(getattr(self.task, "cfg", None), "source_lang"):
             raise ConfigurationError(
                 f"--model {paths[0]} was trained with a task of fairseq that is not read here "
@@ -94,7 +102,7 @@ class RawTextGenerator:
         self.generator = self.task.build_generator(loaded, generation)
         for path, model in zip(paths, loaded):
             by_word = isinstance(self.generator, SequenceGenerator)
-            if not by_word or isinstance(model, FairseqNATModel):
+            if self.word_by_word and (not by_word or isinstance(model, FairseqNATModel)):
                 raise ConfigurationError(
                     f"--model {path} does not write word by word ({type(model).__name__}): use "
                     "fairseq-interactive"
@@ -102,7 +110,7 @@ class RawTextGenerator:
         limits = [self.task.max_positions()] + [model.max_positions() for model in loaded]
         longest = utils.resolve_max_positions(*limits)
         self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
-        self.max_tokens = max_tokens
+        self.max_tokens, self.max_sentences = max_tokens, max_sentences or sys.maxsize
         self._searching = threading.Lock()  # fairseq's generator has one limit at a time
 
     @property
@@ -127,9 +135,11 @@ class RawTextGenerator:
         outputs = [Output("", True)] * len(tokens)
         lengths = [len(source) for source in tokens]
         # one limit for a batch: an output must not depend on the other sources of its batch
-        for batch in fill_batches(lengths, self.max_tokens, kind=self.max_length):
+        most = self.max_sentences
+        for batch in fill_batches(lengths, self.max_tokens, most, kind=self.max_length):
             for index, output in self._generate_batch(sources, tokens, batch):
                 outputs[index] = output
+            self.on_batch(len(batch))
         return outputs
 
     def _generate_batch(
@@ -140,10 +150,10 @@ class RawTextGenerator:
         sample = dataset.collater([dataset[i] for i in range(len(batch))])
         sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
         longest = self.max_length(len(lines[0]))
-        limit = min(longest, self.generator.max_len - 1)
+        limit = min(longest, getattr(self.generator, "max_len", self.max_output + 1) - 1)
         try:
             with self._searching:
-                self.generator.max_len_b = longest
+                self.generator.max_len_a, self.generator.max_len_b = 0, longest
                 found = self.task.inference_step(self.generator, self.models, sample)
             written = [hypotheses[0]["tokens"] for hypotheses in found]
             copied = self._copied(sample["net_input"], written)

@@ -50,7 +50,11 @@ def find_checkpoint(path: Place, option: str = "--model") -> Path:
 
 
 def load_models(
-    paths: List[str], data: Optional[Place], classifier: bool = False, option: str = "--model"
+    paths: List[str],
+    data: Optional[Place],
+    classifier: bool = False,
+    option: str = "--model",
+    overrides: Optional[Dict[str, Any]] = None,
 ) -> Tuple[Path, List[Any], Any, Any]:
     """Load checkpoints.
 
@@ -59,6 +63,7 @@ def load_models(
         data: the prepared folder; None for the folder that the first model was trained on.
         classifier: whether the models must be classifiers; otherwise they must generate text.
         option: the name of `paths` for the user.
+        overrides: values that replace options of the checkpoints.
 
     Returns:
         the prepared folder, the models, fairseq's configuration and the task.
@@ -68,7 +73,7 @@ def load_models(
             other dictionaries or for several directions, they are of the wrong kind, or a parameter
             is not a number.
     """
-    overrides: Dict[str, str] = {}
+    overrides = dict(overrides or {})
     trainings = []
     for path in paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path)

@@ -202,9 +202,8 @@ def _name(other: Path, run: Path) -> str:
 
 
 def _references(system: "System") -> Any:
-    """What the output was scored against; summaries hold their references themselves."""
-    holder = system.test if hasattr(system.test, "references") else system.text
-    return type(system.test), holder.references
+    """What the output was scored against."""
+    return type(system.test), system.test.references
 
 
 def _say(line: str) -> None:

@@ -17,6 +17,7 @@ from fairseq_plugins.compat.training_options import LABEL_TASKS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.classification import Labels
+from fairseq_plugins.evaluation.hypotheses import GENERATED
 from fairseq_plugins.evaluation.request import Request, check, choose, parse_generation
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
@@ -26,7 +27,6 @@ from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.trained_models import check_same_text, training_of
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
-from fairseq_plugins.training.planning import PLUGIN
 
 OUTPUT = "output"  # in a folder's inputs.json: the digest of what was generated of them
 
@@ -56,13 +56,13 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
 
     Args:
         request: the model, the test set and the options.
-        jobs: runs fairseq-generate; a classifier runs in this process and ends with the jobs.
+        jobs: runs the generation; a classifier runs in this process and ends with the jobs.
         say: called with each line of progress.
 
     Raises:
         ConfigurationError: an argument is invalid, a file is missing, or another evaluation runs in
             the same folder.
-        JobFailed: fairseq-generate failed.
+        JobFailed: the generation failed.
     """
     check(request)
     run, members = request.run, request.members
@@ -213,10 +213,10 @@ def _generate(
     jobs: Jobs,
     lock: Any,
 ) -> None:
-    """Run fairseq-generate, with its output in `log`."""
-    command = [sys.executable, "-m", "fairseq_cli.generate", str(request.data)]
+    """Run `evaluation.hypotheses`, with its output in `log`."""
+    command = [sys.executable, "-m", "fairseq_plugins.evaluation.hypotheses", str(request.data)]
     path = os.pathsep.join(str(checkpoint) for checkpoint in checkpoints)
-    command += ["--user-dir", str(PLUGIN), "--path", path, *words]
+    command += ["--path", path, *words]
     command += ["--gen-subset", request.split, "--no-progress-bar", *request.generation]
     if request.cpu or not torch.cuda.is_available():
         command += ["--cpu"]
@@ -224,13 +224,15 @@ def _generate(
     part.unlink(missing_ok=True)
     with progress_bar(description=request.split, total=total, unit=" sentences") as bar:
         status = jobs.run(command, part, lambda line: _count(line, bar), lock, request.threads)
+        bar.update(total - bar.n)  # texts without words
     if status != 0:
-        raise JobFailed(f"fairseq-generate failed: {failure_in(part, status)}; its log is {part}")
+        raise JobFailed(f"generation failed: {failure_in(part, status)}; its log is {part}")
     os.replace(part, log)
 
 
 def _count(line: str, bar: Any) -> None:
-    bar.update(line.startswith("D-"))
+    if line.startswith(GENERATED):
+        bar.update(int(line[len(GENERATED) :]))
 
 
 def _identity(paths: Sequence[Path]) -> List[List[Any]]:

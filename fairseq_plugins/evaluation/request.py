@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence
 
 from fairseq import options
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_plugins.compat.training_options import LABEL_TASKS
-from fairseq_plugins.errors import ConfigurationError, check_path
+from fairseq_plugins.errors import ConfigurationError, check_path, flag
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.training import recipes, settings
 
@@ -25,7 +26,13 @@ REFUSED = {  # options of fairseq-generate, each with the reason
         MISLEADING, "the score would not be that of the model's translations of the whole split"
     ),
     "--quiet": "the output would not have the translations",
+    **dict.fromkeys(
+        ("--replace-unk", "--print-alignment", "--print-step", "--retain-iter-history"),
+        "the output has the text alone: use fairseq-generate",
+    ),
 }
+# options of fairseq's tasks that are this command's, or what it does anyway
+OF_THE_TASK = {"data", "source_lang", "target_lang", "truncate_source"}
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
 SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # which do not change the output
 
@@ -161,14 +168,27 @@ def check_generation(task: str, words: Sequence[str]) -> None:
 
 
 def parse_generation(words: Sequence[str]) -> None:
-    """Raise a ConfigurationError if fairseq-generate does not take these options."""
+    """Check options of generation.
 
-    def make_parser() -> argparse.ArgumentParser:
-        parser = options.get_generation_parser()
-        parser.add_argument("--arch", "-a", default="wav2vec2")  # as the command adds it
-        return parser
+    Raises:
+        ConfigurationError: fairseq-generate does not take one, or it changes the task, which is
+            that of the training.
+    """
+    place = ["DATA", "--path", "RUN"]
+    given = settings.parse_as("fairseq-generate", generation_parser, [*place, *words])
+    of_training = TASK_DATACLASS_REGISTRY[given.task].__dataclass_fields__.keys() - OF_THE_TASK
+    for word in _apart(words):
+        if word in map(flag, of_training):
+            raise ConfigurationError(
+                f"{word} is for training, and the model is read as it was trained: leave it out"
+            )
 
-    settings.parse_as("fairseq-generate", make_parser, ["DATA", "--path", "RUN", *words])
+
+def generation_parser() -> argparse.ArgumentParser:
+    """What reads the options of fairseq-generate."""
+    parser = options.get_generation_parser()
+    parser.add_argument("--arch", "-a", default="wav2vec2")  # as the command adds it
+    return parser
 
 
 def choose(request: Request) -> List[Path]:

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple
 
 import numpy as np
+from fairseq.data import data_utils
 
-from fairseq_plugins.data.lengths import sizes
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
 from fairseq_plugins.evaluation.generation import read_output
 from fairseq_plugins.evaluation.splits import check_files, evenly
-from fairseq_plugins.files import write_lines
+from fairseq_plugins.files import read_lines, write_lines
+from fairseq_plugins.preparation.documents import RAW
+from fairseq_plugins.preparation.summarization import PIECES
 from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.scoring.rouge import (
     METRICS,
@@ -62,16 +64,20 @@ class Summaries:
         )
         binary = [Path(f"{side}.{end}") for side in (source, prefix) for end in ("idx", "bin")]
         self.files = [*dictionaries(data), *binary]
-        check_files(f"--split {split}", self.files, data, data.glob("*.*-*.*.idx"))
-        self.total = len(sizes(prefix))
+        raw = data / RAW / f"{split}.{settings.source_lang}"
+        pieces = data / PIECES / f"{split}.{settings.target_lang}"
+        files = [*self.files, raw, pieces]
+        check_files(f"--split {split}", files, data, data.glob("*.*-*.*.idx"))
+        self.references = [data_utils.post_process(line, joined_by) for line in read_lines(pieces)]
+        self.total = len(self.references)
 
     def read(self, log: Path) -> Text:
-        """Summaries and references from the output of fairseq-generate.
+        """Summaries from the output of `evaluation.hypotheses`, and the references.
 
         Raises:
             ConfigurationError: documents are missing.
         """
-        return Text(read_output(log, "D", self.total), read_output(log, "T", self.total))
+        return Text(read_output(log, "D", self.total), self.references)
 
     def write(self, text: Text, folder: Path) -> None:
         """Write hypotheses.txt and references.txt, one document per line."""

@@ -19,6 +19,7 @@ from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import KINDS
 
 
@@ -64,14 +65,14 @@ class Translations:
         raw, tokenised = (data / form / f"{split}.{target}" for form in (RAW, TOKENISED))
         self.files = [*dictionaries(data), *binary, raw, tokenised]
         option = option or f"--split {split}"
-        check_files(option, self.files, data, data.glob("*.*-*.*.idx"))
+        self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
+        check_files(option, [*self.files, self._source], data, data.glob("*.*-*.*.idx"))
         kind = KINDS[settings.subword]
         self._subwords = kind(data / kind.file_name)
         self.language = target
         self._moses, self._undo = Moses(two_letters(target)), settings.tokenise(target).undo
         self._tokenised_before = settings.tokenizer == "none" and settings.subword == "bpe"
         self._untokenised = settings.tokenizer == "none" and settings.subword != "bpe"
-        self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
         plain = list(read_lines(raw))
         if self._tokenised_before:
             plain = [self._moses.detokenise(line) for line in plain]
@@ -113,12 +114,16 @@ class Translations:
             ) from None
 
     def read(self, log: Path) -> Text:
-        """Translations from the output of fairseq-generate.
+        """Translations from the output of `evaluation.hypotheses`.
 
         Raises:
             ConfigurationError: sentences are missing.
         """
-        return self.text(read_output(log, "D", self.total))
+        found = read_output(log, "D", self.total)
+        for number, line in enumerate(read_lines(self._source)):
+            if is_blank(line):  # earlier releases translated such lines, too
+                found[number] = ""
+        return self.text(found)
 
     def write(self, text: Text, folder: Path) -> None:
         """Write hypotheses.tokens and hypotheses.txt, one translation per line."""

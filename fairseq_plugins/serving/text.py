@@ -2,7 +2,7 @@
 
 import math
 import threading
-from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.sentences import BOUNDARY, is_blank
@@ -110,6 +110,10 @@ class LineTranslator:
 
     def translate(self, lines: Iterable[str]) -> List[str]:
         """One translation per line, in the order of `lines`; a line without words stays empty."""
+        return [self.processor.decode(found) if found else "" for found in self.pieces(lines)]
+
+    def pieces(self, lines: Iterable[str]) -> List[str]:
+        """As `translate`, in the subwords of the model, separated by spaces."""
         lines = listed(lines)
         parts: List[List[str]] = []
         line_of: List[int] = []
@@ -130,7 +134,7 @@ class LineTranslator:
             first, self._lines_seen = self._lines_seen + 1, self._lines_seen + len(lines)
             self.split += [first + number for number in split]
             self.cut_off += [first + number for number in sorted(cut_off)]
-        return [self.processor.decode(" ".join(pieces)) if pieces else "" for pieces in pieces_of]
+        return [" ".join(pieces) for pieces in pieces_of]
 
     def _within_limit(self, pieces: List[str]) -> List[List[str]]:
         """Cut a line that is too long: after a sentence in the second half, else after a word."""
@@ -163,14 +167,10 @@ class DocumentSummarizer:
     def set_lengths(self, least: int, most: Optional[int]) -> None:
         """Limit the subwords of a summary; a `most` of None is `LONGEST`, or the model's limit.
 
-        Those of a document are limited as in the preparation of the data.
-
         Raises:
             ConfigurationError: the model cannot write summaries of these lengths.
         """
-        prepared = self.processor.settings.max_source  # longer documents were not trained on
-        if prepared is not None:
-            self.max_source = min(self.max_source, prepared - 1)
+        self.read_as_prepared()
         self._longest = min(LONGEST, self.max_output) if most is None else most
         if self._longest > self.max_output:
             raise ConfigurationError(
@@ -178,6 +178,12 @@ class DocumentSummarizer:
             )
         if least > self._longest:
             raise ConfigurationError(f"--min-len {least} is above --max-len {self._longest}")
+
+    def read_as_prepared(self) -> None:
+        """Limit the subwords of a document as in preparation: longer ones were not trained on."""
+        prepared = self.processor.settings.max_source
+        if prepared is not None:
+            self.max_source = min(self.max_source, prepared - 1)
 
     def max_length(self, source_length: int) -> int:
         """The most subwords of a summary, whatever the length of its document."""
@@ -188,21 +194,22 @@ class DocumentSummarizer:
 
         The model reads the first `max_source` subwords of a document.
         """
+        summaries = []
+        for whole, part, output in self.outputs(documents):
+            sentences = map(self.processor.decode, _sentences(output.pieces))
+            copied = list(zip(output.pieces.split(), output.copied)) if self.tells_copied else None
+            summaries.append(
+                Summary([s for s in sentences if s], whole, part, output.complete, copied)
+            )
+        return summaries
+
+    def outputs(self, documents: Iterable[str]) -> Iterator[Tuple[int, int, Output]]:
+        """For each document its number of subwords, how many are read, and the model's output."""
         pieces = [encode(self.processor, document) for document in listed(documents)]
         kept = [part[: self.max_source] for part in pieces]
         outputs = iter(self.generate([part for part in kept if part]))
-        summaries = []
         for whole, part in zip(pieces, kept):
-            if not part:
-                summaries.append(Summary([], 0, 0, True, [] if self.tells_copied else None))
-                continue
-            output = next(outputs)
-            sentences = map(self.processor.decode, _sentences(output.pieces))
-            copied = list(zip(output.pieces.split(), output.copied)) if output.copied else None
-            summaries.append(
-                Summary([s for s in sentences if s], len(whole), len(part), output.complete, copied)
-            )
-        return summaries
+            yield len(whole), len(part), next(outputs) if part else Output("", True)
 
 
 def _sentences(pieces: str) -> List[str]:

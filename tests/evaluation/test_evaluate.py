@@ -185,14 +185,14 @@ def fresh_run(run, tmp_path):
 
 @pytest.fixture
 def translations(monkeypatch, data):
-    """fairseq-generate replaced: `.calls` has the checkpoints, `.pieces` is what comes out."""
+    """The generation replaced: `.calls` has the checkpoints, `.pieces` is what comes out."""
 
     class Output:
         calls, pieces, directions = [], worse(subwords(data)), [("de", "en")]
         threads = None
 
     def run(self, command, log, on_line, lock=None, threads=None):
-        assert command[1:3] == ["-m", "fairseq_cli.generate"]
+        assert command[1:3] == ["-m", "fairseq_plugins.evaluation.hypotheses"]
         words = dict(zip(command, command[1:]))
         assert (words["--source-lang"], words["--target-lang"]) in Output.directions
         checkpoints = [Path(path) for path in words["--path"].split(os.pathsep)]
@@ -434,7 +434,7 @@ def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, tr
     assert not list(fresh_run.rglob("against-*.json"))
 
 
-def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
+def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generate):
     """The tokens that are scored are those that fairseq-generate prints."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
     environment["PATH"] = str(Path(sys.executable).parent) + os.pathsep + environment["PATH"]
@@ -446,7 +446,9 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 4 and "valid: 100%" in done.stderr
     folder = fresh_run / "evaluation" / "valid-last2-beam5-max-len-b-5"
-    log = (folder / "generate.log").read_text("utf-8")
+    averaged = fresh_run / "evaluation" / "last2.pt"
+    how = ["--gen-subset", "valid", "--beam", 5, "--max-tokens", 4096, "--max-len-b", 5, "--cpu"]
+    log = run_generate(data, "--path", averaged, *how).output
     hypotheses = (folder / "hypotheses.tokens").read_text("utf-8").splitlines()
     printed = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", log, flags=re.MULTILINE))
     pieces = [printed[str(number)] for number in range(6)]
@@ -553,7 +555,7 @@ def test_failing_and_incomplete_translation(data, fresh_run, monkeypatch, transl
     with pytest.raises(ConfigurationError, match="generate.log has 2 of 18 sentences"):
         call(data, fresh_run)
     monkeypatch.setattr(jobs.Jobs, "run", fails)
-    with pytest.raises(jobs.JobFailed, match="fairseq-generate failed: ValueError: sizes exceed;"):
+    with pytest.raises(jobs.JobFailed, match="generation failed: ValueError: sizes exceed;"):
         call(data, fresh_run)
     assert not list((fresh_run / "evaluation").rglob("scores.json"))
 
@@ -634,11 +636,11 @@ def test_summaries_are_kept_only_of_the_same_documents_and_summaries(documents):
 
 
 def test_summaries_of_other_documents_are_not_compared(documents, tmp_path, monkeypatch):
-    test = Summaries(documents, "test")
-    systems = [
-        System(f"model {number}", tmp_path, test, SummaryText(["a", "b"], references), {})
-        for number, references in enumerate((["a", "c"], ["a", "d"]))
-    ]
+    systems = []
+    for number, split in enumerate(("test", "valid")):
+        test = Summaries(documents, split)
+        text = SummaryText(["a", "b"], test.references)
+        systems.append(System(f"model {number}", tmp_path, test, text, {}))
     monkeypatch.setattr(request, "check", lambda asked: None)
     monkeypatch.setattr(evaluation, "evaluate", lambda *asked: systems.pop())
     with pytest.raises(ConfigurationError, match="--compare other has other references than run"):

@@ -1,0 +1,241 @@
+"""Evaluation scores the text that `translate` and an exported model write, line by line."""
+
+import contextlib
+import io
+import random
+import shutil
+import sys
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+
+from fairseq_plugins import serving
+from fairseq_plugins.commands import evaluate, export, prepare_translation, train, translate
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import hypotheses
+from fairseq_plugins.training import jobs
+from fairseq_plugins.translator import Translator
+from tests.conftest import OPTIMIZATION
+
+WORDS = "tea milk rice bread salt soup fish corn".split()
+MODEL = (
+    "--arch transformer_ftc --encoder-blocks 1,1 --decoder-layers 1 --encoder-embed-dim 16"
+    " --decoder-embed-dim 16 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32"
+    " --encoder-attention-heads 2 --decoder-attention-heads 2 --share-all-embeddings"
+    " --copy-attention --copy-next --max-source-positions 150 --max-target-positions 420"
+).split()
+NOT_IN_THE_DICTIONARY = "Łódź 北京 fish"
+ODD = [
+    "tea rice",
+    "",
+    "  ",
+    "\u200b",
+    "a",
+    ".",
+    "\u00e9",
+    NOT_IN_THE_DICTIONARY,
+    " ".join(["rice salt"] * 55),  # longer translations are allowed here than for short lines
+    " ".join(["tea milk, fish soup."] * 60),  # longer than the model reads
+]
+
+
+class Here(jobs.Jobs):
+    """Generates in this process, which has imported fairseq already."""
+
+    def run(self, command, log, on_line, lock=None, threads=None):
+        assert command[1:3] == ["-m", hypotheses.__name__]
+        with open(log, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+            with mock.patch.object(sys, "argv", command[2:3]):
+                hypotheses.main(command[3:])
+        return 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A language whose translation is a copy, with odd lines in the test set."""
+    folder, draw = tmp_path_factory.mktemp("copies"), random.Random(1)
+    lines = [" ".join(draw.choices(WORDS, k=draw.randint(1, 8))) + "." for _ in range(200)]
+    for split, text in {"train": lines, "valid": lines[:10], "test": ODD + lines[:6]}.items():
+        for language in ("de", "en"):
+            (folder / f"{split}.{language}").write_text("\n".join(text) + "\n", encoding="utf-8")
+    words = ["--source-lang", "de", "--target-lang", "en", "--joined-dictionary", "--workers", "1"]
+    for split in ("train", "valid", "test"):
+        words += [f"--{split}", str(folder / split)]
+    prepare_translation.main([str(folder / "data"), *words, "--vocab-size", "40"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder, run_train):
+    run_train(
+        *(folder / "data", *MODEL, *OPTIMIZATION, "--save-dir", folder / "run", "--lr", 0.01),
+        *("--max-update", 60, "--save-interval-updates", 20, "--keep-best-checkpoints", 2),
+    )
+    return folder / "run"
+
+
+def call(command, *words):
+    with mock.patch.object(jobs, "Jobs", Here):
+        return command.main([str(word) for word in words])
+
+
+def written(run, split="test"):
+    (found,) = (run / "evaluation").glob(f"{split}-*/hypotheses.txt")
+    return found.read_text("utf-8").split("\n")[:-1]
+
+
+@pytest.fixture(scope="module")
+def exported(folder, run):
+    pytest.importorskip("onnxscript", reason="needs onnxscript: pip install '.[test]'")
+    place = folder / "exported"
+    assert export.main([str(run), "--out", str(place)]) == 0
+    return serving.Translator(place)
+
+
+def test_hypotheses_are_what_translate_and_an_exported_model_write(folder, run, exported):
+    call(evaluate, folder / "data", run, "--cpu")
+    lines = (folder / "data" / "text" / "raw" / "test.de").read_text("utf-8").split("\n")[:-1]
+    assert len(lines) == len(ODD) + 6
+    found = written(run)
+    assert found == Translator(run, cpu=True).translate(lines)
+    assert found == exported.translate(lines)
+    assert found[1:4] == ["", "", ""] and all(found[:1] + found[4:])
+    assert exported.split == [10] and len(found[9]) > 600
+    # the characters of the source, of which the dictionary has none
+    assert found[7].startswith("Łód") and "unk" not in "".join(found)
+    # an evaluation by an earlier release translated lines without words, too
+    (log,) = (run / "evaluation").glob("test-*/generate.log")
+    log.write_text(log.read_text("utf-8").replace("D-1\t\t", "D-1\t-0.5\tmade up"), "utf-8")
+    call(evaluate, folder / "data", run, "--cpu")
+    assert "made up" in log.read_text("utf-8") and written(run) == found
+
+
+def test_copied_words_have_the_characters_of_the_source(folder, run, exported):
+    """In 8 bits, in each of several hypotheses, and behind a prefix that is unknown, too."""
+    rounded = Translator(run, cpu=True, int8=True).translate([NOT_IN_THE_DICTIONARY])
+    several = serving.Translator(folder / "exported", nbest=4)
+    (found,) = several.hypotheses([NOT_IN_THE_DICTIONARY])
+    assert found[0].text == exported.translate([NOT_IN_THE_DICTIONARY])[0] and len(found) == 4
+    (begun,) = several.hypotheses([NOT_IN_THE_DICTIONARY], ["Żółw"])
+    assert all(each.text.startswith("Żółw") for each in begun)
+    known = set("".join([NOT_IN_THE_DICTIONARY, "Żółw.", *WORDS]))
+    for text in [*rounded, *(each.text for each in [*found, *begun])]:
+        assert text and set(text) <= known and "unk" not in text
+
+
+class Started(Exception):
+    """A training would begin."""
+
+
+class Trains(jobs.Jobs):
+    def run(self, command, log, on_line, lock=None, threads=None):
+        raise Started
+
+
+SHORT = ["--", "--min-len", "9", "--max-len-b", "5"]
+TRAIN = ["quickstart", "{data}", "--save-dir", "{new}", "--cpu"]
+ADVICE = [  # a command, what it says, and the words of a user who does it
+    (evaluate, ["--by", "epoch"], "add --last K", ["--by", "epoch", "--last", "2"]),
+    (evaluate, ["--last", "99"], "give a smaller number", ["--last", "2"]),
+    (evaluate, ["--best", "9"], "has 2 checkpoints.*smaller", ["--best", "2"]),
+    (evaluate, ["--beam", "0"], "must be at least 1", ["--beam", "1"]),
+    (
+        evaluate,
+        ["--checkpoint", "x"],
+        "has .*checkpoint_last",
+        ["--checkpoint", "checkpoint_last.pt"],
+    ),
+    (
+        evaluate,
+        ["--samples", "9"],
+        "for --compare: add",
+        ["--samples", "9", "--compare", "{other}"],
+    ),
+    (evaluate, ["--compare", "{run}"], "name another one", ["--compare", "{other}"]),
+    (evaluate, ["--ensemble", "{run}"], "name each training once", ["--ensemble", "{other}"]),
+    (evaluate, ["--unicode"], "--unicode is for summaries.*leave it out", []),
+    (evaluate, SHORT, "smaller --min-len .it is 9.", ["--", "--min-len", "3", "--max-len-b", "5"]),
+    (evaluate, SHORT, "larger limit .--max-len-b", ["--", "--min-len", "9", "--max-len-b", "12"]),
+    (
+        evaluate,
+        ["--", "--min-len", "90", "--no-repeat-ngram-size", "1"],
+        "or leave out --no-repeat-ngram-size",
+        ["--", "--min-len", "90"],
+    ),
+    (evaluate, ["--", "--replace-unk"], "--replace-unk is not allowed", []),
+    (evaluate, ["--", "--path", "x"], "--path is not allowed after --: .*leave it out", []),
+    (evaluate, ["--", "--num-batch-buckets", "2"], "is for training, .*leave it out", []),
+    (
+        translate,
+        ["--model", "{gone}"],
+        "folder with --data",
+        ["--model", "{gone}", "--data", "{data}"],
+    ),
+    (
+        translate,
+        ["--threads", "2"],
+        "for models that the command export",
+        ["--model", "{exported}"],
+    ),
+    (translate, ["--model", "{exported}", "--int8"], "--int8 is for checkpoints", ["--int8"]),
+    (
+        translate,
+        ["--model", "{exported}", "--beam", "99"],
+        "--beam 99: .* allows up to 8",
+        ["--model", "{exported}", "--beam", "8"],
+    ),
+    (translate, ["--fp16"], "--fp16 needs a GPU", []),
+    (train, ["--", "--max-tokens", "4"], "--max-tokens 10 or more", ["--", "--max-tokens", "10"]),
+    (train, ["--nodes", "2"], "leave it out for one", []),
+    (train, ["--precision", "fp16"], "use bf16 or fp32 on a CPU", ["--precision", "fp32"]),
+    (train, ["--processes", "3"], "start 1, 2 or 4", ["--processes", "2"]),
+    (train, ["--", "--log-format", "json"], "leave it out", []),
+    (
+        train,
+        ["--tokens-per-process", "4"],
+        "give a larger --tokens-per-process",
+        ["--tokens-per-process", "16"],
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def places(folder, run, exported):
+    """What stands for names in `ADVICE`."""
+    shutil.copytree(run, folder / "other", ignore=shutil.ignore_patterns("evaluation"))
+    state = torch.load(run / "checkpoint_best.pt", weights_only=False)
+    state["cfg"]["task"]["data"] = str(folder / "nothing")
+    torch.save(state, folder / "gone.pt")
+    return {
+        "data": folder / "data", "run": run, "other": folder / "other",
+        "exported": folder / "exported", "gone": folder / "gone.pt",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("command, words, told, followed", ADVICE)
+def test_advice_helps(command, words, told, followed, places, tmp_path, monkeypatch, capsys):
+    first = {
+        evaluate: ["{data}", "{run}", "--split", "valid", "--cpu"],
+        translate: ["--model", "{run}", "--cpu"],
+        train: TRAIN,
+    }[command]
+    monkeypatch.setattr(jobs, "Jobs", Trains if command is train else Here)
+
+    def follow(words):
+        text = io.BytesIO(b"tea rice\n")
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=text))
+        words = [word.format(new=tmp_path / "new", **places) for word in [*first, *words]]
+        capsys.readouterr()
+        try:
+            assert command.main(words) == 0
+        except Started:
+            return "training"
+        return capsys.readouterr().out
+
+    with pytest.raises(ConfigurationError, match=told) as error:
+        follow(words)
+    assert "\n" not in str(error.value)
+    done = follow(followed)
+    assert done == "training" if command is train else len(done.strip()) > 0
