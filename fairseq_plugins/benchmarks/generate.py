@@ -244,7 +244,8 @@ def bleu(
         for number, batch in enumerate(batches):
             for index, result in zip(batch["id"].tolist(), search(number)):
                 lines[index] = _subwords(result, task.target_dictionary)
-        scores.append(test.score(test.text(lines))[TOKENISED_BLEU]["score"])
+        figures = test.score(test.text(lines))
+        scores.append((figures.get(TOKENISED_BLEU) or figures["BLEU"])["score"])
     return scores
 
 

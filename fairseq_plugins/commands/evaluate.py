@@ -8,7 +8,8 @@
 DATA is the prepared folder, RUN the --save-dir of a training. Each score is printed with its
 signature. Translation:
 
-  tokenised BLEU  lower-case Moses tokens, not smoothed, as papers report it (multi-bleu.perl -lc)
+  tokenised BLEU  lower-case Moses tokens, not smoothed, as papers report it (multi-bleu.perl -lc);
+                  none for text without spaces between words
   BLEU, chrF2     sacreBLEU's, on detokenised text, in the case the model was trained for
 
 Summarization: ROUGE-1, 2, L and Lsum with Porter's stemmer and 95 % intervals. The ROUGE-L that

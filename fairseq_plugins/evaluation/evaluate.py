@@ -48,7 +48,7 @@ class System(NamedTuple):
             if "interval" in result:
                 score += " [{:.2f}, {:.2f}]".format(*result["interval"])
             found.append(f"  {name} = {score}  {result['signature']}")
-        return found
+        return found + [f"  {note}" for note in getattr(self.test, "notes", [])]
 
 
 def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System:

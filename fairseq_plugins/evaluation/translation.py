@@ -16,11 +16,35 @@ from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.translation import TOKENISED
 from fairseq_plugins.prepared_folder import dictionaries
-from fairseq_plugins.text.languages import two_letters
+from fairseq_plugins.text.languages import is_unspaced, two_letters
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import KINDS
+
+NO_FIGURE = f"{TOKENISED_BLEU} is no figure for text without spaces between words: it is left out"
+# languages written without spaces for which sacreBLEU splits no words: characters are compared
+_BY_CHARACTER = ("bo", "dz", "km", "lo", "my", "th")
+
+
+def bleu_of(language: str, lowercase: bool) -> BLEU:
+    """sacreBLEU's BLEU with the tokeniser for a target language.
+
+    It is sacreBLEU's choice (13a, or that of Chinese, Japanese and Korean), but characters for
+    languages written without spaces that it has no tokeniser for.
+
+    Raises:
+        ConfigurationError: the tokeniser is not installed.
+    """
+    code = two_letters(language)
+    if code in _BY_CHARACTER:
+        return BLEU(lowercase=lowercase, tokenize="char")
+    try:
+        return BLEU(lowercase=lowercase, trg_lang=code)
+    except RuntimeError:
+        raise ConfigurationError(
+            f"BLEU of the language {language} needs a tokeniser: pip install 'sacrebleu[{code}]'"
+        ) from None
 
 
 class Text(NamedTuple):
@@ -35,7 +59,7 @@ class Translations:
 
     If the text was tokenised before preparation (BPE without a tokenizer), tokenised BLEU uses
     those tokens, and BLEU and chrF use text detokenised by Moses. If only SentencePiece was used,
-    tokenised BLEU uses the tokens of Moses.
+    tokenised BLEU uses the tokens of Moses, if there are spaces between words.
 
     Args:
         data: a prepared folder.
@@ -45,7 +69,7 @@ class Translations:
 
     Raises:
         ConfigurationError: the folder was not prepared by this package, or lacks the split or the
-            language.
+            language, or the tokeniser for the language is not installed.
     """
 
     def __init__(self, data: Path, split: str, target: str, option: Optional[str] = None):
@@ -78,6 +102,8 @@ class Translations:
             plain = [self._moses.detokenise(line) for line in plain]
         self.references = Text([self._tokens(line) for line in read_lines(tokenised)], plain)
         self.total = len(plain)
+        self.notes = [NO_FIGURE] if not self._tokenised_before and is_unspaced(plain) else []
+        self.metrics()  # before the test set is translated
 
     def keep(self, lines: Sequence[int]) -> None:
         """Let `score` and `compare` take only these lines of the split."""
@@ -96,22 +122,14 @@ class Translations:
 
     def metrics(self) -> Dict[str, Any]:
         """sacreBLEU metrics by name. Tokenised BLEU is not smoothed, as in multi-bleu.perl."""
-        return {
-            TOKENISED_BLEU: BLEU(tokenize="none", smooth_method="none", lowercase=True, force=True),
-            "BLEU": self._bleu(),
-            "chrF2": CHRF(lowercase=self.lowercase),
-        }
-
-    def _bleu(self) -> BLEU:
-        """sacreBLEU's choice for the language: 13a, but for Chinese, Japanese and Korean."""
-        language = two_letters(self.language)
-        try:
-            return BLEU(lowercase=self.lowercase, trg_lang=language)
-        except RuntimeError:
-            raise ConfigurationError(
-                f"BLEU of the language {self.language} needs a tokeniser: "
-                f"pip install 'sacrebleu[{language}]'"
-            ) from None
+        found: Dict[str, Any] = {}
+        if not self.notes:
+            found[TOKENISED_BLEU] = BLEU(
+                tokenize="none", smooth_method="none", lowercase=True, force=True
+            )
+        found["BLEU"] = bleu_of(self.language, self.lowercase)
+        found["chrF2"] = CHRF(lowercase=self.lowercase)
+        return found
 
     def read(self, log: Path) -> Text:
         """Translations from the output of `evaluation.hypotheses`.

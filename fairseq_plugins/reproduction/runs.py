@@ -164,7 +164,11 @@ class Reproduction(PlannedRuns):
         )  # fmt: skip
         system = evaluate.evaluate(request, jobs, say)
         record["scoring"] = {
-            "scores": {title: system.scores[score] for score, title in self.table.metrics},
+            "scores": {
+                # text without spaces between words has no tokenised BLEU
+                title: system.scores.get(score) or system.scores["BLEU"]
+                for score, title in self.table.metrics
+            },
             "checkpoint": checkpoints,
             "generate": list(self.request.generate),
         }

@@ -1,14 +1,18 @@
-"""Names of languages: the two letters that Moses and sacreBLEU know, from longer codes."""
+"""Languages: the two letters that Moses and sacreBLEU know, and scripts without spaces."""
 
-# ISO 639-2 and 639-3 codes of the languages for which Moses or sacreBLEU has rules
+import re
+from typing import Iterable
+
+# ISO 639-2 and 639-3 codes of the languages for which Moses, sacreBLEU or scores have rules
 _THREE_LETTERS = {
-    "as": "asm", "bn": "ben", "ca": "cat", "cs": "ces cze", "de": "deu ger", "el": "ell gre",
-    "en": "eng", "es": "spa", "et": "est ekk", "fi": "fin", "fr": "fra fre", "ga": "gle",
-    "gu": "guj", "hi": "hin", "hu": "hun", "is": "isl ice", "it": "ita", "ja": "jpn",
-    "kn": "kan", "ko": "kor", "lt": "lit", "lv": "lav lvs", "ml": "mal", "mni": "mni",
-    "mr": "mar", "nl": "nld dut", "or": "ori ory", "pa": "pan", "pl": "pol", "pt": "por",
-    "ro": "ron rum", "ru": "rus", "sk": "slk slo", "sl": "slv", "sv": "swe", "ta": "tam",
-    "te": "tel", "zh": "zho chi cmn",
+    "as": "asm", "bn": "ben", "bo": "bod tib", "ca": "cat", "cs": "ces cze", "de": "deu ger",
+    "dz": "dzo", "el": "ell gre", "en": "eng", "es": "spa", "et": "est ekk", "fi": "fin",
+    "fr": "fra fre", "ga": "gle", "gu": "guj", "hi": "hin", "hu": "hun", "is": "isl ice",
+    "it": "ita", "ja": "jpn", "km": "khm", "kn": "kan", "ko": "kor", "lo": "lao", "lt": "lit",
+    "lv": "lav lvs", "ml": "mal", "mni": "mni", "mr": "mar", "my": "mya bur", "nl": "nld dut",
+    "or": "ori ory", "pa": "pan", "pl": "pol", "pt": "por", "ro": "ron rum", "ru": "rus",
+    "sk": "slk slo", "sl": "slv", "sv": "swe", "ta": "tam", "te": "tel", "th": "tha",
+    "zh": "zho chi cmn yue wuu lzh",
 }  # fmt: skip
 _TWO_LETTERS = {long: short for short, codes in _THREE_LETTERS.items() for long in codes.split()}
 
@@ -20,3 +24,19 @@ def two_letters(language: str) -> str:
     """
     code = language.split("_")[0].lower()
     return _TWO_LETTERS.get(code, code)
+
+
+# Thai, Lao, Tibetan, Burmese, Khmer; Japanese syllables and Chinese characters
+_UNSPACED = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+
+
+def is_unspaced(lines: Iterable[str]) -> bool:
+    """Whether most letters of a text are of scripts that have no spaces between words."""
+    unspaced = letters = 0
+    for line in lines:
+        unspaced += len(_UNSPACED.findall(line))
+        letters += sum(map(str.isalpha, line))
+    return 2 * unspaced > letters
