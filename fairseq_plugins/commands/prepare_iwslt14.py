@@ -17,6 +17,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.preparation import iwslt14
 from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.reuse import normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
     ALL_RAW,
@@ -56,7 +57,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="TRAIN,VALID,TEST",
         help="expected numbers of pairs, or 'any' (default: %(default)s)",
     )
-    add_subword_options(parser)
+    add_subword_options(parser, default="bpe")
     return parser.parse_args(argv)
 
 
@@ -84,6 +85,7 @@ def main(argv: Sequence[str]) -> int:
         "valid_every": iwslt14.VALID_EVERY,
         **Limits()._asdict(),
         **subword_settings(args),
+        **normalization(args.destination),
     }
     # without a checksum, nothing tells a download from one of another address
     keep = [iwslt14.DOWNLOADS] if source[2] is not None else []

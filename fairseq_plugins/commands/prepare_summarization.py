@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     needs_fairseq("prepare-summarization")
     inputs = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
     settings = {
-        **summarization_settings(args),
+        **summarization_settings(args, args.like),
         "fields": args.fields,
         "split_sentences": args.split_sentences,
         **args.like_settings,

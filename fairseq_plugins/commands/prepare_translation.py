@@ -16,7 +16,7 @@ from typing import Any, Dict, Sequence
 
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.reuse import given_options
+from fairseq_plugins.preparation.reuse import given_options, is_earlier, normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
     add_subword_options,
@@ -30,6 +30,9 @@ from fairseq_plugins.preparation.translation import (
 )
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.processing import TOKENIZERS
+
+# the languages of the recipes whose figures are compared with those of the literature
+PUBLISHED = {"de", "en"}
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -65,7 +68,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--tokenizer",
         choices=TOKENIZERS,
-        help="default: moses with --subword bpe, none with --subword sentencepiece",
+        help="default: moses with --subword bpe, none with --subword sentencepiece, which then "
+        "changes no character of the text",
     )
     parser.add_argument("--lowercase", action="store_true", help="lower-case everything")
     parser.add_argument(
@@ -93,6 +97,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add_subword_options(parser)
     args = parser.parse_args(argv)
     check_options(args)
+    if args.subword is None:
+        languages = {two_letters(args.source_lang), two_letters(args.target_lang)}
+        by_moses = languages <= PUBLISHED or args.tokenizer or is_earlier(args.destination)
+        args.subword = "bpe" if by_moses else "sentencepiece"
     args.like_settings = {}
     if args.like is not None:
         languages = [args.source_lang, args.target_lang]
@@ -114,6 +122,7 @@ def main(argv: Sequence[str]) -> int:
         "valid_every": args.valid_every,
         **Limits(max_words=args.max_words, max_ratio=args.max_ratio)._asdict(),
         **subword_settings(args),
+        **normalization(args.destination, args.like),
         "inputs": find_files(prefixes, languages),
         **args.like_settings,
     }
@@ -123,7 +132,12 @@ def main(argv: Sequence[str]) -> int:
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
             left_out = preparation.step(
-                "read text", read_text, prefixes, languages, preparation.folder
+                "read text",
+                read_text,
+                prefixes,
+                languages,
+                preparation.folder,
+                preparation.settings.get("normalization"),
             )
             prepare(preparation, args.workers, left_out, like=args.like)
     show(args.destination)

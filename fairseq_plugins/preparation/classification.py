@@ -32,10 +32,13 @@ from fairseq_plugins.preparation.labelled import (
     imdb_items,
 )
 from fairseq_plugins.preparation.report import NAME as REPORT
-from fairseq_plugins.preparation.report import left_out, table, unknown_tokens
+from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
+from fairseq_plugins.preparation.reuse import normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sentences
 from fairseq_plugins.prepared_folder import RECORD, stored_settings, subword_model
+from fairseq_plugins.text.processing import normalise
+from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import SPECIAL, SentencePiece
 from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
@@ -54,19 +57,26 @@ def cut_to_bytes(text: str) -> List[str]:
     return [f"{byte:02x}" for byte in text.encode("utf-8")]
 
 
-def find_cut(units: str, folder: Path) -> Cut:
+def find_cut(units: str, folder: Path, form: Optional[str] = None) -> Cut:
     """Return the function that converts a text to its tokens.
 
     Args:
         units: "subwords", "words", "bytes", or "pixels", which are treated as words.
         folder: the folder with the subword model.
+        form: of the text, see `normalise`.
     """
     if units == "subwords":
         model = SentencePiece(folder / SentencePiece.file_name)
-        return lambda text: model.cut(" ".join(text.split())).split()
+
+        def cut_to_pieces(text: str) -> List[str]:
+            if form is not None and is_blank(text):  # earlier models drop what nobody sees
+                return []
+            return model.cut(" ".join(normalise(text, form).split())).split()
+
+        return cut_to_pieces
     if units == "bytes":
-        return lambda text: cut_to_bytes(" ".join(text.split()))
-    return cut_to_words
+        return lambda text: cut_to_bytes(" ".join(normalise(text, form).split()))
+    return lambda text: cut_to_words(normalise(text, form))
 
 
 def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
@@ -89,8 +99,9 @@ def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
         raise ConfigurationError(f"{folder} was made of images: there is no raw text for it")
     if settings["units"] == "subwords":
         subword_model(folder, SentencePiece.file_name)
+    cut = find_cut(settings["units"], folder, settings.get("normalization"))
     positions = settings["max_positions"]
-    return find_cut(settings["units"], folder), None if positions is None else positions - 1
+    return cut, None if positions is None else positions - 1
 
 
 def read_texts(
@@ -100,6 +111,7 @@ def read_texts(
     cifar10: Optional[Path],
     valid_every: int,
     workers: int,
+    form: Optional[str] = None,
 ) -> Dict[str, Any]:
     """Write texts and labels to `RAW`.
 
@@ -110,6 +122,7 @@ def read_texts(
         imdb, cifar10: archives, see `labelled`.
         valid_every: every n-th training text of these archives goes to valid.
         workers: number of processes.
+        form: of the texts, see `normalise`.
 
     Returns:
         the result of `write_documents`.
@@ -126,7 +139,7 @@ def read_texts(
     else:
         splits, total = list(files), sum(map(count_lines, files.values()))
         items = itertools.chain.from_iterable(line_items(*each) for each in files.items())
-    found = write_documents(folder, items, LabelledReader(), workers, splits, total)
+    found = write_documents(folder, items, LabelledReader(), workers, splits, total, form)
     tell_left_out(found, folder)
     return found
 
@@ -241,7 +254,7 @@ def _report(
     lines += table(rows)
     if len(names) > len(shown):
         lines.append(f"... and {len(names) - len(shown):,} more labels: label/dict.txt has all")
-    lines += ["", *left_out(found["left_out"], "texts", LEFT_OUT)]
+    lines += ["", *left_out(found["left_out"], "texts", LEFT_OUT), *form_of_text(settings)]
     return "\n".join(lines) + "\n"
 
 
@@ -259,7 +272,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--vocab-size", type=int, metavar="N",
-        help="number of SentencePiece pieces, learnt from train (default: "
+        help="at most so many SentencePiece pieces, learnt from train (default: "
         f"{OF_PIECES['vocab_size']:,})",
     )  # fmt: skip
     parser.add_argument(
@@ -284,6 +297,7 @@ def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, A
     check_workers(args.workers)
     check_least(args, vocab_size=1, sentencepiece_documents=1, max_positions=2)
     settings = {"task": TASK, "units": units, "max_positions": args.max_positions}
+    settings.update(normalization(args.destination))
     for name, default in OF_PIECES.items():
         given = getattr(args, name)
         if units == "subwords":

@@ -74,7 +74,7 @@ def read(
         stories: archives, or None for the original ones.
         split_ids: files of ids for train, valid and test, or None for the original ones.
         expect: the value of `--expect`.
-        settings: `add_full_stops` and `drop_prefix`.
+        settings: `add_full_stops`, `drop_prefix` and, in newer folders, `normalization`.
         workers: number of processes.
 
     Returns:
@@ -98,6 +98,7 @@ def read(
         workers,
         SPLITS,
         len(wanted),
+        settings.get("normalization"),
     )
     tell_left_out(found, folder)
     if expect != "any":

@@ -22,6 +22,7 @@ from fairseq_plugins.files import (
 )
 from fairseq_plugins.preparation.pretraining import Pretraining
 from fairseq_plugins.preparation.stories import parse_story, read_story_files
+from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import (
     BOUNDARY,
     is_blank,
@@ -260,6 +261,7 @@ def read_files(
     split: bool,
     workers: int,
     pretraining: Optional[Pretraining] = None,
+    form: Optional[str] = None,
 ) -> Dict[str, Any]:
     """Convert the input files to text; returns the result of `write_documents`.
 
@@ -270,6 +272,7 @@ def read_files(
         split: whether to split summaries into sentences by punctuation, too.
         workers: number of processes.
         pretraining: how to extract summaries from documents that have none; else None.
+        form: see `normalise`.
 
     Raises:
         ConfigurationError: a file cannot be read, or a split has no usable document.
@@ -288,7 +291,7 @@ def read_files(
         items = [pair_items(*each, target) for each in inputs.items()]
         total = sum(count_lines(_sides(path)[0]) for path in inputs.values())
     every = itertools.chain.from_iterable(items)
-    found = write_documents(folder, every, reader, workers, list(inputs), total)
+    found = write_documents(folder, every, reader, workers, list(inputs), total, form)
     tell_left_out(found, folder)
     return found
 
@@ -304,6 +307,7 @@ def write_documents(
     workers: int,
     splits: Sequence[str],
     total: Optional[int] = None,
+    form: Optional[str] = None,
 ) -> Dict[str, Any]:
     """Write `RAW` and `LEFT_OUT`, with few documents in memory at a time.
 
@@ -314,6 +318,7 @@ def write_documents(
         workers: number of processes.
         splits: the splits, which must not be empty.
         total: the number of items, if known, for the progress bar.
+        form: of documents and summaries, see `normalise`.
 
     Returns:
         `documents`: the number in each split; `left_out`: the number for each reason; `named`: the
@@ -351,7 +356,8 @@ def write_documents(
                     named.append(line.replace("\t", "  "))
                 continue
             counts[document.split] += 1
-            for file, text in zip(files[document.split], (document.source, document.target, name)):
+            texts = normalise(document.source, form), normalise(document.target, form), name
+            for file, text in zip(files[document.split], texts):
                 file.write(text + "\n")
     for split, count in counts.items():
         if not count:

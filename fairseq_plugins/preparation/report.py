@@ -29,6 +29,12 @@ def unknown_tokens(unknown: Dict[str, int], tokens: Dict[str, int], units: str) 
     ]
 
 
+def form_of_text(settings: Dict[str, Any]) -> List[str]:
+    """A line about what was changed in all texts."""
+    form = settings.get("normalization")
+    return [f"All text was brought into Unicode's form {form}."] if form else []
+
+
 def left_out(reasons: Dict[str, int], units: str, names: str) -> List[str]:
     """How many texts were left out, and why.
 
@@ -55,6 +61,7 @@ def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str
     lines += _sizes_of_pairs(settings, results["splits"])
     lines += ["", *_cleaning(settings, results)]
     lines += ["", *_vocabulary(settings, results)]
+    lines += ["", *_given_back(settings, results)]
     return "\n".join(lines) + "\n"
 
 
@@ -107,6 +114,25 @@ def _cleaning(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
     ]
     if also:
         lines += ["The same pairs stand in train too: " + ", ".join(also)]
+    return lines
+
+
+def _given_back(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
+    lines = form_of_text(settings)
+    pairs = results["splits"]["valid"]["pairs"]
+    for language, changed in results["changed"].items():
+        count = changed["lines"]
+        if count:
+            lines += [f"valid.{language}: subwords give {count:,} of {pairs:,} lines back changed"]
+        else:
+            lines += [f"valid.{language}: subwords give every line back"]
+        for line, found in changed["shown"]:
+            lines += [f"  {line}", f"  -> {found}"]
+    if settings["tokenizer"] == "moses" and any(n["lines"] for n in results["changed"].values()):
+        lines += [
+            "Translations have the same changes, which are those of Moses' rules: "
+            "--subword sentencepiece changes nothing"
+        ]
     return lines
 
 

@@ -2,11 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import write_bytes
 from fairseq_plugins.prepared_folder import stored_settings
+from fairseq_plugins.text.processing import NFC
 
 
 def given_options(
@@ -48,6 +49,22 @@ def take_settings(folder: Path, names: Sequence[str], given: Dict[str, Any]) -> 
             f"{flag(name)} {given[name]}: --like {folder} has {value}: leave it out"
         )
     return taken
+
+
+def is_earlier(folder: Optional[Path]) -> bool:
+    """Whether an earlier release prepared this folder, whose text has no form of Unicode."""
+    stored = {} if folder is None else stored_settings(folder)
+    return bool(stored) and stored.get("normalization") is None
+
+
+def normalization(destination: Path, like: Optional[Path] = None) -> Dict[str, str]:
+    """The setting for the form of Unicode of a text.
+
+    Args:
+        destination: the folder to make. If an earlier release made it, a rerun finds it finished.
+        like: the folder whose pieces are used, and so the form that they were learnt in.
+    """
+    return {} if is_earlier(destination if like is None else like) else {"normalization": NFC}
 
 
 def vocabulary_files(folder: Path, kind: Any, languages: Sequence[str]) -> List[Path]:

@@ -20,8 +20,13 @@ from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_t
 from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.preparation.pretraining import Pretraining
 from fairseq_plugins.preparation.report import NAME as REPORT
-from fairseq_plugins.preparation.report import left_out, table, unknown_tokens
-from fairseq_plugins.preparation.reuse import copy_model, take_settings, vocabulary_files
+from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
+from fairseq_plugins.preparation.reuse import (
+    copy_model,
+    normalization,
+    take_settings,
+    vocabulary_files,
+)
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import RECORD, is_for_summarization, stored_settings
 from fairseq_plugins.text.processing import Processing
@@ -38,6 +43,7 @@ SIDES = ("source", "target")
 # settings that go with the pieces and dictionaries of a folder
 SHARED_BY_LIKE = (
     "lowercase", "boundary", "vocab_size", "sentencepiece_documents", "joined_dictionary",
+    "normalization",
 )  # fmt: skip
 PIECES = "text/pieces"
 SAMPLE = "work/sentencepiece.txt"
@@ -193,6 +199,7 @@ def prepare_files(
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
             how = (settings["fields"], settings["split_sentences"], workers, pretraining)
+            how += (settings.get("normalization"),)
             found = preparation.step("read documents", read_files, preparation.folder, inputs, *how)
             prepare(preparation, found, workers, like)
 
@@ -294,6 +301,7 @@ def _report(
             "pieces",
         ),
         f"Between the sentences of a summary stands {BOUNDARY}",
+        *form_of_text(settings),
     ]
     return "\n".join(lines) + "\n"
 
@@ -305,7 +313,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=32000,
         metavar="N",
-        help="number of SentencePiece pieces, learnt from documents and summaries (default: "
+        help="at most so many SentencePiece pieces, learnt from documents and summaries (default: "
         "%(default)s)",
     )
     parser.add_argument(
@@ -335,8 +343,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_workers_option(parser)
 
 
-def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
-    """The settings of a preparation that follow from these options."""
+def summarization_settings(args: argparse.Namespace, like: Optional[Path] = None) -> Dict[str, Any]:
+    """The settings of a preparation that follow from these options.
+
+    Args:
+        args: the options.
+        like: a prepared folder, whose pieces are used.
+    """
     check_workers(args.workers)
     # a source has at least a piece and the end symbol
     check_least(args, vocab_size=1, sentencepiece_documents=1, max_source=2)
@@ -346,6 +359,7 @@ def summarization_settings(args: argparse.Namespace) -> Dict[str, Any]:
         "tokenizer": "none",
         "lowercase": args.lowercase,
         "subword": "sentencepiece",
+        **normalization(args.destination, like),
         "boundary": BOUNDARY,
         "vocab_size": args.vocab_size,
         "sentencepiece_documents": args.sentencepiece_documents,

@@ -25,7 +25,7 @@ from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import translation_report
 from fairseq_plugins.preparation.reuse import copy_model, take_settings, vocabulary_files
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.processing import Processing, normalise
 from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
@@ -35,7 +35,9 @@ SUBWORDS = "text/subwords"
 # settings that belong to a subword model and its dictionaries
 SHARED_BY_LIKE = (
     "tokenizer", "lowercase", "subword", "vocab_size", "joined_dictionary", "moses_codes",
+    "normalization",
 )  # fmt: skip
+CHANGED_SHOWN = 3  # lines of a language in the report
 # subfolders that exist only during the preparation
 ALL_RAW = "work/raw"
 ALL_TOKENISED = "work/tokenised"
@@ -65,9 +67,18 @@ def find_files(
 
 
 def read_text(
-    prefixes: Dict[str, Sequence[str]], languages: Sequence[str], folder: Path
+    prefixes: Dict[str, Sequence[str]],
+    languages: Sequence[str],
+    folder: Path,
+    form: Optional[str] = None,
 ) -> Dict[str, int]:
     """Join the files of each split into the folder's `ALL_RAW`, pair by pair.
+
+    Args:
+        prefixes: the prefixes of the files of each split.
+        languages: the endings of the files.
+        folder: the folder of the preparation.
+        form: see `normalise`.
 
     Returns:
         The number of training pairs that were left out, for each reason.
@@ -95,7 +106,7 @@ def read_text(
                         left_out[f"a line of more than {LONGEST_LINE:,} bytes"] += 1
                         continue
                     for file, line in zip(out, pair):
-                        file.write(f"{line}\n")
+                        file.write(f"{normalise(line, form)}\n")
     return left_out
 
 
@@ -169,12 +180,19 @@ def prepare(
         workers,
         like,
     )
+    changed = {
+        language: preparation.step(
+            f"read back valid.{language}", find_changed, folder, language, processing, workers
+        )
+        for language in languages
+    }
     types = {language: len(read_types(folder, language)) for language in languages}
     numbers = preparation.step("count", count, folder, splits, languages)
     summary = {
         "cleaned": cleaned,
         "subwords": {"learnt": learnt, "types": types},
         "splits": numbers,
+        "changed": changed,
     }
     with written_whole(folder / REPORT) as file:
         file.write(translation_report(settings, summary))
@@ -273,6 +291,29 @@ def cut(folder: Path, split: str, language: str, kind: Any, workers: int) -> Non
     write_lines(folder / SUBWORDS / name, pieces)
 
 
+def find_changed(
+    folder: Path, language: str, processing: Processing, workers: int
+) -> Dict[str, Any]:
+    """The lines of valid that their subwords do not give back; white space does not count.
+
+    Returns:
+        `lines`: how many; `shown`: some of them, each with what its subwords become.
+    """
+    name = f"valid.{language}"
+    raw, pieces = folder / RAW / name, folder / SUBWORDS / name
+    kind = KINDS[processing.subword]
+    join, undo = kind(folder / kind.file_name).join, processing.tokenise(language).undo
+    back = map_lines(
+        lambda line: undo(join(line)), read_lines(pieces), workers, name, count_lines(pieces)
+    )
+    changed = []
+    for line, found in zip(read_lines(raw), back):
+        line = " ".join(normalise(line, processing.normalization).split())
+        if found != (line.lower() if processing.lowercase else line):
+            changed.append((line, found))
+    return {"lines": len(changed), "shown": changed[:CHANGED_SHOWN]}
+
+
 def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict[str, Any]:
     """Count the pairs of each split and, for each language, words, subwords, empty and unknown."""
     numbers: Dict[str, Any] = {}
@@ -314,21 +355,28 @@ def _pairs(folder: Path, split: str, languages: Sequence[str]) -> Iterator[Tuple
     return read_pairs(*(folder / f"{split}.{language}" for language in languages))
 
 
-def add_subword_options(parser: argparse.ArgumentParser) -> None:
-    """The options that every preparation of a language pair has."""
+def add_subword_options(parser: argparse.ArgumentParser, default: Optional[str] = None) -> None:
+    """The options that every preparation of a language pair has.
+
+    Args:
+        parser: where to add them.
+        default: of `--subword`; None if the command chooses it.
+    """
     parser.add_argument(
         "--subword",
         choices=sorted(KINDS),
-        default="bpe",
-        help="byte-pair encoding by subword-nmt, or SentencePiece (default: %(default)s)",
+        default=default,
+        help="byte-pair encoding by subword-nmt, or SentencePiece (default: "
+        + (default or "sentencepiece; bpe between German and English, and with --tokenizer")
+        + ")",
     )
     parser.add_argument(
         "--vocab-size",
         type=int,
         default=10000,
         metavar="N",
-        help="BPE merges or SentencePiece pieces, learnt on both sides of train (default: "
-        "%(default)s)",
+        help="at most so many BPE merges or SentencePiece pieces, learnt on both sides of train "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--joined-dictionary",

@@ -1,6 +1,7 @@
 """The text processing of a prepared folder, for new source text and for the model's output."""
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
@@ -14,6 +15,12 @@ from fairseq_plugins.prepared_folder import (
 from fairseq_plugins.text.subwords import KINDS
 
 TOKENIZERS = ("moses", "none")
+NFC = "NFC"
+
+
+def normalise(text: str, form: Optional[str]) -> str:
+    """The text in a form of Unicode, `NFC`; as it is without one, as in earlier releases."""
+    return text if form is None else unicodedata.normalize(NFC, text)
 
 
 class Processing(NamedTuple):
@@ -27,6 +34,7 @@ class Processing(NamedTuple):
     max_source: Optional[int] = None  # positions of a document, its end included
     # Moses' code of a language that is named otherwise, such as en of en_US
     moses_codes: Optional[Dict[str, str]] = None
+    normalization: Optional[str] = None  # the form of the text: NFC; earlier releases had none
 
     @classmethod
     def of(cls, stored: Dict[str, Any]) -> "Processing":
@@ -47,7 +55,10 @@ class Processing(NamedTuple):
         path = Path(folder) / RECORD
         try:
             stored: Dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
-            return cls.of(stored)
+            found = cls.of(stored)
+            if found.normalization not in (None, NFC):
+                raise ValueError(f"normalization {found.normalization!r} is unknown")
+            return found
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"{path} cannot be used ({error}): the prepare-* commands write it, and it says "
@@ -70,14 +81,16 @@ class Processing(NamedTuple):
     def tokenise(self, language: str) -> "Tokenisation":
         """The tokenisation of `language`."""
         code = (self.moses_codes or {}).get(language, language)
-        return Tokenisation(code, self.tokenizer, self.lowercase)
+        return Tokenisation(code, self.tokenizer, self.lowercase, self.normalization)
 
 
 class Tokenisation:
     """Converts raw text of one language to tokens and back; lower-casing cannot be undone."""
 
-    def __init__(self, language: str, tokenizer: str, lowercase: bool):
-        self.lowercase = lowercase
+    def __init__(
+        self, language: str, tokenizer: str, lowercase: bool, normalization: Optional[str] = None
+    ):
+        self.lowercase, self.normalization = lowercase, normalization
         self.tokenizer: Any = Whitespace()
         if tokenizer == "moses":
             from fairseq_plugins.text.moses import Moses  # importing it takes half a second
@@ -85,7 +98,7 @@ class Tokenisation:
             self.tokenizer = Moses(language)
 
     def __call__(self, line: str) -> str:
-        tokens = self.tokenizer.tokenise(line)
+        tokens = self.tokenizer.tokenise(normalise(line, self.normalization))
         return tokens.lower() if self.lowercase else tokens
 
     def undo(self, line: str) -> str:

@@ -36,8 +36,7 @@ _END = re.compile(
 def is_blank(text: str) -> bool:
     """Whether a text has nothing to read: only spaces and characters that nobody sees.
 
-    These are control and format characters, such as the zero-width space, which SentencePiece
-    removes.
+    These are control and format characters, such as the zero-width space.
     """
     return all(unicodedata.category(character) in _UNSEEN for character in text)
 

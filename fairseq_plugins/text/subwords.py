@@ -12,6 +12,7 @@ from fairseq_plugins.files import count_lines, open_to_read, read_lines, write_b
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.sentences import BOUNDARY
 
+MOST_LINES = 2_000_000  # that SentencePiece learns from: it holds them in memory
 LONGEST_SAMPLE = 1000  # characters; SentencePiece learns from no line of more than 4,192 bytes
 MOST_WORDS = 500_000  # that subword-nmt keeps with their pieces: 180 MB
 # the first entries of fairseq's dictionaries, which their files leave out
@@ -102,7 +103,11 @@ def _with_an_end(pieces: List[str]) -> List[str]:
 
 
 class SentencePiece:
-    """A unigram model of SentencePiece. The first piece of a word begins with ``▁``."""
+    """A unigram model of SentencePiece. The first piece of a word begins with ``▁``.
+
+    New models change no character of the text, but that runs of spaces become one; those of earlier
+    releases hold NFKC, which SentencePiece applies by default.
+    """
 
     file_name = "sentencepiece.model"
     fairseq_name = "sentencepiece"
@@ -122,39 +127,46 @@ class SentencePiece:
             raise ConfigurationError(
                 f"{model} is damaged or no model of SentencePiece: copy it again"
             ) from None
+        full_width = "\uff01"  # which NFKC rewrites
+        self._exact = full_width in "".join(self._processor.encode(full_width, out_type=str))
 
     @staticmethod
     def learn(files: Sequence[Path], model: Path, size: int) -> int:
-        """Learn `size` pieces from the text of `files`; returns the number of pieces.
+        """Learn at most `size` pieces from the text of `files`; returns the number of pieces.
+
+        Of more than `MOST_LINES` lines, as many are read, evenly spaced.
 
         Raises:
-            ConfigurationError: `size` does not fit the text.
+            ConfigurationError: the text has no words, or `size` is too small for its characters.
         """
         import sentencepiece
 
         trained = io.BytesIO()
+        total = sum(map(count_lines, files))
         lines = progress_bar(
             itertools.chain.from_iterable(map(read_lines, files)),
             description="sentences read",
-            total=sum(map(count_lines, files)),
+            total=total,
             unit=" lines",
         )
+        lines = itertools.islice(lines, 0, None, -(-total // MOST_LINES) or 1)
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=itertools.chain.from_iterable(map(_short_lines, lines)),
                 model_writer=trained,
                 vocab_size=size,
+                hard_vocab_limit=False,  # a small text has fewer
+                normalization_rule_name="identity",  # the text must come back
                 character_coverage=1.0,
                 minloglevel=1,
             )
         except (RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[-1]
+            if "sentences_.empty()" in reason:
+                raise ConfigurationError(f"no text in {files[0]} to learn pieces on") from None
             few = re.search(r"smaller than required_chars. \d+ vs (\d+)", reason)
-            many = re.search(r"value <= (\d+)", reason)
             if few:
                 reason = f"give at least {few[1]}, as each character needs a piece"
-            elif many:
-                reason = f"give at most {many[1]}"
             raise ConfigurationError(
                 f"--vocab-size {size} does not fit this text: {reason}"
             ) from None
@@ -167,12 +179,17 @@ class SentencePiece:
     def cut(self, line: str) -> str:
         """Segment a line into pieces, separated by spaces.
 
-        Characters that the model lacks come out as they are, also as marks of fairseq's
-        dictionaries and as the boundary of sentences: these are unknown.
+        Characters that the model lacks come out as they are. A piece that would be a mark of
+        fairseq's dictionaries or the boundary of sentences is cut into characters; with models of
+        earlier releases it is unknown.
         """
         pieces = self._processor.encode(line, out_type=str)
         if "<" in line:
-            pieces = ["<unk>" if p in SPECIAL or p == BOUNDARY else p for p in pieces]
+            marks = (*SPECIAL, BOUNDARY)
+            if self._exact:
+                pieces = [part for p in pieces for part in (p if p in marks else (p,))]
+            else:
+                pieces = ["<unk>" if p in marks else p for p in pieces]
         return " ".join(pieces)
 
     @staticmethod

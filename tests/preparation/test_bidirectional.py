@@ -26,7 +26,7 @@ def make_pair(tmp_path_factory):
                 (folder / f"{split}.{language}").write_text(lines, encoding="utf-8")
         prepare_translation.main(
             [str(folder / "data"), "--source-lang", "fr", "--target-lang", "en", "--workers", "1"]
-            + ["--vocab-size", "40", *words]
+            + ["--vocab-size", "40", "--subword", "bpe", *words]
             + [w for s in ("train", "valid", "test") for w in (f"--{s}", str(folder / s))]
         )
         return folder / "data"

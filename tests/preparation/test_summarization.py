@@ -143,7 +143,7 @@ def test_processes_change_nothing(prepared, archive, tmp_path, monkeypatch):
         (["--expect", "30,5,5"], "28 / 5 / 4 documents came out instead of 30 / 5 / 5"),
         (["--expect", "many"], "--expect 'many'"),
         (["--max-source", "1"], "--max-source 1: must be at least 2"),
-        (["--vocab-size", "9999"], "--vocab-size 9999 does not fit"),
+        (["--vocab-size", "9"], "--vocab-size 9 does not fit"),
     ],
 )
 def test_wrong_numbers_are_refused(archive, tmp_path, words, message):

@@ -53,7 +53,7 @@ def prepare_like(folder, destination, corpus, *words):
 
 @pytest.mark.parametrize(
     "words",
-    [["--joined-dictionary", "--lowercase"], ["--subword", "sentencepiece", "--tokenizer", "none"]],
+    [["--joined-dictionary", "--lowercase", "--subword", "bpe"], ["--tokenizer", "none"], []],
     ids=str,
 )
 def test_new_text_in_the_subwords_of_another_folder(run, corpus, tmp_path, capsys, words):
@@ -61,7 +61,7 @@ def test_new_text_in_the_subwords_of_another_folder(run, corpus, tmp_path, capsy
     for side in ("fr", "en"):  # some subwords are new
         write(corpus / f"more.{side}", ["The Year 12 Ω", "an 3"])
     new = prepare_like(folder, tmp_path / "new", corpus)
-    model = "bpe.codes" if "--subword" not in words else "sentencepiece.model"
+    model = "bpe.codes" if words else "sentencepiece.model"
     for name in ("dict.fr.txt", "dict.en.txt", model):
         assert (new / name).read_bytes() == (folder / name).read_bytes()
     ours, theirs = Processing.load(new), Processing.load(folder)
@@ -76,7 +76,7 @@ def test_new_text_in_the_subwords_of_another_folder(run, corpus, tmp_path, capsy
 
 
 def test_what_differs_from_the_other_folder_is_refused(run, corpus, tmp_path):
-    folder = run("--train", corpus / "train", "--valid", corpus / "valid")
+    folder = run("--train", corpus / "train", "--valid", corpus / "valid", "--subword", "bpe")
     for words, message in (
         (["--vocab-size", 30], f"--vocab-size 30: --like {folder} has 40: leave it out"),
         (["--lowercase"], f"--lowercase: --like {folder} was prepared without it: leave it out"),
@@ -98,7 +98,7 @@ def test_what_differs_from_the_other_folder_is_refused(run, corpus, tmp_path):
 def test_several_files_make_up_train(run, corpus):
     folder = run(
         *("--train", corpus / "train", corpus / "more", "--valid", corpus / "valid"),
-        *("--test", corpus / "test"),
+        *("--test", corpus / "test", "--subword", "bpe"),
     )
     for side in ("fr", "en"):
         raw = read(corpus / ("train." + side)) + read(corpus / ("more." + side))
@@ -122,9 +122,7 @@ def test_valid_may_be_drawn_from_train_and_test_be_absent(run, corpus):
 
 
 def test_sentencepiece_takes_raw_text(run, corpus):
-    folder = run(
-        *("--train", corpus / "train", "--valid", corpus / "valid", "--subword", "sentencepiece")
-    )
+    folder = run("--train", corpus / "train", "--valid", corpus / "valid")
     tokenised = read(folder / "text" / "tokenised" / "train.fr")
     assert tokenised == read(corpus / "train.fr")
     pieces = read(folder / "text" / "subwords" / "train.fr")
@@ -161,14 +159,14 @@ def test_nothing_fit_to_train_on(run, corpus):
 
 def test_a_vocabulary_that_does_not_fit_the_text(run, corpus, tmp_path):
     given = ["--train", corpus / "train", "--valid", corpus / "valid"]
-    for size, advice in ((9000, r"give at most (\d+)"), (9, r"give at least (\d+), as each char")):
-        with pytest.raises(ConfigurationError, match=f"--vocab-size {size} does not fit") as error:
-            run(*given, "--subword", "sentencepiece", "--vocab-size", size)
-        (right,) = re.findall(advice, str(error.value))
-        run(*given, "--subword", "sentencepiece", "--vocab-size", right)
+    with pytest.raises(ConfigurationError, match="--vocab-size 9 does not fit this text") as error:
+        run(*given, "--vocab-size", 9)
+    (right,) = re.findall(r"give at least (\d+), as each character", str(error.value))
+    run(*given, "--vocab-size", right)
+    for kind in ("bpe", "sentencepiece"):
         shutil.rmtree(tmp_path / "data")
-    folder = run(*given, "--vocab-size", 9000)
-    assert "of 9,000 asked for" in (folder / "report.txt").read_text()
+        folder = run(*given, "--vocab-size", 9000, "--subword", kind)
+        assert "of 9,000 asked for" in (folder / "report.txt").read_text()
 
 
 def test_what_fairseq_counts_goes_to_its_log_alone(run, corpus, caplog):
@@ -237,7 +235,7 @@ def test_languages_that_no_file_can_be_named_after_are_refused(run, corpus, lang
 
 @pytest.mark.parametrize("french, english", [("fr_FR", "en_US"), ("fra_Latn", "eng_Latn")])
 def test_long_codes_have_the_rules_of_the_short_ones(run, corpus, french, english):
-    given = ["--train", corpus / "train", "--valid", corpus / "valid"]
+    given = ["--train", corpus / "train", "--valid", corpus / "valid", "--subword", "bpe"]
     short = run(*given).rename(corpus / "short")
     for split in ("train", "valid"):
         for code, long, line in (("fr", french, "J'aime l'été."), ("en", english, "We don't.")):

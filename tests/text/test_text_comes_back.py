@@ -1,0 +1,195 @@
+"""Text becomes subwords and comes back unchanged, in many languages and scripts."""
+
+import json
+import re
+import shutil
+import unicodedata
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from sacrebleu.metrics import BLEU
+
+from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import translation
+from fairseq_plugins.evaluation.translation import Translations
+from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.text.languages import is_unspaced
+from fairseq_plugins.text.processing import Processing, Processor
+
+
+def sentences():
+    """The sentences of `languages.tsv` by language."""
+    found = defaultdict(list)
+    for row in Path(__file__).with_name("languages.tsv").read_text("utf-8").splitlines():
+        if not row.startswith("#"):
+            language, text = row.split("\t")
+            code = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
+            text = code.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
+            found[language].append(text)
+    return found
+
+
+LANGUAGES = sentences()
+LINES = [line for lines in LANGUAGES.values() for line in lines]
+
+
+def composed(line):
+    return " ".join(unicodedata.normalize("NFC", line).split())
+
+
+def decomposed(line):
+    return unicodedata.normalize("NFD", line)
+
+
+@pytest.fixture(scope="module")
+def prepare(tmp_path_factory):
+    """prepare(options...) -> a folder with all sentences, as target and decomposed as source."""
+
+    def run(*options):
+        folder = tmp_path_factory.mktemp("languages")
+        words = [folder / "data", "--source-lang", "en", "--target-lang", "mul", *options]
+        words += ["--max-ratio", 1000, "--workers", 1]
+        for split in ("train", "valid"):
+            for side, form in (("en", decomposed), ("mul", str)):
+                text = "".join(f"{form(line)}\n" for line in LINES)
+                (folder / f"{split}.{side}").write_text(text, encoding="utf-8")
+            words += [f"--{split}", folder / split]
+        assert prepare_translation.main([str(word) for word in words]) == 0
+        return folder / "data"
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def default(prepare):
+    return prepare()
+
+
+@pytest.fixture(scope="module")
+def by_moses(prepare):
+    return prepare("--subword", "bpe")
+
+
+def scores(folder, language):
+    """The scores of a model that has learnt the references of one language by heart."""
+    test = Translations(folder, "valid", "mul")
+    lines = (folder / "text" / "subwords" / "valid.mul").read_text("utf-8").split("\n")[:-1]
+    places = [LINES.index(line) for line in LANGUAGES[language]]
+    test.keep(places)
+    test.language = language
+    text = test.text([lines[place] for place in places])
+    return {name: score["score"] for name, score in test.score(text).items()}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_default_gives_text_back(default, language):
+    processor = Processor(default, "en", "mul")
+    for line in LANGUAGES[language]:
+        assert processor.decode(processor.encode_target(line)) == composed(line)
+        for form in (decomposed, composed):
+            assert processor.encode(form(line)) == processor.encode(line)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_model_that_writes_the_references_scores_100(default, language, monkeypatch):
+    if language in ("ja", "ko"):  # their tokenisers need not be installed
+        metric = BLEU(tokenize="char")
+        monkeypatch.setattr(translation, "bleu_of", lambda code, lowercase: metric)
+    found = scores(default, language)
+    assert found["BLEU"] == pytest.approx(100) and found["chrF2"] == pytest.approx(100)
+
+
+def test_the_report_shows_what_moses_changes(default, by_moses):
+    report = (default / "report.txt").read_text("utf-8")
+    assert "valid.mul: subwords give every line back" in report and "  -> " not in report
+    assert "All text was brought into Unicode's form NFC." in report
+    processor = Processor(by_moses, "en", "mul")
+    changed = [line for line in LINES if processor.decode(processor.encode_target(line))
+               != composed(line)]  # fmt: skip
+    report = (by_moses / "report.txt").read_text("utf-8")
+    told = f"valid.mul: subwords give {len(changed)} of {len(LINES)} lines back changed"
+    assert told in report and "--subword sentencepiece changes nothing" in report
+    assert report.count("\n  -> ") == 6  # three of each side
+    assert f"\n  {composed(changed[0])}\n  -> " in report
+    for language in ("hi", "fa", "ur"):
+        assert scores(by_moses, language)["BLEU"] < 100
+
+
+@pytest.mark.parametrize(
+    "source, target, words, kind, tokenizer",
+    [
+        ("en", "hi", [], "sentencepiece", "none"),
+        ("zh_CN", "en_US", [], "sentencepiece", "none"),
+        ("fr", "en", ["--tokenizer", "moses"], "bpe", "moses"),
+        ("fr", "en", ["--subword", "bpe"], "bpe", "moses"),
+        ("deu", "en", [], "bpe", "moses"),
+    ],
+)
+def test_the_default_depends_on_languages(source, target, words, kind, tokenizer, tmp_path):
+    for split in ("train", "valid"):
+        for language in (source, target):
+            (tmp_path / f"{split}.{language}").write_text("Abab ab.\n" * 9)
+    given = [tmp_path / "data", "--source-lang", source, "--target-lang", target, *words]
+    given += ["--train", tmp_path / "train", "--valid", tmp_path / "valid", "--workers", 1]
+    prepare_translation.main([str(word) for word in given])
+    settings = Processing.load(tmp_path / "data")
+    assert (settings.subword, settings.tokenizer) == (kind, tokenizer)
+    assert settings.normalization == "NFC"
+
+
+def forget_the_form(folder):
+    """Make the record of a folder that of an earlier release."""
+    record = json.loads((folder / RECORD).read_text("utf-8"))
+    del record["settings"]["normalization"]
+    (folder / RECORD).write_text(json.dumps(record), encoding="utf-8")
+
+
+def test_folders_of_earlier_releases_stay_as_they_were(tmp_path, capsys):
+    for split in ("train", "valid"):
+        for language in ("fr", "en"):
+            (tmp_path / f"{split}.{language}").write_text("Été, it's.\n" * 9, encoding="utf-8")
+    words = ["--source-lang", "fr", "--target-lang", "en", "--workers", "1"]
+    words += ["--train", str(tmp_path / "train"), "--valid", str(tmp_path / "valid")]
+    prepare_translation.main([str(tmp_path / "data"), *words, "--subword", "bpe"])
+    forget_the_form(tmp_path / "data")
+    before = (tmp_path / "data" / RECORD).stat().st_mtime_ns
+    prepare_translation.main([str(tmp_path / "data"), *words])  # its default was bpe
+    assert (tmp_path / "data" / RECORD).stat().st_mtime_ns == before
+    processor = Processor(tmp_path / "data", "fr", "en")
+    assert "\u0301" in processor.encode(decomposed("Été"))
+    like = ["--like", str(tmp_path / "data")]
+    prepare_translation.main([str(tmp_path / "new"), *words, *like])
+    assert Processing.load(tmp_path / "new") == Processing.load(tmp_path / "data")
+    record = (tmp_path / "new" / RECORD).read_text("utf-8")
+    record = record.replace('"source_lang"', '"normalization": "NFKD", "source_lang"')
+    (tmp_path / "new" / RECORD).write_text(record, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="normalization 'NFKD' is unknown"):
+        Processing.load(tmp_path / "new")
+
+
+def test_scripts_without_spaces_are_known():
+    found = [language for language, lines in LANGUAGES.items() if is_unspaced(lines)]
+    assert found == ["bo", "ja", "km", "lo", "my", "th", "zh"]
+
+
+def test_a_missing_tokeniser_is_said_before_anything_is_translated(default, tmp_path, monkeypatch):
+    for path in default.rglob("*mul*"):
+        there = tmp_path / str(path.relative_to(default)).replace("mul", "ja")
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, there)
+    for name in ("dict.en.txt", "sentencepiece.model"):
+        shutil.copy(default / name, tmp_path)
+    record = (default / RECORD).read_text("utf-8").replace('"mul"', '"ja"')
+    (tmp_path / RECORD).write_text(record, encoding="utf-8")
+    shutil.copy(default / "text/raw/valid.en", tmp_path / "text/raw")
+
+    def bleu(trg_lang="", **others):
+        if trg_lang == "ja":
+            raise RuntimeError("Japanese tokenization requires extra dependencies")
+        return BLEU(**others)
+
+    monkeypatch.setattr(translation, "BLEU", bleu)
+    with pytest.raises(ConfigurationError, match=r"pip install 'sacrebleu\[ja\]'"):
+        Translations(tmp_path, "valid", "ja")
