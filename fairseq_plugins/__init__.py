@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SCRIPT = "fairseq-plugins"  # `python -m fairseq_plugins`, installed as a program
 __all__ = ["Classifier", "Summarizer", "Translator", "register"]
+# modules that change fairseq, each with its `install`
+PATCHES = "criterions.auxiliary", "generation", "tasks.bleu_of_valid", "training.recorded_step"
 
 
 def register() -> None:
@@ -33,7 +35,7 @@ def register() -> None:
         importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
         for part in ("criterions", "models", "scoring", "tasks"):
             importlib.import_module(f"fairseq_plugins.{part}")
-        for part in ("criterions.auxiliary", "generation", "training.recorded_step"):
+        for part in PATCHES:
             importlib.import_module(f"fairseq_plugins.{part}").install()
 
 

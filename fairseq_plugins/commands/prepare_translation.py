@@ -98,8 +98,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     check_options(args)
     if args.subword is None:
-        languages = {two_letters(args.source_lang), two_letters(args.target_lang)}
-        by_moses = languages <= PUBLISHED or args.tokenizer or is_earlier(args.destination)
+        codes = {two_letters(args.source_lang), two_letters(args.target_lang)}
+        by_moses = codes <= PUBLISHED or args.tokenizer or is_earlier(args.destination)
         args.subword = "bpe" if by_moses else "sentencepiece"
     args.like_settings = {}
     if args.like is not None:

@@ -186,7 +186,7 @@ def remember_validations() -> None:
 
     def make_save(original: Callable) -> Callable:
         def save_checkpoint(self: Trainer, filename: str, extra_state: Dict[str, Any]) -> Any:
-            more: Dict[str, Any] = {EARLY_STOPPING: dict(_patience())}
+            more: Dict[str, Any] = {EARLY_STOPPING: dict(patience())}
             if getattr(self, DUE, None):
                 more[DUE] = getattr(self, DUE)
             return original(self, filename, {**extra_state, **more})
@@ -201,13 +201,13 @@ def remember_validations() -> None:
                 return state, iterator
             if not cfg.reset_meters:
                 if own:
-                    _patience().update(state.get(EARLY_STOPPING, {}))
+                    patience().update(state.get(EARLY_STOPPING, {}))
                 else:  # else checkpoint_best.pt waits for a better score than another training's
                     vars(checkpoint_utils.save_checkpoint).pop("best", None)
                 due = state.get(DUE)
                 if due and _program() and not trainer.cfg.dataset.disable_validation:
                     state["val_loss"] = _validate(trainer, state["train_iterator"], due)
-                in_a_row = _patience().get("num_runs", 0)
+                in_a_row = patience().get("num_runs", 0)
                 if 0 < cfg.patience <= in_a_row:
                     logger.info(
                         f"nothing left to train: {in_a_row} validations in a row were no better, "
@@ -332,7 +332,7 @@ def _program() -> Any:
     return None
 
 
-def _patience() -> Dict[str, Any]:
+def patience() -> Dict[str, Any]:
     """The best score and the validations since, which fairseq keeps as attributes of a function."""
     program = _program()
     return {} if program is None else vars(program.should_stop_early)

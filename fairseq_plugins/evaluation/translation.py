@@ -105,6 +105,11 @@ class Translations:
         self.notes = [NO_FIGURE] if not self._tokenised_before and is_unspaced(plain) else []
         self.metrics()  # before the test set is translated
 
+    @property
+    def blank(self) -> List[bool]:
+        """For each line, whether its source has nothing that can be seen, and so no translation."""
+        return [is_blank(line) for line in read_lines(self._source)]
+
     def keep(self, lines: Sequence[int]) -> None:
         """Let `score` and `compare` take only these lines of the split."""
         tokens, plain = self.references

@@ -199,8 +199,10 @@ def prepare_files(
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
             how = (settings["fields"], settings["split_sentences"], workers, pretraining)
-            how += (settings.get("normalization"),)
-            found = preparation.step("read documents", read_files, preparation.folder, inputs, *how)
+            form = settings.get("normalization")
+            found = preparation.step(
+                "read documents", read_files, preparation.folder, inputs, *how, form
+            )
             prepare(preparation, found, workers, like)
 
 

@@ -106,7 +106,7 @@ def read_text(
                         left_out[f"a line of more than {LONGEST_LINE:,} bytes"] += 1
                         continue
                     for file, line in zip(out, pair):
-                        file.write(f"{normalise(line, form)}\n")
+                        file.write(f"{normalise(line or '', form)}\n")
     return left_out
 
 

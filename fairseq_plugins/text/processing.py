@@ -20,7 +20,7 @@ NFC = "NFC"
 
 def normalise(text: str, form: Optional[str]) -> str:
     """The text in a form of Unicode, `NFC`; as it is without one, as in earlier releases."""
-    return text if form is None else unicodedata.normalize(NFC, text)
+    return text if form is None else unicodedata.normalize("NFC", text)
 
 
 class Processing(NamedTuple):

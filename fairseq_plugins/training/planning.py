@@ -20,6 +20,7 @@ import torch
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.prepared_folder import dictionaries, stored_settings
+from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.training import batches, precision, recipes, settings
 from fairseq_plugins.training.batches import Batch
 
@@ -325,6 +326,7 @@ def plan(request: Request) -> Plan:
             f"an update: {batch.describe(total)}; {' '.join([device, *half])}",
             *idle,
             *tell_left_out(request.data, given),
+            *bleu_of_valid.tell(request.data, given),
         ],
         settings={
             **settings.settled(given, whole, request.data, save_dir),

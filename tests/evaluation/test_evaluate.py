@@ -145,8 +145,7 @@ def test_a_language_without_spaces_has_its_own_tokeniser(prepare, monkeypatch):
 
     monkeypatch.setattr(translation, "BLEU", missing)
     with pytest.raises(ConfigurationError, match=r"BLEU of the language ja needs .*sacrebleu\[ja"):
-        test.language = "ja"
-        test._bleu()
+        translation.bleu_of("ja", lowercase=False)
 
 
 def test_text_that_was_tokenised_before_is_detokenised_on_both_sides(prepare, tmp_path):

@@ -1,0 +1,233 @@
+"""BLEU of the validation text in training (`--eval-bleu`) is that of `evaluate`.
+
+fairseq's own has the tokeniser 13a for every language, so Chinese has 0, and its references are
+joined from subwords. In a folder that this package prepared, tokeniser, detokenisation and
+references are here those of `evaluate`. How translations are searched for says `--eval-bleu-args`.
+"""
+
+import functools
+import logging
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from fairseq import checkpoint_utils, utils
+from fairseq.data import BaseWrapperDataset
+from fairseq.logging import metrics
+from fairseq.tasks.translation import EVAL_BLEU_ORDER, TranslationTask
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.resuming import patience
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import TOKENISED_BLEU
+from fairseq_plugins.prepared_folder import is_for_summarization, stored_settings
+
+logger = logging.getLogger(__name__)
+
+NAME = "bleu_of_valid"  # in samples, in checkpoints, and of a task
+FAIRSEQ = "fairseq's own"
+
+
+class Scorer:
+    """BLEU of a split's translations, as `evaluate` computes it.
+
+    Args:
+        test: the `Translations` of the split.
+        tokenised: whether the score is tokenised BLEU; without such a figure it is BLEU.
+
+    Attributes:
+        name: the score of `evaluate`.
+        references: one line per sentence, as they are compared.
+    """
+
+    def __init__(self, test: Any, tokenised: bool):
+        found = test.metrics()
+        self.name = TOKENISED_BLEU if tokenised and TOKENISED_BLEU in found else "BLEU"
+        self.metric, self._test = found[self.name], test
+        self.references: List[str] = test.side(test.references, self.name)
+        self._blank = test.blank
+
+    def texts(self, numbers: Sequence[int], pieces: Sequence[str]) -> List[str]:
+        """Translations of the sentences with these numbers as they are compared, from subwords."""
+        # nothing is translated where nobody sees anything
+        pieces = ["" if self._blank[n] else line for n, line in zip(numbers, pieces)]
+        found: List[str] = self._test.side(self._test.text(pieces), self.name)
+        return found
+
+    def score(self, totals: Dict[str, Any]) -> float:
+        """The score of all batches, from the sums of their counts that fairseq logs."""
+        found = self.metric.compute_bleu(
+            correct=totals["_bleu_counts"].sum,
+            total=totals["_bleu_totals"].sum,
+            sys_len=int(totals["_bleu_sys_len"].sum),
+            ref_len=int(totals["_bleu_ref_len"].sum),
+            smooth_method=self.metric.smooth_method,
+            smooth_value=self.metric.smooth_value,
+        )
+        return round(found.score, 2)
+
+
+class Found(NamedTuple):
+    """The scorer of a split, if there can be one, and what to say before training, if anything."""
+
+    scorer: Optional[Scorer]
+    line: str
+
+
+def not_of_evaluate(split: str, reason: str) -> str:
+    """What to say where BLEU of a split is fairseq's."""
+    return f"BLEU of {split} is {FAIRSEQ}, with 13a on subwords joined, not evaluate's: {reason}"
+
+
+@functools.lru_cache(maxsize=4)
+def find_scorer(data: Path, split: str, target: Optional[str], tokenised: bool) -> Found:
+    """How BLEU of a split of a prepared folder is computed.
+
+    Args:
+        data: the prepared folder.
+        split: such as valid.
+        target: the target language; None for that of the folder.
+        tokenised: whether tokenised BLEU is wanted.
+    """
+    from fairseq_plugins.evaluation.translation import Translations
+
+    settings = stored_settings(data)
+    try:
+        if not settings or is_for_summarization(settings):
+            raise ConfigurationError(f"{data} was not made by prepare-translation")
+        if settings.get("bidirectional"):
+            raise ConfigurationError(f"{data} has both directions")
+        test = Translations(data, split, target or settings["target_lang"], split)
+        scorer = Scorer(test, tokenised)
+    except ConfigurationError as error:
+        return Found(None, not_of_evaluate(split, str(error)))
+    if tokenised and test.notes:
+        return Found(scorer, f"BLEU of {split} is BLEU of evaluate: {test.notes[0]}")
+    return Found(scorer, "")
+
+
+def tell(data: Path, given: Namespace) -> List[str]:
+    """A line for each validation set whose BLEU is another than the one that was asked for.
+
+    Args:
+        data: the prepared folder.
+        given: the options of the training.
+    """
+    if not getattr(given, "eval_bleu", False) or given.disable_validation:
+        return []
+    splits = given.valid_subset.split(",")
+    found = [find_scorer(data, s, given.target_lang, given.eval_tokenized_bleu) for s in splits]
+    return [each.line for each in found if each.line]
+
+
+class _Split(BaseWrapperDataset):
+    """`dataset`, whose batches say which split they are of."""
+
+    def __init__(self, dataset: Any, split: str):
+        super().__init__(dataset)
+        self.split = split
+
+    def collater(self, samples: List[Any], **kwargs: Any) -> Any:
+        batch = self.dataset.collater(samples, **kwargs)
+        if batch:
+            batch[NAME] = self.split
+        return batch
+
+
+def install() -> None:
+    """Let fairseq's translation tasks compute BLEU as `evaluate` does. A second call does nothing.
+
+    A training that goes on from a checkpoint whose BLEU was computed otherwise has no best score.
+    """
+    wrap(TranslationTask, "load_dataset", NAME, _load_dataset)
+    wrap(TranslationTask, "_inference_with_bleu", NAME, _inference)
+    wrap(TranslationTask, "reduce_metrics", NAME, _reduce_metrics)
+    wrap(Trainer, "save_checkpoint", NAME, _save_checkpoint)
+    wrap(checkpoint_utils, "load_checkpoint", NAME, _load_checkpoint)
+
+
+def _scorers(task: Any) -> Dict[str, Scorer]:
+    found: Dict[str, Scorer] = vars(task).setdefault(NAME, {})
+    return found
+
+
+def _load_dataset(original: Callable) -> Callable:
+    def load_dataset(self: TranslationTask, split: str, *args: Any, **kwargs: Any) -> None:
+        original(self, split, *args, **kwargs)
+        if not getattr(self.cfg, "eval_bleu", False) or split == self.cfg.train_subset:
+            return
+        data = Path(utils.split_paths(self.cfg.data)[0])
+        how = split, self.cfg.target_lang, self.cfg.eval_tokenized_bleu
+        scorer, line = find_scorer(data, *how)
+        if scorer is not None and len(scorer.references) != len(self.datasets[split]):
+            scorer, line = None, not_of_evaluate(split, f"{data} has other text than sentences")
+        if line:
+            logger.info(line)
+        if scorer is not None:
+            _scorers(self)[split] = scorer
+            self.datasets[split] = _Split(self.datasets[split], split)
+
+    return load_dataset
+
+
+def _inference(original: Callable) -> Callable:
+    def _inference_with_bleu(
+        self: TranslationTask, generator: Any, sample: Dict[str, Any], model: Any
+    ) -> Any:
+        scorer = _scorers(self).get(sample.get(NAME, ""))
+        if scorer is None:
+            return original(self, generator, sample, model)
+        found = self.inference_step(generator, [model], sample, prefix_tokens=None)
+        pieces = [self.tgt_dict.string(best[0]["tokens"].int().cpu()) for best in found]
+        numbers = sample["id"].tolist()
+        references = [scorer.references[number] for number in numbers]
+        texts = scorer.texts(numbers, pieces)
+        if self.cfg.eval_bleu_print_samples:
+            logger.info("example hypothesis: " + texts[0])
+            logger.info("example reference: " + references[0])
+        return scorer.metric.corpus_score(texts, [references])
+
+    return _inference_with_bleu
+
+
+def _reduce_metrics(original: Callable) -> Callable:
+    def reduce_metrics(self: TranslationTask, logging_outputs: List[Any], criterion: Any) -> None:
+        totals = [f"_bleu_totals_{order}" for order in range(EVAL_BLEU_ORDER)]
+        counted = any(log.get(name, 0) > 0 for log in logging_outputs for name in totals)
+        for scorer in [*_scorers(self).values()][: int(counted)]:
+            metrics.log_derived("bleu", scorer.score)  # fairseq keeps what is there
+        original(self, logging_outputs, criterion)
+
+    return reduce_metrics
+
+
+def _kind(task: Any) -> str:
+    """What BLEU of validation is in a training."""
+    return next((scorer.name for scorer in _scorers(task).values()), FAIRSEQ)
+
+
+def _save_checkpoint(original: Callable) -> Callable:
+    def save_checkpoint(self: Trainer, filename: str, extra_state: Dict[str, Any]) -> Any:
+        return original(self, filename, {**extra_state, NAME: _kind(self.task)})
+
+    return save_checkpoint
+
+
+def _load_checkpoint(original: Callable) -> Callable:
+    def load_checkpoint(cfg: Any, trainer: Trainer, **kwargs: Any) -> Tuple[Any, Any]:
+        state, iterator = original(cfg, trainer, **kwargs)
+        if state is not None and cfg.best_checkpoint_metric == "bleu":
+            before, now = state.get(NAME, FAIRSEQ), _kind(trainer.task)
+            kept = vars(checkpoint_utils.save_checkpoint)
+            if before != now and "best" in kept:
+                for best in (kept, patience()):
+                    best.pop("best", None)
+                    best.pop("num_runs", None)
+                logger.info(
+                    f"BLEU of valid was {before}, and is {now} of evaluate now: the best value so "
+                    "far is forgotten"
+                )
+        return state, iterator
+
+    return load_checkpoint
