@@ -21,33 +21,18 @@ supported() {
     esac
 }
 
-# The version of an installed package, nothing if there is none: package_version PY NAME
-package_version() {
-    "$1" - "$2" <<'EOF'
-import importlib.metadata as metadata
-import sys
-
-try:
-    print(metadata.version(sys.argv[1]))
-except metadata.PackageNotFoundError:
-    pass
-EOF
+# Dies unless the interpreter runs and is supported.
+check_python() {
+    local version
+    command -v "$1" >/dev/null || die "Python $1: there is no such command"
+    version=$(python_version "$1")
+    [ -n "$version" ] || die "Python $1 does not run; give another interpreter, such as --python python3.12"
+    supported "$version" || die "Python $version ($1) is too old: 3.11 or newer is needed; name one with --python PY, such as --python python3.12"
 }
 
 # The requirement of fairseq in setup.py, and the torch that was tested most with it.
 fairseq_requirement() { sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' "$root/setup.py"; }
 default_torch() { say torch==2.13.0; }
-
-# Whether fairseq must be compiled for a version of Python: there is one wheel.
-compiles_fairseq() { [ "$1 $(uname -m)" != "3.12 x86_64" ]; }
-
-# Build fairseq with pip. Build isolation is off, as pip would fetch another torch. CUDA_HOME is unset
-# because the GPU extensions, which nothing here uses, would need the same compiler as torch.
-build_fairseq() {
-    local python=$1
-    shift
-    env -u CUDA_HOME "$python" -m pip "$@" --no-build-isolation
-}
 
 # The extras in setup.py, separated by commas.
 known_extras() { sed -n '/extras_require/,/^    }/s/^ *"\([a-z0-9-]*\)": .*/\1/p' "$root/setup.py" | paste -sd ,; }

@@ -45,8 +45,8 @@ def main() -> int:
     print(f"Python           {platform.python_version()}  {sys.executable}")
     for module, package in [
         ("torch", "torch"),
-        ("fairseq.data.data_utils_fast", "fairseq-fixed"),  # compiled
         ("fairseq_plugins", "fairseq-plugins"),
+        ("fairseq", "fairseq-fixed"),
     ]:
         try:
             importlib.import_module(module)

@@ -16,9 +16,8 @@ machine's kind of processor. Copy the checkout and DIR to a machine without a ne
 torch, and run there:  bash scripts/install.sh --offline DIR
 Rerun to resume: what is in DIR is not fetched again.
 
-  --python VERSION  the Python of the other machine, 3.11 or newer (default: the one set up here, else
-                    that of python3); but for 3.12 fairseq is compiled here, so that Python must
-                    be set up here (scripts/install.sh)
+  --python VERSION  the Python of the other machine, 3.11 or newer (default: that of the one set up
+                    here, else of python3); it need not be installed here
   --torch VERSION   the torch of the other machine (default: the one install.sh would install)
   --without NAMES   leave these out too, with what only they need, as the other machine has them:
                     numpy,scipy,scikit-learn spares half of the space
@@ -50,18 +49,12 @@ done
 extras=$(merge_extras "$extras")
 [ "$(uname -s)" = Linux ] || die "wheels are collected for Linux, on Linux"
 
-own_python=$(bash "$root/scripts/install.sh" --print-python 2>/dev/null || true)
-own_version=$([ -z "$own_python" ] || python_version "$own_python")
-base=${own_python:-python3}
+base=$(bash "$root/scripts/install.sh" --print-python 2>/dev/null || say python3)
 command -v "$base" >/dev/null || die "python3 is missing: install it first"
-version=${version:-${own_version:-$(python_version "$base")}}
+version=${version:-$(python_version "$base")}
 supported "$version" || die "--python ${version:-?}: choose 3.11 or newer, such as 3.12"
 torch=${torch:-$(default_torch)}
 torch=${torch#torch==}
-fairseq="fairseq-fixed"
-if compiles_fairseq "$version" && [ "$own_version" != "$version" ]; then
-    die "$fairseq has no ready build for Python $version, so it is compiled here: first run bash scripts/install.sh --python python$version (or choose --python 3.12)"
-fi
 mkdir -p "$dir" || die "the folder $dir cannot be made"
 dir=$(cd "$dir" && pwd -P)
 
@@ -70,7 +63,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 # pip judges the markers of requirements by its own Python; uv resolves for any other.
 tools="$root/.install/collector"
-say "[1/5] pip and uv"
+say "[1/4] pip and uv"
 if ! "$tools/bin/python3" -m pip --version >/dev/null 2>&1; then
     "$base" -m venv --clear "$tools" || die "$base cannot make virtual environments: install python3-venv"
 fi
@@ -79,11 +72,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 "$collector" -m pip install --quiet "pip>=23.1" "setuptools>=64" wheel uv
 index=$("$collector" -m pip config list | sed -n "s/^[^=]*[.]index-url='\(.*\)'$/\1/p" | tail -n 1)
 
-# The C libraries that wheels are made for are no newer than most clusters have. What is compiled on
-# this machine is plain linux.
+# The C libraries that wheels are made for are no newer than most clusters have.
 machine=$(uname -m)
 target=(--only-binary=:all: --implementation=cp "--python-version=$version")
-for name in manylinux_2_{28,27,26,24,17,12,5} manylinux{2014,2010,1} linux; do
+for name in manylinux_2_{28,27,26,24,17,12,5} manylinux{2014,2010,1}; do
     target+=("--platform=${name}_$machine")
 done
 
@@ -93,7 +85,7 @@ say "torch==${torch%%+*}" >"$scratch/constraints.txt"
 resolve() {
     local list=$1
     shift
-    printf '%s\n' "fairseq-plugins${extras:+[$extras]}" "setuptools>=64" wheel cython "pip>=23.1" |
+    printf '%s\n' "fairseq-plugins${extras:+[$extras]}" "setuptools>=64" wheel |
         "$tools/bin/uv" pip compile - --quiet --no-header --no-annotate --only-binary :all: \
             --python-version "$version" --python-platform "$machine-manylinux_2_28" \
             --excludes "$scratch/excluded.txt" --constraint "$scratch/constraints.txt" \
@@ -101,31 +93,25 @@ resolve() {
             --output-file "$list" "$@" >/dev/null
 }
 
-# antlr4 and rouge-score are published as source only, but are pure Python.
-say "[2/5] Wheels of pure Python packages that are published as source"
+# antlr4 and rouge-score are published as source only, but are pure Python. fairseq is published for
+# one Python, and without its extensions is pure Python, too. Its setup.py asks torch for what compiles.
+say "[2/4] Wheels of packages that are published as source"
 "$collector" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$dir" \
     --find-links "$dir" "antlr4-python3-runtime==4.9.3" "rouge-score==0.1.2"
-
-say "[3/5] $fairseq"
-requirement=$(fairseq_requirement)
-if compiles_fairseq "$version"; then
-    if compgen -G "$dir/${fairseq//-/_}-${requirement#*==}-*cp${version/./}-*.whl" >/dev/null; then
-        say "      $requirement: compiled before"
-    else
-        say "      compiling $requirement: a few minutes"
-        build_fairseq "$own_python" wheel --no-deps --wheel-dir "$dir" "$requirement"
-    fi
-else
-    say "      $requirement: published as a wheel"
+if ! compgen -G "$dir/fairseq_fixed-*-none-any.whl" >/dev/null; then
+    mkdir -p "$scratch/torch/utils"
+    say 'BuildExtension = CppExtension = lambda *a, **k: None' >"$scratch/torch/utils/cpp_extension.py"
+    READTHEDOCS=1 PYTHONPATH="$scratch" "$collector" -m pip wheel --quiet --no-deps --no-build-isolation \
+        --no-cache-dir --no-binary fairseq-fixed --wheel-dir "$dir" "$(fairseq_requirement)"
 fi
 
-say "[4/5] What Python $version needs beside torch $torch"
+say "[3/4] What Python $version needs beside torch $torch"
 "$collector" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$scratch" "$root"
 resolve "$scratch/list.txt" ${index:+--default-index "$index"}
 "$collector" -m pip download --no-deps --requirement "$scratch/list.txt" "${target[@]}" \
     --find-links "$dir" --dest "$dir"
 
-say "[5/5] Is it complete?"
+say "[4/4] Is it complete?"
 for wheel in "$dir"/*.whl; do
     intact "$collector" "$wheel" || { rm -f "$wheel" && die "$wheel was damaged and is removed: rerun to resume"; }
 done

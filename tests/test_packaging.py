@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -266,9 +265,10 @@ def test_a_driver_too_old_for_a_build_of_torch_gets_another(
         f"if [ \"$1\" = -L ]; then echo 'GPU 0: a GPU'; else echo '{header}'; fi"
     )
     assert result.returncode == 1  # the CUDA libraries are nowhere
-    assert "torch==2.13.0, the GPU build" in result.stdout
+    assert ("torch==2.13.0, the build for a gpu" in result.stdout) == fits
+    major = cuda.split(".")[0]
     told = (
-        f"the driver runs CUDA {cuda} at most, and torch==2.13.0 here needs CUDA 13"
+        f"the driver runs CUDA {major} at most, and torch==2.13.0 here needs CUDA 13"
         in result.stdout
     )
     assert told == ("none was found" in result.stdout) == (not fits)
@@ -276,14 +276,6 @@ def test_a_driver_too_old_for_a_build_of_torch_gets_another(
     if not fits:
         asked = (tmp_path / "asked").read_text(encoding="utf-8")
         assert "--torch-backend=auto" in asked and "torch==2.13.0" in asked
-
-
-def test_one_python_needs_no_compiler(tmp_path):
-    check = "for v in 3.11 3.12 3.13; do compiles_fairseq $v && echo yes || echo no; done"
-    if platform.machine() == "x86_64":
-        assert common(check) == ["yes", "no", "yes"]
-    executable(tmp_path / "uname", "echo aarch64")
-    assert common(f"PATH='{tmp_path}':$PATH; {check}") == ["yes"] * 3
 
 
 @pytest.mark.parametrize(
@@ -390,7 +382,6 @@ def test_a_wheel_with_a_changed_byte_is_damaged(tmp_path):
         ([], "name the folder to fill"),
         (["a", "b"], "one folder only, not a and b"),
         (["a", "--python", "3.10"], "--python 3.10: choose 3.11 or newer, such as 3.12"),
-        (["a", "--python", "3.99"], "fairseq-fixed has no ready build for Python 3.99"),
         (["a", "--extras", "all"], "--extras all: choose from onnx,plot,shortlist,textrank,test"),
     ],
 )
