@@ -92,7 +92,6 @@ def apply() -> None:
     intact_checkpoints.refuse_damaged_checkpoints()
     resuming.keep_the_batches_of_the_first_epoch()
     resuming.shuffle_after_the_curriculum()
-    resuming.leave_out_the_last_batch_of_the_epoch()
     resuming.resume_with_another_number_of_processes()
     resuming.train_no_further_than_asked()
     resuming.remember_validations()

@@ -74,8 +74,7 @@ def shuffle_after_the_curriculum() -> None:
         def next_epoch_itr(
             self: EpochBatchIterator, shuffle: bool = True, *args: Any, **kwargs: Any
         ) -> Any:
-            # 0.12.2 puts it in the place of the batches
-            sampler = getattr(self, "epoch_batch_sampler", self.batch_sampler)
+            sampler = getattr(self, "epoch_batch_sampler", None)  # from the first epoch on
             if isinstance(sampler, FrozenBatchSampler):
                 sampler.shuffle = shuffle and not self.disable_shuffling
             return original(self, shuffle, *args, **kwargs)
@@ -83,27 +82,6 @@ def shuffle_after_the_curriculum() -> None:
         return next_epoch_itr
 
     wrap(EpochBatchIterator, "next_epoch_itr", "shuffle_after_the_curriculum", make)
-
-
-def leave_out_the_last_batch_of_the_epoch() -> None:
-    """Resume with --skip-remainder-batch where the training stopped; 0.12.2 loses batches.
-
-    It takes the number of batches that are left for that of the whole epoch.
-    """
-
-    def make(original: Callable) -> Callable:
-        def get_iterator(self: EpochBatchIterator, *args: Any, **kwargs: Any) -> Any:
-            skips, self.skip_remainder_batch = self.skip_remainder_batch, False
-            iterator = original(self, *args, **kwargs)
-            self.skip_remainder_batch = skips
-            if skips and iterator is not None:
-                iterator.take(len(iterator) - 1)
-            return iterator
-
-        return get_iterator
-
-    name = "leave_out_the_last_batch_of_the_epoch"
-    wrap(EpochBatchIterator, "_get_iterator_for_epoch", name, make)
 
 
 def resume_with_another_number_of_processes() -> None:

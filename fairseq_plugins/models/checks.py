@@ -115,7 +115,7 @@ def _check_sharing(args: Any) -> None:
                 "leave one of them out"
             )
     tied = args.share_all_embeddings or args.share_decoder_input_output_embed
-    tied = tied or getattr(args, "merge_src_tgt_embed", False)  # not in fairseq 0.12.2
+    tied = tied or getattr(args, "merge_src_tgt_embed", False)
     output = int(args.decoder_output_dim)
     if tied and output != target and args.adaptive_softmax_cutoff is None:
         raise ConfigurationError(

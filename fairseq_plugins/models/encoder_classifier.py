@@ -107,7 +107,7 @@ class EncoderClassifierModel(FairseqEncoderModel):
         args.encoder_embed_path = None
         encoder = Encoder(cfg, task.source_dictionary, embedding, plan)
         model = cls(encoder, str(args.sentence_pooling), cfg.dropout)
-        model.args = args  # fairseq 0.12.2's criterion and trainer look into it
+        model.args = args  # fairseq's criterion and trainer look into it
         if plan.fast_training:
             use_fast_dropout(model)
         return model
