@@ -22,6 +22,8 @@ from fairseq.tasks.translation import TranslationTask
 
 from fairseq_plugins.compat import stopping
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.training import recorded_step
+from tests.tape import Tape
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="these processes are for machines without a GPU"
@@ -154,6 +156,21 @@ def test_srun_equals_one_process(words, one_process, tmp_path, run_train):
     first, second = train_together(words, tmp_path, slurm, run_train)
     assert losses(second, "train_inner") == []  # rank 1 is silent
     assert_same_training([first], tmp_path, one_process)
+
+
+@pytest.mark.parametrize("words", ["transformer"], indirect=True)
+def test_processes_that_replay_recorded_steps_equal_one_without(
+    words, one_process, tmp_path, run_train, monkeypatch
+):
+    monkeypatch.setattr(recorded_step, "recorder_for", lambda device: Tape)
+    words = [*words, "--cuda-graphs", "--save-dir", tmp_path, "--max-update", 4]
+    torchrun = [
+        {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+        for rank in range(2)
+    ]
+    outputs = train_together(words, tmp_path, torchrun, run_train)
+    assert "replayed" in outputs[0]
+    assert_same_training(outputs[:1], tmp_path, one_process)
 
 
 @pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)

@@ -22,7 +22,7 @@ def update_all_parameters_at_once() -> None:
     that mostly runs for less time than its launch takes. With torch's `_foreach` functions, which
     its own optimizers use too, they are 22, of some kernels each. Numbers are computed in the same
     way; of the norm alone the order of the sum may differ. During the update Adam takes 4 more
-    bytes for each parameter. With `--fp16` fairseq has one flat tensor, and its own copies stay.
+    bytes for each parameter. With `--fp16` fairseq has one flat tensor, whose gradients it copies.
     """
     wrap(Adam, "step", "multi_tensor", _make_step)
     wrap(HalfOptimizer, "_sync_fp16_grads_to_fp32", "multi_tensor", _make_copy_of_gradients)
@@ -107,13 +107,14 @@ def _make_copy_of_gradients(original: Callable) -> Callable:
 
 def _make_copy_of_parameters(original: Callable) -> Callable:
     def copy(self: Any) -> None:
-        if self.has_flat_params:
-            return original(self)
-        pairs = [
-            (p.data, p32.data)
-            for p, p32 in zip(self.fp16_params, self.fp32_params)
-            if p.requires_grad
-        ]
+        copies = self.fp32_params
+        if isinstance(copies, dict):  # flat ones, by device
+            (flat, *others) = copies.values()
+            pieces = flat.data.split([p.numel() for p in self.fp16_params]) if not others else []
+            pairs = [(p.data, piece.view_as(p)) for p, piece in zip(self.fp16_params, pieces)]
+        else:
+            both = zip(self.fp16_params, copies)
+            pairs = [(p.data, p32.data) for p, p32 in both if p.requires_grad]
         if not _copied(pairs):
             original(self)
 

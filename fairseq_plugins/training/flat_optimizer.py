@@ -29,7 +29,7 @@ class FlatOptimizer(FairseqOptimizer):
         masters: Sequence[Tensor],
         reduce: Optional[Callable[[Tensor], None]] = None,
     ):
-        super().__init__(inner.cfg)
+        super().__init__(getattr(inner, "cfg", None))  # fairseq's older ones have none
         self.inner, self.masters, self.reduce = inner, list(masters), reduce
         self.sizes = [p.numel() for p in self.masters]
         self.values = torch.cat([p.data.flatten() for p in self.masters])
