@@ -1,6 +1,6 @@
 """Several linear projections of one tensor as one product."""
 
-from typing import Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -31,14 +31,14 @@ def project_together(x: Tensor, projections: Sequence[nn.Module]) -> Tuple[Tenso
 
 
 def _one_product(x: Tensor, projections: Sequence[nn.Module]) -> Tuple[Tensor, ...]:
-    weights = [layer.weight for layer in projections]
-    biases = [layer.bias for layer in projections if layer.bias is not None]
+    weights: List[Any] = [layer.weight for layer in projections]
+    biases: List[Any] = [layer.bias for layer in projections if layer.bias is not None]
     if len(biases) not in (0, len(weights)):
         raise ValueError("projections must all have a bias, or none of them")
     bias = torch.cat(biases) if biases else None
     # split, and not slices: its backward puts the gradients behind each other in one copy
     out = F.linear(x, torch.cat(weights), bias)
-    return out.split([weight.size(0) for weight in weights], dim=-1)
+    return torch.split(out, [weight.size(0) for weight in weights], dim=-1)
 
 
 def _is_plain(layer: nn.Module) -> bool:
