@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 SCRIPT = "fairseq-plugins"  # `python -m fairseq_plugins`, installed as a program
 __all__ = ["Classifier", "Summarizer", "Translator", "register"]
 # modules that change fairseq, each with its `install`
-PATCHES = "criterions.auxiliary", "generation", "tasks.bleu_of_valid", "training.recorded_step"
+PATCHES = (
+    "criterions.auxiliary",
+    "generation",
+    "tasks.bleu_of_valid",
+    "training.kernel_choice",
+    "training.recorded_step",
+)
 
 
 def register() -> None:

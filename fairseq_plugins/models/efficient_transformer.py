@@ -24,7 +24,6 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.compression import (
     FeaturePooling,
     TimePooling,
@@ -109,7 +108,6 @@ class EfficientTransformerModel(TransformerModel):
                 # task and model share these on a command line; a YAML file sets only the task's
                 set_default(args, name, getattr(getattr(task, "cfg", None), name, default))
             plan = plan_model(args)
-            kernels.check_processes_agree()
             check_dictionaries(to_config(args), task.source_dictionary, task.target_dictionary)
             store_completed(plan, args)
             fill_layers_to_keep(args)

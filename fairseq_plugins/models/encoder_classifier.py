@@ -18,7 +18,6 @@ from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError, check_choice
-from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.masking import at_least_float32
@@ -98,7 +97,6 @@ class EncoderClassifierModel(FairseqEncoderModel):
         with completing(args, cls):
             fill_classifier_defaults(args)
             plan, cfg = _plan(args, task.max_positions())
-            kernels.check_processes_agree()
             store_completed(plan, args)
         embedding = EfficientTransformerModel.build_embedding(
             cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path

@@ -25,6 +25,11 @@ class FastDropout(FairseqDropout):
         return F.dropout(x, p=self.p, training=True, inplace=inplace)
 
 
+def probability(dropout: FairseqDropout) -> float:
+    """The probability with which a dropout module drops at present; 0 outside training."""
+    return float(dropout.p) if dropout.training or dropout.apply_during_inference else 0.0
+
+
 def draw_kept(like: Tensor, keep: float) -> Tensor:
     """Independent draws of Bernoulli(keep), 1 or 0, in the shape and dtype of a CPU tensor.
 

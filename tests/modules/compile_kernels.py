@@ -3,79 +3,98 @@
 Prints name, limit and use of shared memory.
 """
 
-from typing import Dict
+from typing import Any, Dict
 
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.kernels import products, summaries
+from fairseq_plugins.modules.kernels import products, residual, summaries, sums
 
 # of a program on a GeForce RTX 30 and on an H100; no GPU since the A100 has less than the first
 SHARED_MEMORY = {86: kernels.SHARED_MEMORY, 90: 227 * 1024}
-OPTIONS = ("num_warps", "num_stages")
+OPTIONS = ("num_warps", "num_stages", "maxnreg")
 FLOAT32 = {
-    "products": ("grad_expand", "grad_expand_bias", "grad_contract", "grad_contract_bias"),
-    "summaries": (
-        "keep out out_sum out_max out_total maximum softmax_total mean grad_directions "
-        "sums kept largest total summary weight".split()
-    ),
+    products: "grad_expand grad_expand_bias grad_contract grad_contract_bias",
+    residual: "mean deviation out_mean out_deviation grad_parameters",
+    summaries: "out out_sum out_max out_total maximum softmax_total grad_directions sums kept"
+    " largest total summary weight",
+    sums: "parts",
 }
-MASKS = {"products": ("keep",), "summaries": ("mask",)}
 NUMBERS = (
-    "tokens tokens_of_part part_stride dim size width bsz length heads stride_t stride_b "
-    "direction_stride parts rows".split()
-)
+    "tokens tokens_of_part part_stride limit dim bsz length part_length stride_t stride_b"
+    " direction_stride parts rows number size"
+).split()
 
 
-def type_of(module: str, argument: str) -> str:
-    if argument in ("scale", "scaling"):
+def type_of(module: Any, kernel: Any, argument: str) -> str:
+    if argument in ("scale", "scaling", "epsilon"):
         return "fp32"
+    if argument in FLOAT32[module].split():
+        return "*fp32"
     if argument in NUMBERS:
         return "i32"
-    if argument in MASKS[module]:
-        return "*i1"
-    return "*fp32" if argument in FLOAT32[module] else "*bf16"
+    return {"seed": "*i64", "mask": "*i1"}.get(argument, "*bf16")
 
 
-def shared_memory(module: str, kernel, blocks: Dict[str, int], gpu: int) -> int:
-    constants = {name: value for name, value in blocks.items() if name in kernel.arg_names}
+def shared_memory(module: Any, name: str, blocks: Dict[str, int], gpu: int) -> int:
+    kernel = getattr(module, name)
+    constants = {each: value for each, value in blocks.items() if each in kernel.arg_names}
     signature = {
-        name: "constexpr" if name in constants else type_of(module, name)
-        for name in kernel.arg_names
+        each: "constexpr" if each in constants else type_of(module, kernel, each)
+        for each in kernel.arg_names
     }
     # as at a launch: addresses and sizes are multiples of 16, so that loads are pipelined
     multiples = {
         (place,): [["tt.divisibility", 16]]
-        for place, name in enumerate(kernel.arg_names)
-        if name not in constants and type_of(module, name) != "fp32"
+        for place, each in enumerate(kernel.arg_names)
+        if each not in constants
+        and signature[each] != "fp32"
+        and each not in kernel.do_not_specialize
     }
-    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    places = {(kernel.arg_names.index(each),): value for each, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=multiples)
     built = compile(
         source,
         target=GPUTarget("cuda", gpu, 32),
-        options={name: blocks[name] for name in OPTIONS},
+        options={each: blocks[each] for each in OPTIONS if each in blocks},
     )
-    return built.metadata.shared
+    return int(built.metadata.shared)
 
 
 def main() -> None:
-    mask = torch.ones(1, dtype=torch.bool)
+    seed = torch.ones(1)
     for gpu, limit in SHARED_MEMORY.items():
+
+        def report(
+            module: Any, name: str, blocks: Dict[str, int], label: str, gpu: int = gpu
+        ) -> None:
+            used = shared_memory(module, name, blocks, gpu)
+            kind = module.__name__.split(".")[-1]
+            print(f"sm_{gpu} {kind}{name} {label}", SHARED_MEMORY[gpu], used)
+
+        names = {
+            "forward": "_forward", "inner": "_backward_inner", "weights": "_backward_weights"
+        }  # fmt: skip
         for size in (64, kernels.MAX_SUBSPACE):
-            for name in ("_forward", "_backward_inner", "_backward_weights"):
-                shared = shared_memory(
-                    "products", getattr(products, name), products._blocks(size, mask), gpu
-                )
-                print(f"sm_{gpu} products{name} {size}", limit, shared)
+            for kernel, name in names.items():
+                blocks = products._blocks(kernel, 12 * size, size, 6 * size, seed, limit)
+                report(products, name, blocks, str(size))
         for dim, heads in ((512, 16), (512, 32), (1024, 16)):
-            assert dim * heads <= kernels.MAX_SUMMARIES
-            for name in ("_forward", "_combine", "_backward"):
-                blocks = summaries._blocks(dim, heads, mask, SHARED_MEMORY[gpu])
-                shared = shared_memory("summaries", getattr(summaries, name), blocks, gpu)
-                print(f"sm_{gpu} summaries{name} {dim} {heads}", limit, shared)
+            half = kernels.MAX_SUMMARIES // 2
+            if dim * heads > (kernels.MAX_SUMMARIES if limit >= kernels.LARGE else half):
+                continue
+            blocks = summaries._blocks(dim, heads, seed, seed, limit)
+            report(summaries, "_forward", {**blocks, **summaries.FORWARD}, f"{dim} {heads}")
+            report(summaries, "_backward", blocks, f"{dim} {heads}")
+            report(summaries, "_combine", {"DIM": dim}, f"{dim} {heads}")
+        for dim in (512, kernels.MAX_FEATURES):
+            blocks = residual._blocks(dim, seed)
+            report(residual, "_forward", blocks, str(dim))
+            grads = {"HAS_GRAD": 1, "HAS_GRAD_SUM": 1}
+            report(residual, "_backward", {**blocks, **grads}, str(dim))
+        report(sums, "_add", {"ROWS": 8, "COLS": 512}, "8")
 
 
 if __name__ == "__main__":

@@ -131,6 +131,8 @@ def test_all_forms_are_equal_in_training(lengths, form):
 class DropSecond(torch.nn.Module):
     """Drops nothing of alpha, and all of beta."""
 
+    p, apply_during_inference = 0.5, False
+
     calls = 0
 
     def forward(self, weights):

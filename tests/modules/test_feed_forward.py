@@ -191,14 +191,14 @@ def test_mscffn_under_autocast(chunked):
 def test_mscffn_is_chunked_where_many_tokens_meet_a_cpu(monkeypatch):
     ffn = make_mscffn(12, 4, 3)
     calls = []
-    for name in ("_products", "_products_by"):
+    for name in ("_products", "_products_by_chunks"):
         original = getattr(ffn, name)
         monkeypatch.setattr(
             ffn, name, lambda *args, n=name, f=original: calls.append(n) or f(*args)
         )
     for tokens in (mscffn.CHUNK_FROM - 1, mscffn.CHUNK_FROM):
         ffn(torch.randn(tokens, 1, 12))
-    assert calls == ["_products", "_products_by"]
+    assert calls == ["_products", "_products_by_chunks"]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, List, Optional, Sequence, Set
+from typing import Any, List, Optional, Sequence, Set, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fairseq_plugins.errors import ConfigurationError, check_range, nearest
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.compilation import is_captured
+from fairseq_plugins.modules.dropout import probability
 
 from .chunked_products import ChunkedProducts
 from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
@@ -65,8 +66,8 @@ class MSCFFN(FeedForward):
     Equations 7 to 9 have two exact forms. The plain one is a batched product over all subspaces.
     The chunked one (`chunked_products.py`) never holds L and C of all tokens. It is used on a CPU
     from 512 tokens on, where it is faster; set `chunked` to True or False to force a form.
-    TorchScript and torch.compile use the plain form. In half precision on a GPU,
-    FAIRSEQ_PLUGINS_TRITON=1 replaces both by a Triton kernel (`modules/kernels/`).
+    TorchScript and torch.compile use the plain form. In half precision on a GPU, Triton kernels
+    replace both (`modules/kernels/`); they round the dropout to a multiple of 1 / 65,536.
 
     fairseq's quantisation noise acts on W_f3 and W_CL, not on the subspace matrices. Those are
     m / (n + m) of the weights: a third at n = 12 and 3/7 at n = 8.
@@ -168,31 +169,38 @@ class MSCFFN(FeedForward):
     def _products_fast(self, inner: Tensor) -> Tensor:
         """Equations 7 to 9 in the fastest form for this input."""
         if self._is_chunked(inner):
-            return self._products_by(ChunkedProducts.apply, inner)
+            return self._products_by_chunks(inner)
         if self._has_kernel(inner):
-            return self._products_by(_kernel, inner)
+            return self._products_by_kernel(inner)
         return self._products(inner)
 
-    def _products_by(self, function: Callable[..., Tensor], inner: Tensor) -> Tensor:
-        """Equations 7 to 9 by `ChunkedProducts` or the kernel, which take dropout as a mask.
-
-        On a CPU the mask has the random numbers of torch's own dropout.
-        """
-        dropout = self.dropout_module
-        keep, scale = None, 1.0
-        if dropout.p > 0 and (dropout.training or dropout.apply_during_inference):
+    def _products_by_chunks(self, inner: Tensor) -> Tensor:
+        """Equations 7 to 9 by `ChunkedProducts`; the mask has the numbers of torch's dropout."""
+        p, keep, scale = probability(self.dropout_module), None, 1.0
+        if p > 0:
             size = (self.subspaces // 2, inner.size(0), self.expand_weight.size(2))
-            keep = torch.empty(size, dtype=torch.bool, device=inner.device)
-            keep.bernoulli_(1 - dropout.p)
-            scale = 1 / (1 - dropout.p) if dropout.p < 1 else 0.0
-        parameters = (
-            self.expand_weight,
-            self.expand_bias,
-            self.contract_weight,
-            self.contract_bias,
-        )
-        # under autocast the dtype of `inner` differs from that of the parameters
-        return function(inner, *(p.type_as(inner) for p in parameters), keep, scale)
+            keep = torch.empty(size, dtype=torch.bool, device=inner.device).bernoulli_(1 - p)
+            scale = 1 / (1 - p) if p < 1 else 0.0
+        return ChunkedProducts.apply(inner, *self._parameters_as(inner), keep, scale)
+
+    def _products_by_kernel(self, inner: Tensor) -> Tensor:
+        from fairseq_plugins.modules.kernels import draws, products
+
+        p = probability(self.dropout_module)
+        seed = draws.new_seeds(inner) if p > 0 else None
+        return products.KernelProducts.apply(inner, *self._parameters_as(inner), p, seed)
+
+    def _parameters_as(self, inner: Tensor) -> List[Tensor]:
+        """The parameters of equations 7 and 9; under autocast `inner` has another dtype."""
+        return [
+            parameter.type_as(inner)
+            for parameter in (
+                self.expand_weight,
+                self.expand_bias,
+                self.contract_weight,
+                self.contract_bias,
+            )
+        ]
 
     def _is_chunked(self, inner: Tensor) -> bool:
         if self.chunked is not None:
@@ -203,7 +211,14 @@ class MSCFFN(FeedForward):
     def _has_kernel(self, inner: Tensor) -> bool:
         if self.chunked is not None or is_captured() or inner.size(0) == 0:
             return False
-        return self.expand_weight.size(1) <= kernels.MAX_SUBSPACE and kernels.usable(inner)
+        ((name, *sizes),) = self.kernels()
+        return sizes[1] <= kernels.MAX_SUBSPACE and kernels.usable(inner, name, *sizes)
+
+    def kernels(self) -> List[Tuple[Any, ...]]:
+        """The Triton kernels for this module, each a name and sizes as `kernels.usable` takes."""
+        _, size, width = self.expand_weight.shape
+        drops = int(probability(self.dropout_module) > 0)
+        return [("products", self.embed_dim, size, width, drops)]
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, subspaces={self.subspaces}, expansion={self.expansion}"
@@ -222,9 +237,3 @@ def _narrow(crossed: Tensor, contract_weight: Tensor, contract_bias: Tensor) -> 
     narrow = torch.baddbmm(contract_bias, crossed, contract_weight)  # n/2 x tokens x d/n
     pairs, _, size = contract_weight.shape
     return narrow.transpose(0, 1).reshape(-1, pairs * size)
-
-
-def _kernel(*arguments: Any) -> Tensor:
-    from fairseq_plugins.modules.kernels.products import KernelProducts
-
-    return KernelProducts.apply(*arguments)

@@ -1,19 +1,27 @@
-"""Triton kernels for MSCFFN and Fastformer on GPUs.
+"""Triton kernels for layers on GPUs, in half precision.
 
-They are off by default. Set ``FAIRSEQ_PLUGINS_TRITON=1`` in every process of a training to use
-them for the tensors that `usable` accepts. Models refuse processes that differ when they are built.
-Results differ from plain torch by rounding. Triton is imported at the first such tensor, never
+They are used where they work; FAIRSEQ_PLUGINS_TRITON=0 turns them off. `usable` decides for each
+tensor. Without what Triton needs (see `obstacle`), one line says so and plain torch computes. On
+its first use on a GPU, in a number type and for sizes of a layer, each kernel is compared with its
+plain form on small random input, forward and every gradient; one that differs is not used, and one
+line says so. There is no list of GPUs. Results differ from plain torch by rounding; so a training
+keeps the choice that it began with, in all its processes (`training/kernel_choice.py`).
+
+A kernel never waits for the host, allocates only through torch and chooses its block sizes from the
+sizes of its input, so a CUDA graph can record it. What is not compiled and checked before is not
+used while one records: run the step once before. Triton is imported at the first such tensor, never
 before.
 """
 
 import functools
 import importlib
 import importlib.util
+import logging
 import os
 import shutil
 import sysconfig
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -21,28 +29,88 @@ from torch import Tensor
 
 from fairseq_plugins.errors import ConfigurationError
 
+logger = logging.getLogger(__name__)
+
 VARIABLE = "FAIRSEQ_PLUGINS_TRITON"
+NAMES = ("products", "residual", "summaries")
 SHARED_MEMORY = 99 * 1024  # of a program on small GPUs, in bytes
-# The largest sizes whose programs fit into it:
+LARGE = 160 * 1024  # from here on, a GPU is one for data centres, and programs are larger
+# The largest sizes whose programs find room:
 MAX_SUBSPACE = 128  # d/n of MSCFFN
-MAX_SUMMARIES = 16 * 1024  # h x d of Fastformer, rounded up as in `block`
+MAX_SUMMARIES = 16 * 1024  # h x d of Fastformer, rounded up as in `block`; half on a small GPU
+MAX_FEATURES = 8192  # d of a LayerNorm
 DTYPES = (torch.bfloat16, torch.float16)  # tensor cores have no exact float32 products
 TRITON = (3, 4)  # the first version that compiles all kernels: 3.3 fails for an H100
 CAPABILITY = (8, 0)  # Ampere: older GPUs have too little shared memory
+# what a kernel's result may differ by from that of float64, beside twice the plain form's
+# difference: of its largest entry
+TOLERANCE = 0.01
+
+_off: Set[str] = set()  # kernels that this process does not use
+_problems: Dict[Any, str] = {}  # of the kernels that were checked; empty where there is none
 
 
-def usable(x: Tensor) -> bool:
-    """Whether to use kernels for `x`: they are switched on, and x is in half precision on a GPU.
+class Trial(NamedTuple):
+    """A kernel and its plain form, to be compared.
+
+    Args:
+        fast, plain: take the leaves and return a tensor or several; `plain` in any number type.
+        leaves: in float32, on the GPU.
+    """
+
+    fast: Callable[..., Any]
+    plain: Callable[..., Any]
+    leaves: List[Tensor]
+
+
+def usable(x: Tensor, name: str, *sizes: int) -> bool:
+    """Whether to use a kernel for `x`, which must be in half precision on a GPU.
+
+    Args:
+        name: of the kernel's module in this package.
+        sizes: what its `trials` takes.
 
     Raises:
-        ConfigurationError: they are switched on, but this machine cannot run them. There is no
-            fallback, because the processes of one training must compute alike.
+        ConfigurationError: `VARIABLE` is neither 0 nor 1.
     """
-    if not (x.is_cuda and x.dtype in DTYPES and asked()):
+    if not (x.is_cuda and x.dtype in DTYPES and asked()) or name in _off:
         return False
-    check_triton()
-    check_gpu(x.device)
-    return True
+    unknown = (name, x.device, x.dtype, *sizes) not in _problems
+    if unknown and torch.cuda.is_current_stream_capturing():
+        return False
+    problem = find_problem(name, x.device, x.dtype, *sizes)
+    if problem:
+        turn_off([name], problem)
+    return not problem
+
+
+def find_problem(name: str, device: torch.device, dtype: torch.dtype, *sizes: int) -> str:
+    """Why a kernel cannot be used here; empty if it can. Checks each only once."""
+    key = (name, device, dtype, *sizes)
+    if key not in _problems:
+        _problems[key] = obstacle() or gpu_obstacle(device)
+        if not _problems[key]:
+            _problems[key] = _check(name, device, dtype, *sizes)
+    return _problems[key]
+
+
+def turn_off(names: List[str], reason: str) -> None:
+    """Use plain torch in place of these kernels from now on, and say so in one line."""
+    new = [name for name in names if name not in _off]
+    _off.update(new)
+    if new and reason:
+        _tell(reason)
+
+
+@functools.lru_cache(maxsize=None)
+def _tell(reason: str) -> None:
+    logger.warning(f"Triton kernels are not used, plain torch is: {reason}")
+
+
+def in_use() -> List[str]:
+    """The kernels that were checked here and are used."""
+    good = {key[0] for key, problem in _problems.items() if not problem}
+    return sorted(good - _off) if asked() else []
 
 
 def shared_memory_of(x: Tensor) -> int:
@@ -51,93 +119,125 @@ def shared_memory_of(x: Tensor) -> int:
     return int(getattr(properties, "shared_memory_per_block_optin", SHARED_MEMORY))
 
 
+def has_room_for_summaries(x: Tensor, heads: int) -> bool:
+    """Whether the programs for summaries of `x`, ... x d, find room on its GPU."""
+    most = MAX_SUMMARIES if shared_memory_of(x) >= LARGE else MAX_SUMMARIES // 2
+    return block(x.size(-1)) * block(heads) <= most
+
+
 def block(size: int) -> int:
     """The side of the block that holds `size` numbers: a power of two, at least tl.dot's 16."""
     return max(16, 1 << (size - 1).bit_length())
 
 
 def asked() -> bool:
-    """Whether the environment switches kernels on.
+    """Whether the environment leaves kernels on.
 
     Raises:
         ConfigurationError: the variable is neither 0 nor 1.
     """
-    value = os.environ.get(VARIABLE, "0")
+    value = os.environ.get(VARIABLE, "1")
     if value not in ("0", "1"):
         raise ConfigurationError(
-            f"{VARIABLE}={value}: set it to 1 (Triton kernels) or 0 (plain torch, the default)"
+            f"{VARIABLE}={value}: set it to 0 (plain torch) or 1 (Triton kernels, the default)"
         )
     return value == "1"
 
 
-def check_processes_agree() -> None:
-    """Raise a ConfigurationError in all processes if some cannot use kernels as the others do.
+def agree(problems: Dict[str, str]) -> Dict[str, str]:
+    """The problems of all processes of a training, which must call this together.
 
-    All processes must call this together. If none can, this is told at the first tensor for them.
+    Args:
+        problems: of this process, by the name of the kernel.
     """
-    if not (dist.is_available() and dist.is_initialized()):
-        return
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return problems
     found: List[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, _choice())
-    problems = {rank: problem for rank, (_, problem) in enumerate(found) if problem}
-    if problems and len(problems) < len(found):
-        # told by all: a process that failed alone would leave the others waiting
-        rank, problem = min(problems.items())
-        raise ConfigurationError(f"rank {rank}: {problem}")
-    asked()  # refuses a value that is wrong everywhere
-    missing = ", ".join(str(rank) for rank, (on, _) in enumerate(found) if not on)
-    if any(on for on, _ in found) and missing:
-        raise ConfigurationError(
-            f"{VARIABLE}=1 is not set in every process (not in rank {missing}): set it everywhere "
-            "or nowhere"
-        )
-
-
-def _choice() -> Tuple[bool, str]:
-    """Whether this process switches kernels on, and why they cannot run here."""
-    on = False
-    try:
-        on = asked()
-        if on and torch.cuda.is_available():
-            check_triton()
-            check_gpu(torch.device("cuda", torch.cuda.current_device()))
-    except ConfigurationError as error:
-        return on, str(error)
-    return on, ""
+    dist.all_gather_object(found, problems)
+    merged: Dict[str, str] = {}
+    for rank, theirs in enumerate(found):
+        for name, problem in theirs.items():
+            merged.setdefault(name, f"rank {rank}: {problem}")
+    return merged
 
 
 @functools.lru_cache(maxsize=None)
-def check_gpu(device: torch.device) -> None:
-    """Raise a ConfigurationError if a GPU is too old for the kernels."""
+def gpu_obstacle(device: torch.device) -> str:
+    """Why no kernel runs on a GPU; empty if they do."""
     found = torch.cuda.get_device_capability(device)
-    if found < CAPABILITY:
-        raise ConfigurationError(
-            "{}=1: the Triton kernels need a GPU of compute capability {}.{}, and {} has {}.{}; "
-            "set it to 0".format(VARIABLE, *CAPABILITY, torch.cuda.get_device_name(device), *found)
-        )
+    if found >= CAPABILITY:
+        return ""
+    return "they need a GPU of compute capability {}.{}, and {} has {}.{}".format(
+        *CAPABILITY, torch.cuda.get_device_name(device), *found
+    )
 
 
 @functools.lru_cache(maxsize=None)
-def check_triton() -> None:
-    """Raise a ConfigurationError if this machine cannot compile the kernels."""
-    reason = ""
+def obstacle() -> str:
+    """Why no kernel can be compiled on this machine; empty if they can."""
     if torch.version.hip is not None:
-        reason = "they are for NVIDIA GPUs"
-    elif importlib.util.find_spec("triton") is None:
-        reason = "Triton is not installed"
-    elif triton_version() < TRITON:
-        reason = "they need Triton {}.{} or newer".format(*TRITON)
-    elif not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
-        reason = "Triton needs a C compiler: install gcc"
-    elif not Path(sysconfig.get_paths()["include"], "Python.h").is_file():
-        reason = "Triton needs Python.h: install the headers of this Python, such as python3-dev"
-    if reason:
-        raise ConfigurationError(
-            f"{VARIABLE}=1: the Triton kernels do not run here: {reason}; set it to 0"
-        )
+        return "they are for NVIDIA GPUs"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if triton_version() < TRITON:
+        return "they need Triton {}.{} or newer".format(*TRITON)
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        return "Triton needs a C compiler: install gcc"
+    if not Path(sysconfig.get_paths()["include"], "Python.h").is_file():
+        return "Triton needs Python.h: install the headers of this Python, such as python3-dev"
+    return ""
 
 
 def triton_version() -> Tuple[int, ...]:
     """Major and minor version of the installed Triton."""
     version = importlib.import_module("triton").__version__
     return tuple(int(part) for part in version.split(".")[:2])
+
+
+def _check(name: str, device: torch.device, dtype: torch.dtype, *sizes: int) -> str:
+    """Compare a kernel with its plain form; why it is not to be used, or nothing.
+
+    torch's random numbers stay as they are, so that a training has the same ones with and without.
+    """
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device)
+
+    try:
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.autocast(device.type, enabled=False),
+        ):
+            module = importlib.import_module(f"{__name__}.{name}")
+            for trial in module.trials(draw, *sizes):
+                fast, plain = (_results(f, trial.leaves, dtype) for f in trial[:2])
+                given = [leaf.to(dtype) for leaf in trial.leaves]
+                exact = _results(trial.plain, given, torch.float64)
+                for ours, theirs, right in zip(fast, plain, exact):
+                    error, allowed = _distance(ours, right), 2 * _distance(theirs, right)
+                    # not the other way round: NaN must fail
+                    if not error <= allowed + TOLERANCE * right.abs().max().item():
+                        return f"{name} differs from its plain form on {_name(device)} in {dtype}"
+    except Exception as error:  # whatever the compiler or the driver raises
+        lines = str(error).strip().splitlines() or [""]
+        return f"{name} fails on {_name(device)}: {type(error).__name__}: {lines[-1]}"
+    return ""
+
+
+def _results(function: Callable[..., Any], leaves: List[Tensor], dtype: torch.dtype) -> List[Any]:
+    """The results of a function and the gradients of its leaves."""
+    given = [leaf.detach().to(dtype, copy=True).requires_grad_() for leaf in leaves]
+    out = function(*given)
+    out = list(out) if isinstance(out, tuple) else [out]
+    weights = [torch.arange(o.numel(), device=o.device).cos().view(o.shape).to(o) for o in out]
+    return [o.detach() for o in out] + list(torch.autograd.grad(out, given, weights))
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    return float((one.double() - other.double()).abs().max())
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)

@@ -4,12 +4,17 @@ A forward program reads one part of one sentence. It computes the scores of all 
 softmax and the weighted sum of its rows. Another kernel combines the parts, as in flash decoding.
 Backward recomputes the weights from the saved maximum and total. The mean in softmax's gradient
 needs no pass of its own: it is the dot product of the summary and its gradient.
+
+Features are cut into slices, the first dimension of all products: each warp has a slice, of the
+directions in registers and of every row. Without slices each warp reads the whole row and all
+directions from shared memory, whose bandwidth then is the limit. Parts are few, because each writes
+all its sums in float32: with 256 positions to a part these were a quarter of the bytes of x.
 """
 
 # Triton pointers have no Python type.
 # mypy: disallow-incomplete-defs=False
 
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import torch
 import triton
@@ -17,77 +22,103 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import MAX_SUMMARIES, block, shared_memory_of
+from . import LARGE, Trial, block, draws, shared_memory_of
+from .sums import add_parts
 
 TIMES = 16  # positions at a time
-PART = 256  # positions of one program
+PROGRAMS = 264  # at a time: two on each multiprocessor of an H100; the same on every GPU, as
+# rounding depends on it
+LEAST = 128  # positions of a part, at least
+FORWARD = {"maxnreg": 128}  # so that two programs are on a multiprocessor, and one waits for memory
 
 
 @triton.jit
-def _scores(
-    x, directions, mask, bsz, length, dim, heads, stride_t, stride_b, direction_stride, scaling,
-    b, times, HEADS: tl.constexpr, DIM: tl.constexpr, HAS_MASK: tl.constexpr,
-):  # fmt: skip
-    """Rows of x, the directions, their scaled scores (-inf past the end), and the padding mask."""
-    head = tl.arange(0, HEADS)
-    feature = tl.arange(0, DIM)
-    at = times[:, None].to(tl.int64) * stride_t + b * stride_b + feature[None, :]
-    real = (times[:, None] < length) & (feature[None, :] < dim)
-    rows = tl.load(x + at, mask=real, other=0.0)
-    at = b * direction_stride + head[:, None] * dim + feature[None, :]
-    real = (head[:, None] < heads) & (feature[None, :] < dim)
-    to = tl.load(directions + at, mask=real, other=0.0)
-    scores = tl.dot(to, tl.trans(rows), input_precision="ieee") * scaling
+def _at(rows, stride, SLICES: tl.constexpr, SLICE: tl.constexpr):
+    """Where the features of some rows are: SLICES x len(rows) x SLICE."""
+    feature = tl.arange(0, SLICES)[:, None] * SLICE + tl.arange(0, SLICE)[None, :]
+    return rows[None, :, None].to(tl.int64) * stride + feature[:, None, :]
+
+
+@triton.jit
+def _real(rows, number, dim: tl.constexpr, SLICES: tl.constexpr, SLICE: tl.constexpr):
+    """Which of them exist, among `number` rows of `dim` features."""
+    feature = tl.arange(0, SLICES)[:, None] * SLICE + tl.arange(0, SLICE)[None, :]
+    return (rows[None, :, None] < number) & (feature[:, None, :] < dim)
+
+
+@triton.jit
+def _products(heads, rows):
+    """Each head times each row: HEADS x TIMES."""
+    return tl.sum(tl.dot(heads, tl.permute(rows, (0, 2, 1)), input_precision="ieee"), axis=0)
+
+
+@triton.jit
+def _for_slices(x, SLICES: tl.constexpr):
+    """The same matrix for every slice."""
+    return tl.broadcast_to(x[None, :, :], (SLICES, x.shape[0], x.shape[1]))
+
+
+@triton.jit
+def _hidden(scores, mask, b, length, times, HAS_MASK: tl.constexpr):
+    """Scores with -inf past the end and a low finite number at padding, and the padding."""
     padded = tl.zeros(times.shape, dtype=tl.int1)
     if HAS_MASK:
         padded = tl.load(mask + b * length + times, mask=times < length, other=0) != 0
         # finite, so that a sentence of padding alone gets finite weights
         scores = tl.where(padded[None, :], -3e38, scores)
-    scores = tl.where(times[None, :] < length, scores, float("-inf"))
-    return rows, to, scores, padded
+    return tl.where(times[None, :] < length, scores, float("-inf")), padded
 
 
 @triton.jit
+def _dropped(weights, seed, limit, scale, bsz, b, times, HEADS: tl.constexpr, DROPS: tl.constexpr):
+    """Dropout of HEADS x TIMES weights."""
+    if DROPS:
+        mask = draws.kept(seed, b, limit, times * bsz, HEADS // 8, 0, HEADS)
+        weights = tl.where(tl.trans(mask), weights * scale, 0.0)
+    return weights
+
+
+@triton.jit(do_not_specialize=["bsz", "length", "part_length", "limit"])
 def _forward(
-    x, directions, mask, keep, out, out_sum, out_max, out_total,
-    bsz, length, dim, heads, stride_t, stride_b, direction_stride, scaling,
-    HEADS: tl.constexpr, DIM: tl.constexpr, TIMES: tl.constexpr, PART: tl.constexpr,
-    HAS_MASK: tl.constexpr,
+    x, directions, mask, seed, out, out_sum, out_max, out_total,
+    bsz, length, part_length, stride_t, stride_b, direction_stride, scaling, scale, limit,
+    dim: tl.constexpr, heads: tl.constexpr, HEADS: tl.constexpr,
+    SLICES: tl.constexpr, SLICE: tl.constexpr, TIMES: tl.constexpr,
+    HAS_MASK: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     head = tl.arange(0, HEADS)
-    feature = tl.arange(0, DIM)
+    of_heads, real = _at(head, dim, SLICES, SLICE), _real(head, heads, dim, SLICES, SLICE)
+    to = tl.load(directions + b * direction_stride + of_heads, mask=real, other=0.0)
     largest = tl.full((HEADS,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((HEADS,), dtype=tl.float32)
     kept = tl.zeros((HEADS,), dtype=tl.float32)
-    summary = tl.zeros((HEADS, DIM), dtype=tl.float32)
-    for start in range(part * PART, min(length, (part + 1) * PART), TIMES):
+    summary = tl.zeros((SLICES, HEADS, SLICE), dtype=tl.float32)
+    for start in range(part * part_length, min(length, (part + 1) * part_length), TIMES):
         times = start + tl.arange(0, TIMES)
-        rows, _, scores, _ = _scores(
-            x, directions, mask, bsz, length, dim, heads, stride_t, stride_b, direction_stride,
-            scaling, b, times, HEADS, DIM, HAS_MASK,
-        )  # fmt: skip
+        at = x + b * stride_b + _at(times, stride_t, SLICES, SLICE)
+        rows = tl.load(at, mask=_real(times, length, dim, SLICES, SLICE), other=0.0)
+        scores = _products(to, rows) * scaling
+        scores, _ = _hidden(scores, mask, b, length, times, HAS_MASK)
         larger = tl.maximum(largest, tl.max(scores, axis=1))
         shrink = tl.exp(largest - larger)
         weights = tl.exp(scores - larger[:, None])
         total = total * shrink + tl.sum(weights, axis=1)
-        at = (times[None, :].to(tl.int64) * bsz + b) * heads + head[:, None]
-        real = (times[None, :] < length) & (head[:, None] < heads)
-        weights = weights * tl.load(keep + at, mask=real, other=0.0)
+        weights = _dropped(weights, seed, limit, scale, bsz, b, times, HEADS, DROPS)
         kept = kept * shrink + tl.sum(weights, axis=1)
-        summary = summary * shrink[:, None]
-        summary += tl.dot(weights.to(rows.dtype), rows, input_precision="ieee")
+        summary = summary * shrink[None, :, None]
+        weights = _for_slices(weights.to(rows.dtype), SLICES)
+        summary = tl.dot(weights, rows, summary, input_precision="ieee")
         largest = larger
-    at = (part.to(tl.int64) * bsz + b) * heads + head
-    tl.store(out_max + at, largest, mask=head < heads)
-    tl.store(out_total + at, total, mask=head < heads)
-    tl.store(out_sum + at, kept, mask=head < heads)
-    real = (head[:, None] < heads) & (feature[None, :] < dim)
-    tl.store(out + at[:, None] * dim + feature[None, :], summary, mask=real)
+    first = (part.to(tl.int64) * bsz + b) * heads
+    tl.store(out_max + first + head, largest, mask=head < heads)
+    tl.store(out_total + first + head, total, mask=head < heads)
+    tl.store(out_sum + first + head, kept, mask=head < heads)
+    tl.store(out + first * dim + of_heads, summary, mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["parts", "rows"])
 def _combine(
     sums, kept, largest, total, summary, weight, rounded, rounded_weight, out_max, out_total,
     parts, rows, dim, DIM: tl.constexpr,
@@ -119,56 +150,61 @@ def _combine(
     tl.store(out_total + row, denominator)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["bsz", "length", "part_length", "limit"])
 def _backward(
-    x, directions, mask, keep, maximum, softmax_total, grad, grad_sum, mean,
+    x, directions, mask, seed, maximum, softmax_total, grad, grad_sum, summary, weight,
     grad_x, grad_directions,
-    bsz, length, dim, heads, stride_t, stride_b, direction_stride, scaling,
-    HEADS: tl.constexpr, DIM: tl.constexpr, TIMES: tl.constexpr, PART: tl.constexpr,
-    HAS_MASK: tl.constexpr,
+    bsz, length, part_length, stride_t, stride_b, direction_stride, scaling, scale, limit,
+    dim: tl.constexpr, heads: tl.constexpr, HEADS: tl.constexpr,
+    SLICES: tl.constexpr, SLICE: tl.constexpr, TIMES: tl.constexpr,
+    HAS_MASK: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     head = tl.arange(0, HEADS)
-    feature = tl.arange(0, DIM)
     of_head = b * heads + head
     maximum_h = tl.load(maximum + of_head, mask=head < heads, other=0.0)
     total_h = tl.load(softmax_total + of_head, mask=head < heads, other=1.0)
     grad_sum_h = tl.load(grad_sum + of_head, mask=head < heads, other=0.0).to(tl.float32)
-    mean_h = tl.load(mean + of_head, mask=head < heads, other=0.0)
-    at = of_head[:, None] * dim + feature[None, :]
-    real_summary = (head[:, None] < heads) & (feature[None, :] < dim)
-    grad_h = tl.load(grad + at, mask=real_summary, other=0.0)
-    total = tl.zeros((HEADS, DIM), dtype=tl.float32)
-    for start in range(part * PART, min(length, (part + 1) * PART), TIMES):
+    of_heads, real = _at(head, dim, SLICES, SLICE), _real(head, heads, dim, SLICES, SLICE)
+    to = tl.load(directions + b * direction_stride + of_heads, mask=real, other=0.0)
+    grad_h = tl.load(grad + b * heads * dim + of_heads, mask=real, other=0.0)
+    summary_h = tl.load(summary + b * heads * dim + of_heads, mask=real, other=0.0)
+    mean_h = tl.sum(tl.sum(summary_h * grad_h.to(tl.float32), axis=2), axis=0)
+    mean_h += grad_sum_h * tl.load(weight + of_head, mask=head < heads, other=0.0)
+    total = tl.zeros((SLICES, HEADS, SLICE), dtype=tl.float32)
+    for start in range(part * part_length, min(length, (part + 1) * part_length), TIMES):
         times = start + tl.arange(0, TIMES)
-        rows, to, scores, padded = _scores(
-            x, directions, mask, bsz, length, dim, heads, stride_t, stride_b, direction_stride,
-            scaling, b, times, HEADS, DIM, HAS_MASK,
-        )  # fmt: skip
+        at = x + b * stride_b + _at(times, stride_t, SLICES, SLICE)
+        rows = tl.load(at, mask=_real(times, length, dim, SLICES, SLICE), other=0.0)
+        scores = _products(to, rows) * scaling
+        scores, padded = _hidden(scores, mask, b, length, times, HAS_MASK)
         weights = tl.exp(scores - maximum_h[:, None]) / total_h[:, None]
-        # other names than before the loop: there a name keeps its shape
-        of_time = (times[None, :].to(tl.int64) * bsz + b) * heads + head[:, None]
-        real = (times[None, :] < length) & (head[:, None] < heads)
-        kept = tl.load(keep + of_time, mask=real, other=0.0)
-        grad_weights = tl.dot(grad_h, tl.trans(rows), input_precision="ieee")
-        grad_weights = (grad_weights + grad_sum_h[:, None]) * kept
+        grad_weights = _products(grad_h, rows) + grad_sum_h[:, None]
+        grad_weights = _dropped(grad_weights, seed, limit, scale, bsz, b, times, HEADS, DROPS)
         grad_scores = weights * (grad_weights - mean_h[:, None]) * scaling
         # scores of padding are constants, also where all is padding and their weights are not zero
-        grad_scores = tl.where(real & (padded[None, :] == 0), grad_scores, 0.0).to(rows.dtype)
-        grad_rows = tl.dot(tl.trans(grad_scores), to, input_precision="ieee")
-        kept_weights = (weights * kept).to(rows.dtype)
-        grad_rows += tl.dot(tl.trans(kept_weights), grad_h, input_precision="ieee")
-        of_row = (times[:, None].to(tl.int64) * bsz + b) * dim + feature[None, :]
-        real_row = (times[:, None] < length) & (feature[None, :] < dim)
-        tl.store(grad_x + of_row, grad_rows.to(grad_x.dtype.element_ty), mask=real_row)
-        total += tl.dot(grad_scores, rows, input_precision="ieee")
-    at = (part.to(tl.int64) * bsz + b) * heads + head
-    tl.store(grad_directions + at[:, None] * dim + feature[None, :], total, mask=real_summary)
+        known = (times[None, :] < length) & (padded[None, :] == 0) & (head[:, None] < heads)
+        grad_scores = tl.where(known, grad_scores, 0.0).to(rows.dtype)
+        weights = _dropped(weights, seed, limit, scale, bsz, b, times, HEADS, DROPS)
+        weights = weights.to(rows.dtype)
+        of_rows = tl.dot(_for_slices(tl.trans(grad_scores), SLICES), to, input_precision="ieee")
+        kept_weights = _for_slices(tl.trans(weights), SLICES)
+        of_rows = tl.dot(kept_weights, grad_h, of_rows, input_precision="ieee")
+        at = grad_x + b * dim + _at(times, bsz * dim, SLICES, SLICE)
+        mask_rows = _real(times, length, dim, SLICES, SLICE)
+        tl.store(at, of_rows.to(grad_x.dtype.element_ty), mask=mask_rows)
+        total = tl.dot(_for_slices(grad_scores, SLICES), rows, total, input_precision="ieee")
+    first = (part.to(tl.int64) * bsz + b) * heads * dim
+    tl.store(grad_directions + first + of_heads, total, mask=real)
 
 
 class KernelSummaries(torch.autograd.Function):
-    """`token_mixers.summaries.summarize` on a GPU: same arguments and result, but no float64."""
+    """`token_mixers.summaries.Summaries` on a GPU.
+
+    The same arguments and result, but no float64, and dropout of the weights as its probability
+    and a seed (None drops nothing).
+    """
 
     @staticmethod
     def forward(
@@ -177,14 +213,17 @@ class KernelSummaries(torch.autograd.Function):
         directions: Tensor,
         padding_mask: Optional[Tensor],
         scaling: float,
-        keep: Tensor,
+        p: float,
+        seed: Optional[Tensor],
     ) -> Tuple[Tensor, Tensor]:
         x = x if x.stride(-1) == 1 else x.contiguous()
-        directions, keep = directions.contiguous(), keep.contiguous()
+        directions = directions.contiguous()
         mask = None if padding_mask is None else padding_mask.contiguous()
         length, bsz, dim = x.shape
         heads = directions.size(-2)
-        parts = triton.cdiv(length, PART)
+        parts, part_length = _parts(bsz, length, heads)
+        ctx.numbers = (*_sizes(x, directions, part_length), scaling, *_draw(p, seed))
+        ctx.blocks = _blocks(dim, heads, mask, seed, shared_memory_of(x))
         sums = torch.empty(parts, bsz, heads, dim, dtype=torch.float32, device=x.device)
         kept, largest, total = torch.empty(
             3, parts, bsz, heads, dtype=torch.float32, device=x.device
@@ -198,65 +237,101 @@ class KernelSummaries(torch.autograd.Function):
         rounded, rounded_weight = x.new_empty(bsz, heads, dim), x.new_empty(bsz, heads, 1)
         with torch.cuda.device_of(x):  # Triton launches on the current GPU
             _forward[(bsz, parts)](
-                x, directions, x if mask is None else mask, keep, sums, kept, largest, total,
-                *_sizes(x, directions), scaling, **_blocks(dim, heads, mask, shared_memory_of(x)),
+                x, directions, x if mask is None else mask, x if seed is None else seed,
+                sums, kept, largest, total, *ctx.numbers, **ctx.blocks, **FORWARD,
             )  # fmt: skip
             _combine[(bsz * heads,)](
                 sums, kept, largest, total, summary, weight, rounded, rounded_weight,
                 maximum, all_total, parts, bsz * heads, dim, DIM=block(dim),
             )  # fmt: skip
-        ctx.save_for_backward(x, directions, mask, keep, maximum, all_total, summary, weight)
-        ctx.scaling = scaling
+        ctx.save_for_backward(x, directions, mask, seed, maximum, all_total, summary, weight)
         return rounded, rounded_weight
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Tuple[Optional[Tensor], ...]:
-        x, directions, mask, keep, maximum, total, summary, weight = ctx.saved_tensors
+        x, directions, mask, seed, maximum, total, summary, weight = ctx.saved_tensors
         length, bsz, dim = x.shape
         heads = directions.size(-2)
-        grad, grad_sum = grad.contiguous(), grad_sum.contiguous()
-        mean = (grad.float() * summary).sum(dim=-1)
-        mean = mean + grad_sum.float().squeeze(-1) * weight
         grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        parts = triton.cdiv(length, PART)
-        grad_directions = torch.empty(parts, bsz, heads, dim, dtype=torch.float32, device=x.device)
+        parts, _ = _parts(bsz, length, heads)
+        sums = torch.empty(parts, bsz, heads, dim, dtype=torch.float32, device=x.device)
         _backward[(bsz, parts)](
-            x, directions, x if mask is None else mask, keep, maximum, total, grad, grad_sum,
-            mean, grad_x, grad_directions,
-            *_sizes(x, directions), ctx.scaling, **_blocks(dim, heads, mask, shared_memory_of(x)),
+            x, directions, x if mask is None else mask, x if seed is None else seed,
+            maximum, total, grad.contiguous(), grad_sum.contiguous(), summary, weight,
+            grad_x, sums, *ctx.numbers, **ctx.blocks,
         )  # fmt: skip
-        over = (0, 1) if directions.dim() == 2 else (0,)
-        return grad_x, grad_directions.sum(dim=over).type_as(directions), None, None, None
+        rows = parts * bsz if directions.dim() == 2 else parts
+        grad_directions = add_parts(sums.view(rows, -1), directions.dtype)
+        return grad_x, grad_directions.view(directions.shape), None, None, None, None
 
 
-def _sizes(x: Tensor, directions: Tensor) -> Tuple[int, ...]:
+def _parts(bsz: int, length: int, heads: int) -> Tuple[int, int]:
+    """Into how many parts to cut a sentence, and their positions: the fastest, by rows to read.
+
+    Each part costs the time of so many rows as its sums are, written and read in float32.
+    """
+    most = max(1, triton.cdiv(length, LEAST))
+
+    def rows(parts: int) -> int:
+        at_a_time = triton.cdiv(bsz * parts, PROGRAMS)
+        return at_a_time * (triton.cdiv(length, parts) + 4 * heads + TIMES)
+
+    parts = min(range(1, most + 1), key=rows)
+    part_length = triton.cdiv(triton.cdiv(length, parts), TIMES) * TIMES
+    return triton.cdiv(length, part_length), part_length
+
+
+def _sizes(x: Tensor, directions: Tensor, part_length: int) -> Tuple[int, ...]:
     length, bsz, dim = x.shape
-    heads = directions.size(-2)
-    step = heads * dim if directions.dim() == 3 else 0
-    return bsz, length, dim, heads, x.stride(0), x.stride(1), step
+    step = directions.size(-2) * dim if directions.dim() == 3 else 0
+    return bsz, length, part_length, x.stride(0), x.stride(1), step
 
 
-def _blocks(dim: int, heads: int, mask: Optional[Tensor], shared_memory: int) -> Any:
+def _draw(p: float, seed: Optional[Tensor]) -> Tuple[float, int]:
+    limit, scale = draws.limit_and_scale(p)
+    return (1.0, 0) if seed is None else (scale, limit)
+
+
+def _blocks(
+    dim: int, heads: int, mask: Optional[Tensor], seed: Optional[Tensor], shared_memory: int
+) -> Any:
     features = block(dim)
+    slices = min(8, features // 16)
     return {
+        "dim": dim,
+        "heads": heads,
         "HEADS": block(heads),
-        "DIM": features,
+        "SLICES": slices,
+        "SLICE": features // slices,
         "TIMES": TIMES,
-        "PART": PART,
         "HAS_MASK": mask is not None,
-        # the fastest of eleven on an H200 (d 1,024, 16 heads): eight warps took twice as long
-        "num_warps": 4,
-        "num_stages": _stages(features, block(heads), shared_memory),
+        "DROPS": seed is not None,
+        "num_warps": max(4, slices),
+        # with two, the next rows are asked for only when the last ones were used
+        "num_stages": 3 if shared_memory >= LARGE else 2,
     }
 
 
-def _stages(features: int, heads: int, shared_memory: int) -> int:
-    """How many steps are loaded ahead: three, or what fits.
+def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Iterator[Trial]:
+    """What `kernels.usable` compares, for d, h and whether dropout is on."""
+    from fairseq_plugins.modules.token_mixers.summaries import Summaries
 
-    By the compiler's report backward needs for the largest sizes, with 1, 2 and 3 steps: 65, 113
-    and 178 KB for 16 heads of 1,024 features, and at most 140 KB for 32 heads of 512.
-    """
-    if features * heads < MAX_SUMMARIES or shared_memory >= 192 * 1024:
-        return 3
-    return 2 if features < 1024 or shared_memory >= 132 * 1024 else 1
+    length, bsz, p = 2 * LEAST + 5, 3, 0.3
+    x = draw(length, bsz, dim)
+    seed = torch.tensor([5], device=x.device) if drops else None
+    mask = draws.mask(seed, p, length * bsz, block(heads))
+    keep = None
+    if mask is not None:
+        keep = mask[:, :heads].view(length, bsz, heads).float() * draws.limit_and_scale(p)[1]
+    padding = torch.zeros(bsz, length, dtype=torch.bool, device=x.device)
+    padding[0, -3:] = True
+    for hidden, directions in ((None, draw(heads, dim)), (padding, draw(bsz, heads, dim))):
+
+        def fast(x: Tensor, directions: Tensor, hidden: Optional[Tensor] = hidden) -> Any:
+            return KernelSummaries.apply(x, directions, hidden, dim**-0.5, p, seed)
+
+        def plain(x: Tensor, directions: Tensor, hidden: Optional[Tensor] = hidden) -> Any:
+            return Summaries.apply(x, directions, hidden, dim**-0.5, keep)
+
+        yield Trial(fast, plain, [x, directions])

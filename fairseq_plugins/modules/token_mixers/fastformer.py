@@ -1,7 +1,7 @@
 """Additive attention of Fastformer, linear in length (Wu et al., arXiv 2108.09084)."""
 
 from dataclasses import dataclass, field
-from typing import Optional, Sequence, Set, Tuple
+from typing import List, Optional, Sequence, Set, Tuple
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -10,9 +10,10 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.dropout import probability
 from fairseq_plugins.modules.masking import at_least_float32, hide
 
-from .summaries import summarize
+from .summaries import has_kernel, summarize, summarize_by_kernel
 from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
 
 INTERACTIONS = ("product", "add", "concat")
@@ -276,13 +277,29 @@ class Fastformer(TokenMixer):
         self, x: Tensor, directions: Tensor, padding_mask: Optional[Tensor]
     ) -> Tuple[Tensor, Tensor]:
         x = x.type_as(directions)  # under autocast the products' dtype; otherwise no change
-        ones = torch.ones(
-            [x.size(0), x.size(1), self.num_heads],
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        keep = self.dropout_module(ones)
+        dropout = self.dropout_module
+        keep: Optional[Tensor] = None
+        if dropout.p > 0 and (dropout.training or dropout.apply_during_inference):
+            if not torch.jit.is_scripting():
+                if has_kernel(x, directions, True):
+                    p = probability(dropout)
+                    return summarize_by_kernel(x, directions, padding_mask, self.scaling, p)
+            ones = torch.ones(
+                [x.size(0), x.size(1), self.num_heads],
+                dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
+                device=x.device,
+            )
+            keep = dropout(ones)
         return summarize(x, directions, padding_mask, self.scaling, keep)
+
+    @torch.jit.unused
+    def kernels(self) -> List[Tuple[str, int, int, int]]:
+        """The Triton kernels for this module, each a name and sizes as `kernels.usable` takes."""
+        if not self.can_reassociate:
+            return []
+        drops = int(probability(self.dropout_module) > 0)
+        dims = {self.q_proj.in_features, self.k_proj.in_features}
+        return [("summaries", dim, self.num_heads, drops) for dim in sorted(dims)]
 
     def _weights(self, scores: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
         """Dropout of the softmax over time of scores, T x B x h; finite also if all is padding."""

@@ -16,13 +16,13 @@ def summarize(
     directions: Tensor,
     padding_mask: Optional[Tensor],
     scaling: float,
-    keep: Tensor,
+    keep: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Tensor]:
     """``sum_t w_t x_t`` and ``sum_t w_t`` with ``w = keep * softmax_t(scaling * directions x_t)``.
 
     Outside TorchScript and torch.compile `Summaries` has the gradient, written by hand: one product
     instead of four passes over x. Results are the same to the bit. In half precision on a GPU,
-    FAIRSEQ_PLUGINS_TRITON=1 replaces both directions by Triton kernels (`modules/kernels/`).
+    Triton kernels replace both directions (`modules/kernels/`), unless `keep` is given.
 
     Args:
         x: T x B x d, finite.
@@ -30,7 +30,7 @@ def summarize(
         padding_mask: B x T, True at padding, or None. Padding gets weight zero; in a sentence of
             padding alone all weights are equal and finite.
         scaling: factor of the scores.
-        keep: T x B x h, factors of the weights: ones, or ones after dropout.
+        keep: T x B x h, factors of the weights: ones after dropout; None for ones.
 
     Returns:
         B x h x d and B x h x 1 in x's dtype; weights are normalised in float32 at least.
@@ -46,20 +46,38 @@ def _summarize_fast(
     directions: Tensor,
     padding_mask: Optional[Tensor],
     scaling: float,
-    keep: Tensor,
+    keep: Optional[Tensor],
 ) -> Tuple[Tensor, Tensor]:
     if is_captured():
         return _summarize_plain(x, _weights(x, directions, padding_mask, scaling), keep)
-    room = kernels.block(x.size(2)) * kernels.block(directions.size(-2)) <= kernels.MAX_SUMMARIES
-    if room and x.numel() > 0 and kernels.usable(x):
-        return _kernel(x, directions, padding_mask, scaling, keep)
+    if keep is None and has_kernel(x, directions, False):
+        return summarize_by_kernel(x, directions, padding_mask, scaling, 0.0)
     return Summaries.apply(x, directions, padding_mask, scaling, keep)
 
 
-def _kernel(*arguments: Any) -> Tuple[Tensor, Tensor]:
+def is_on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
+
+
+def has_kernel(x: Tensor, directions: Tensor, drops: bool) -> bool:
+    """Whether `summarize_by_kernel` can be called; arguments of `summarize`, and about dropout."""
+    if not is_on_gpu(x) or is_captured() or x.numel() == 0:
+        return False
+    heads = directions.size(-2)
+    return kernels.has_room_for_summaries(x, heads) and kernels.usable(
+        x, "summaries", x.size(2), heads, int(drops)
+    )
+
+
+def summarize_by_kernel(
+    x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float, p: float
+) -> Tuple[Tensor, Tensor]:
+    """`summarize` with dropout of the weights of probability p, by Triton kernels."""
+    from fairseq_plugins.modules.kernels import draws
     from fairseq_plugins.modules.kernels.summaries import KernelSummaries
 
-    return KernelSummaries.apply(*arguments)
+    seed = draws.new_seeds(x) if p > 0 else None
+    return KernelSummaries.apply(x, directions, padding_mask, scaling, p, seed)
 
 
 def _batched(directions: Tensor, bsz: int) -> Tensor:
@@ -77,8 +95,10 @@ def _weights(
     return torch.softmax(scores, dim=-1)
 
 
-def _summarize_plain(x: Tensor, weights: Tensor, keep: Tensor) -> Tuple[Tensor, Tensor]:
-    weights = (weights * keep.permute(1, 2, 0)).type_as(x)
+def _summarize_plain(x: Tensor, weights: Tensor, keep: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    if keep is not None:
+        weights = weights * keep.permute(1, 2, 0)
+    weights = weights.type_as(x)
     return torch.bmm(weights, x.transpose(0, 1)), weights.sum(dim=-1, keepdim=True)
 
 
@@ -92,7 +112,7 @@ class Summaries(torch.autograd.Function):
         directions: Tensor,
         padding_mask: Optional[Tensor],
         scaling: float,
-        keep: Tensor,
+        keep: Optional[Tensor],
     ) -> Tuple[Tensor, Tensor]:
         weights = _weights(x, directions, padding_mask, scaling)
         ctx.save_for_backward(x, directions, padding_mask, weights, keep)
@@ -104,14 +124,17 @@ class Summaries(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Tuple[Optional[Tensor], ...]:
         x, directions, padding_mask, weights, keep = ctx.saved_tensors
         directions_of = _batched(directions, x.size(1))
-        keep = keep.permute(1, 2, 0)
-        grad_weights = (torch.bmm(grad, x.permute(1, 2, 0)) + grad_sum).type_as(weights) * keep
+        kept = weights
+        grad_weights = (torch.bmm(grad, x.permute(1, 2, 0)) + grad_sum).type_as(weights)
+        if keep is not None:
+            keep = keep.permute(1, 2, 0)
+            grad_weights, kept = grad_weights * keep, weights * keep
         mean = (grad_weights * weights).sum(dim=-1, keepdim=True)
         grad_scores = (weights * (grad_weights - mean) * ctx.scaling).type_as(x)
         if padding_mask is not None:
             grad_scores = grad_scores.masked_fill(padding_mask.unsqueeze(1), 0.0)
         # one product adds both gradients of x: through the scores, and through the sum
-        left = torch.cat([grad_scores, (weights * keep).type_as(x)], dim=1)
+        left = torch.cat([grad_scores, kept.type_as(x)], dim=1)
         grad_x = torch.empty_like(x)
         right = torch.cat([directions_of, grad], dim=1)
         torch.bmm(left.transpose(1, 2), right, out=grad_x.transpose(0, 1))

@@ -1,0 +1,76 @@
+"""Dropout inside Triton kernels: draws that forward and backward repeat, and no mask in memory.
+
+A kernel draws from a seed, which lies on the GPU, and the number of an element, by Philox with
+seven rounds (Salmon et al. 2011). The seed comes from torch's generator of that GPU. So
+torch.manual_seed decides all draws, checkpointed activations repeat theirs, and a CUDA graph draws
+anew in each replay: torch advances its generator for `random_` within a graph, and the kernels read
+what it wrote.
+"""
+
+# Triton pointers have no Python type.
+# mypy: disallow-incomplete-defs=False
+
+from typing import Optional, Tuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# a draw has 16 bits: eight of them from one call of Philox, which else took longer than a LayerNorm
+STEPS = 2**16
+
+
+def new_seeds(like: Tensor, number: int = 1) -> Tensor:
+    """`number` seeds on the device of `like`, by one small kernel: int64."""
+    return torch.empty(number, dtype=torch.int64, device=like.device).random_()
+
+
+def limit_and_scale(p: float) -> Tuple[int, float]:
+    """The draws of `STEPS` that keep an element, and the factor that makes up for the others.
+
+    p is rounded to a multiple of 1 / `STEPS`; the factor belongs to the rounded one.
+    """
+    limit = round((1 - p) * STEPS)
+    return limit, STEPS / limit if limit else 0.0
+
+
+@triton.jit
+def kept(seed, first, limit, rows, GROUPS: tl.constexpr, START, WIDTH: tl.constexpr):
+    """Which of `WIDTH` elements of each row are kept: len(rows) x WIDTH.
+
+    Args:
+        seed: a pointer to it.
+        first: the number of the first row, before all others in this draw.
+        limit: of `limit_and_scale`.
+        rows: the numbers of the rows from there on.
+        GROUPS: a whole row in groups of eight.
+        START: the first element, a multiple of eight.
+    """
+    group = START // 8 + tl.arange(0, WIDTH // 8)
+    at = ((first + rows)[:, None] * GROUPS + group[None, :]).to(tl.uint32)
+    a, b, c, d = tl.randint4x(tl.load(seed), at, n_rounds=7)
+    four = tl.join(tl.join(a, b), tl.join(c, d))
+    eight = tl.join(four & 0xFFFF, (four >> 16) & 0xFFFF)
+    return tl.reshape(eight.to(tl.int32), (at.shape[0], WIDTH)) < limit
+
+
+@triton.jit(do_not_specialize=["rows", "limit"])
+def _mask(seed, out, limit, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    start = tl.program_id(1) * WIDTH
+    col = start + tl.arange(0, WIDTH)
+    mask = kept(seed, 0, limit, row, (width + 7) // 8, start, WIDTH)
+    real = (row[:, None] < rows) & (col[None, :] < width)
+    tl.store(out + row[:, None].to(tl.int64) * width + col[None, :], mask, mask=real)
+
+
+def mask(seed: Optional[Tensor], p: float, rows: int, width: int) -> Optional[Tensor]:
+    """What the kernels keep of `rows` rows: bool, rows x width. For checks; None without a seed."""
+    if seed is None:
+        return None
+    out = torch.empty(rows, width, dtype=torch.bool, device=seed.device)
+    limit, _ = limit_and_scale(p)
+    grid = (triton.cdiv(rows, 16), triton.cdiv(width, 64))
+    _mask[grid](seed, out, limit, rows, width, ROWS=16, WIDTH=64)
+    return out

@@ -1,0 +1,188 @@
+"""Dropout, residual and LayerNorm as one Triton kernel forward and one, with a sum, backward.
+
+Forward reads both inputs and writes the sum and its LayerNorm. Backward reads the sum and the
+gradients, draws the dropout again, and adds the gradients of LayerNorm's parameters over the rows
+of a program; `add_parts` adds those of all programs. Plain torch has three kernels forward and four
+backward, and a mask in memory.
+"""
+
+# Triton pointers have no Python type.
+# mypy: disallow-incomplete-defs=False
+
+from typing import Any, Callable, Iterator, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import Trial, block, draws
+from .sums import add_parts
+
+PROGRAMS = 264  # of backward: two on each multiprocessor of an H100; the same on every GPU, as
+# rounding depends on it
+NUMBERS = 2048  # of a tile, for up to so many features
+
+
+@triton.jit(do_not_specialize=["tokens", "limit"])
+def _forward(
+    x, residual, weight, bias, seed, out_sum, out, out_mean, out_deviation,
+    tokens, epsilon, scale, limit,
+    dim: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, DROPS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    feature = tl.arange(0, DIM)
+    at = row[:, None].to(tl.int64) * dim + feature[None, :]
+    real = (row[:, None] < tokens) & (feature[None, :] < dim)
+    added = tl.load(x + at, mask=real, other=0.0).to(tl.float32)
+    if DROPS:
+        added = tl.where(draws.kept(seed, 0, limit, row, DIM // 8, 0, DIM), added * scale, 0.0)
+    total = added + tl.load(residual + at, mask=real, other=0.0).to(tl.float32)
+    rounded = total.to(out_sum.dtype.element_ty)
+    tl.store(out_sum + at, rounded, mask=real)
+    total = rounded.to(tl.float32)  # what backward reads
+    mean = tl.sum(total, axis=1) / dim
+    centred = tl.where(feature[None, :] < dim, total - mean[:, None], 0.0)
+    deviation = 1 / tl.sqrt(tl.sum(centred * centred, axis=1) / dim + epsilon)
+    w = tl.load(weight + feature, mask=feature < dim, other=0.0).to(tl.float32)
+    b = tl.load(bias + feature, mask=feature < dim, other=0.0).to(tl.float32)
+    normalised = centred * deviation[:, None] * w[None, :] + b[None, :]
+    tl.store(out + at, normalised.to(out.dtype.element_ty), mask=real)
+    tl.store(out_mean + row, mean, mask=row < tokens)
+    tl.store(out_deviation + row, deviation, mask=row < tokens)
+
+
+@triton.jit(do_not_specialize=["tokens", "limit"])
+def _backward(
+    summed, weight, seed, mean, deviation, grad, grad_sum, grad_x, grad_residual, grad_parameters,
+    tokens, scale, limit,
+    dim: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, DROPS: tl.constexpr,
+    HAS_GRAD: tl.constexpr, HAS_GRAD_SUM: tl.constexpr,
+):  # fmt: skip
+    feature = tl.arange(0, DIM)
+    w = tl.load(weight + feature, mask=feature < dim, other=0.0).to(tl.float32)
+    grad_weight = tl.zeros((ROWS, DIM), dtype=tl.float32)
+    grad_bias = tl.zeros((ROWS, DIM), dtype=tl.float32)
+    for start in range(tl.program_id(0) * ROWS, tokens, tl.num_programs(0) * ROWS):
+        row = start + tl.arange(0, ROWS)
+        at = row[:, None].to(tl.int64) * dim + feature[None, :]
+        real = (row[:, None] < tokens) & (feature[None, :] < dim)
+        total = tl.zeros((ROWS, DIM), dtype=tl.float32)
+        if HAS_GRAD:
+            g = tl.load(grad + at, mask=real, other=0.0).to(tl.float32)
+            m = tl.load(mean + row, mask=row < tokens, other=0.0)
+            d = tl.load(deviation + row, mask=row < tokens, other=0.0)
+            s = tl.load(summed + at, mask=real, other=0.0).to(tl.float32)
+            normalised = tl.where(feature[None, :] < dim, (s - m[:, None]) * d[:, None], 0.0)
+            grad_weight += g * normalised
+            grad_bias += g
+            g = g * w[None, :]
+            along = tl.sum(g * normalised, axis=1) / dim
+            total = (g - tl.sum(g, axis=1)[:, None] / dim - normalised * along[:, None]) * d[
+                :, None
+            ]
+        if HAS_GRAD_SUM:
+            total += tl.load(grad_sum + at, mask=real, other=0.0).to(tl.float32)
+        tl.store(grad_residual + at, total.to(grad_residual.dtype.element_ty), mask=real)
+        if DROPS:
+            mask = draws.kept(seed, 0, limit, row, DIM // 8, 0, DIM)
+            total = tl.where(mask, total * scale, 0.0)
+            tl.store(grad_x + at, total.to(grad_x.dtype.element_ty), mask=real)
+    at = grad_parameters + tl.program_id(0) * 2 * dim + feature
+    tl.store(at, tl.sum(grad_weight, axis=0), mask=feature < dim)
+    tl.store(at + dim, tl.sum(grad_bias, axis=0), mask=feature < dim)
+
+
+class KernelResidual(torch.autograd.Function):
+    """``s = residual + dropout(x)`` and ``LayerNorm(s)``; see `modules.residual`.
+
+    Args:
+        x, residual: ... x d, of one dtype.
+        weight, bias: of the LayerNorm, d each.
+        epsilon: of the LayerNorm.
+        p: of dropout.
+        seed: of the draws; None drops nothing.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        residual: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        epsilon: float,
+        p: float,
+        seed: Optional[Tensor],
+    ) -> Tuple[Tensor, Tensor]:
+        x, residual = x.contiguous(), residual.contiguous()
+        dim = x.size(-1)
+        tokens = x.numel() // dim
+        summed, out = torch.empty_like(x), torch.empty_like(x)
+        mean, deviation = x.new_empty(2, tokens, dtype=torch.float32).unbind()
+        limit, scale = draws.limit_and_scale(p)
+        blocks = _blocks(dim, seed)
+        with torch.cuda.device_of(x):  # Triton launches on the current GPU
+            _forward[(triton.cdiv(tokens, blocks["ROWS"]),)](
+                x, residual, weight, bias, x if seed is None else seed, summed, out,
+                mean, deviation, tokens, epsilon, scale, limit, **blocks,
+            )  # fmt: skip
+        ctx.save_for_backward(summed, weight, mean, deviation, seed)
+        ctx.scale, ctx.limit, ctx.dtype = scale, limit, bias.dtype
+        ctx.set_materialize_grads(False)
+        return summed, out
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad_sum: Optional[Tensor], grad: Optional[Tensor]
+    ) -> Tuple[Optional[Tensor], ...]:
+        summed, weight, mean, deviation, seed = ctx.saved_tensors
+        dim, tokens = weight.numel(), mean.numel()
+        blocks = _blocks(dim, seed)
+        grad_residual = torch.empty_like(summed)
+        grad_x = grad_residual if seed is None else torch.empty_like(summed)
+        programs = min(PROGRAMS, triton.cdiv(tokens, blocks["ROWS"]))
+        sums = summed.new_empty(programs, 2 * dim, dtype=torch.float32)
+        _backward[(programs,)](
+            summed, weight, summed if seed is None else seed, mean, deviation,
+            summed if grad is None else grad.contiguous(),
+            summed if grad_sum is None else grad_sum.contiguous(),
+            grad_x, grad_residual, sums, tokens, ctx.scale, ctx.limit,
+            HAS_GRAD=grad is not None, HAS_GRAD_SUM=grad_sum is not None, **blocks,
+        )  # fmt: skip
+        grad_weight, grad_bias = add_parts(sums, ctx.dtype).split(dim)
+        return grad_x, grad_residual, grad_weight, grad_bias, None, None, None
+
+
+def _blocks(dim: int, seed: Optional[Tensor]) -> Any:
+    features = block(dim)
+    return {
+        "dim": dim,
+        "DIM": features,
+        "ROWS": max(1, NUMBERS // features),
+        "DROPS": seed is not None,
+        "num_warps": max(4, features // 1024),
+    }
+
+
+def trials(draw: Callable[..., Tensor], dim: int, drops: int) -> Iterator[Trial]:
+    """What `kernels.usable` compares, for d and whether dropout is on."""
+    tokens, p = 37, 0.3
+    x = draw(tokens, dim)
+    seed = torch.tensor([5], device=x.device) if drops else None
+    mask = draws.mask(seed, p, tokens, block(dim))
+
+    def plain(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tuple[Tensor, Tensor]:
+        if mask is not None:
+            x = x * mask[:, :dim] * draws.limit_and_scale(p)[1]
+        summed = residual + x
+        return summed, F.layer_norm(summed, (dim,), weight, bias, 1e-5)
+
+    yield Trial(
+        lambda *given: KernelResidual.apply(*given, 1e-5, p, seed),
+        plain,
+        [x, draw(tokens, dim), 1 + 0.1 * draw(dim), draw(dim)],
+    )

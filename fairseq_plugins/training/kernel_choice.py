@@ -1,0 +1,88 @@
+"""Which Triton kernels a training uses: decided before its first step, the same to its end.
+
+Results with and without kernels differ by rounding. So all processes of a training use the same
+ones, and checkpoints hold their names: a training that resumes uses no others than it began with.
+"""
+
+import os
+from typing import Any, Callable, Dict, List, Optional
+
+import torch
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules import kernels
+
+ENTRY = "triton_kernels"  # in checkpoints
+WRONG = ""  # in place of the name of a kernel: the problem ends the training
+
+
+def install() -> None:
+    """Choose the kernels when a training begins or resumes, and store the choice."""
+
+    def make_load(original: Callable) -> Callable:
+        def load_checkpoint(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+            state = original(self, *args, **kwargs)
+            resumes = state is not None and self.get_num_updates() > 0
+            choose_kernels(self, state.get(ENTRY) if resumes else None, resumes)
+            return state
+
+        return load_checkpoint
+
+    def make_save(original: Callable) -> Callable:
+        def save_checkpoint(self: Trainer, filename: str, extra_state: Dict[str, Any]) -> Any:
+            return original(self, filename, {**extra_state, ENTRY: kernels.in_use()})
+
+        return save_checkpoint
+
+    wrap(Trainer, "load_checkpoint", "kernel_choice", make_load)
+    wrap(Trainer, "save_checkpoint", "kernel_choice", make_save)
+
+
+def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: bool) -> None:
+    """Check the kernels of the model here, and turn off those that are not for this training.
+
+    All processes of a training must call this together.
+
+    Args:
+        began_with: the names in the checkpoint; None without an entry.
+        resumes: whether the training goes on from a checkpoint.
+
+    Raises:
+        ConfigurationError: `kernels.VARIABLE` is wrong in some process.
+    """
+    dtype = _dtype(trainer.cfg.common)
+    if dtype is None or not trainer.cuda:
+        return
+    device = torch.device("cuda", torch.cuda.current_device())
+    modules = [m for m in trainer.get_model().modules() if hasattr(m, "kernels")]
+    wanted = sorted({kernel for module in modules for kernel in module.kernels()})
+    problems: Dict[str, str] = {}
+    try:
+        off = "" if kernels.asked() else f"{kernels.VARIABLE}=0"
+    except ConfigurationError as error:
+        off, problems = str(error), {WRONG: str(error)}
+    for name, *sizes in wanted:
+        problem = off or kernels.find_problem(name, device, dtype, *sizes)
+        if problem:
+            problems.setdefault(name, problem)
+    for name, problem in kernels.agree(problems).items():
+        if name == WRONG:  # told by all: a process that failed alone would leave others waiting
+            raise ConfigurationError(problem)
+        # who has turned them off need not be told
+        kernels.turn_off([name], "" if off else problem)
+    if resumes and began_with is None and os.environ.get(kernels.VARIABLE) != "1":
+        began_with = []  # older versions used kernels only where this was set
+    if began_with is not None:
+        missing = {name for name, *_ in wanted} - set(began_with)
+        kernels.turn_off(sorted(missing), "this training began without them")
+        kernels.turn_off(sorted(set(kernels.NAMES) - set(began_with)), "")
+
+
+def _dtype(common: Any) -> Optional[torch.dtype]:
+    """The half precision that a training computes in; None in float32."""
+    if common.bf16 or common.memory_efficient_bf16:
+        return torch.bfloat16
+    half = common.fp16 or common.memory_efficient_fp16 or common.amp
+    return torch.float16 if half else None

@@ -1,0 +1,135 @@
+"""The Triton kernels of a training: chosen once, in all processes, and kept when it resumes."""
+
+import multiprocessing
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules import kernels
+from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFNOptions
+from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec
+from fairseq_plugins.training import kernel_choice
+
+BOTH = ["products", "summaries"]
+
+
+def trainer(**common):
+    """What the choice reads of a Trainer, as if it were on a GPU."""
+    options = ("bf16", "memory_efficient_bf16", "fp16", "memory_efficient_fp16", "amp")
+    cfg = SimpleNamespace(common=SimpleNamespace(**{**dict.fromkeys(options, False), **common}))
+    ffn = MSCFFN(FeedForwardSpec(8, 32), MSCFFNOptions(subspaces=2))
+    model = torch.nn.ModuleList([ffn, Fastformer(MixerSpec(8, 8, 2))])
+    return SimpleNamespace(cfg=cfg, cuda=True, get_model=lambda: model)
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """The kernels that were checked, with their number types; all are good."""
+    seen = []
+    monkeypatch.setattr(kernels, "_off", set())
+    monkeypatch.setattr(kernels, "_problems", {})
+    monkeypatch.setattr(kernels, "obstacle", lambda: "")
+    monkeypatch.setattr(kernels, "gpu_obstacle", lambda device: "")
+    monkeypatch.setattr(kernels, "_check", lambda name, *rest: seen.append((name, rest[1])) or "")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.delenv(kernels.VARIABLE, raising=False)
+    kernels._tell.cache_clear()
+    return seen
+
+
+@pytest.mark.parametrize(
+    "common, dtype",
+    [
+        ({"bf16": True}, torch.bfloat16),
+        ({"memory_efficient_fp16": True}, torch.float16),
+        ({"amp": True}, torch.float16),
+        ({}, None),
+    ],
+)
+def test_a_new_training_checks_the_kernels_of_its_model(checked, common, dtype):
+    kernel_choice.choose_kernels(trainer(**common), None, False)
+    assert checked == ([(name, dtype) for name in BOTH] if dtype else [])
+    assert kernels.in_use() == (BOTH if dtype else [])
+
+
+@pytest.mark.parametrize(
+    "began_with, variable, expected",
+    [
+        (BOTH, None, BOTH),
+        (["products"], None, ["products"]),
+        ([], None, []),
+        (None, None, []),  # of an older version, which had them off by default
+        (None, "1", BOTH),
+        (BOTH, "0", []),
+    ],
+)
+def test_a_training_resumes_with_the_kernels_it_began_with(
+    checked, monkeypatch, caplog, began_with, variable, expected
+):
+    if variable:
+        monkeypatch.setenv(kernels.VARIABLE, variable)
+    kernel_choice.choose_kernels(trainer(bf16=True), began_with, True)
+    monkeypatch.setenv(kernels.VARIABLE, "1")
+    assert kernels.in_use() == expected
+    if variable is None:  # also of those that no module of the model names
+        assert kernels._off == set(kernels.NAMES) - set(began_with or [])
+    told = [record.message for record in caplog.records]
+    assert len(told) == (expected != BOTH and variable != "0")
+    assert all("this training began without them" in line for line in told)
+
+
+def test_the_choice_is_stored_and_read(
+    checked, monkeypatch, run_train, toy_data, train_args, tmp_path
+):
+    """By the real commands, in a checkpoint that loads safely."""
+    seen = []
+    monkeypatch.setattr(
+        kernel_choice,
+        "choose_kernels",
+        lambda trainer, began_with, resumes: seen.append((began_with, resumes)),
+    )
+    monkeypatch.setattr(kernels, "in_use", lambda: ["products"])
+    for updates in (1, 2):
+        words = ("--max-update", updates, "--save-dir", tmp_path, "--cpu")
+        run_train(toy_data.bin, *train_args, *words)
+    assert seen == [(None, False), (["products"], True)]
+
+
+def choose(rank, folder, values, faults):
+    """One of two processes, on whose GPU a kernel may be broken."""
+    os.environ[kernels.VARIABLE] = values[rank]
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    kernels._check = lambda name, *rest: "it differs" * (name == faults[rank])
+    try:
+        kernel_choice.choose_kernels(trainer(bf16=True), None, False)
+        os.environ[kernels.VARIABLE] = "1"
+        told = ",".join(kernels.in_use())
+    except ConfigurationError as error:
+        told = str(error)
+    (folder / str(rank)).write_text(told)
+    dist.barrier()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
+@pytest.mark.parametrize(
+    "values, faults, expected",
+    [
+        ("11", ("", ""), "products,summaries"),
+        ("11", ("", "products"), "summaries"),
+        ("10", ("", ""), ""),
+        ("1x", ("", ""), "rank 1: FAIRSEQ_PLUGINS_TRITON=x: set it to 0 (plain torch) or 1"),
+    ],
+)
+def test_all_processes_use_the_same_kernels(checked, tmp_path, values, faults, expected):
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=choose, args=(i, tmp_path, values, faults)) for i in (0, 1)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    (told,) = {(tmp_path / str(rank)).read_text() for rank in (0, 1)}
+    assert told.startswith(expected) and bool(told) == bool(expected)
