@@ -42,13 +42,13 @@ class Measurement(NamedTuple):
         words: the subcommand and its options; DATA stands for the folder.
         contenders: what is compared; the first is the baseline.
         options: options of all architectures.
-        triton: whether the contenders use this package's Triton kernels.
+        triton: whether the contenders use this package's Triton kernels, as by default.
     """
 
     words: str
     contenders: List[str]
     options: str = ""
-    triton: bool = False
+    triton: bool = True
 
     def command(self, data: Path) -> List[str]:
         """The words of the command line after `benchmark`."""
@@ -136,13 +136,16 @@ READS = (
     "layer --dim 1024 --heads 16 --tokens 262144 --lengths 2048 --what forward --warmup 3"
     " --rounds 25 --dtype bf16"
 )
+PARTS = "layer --dim 512 --tokens 4096 --lengths 128 --warmup 3 --rounds 25 --dtype bf16"
 STEP = "train-step DATA --max-tokens {} --warmup 3 --dtype bf16"
 # compiled ones by themselves and last: what cannot be compiled takes no other figure with it
 GPU_MEASUREMENTS: Dict[str, Measurement] = {
-    "mscffn": Measurement(PRODUCTS, ["ffn", "mscffn"]),
-    "mscffn_triton": Measurement(PRODUCTS, ["ffn", "mscffn"], triton=True),
-    "summaries": Measurement(READS, ["copy", "summaries"]),
-    "summaries_triton": Measurement(READS, ["copy", "summaries"], triton=True),
+    "mscffn_triton": Measurement(PRODUCTS, ["ffn", "mscffn"]),
+    "summaries_triton": Measurement(READS, ["copy", "summaries"]),
+    "residual": Measurement(PARTS + " --dropout 0.3", ["residual-plain", "residual"]),
+    "projections": Measurement(PARTS, ["projections-plain", "projections"]),
+    "mscffn": Measurement(PRODUCTS, ["ffn", "mscffn"], triton=False),
+    "summaries": Measurement(READS, ["copy", "summaries"], triton=False),
     "generation": Measurement("generate DATA --batch-size 32 --dtype bf16", [PLAIN, DEEP], SIZES),
     "step_4096": Measurement(STEP.format(4096), [TRANSFORMER, FUSED], SIZES),
     "step_512": Measurement(STEP.format(512), [TRANSFORMER, FUSED], SIZES),
@@ -156,7 +159,6 @@ GPU_MEASUREMENTS: Dict[str, Measurement] = {
         STEP.format(4096),
         [TRANSFORMER, "mscffn_transformer_iwslt_de_en", "fastformer_encoder_iwslt_de_en"],
         SIZES,
-        triton=True,
     ),
     "compiled_4096": Measurement(
         STEP.format(4096), [TRANSFORMER, FUSED + " --torch-compile"], SIZES
@@ -224,12 +226,14 @@ GPU_GOALS = [
     Goal("the same, --torch-compile", "Transformer", "compiled_512", 1, 1 / 2),
     Goal("FTC 2x3 training step, 65,536 tokens", "Transformer", "step_65536", 1),
     Goal("the same, plain path", "Transformer", "step_65536", 2),
-    Goal("MSCFFN 768/3072, Triton", "standard network", "mscffn_triton", 1, 1 / 2.5),
+    Goal("MSCFFN 768/3072", "standard network", "mscffn_triton", 1, 0.5),
     Goal("MSCFFN 768/3072, plain torch", "standard network", "mscffn", 1),
-    Goal("Fastformer's summaries, Triton", "copy", "summaries_triton", 1, 0.83),
+    Goal("Fastformer's summaries", "copy", "summaries_triton", 1, 0.83),
     Goal("Fastformer's summaries, plain torch", "copy", "summaries", 1),
-    Goal("MSCFFN's training step, Triton", "Transformer", "step_triton", 1),
-    Goal("Fastformer's training step, Triton", "Transformer", "step_triton", 2),
+    Goal("dropout, residual and LayerNorm", "plain torch", "residual", 1),
+    Goal("queries, keys and values", "three products", "projections", 1),
+    Goal("MSCFFN's training step", "Transformer", "step_triton", 1),
+    Goal("Fastformer's training step", "Transformer", "step_triton", 2),
     Goal("beam 5, batch 32, FTC 6,6 + 1", "Transformer", "generation", 1, 1 / 2.9),
 ]
 

@@ -7,8 +7,9 @@
 A contender is a module or an architecture (then its encoder runs), with options of its own; the
 first is the baseline. Modules: softmax (fairseq's attention), sdpa (torch's fused attention),
 fastformer, fastformer-plain, fastformer-reassociated, ffn, mscffn; summaries (one of Fastformer's
-two), copy (of its input: what memory can do). Training is forward and backward (with Adam for
-an encoder), forward is evaluation without gradients.
+two), copy (of its input: what memory can do); residual (dropout, residual and LayerNorm) and
+projections (queries, keys and values), each also with -plain: as fairseq computes them. Training is
+forward and backward (with Adam for an encoder), forward is evaluation without gradients.
 """
 
 import argparse

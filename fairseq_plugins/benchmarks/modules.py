@@ -8,6 +8,7 @@ from typing import Callable, Dict
 
 import torch
 import torch.nn.functional as F
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError, check_range
@@ -17,6 +18,8 @@ from fairseq_plugins.modules.feed_forward import (
     MSCFFNOptions,
     StandardFeedForward,
 )
+from fairseq_plugins.modules.projections import project_together
+from fairseq_plugins.modules.residual import add_and_normalise
 from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, SoftmaxAttention
 from fairseq_plugins.modules.token_mixers.summaries import summarize
 
@@ -75,8 +78,38 @@ class Summaries(nn.Module):
         self.scaling = embed_dim**-0.5
 
     def forward(self, x: Tensor) -> Tensor:
-        keep = x.new_ones(*x.shape[:2], self.directions.size(0), dtype=torch.float32)
-        return summarize(x, self.directions, None, self.scaling, keep)[0]
+        return summarize(x, self.directions, None, self.scaling)[0]
+
+
+class Residual(nn.Module):
+    """The end of a sublayer, dropout, residual and LayerNorm: T x B x d -> T x B x d."""
+
+    def __init__(self, embed_dim: int, dropout: float, plain: bool):
+        super().__init__()
+        self.norm = nn.LayerNorm(embed_dim)
+        self.dropout_module = FairseqDropout(dropout)
+        self.plain = plain
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.plain:
+            return self.norm(x + self.dropout_module(x))
+        return add_and_normalise(x, x, self.dropout_module, self.norm)[1]
+
+
+class Projections(nn.Module):
+    """Queries, keys and values, added: T x B x d -> T x B x d."""
+
+    def __init__(self, embed_dim: int, plain: bool):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(embed_dim, embed_dim) for _ in range(3))
+        self.plain = plain
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.plain:
+            q, k, v = (layer(x) for layer in self.layers)
+        else:
+            q, k, v = project_together(x, list(self.layers))
+        return q + k + v
 
 
 def _mixer_spec(options: argparse.Namespace) -> MixerSpec:
@@ -111,6 +144,10 @@ MODULES: Dict[str, Callable[[argparse.Namespace], nn.Module]] = {
     "mscffn": _mscffn,
     "copy": lambda o: Copy(),
     "summaries": lambda o: Summaries(o.dim, o.heads),
+    "residual": lambda o: Residual(o.dim, o.dropout, False),
+    "residual-plain": lambda o: Residual(o.dim, o.dropout, True),
+    "projections": lambda o: Projections(o.dim, False),
+    "projections-plain": lambda o: Projections(o.dim, True),
 }
 
 
