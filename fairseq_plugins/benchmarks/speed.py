@@ -57,7 +57,7 @@ MEASUREMENTS: Dict[str, Measurement] = {
     "search_1": Measurement(
         "generate DATA --batch-size 1 --batches 8 --rounds 2", [PLAIN, DEEP + " --int8"], SIZES
     ),
-    "fastformer": goals.MEASUREMENTS["fastformer_8192"].shorter(3),
+    "fastformer": goals.MEASUREMENTS["fastformer_8192"].shorter(2),
     "mscffn": goals.MEASUREMENTS["mscffn_768"].shorter(9),
     "training_step_small": Measurement(
         STEP.format(2048),
