@@ -12,9 +12,11 @@ def prepared_pairs(task: Any, split: str) -> Any:
     Raises:
         FileNotFoundError: the folder lacks the split.
     """
-    cfg, option = getattr(task, "cfg", None), "skip_invalid_size_inputs_valid_test"
-    if hasattr(cfg, option):
-        setattr(cfg, option, True)
+    cfg = getattr(task, "cfg", None)
+    # the second is for training, and would read the references
+    for option, value in (("skip_invalid_size_inputs_valid_test", True), ("eval_bleu", False)):
+        if hasattr(cfg, option):
+            setattr(cfg, option, value)
     task.load_dataset(split)
     pairs = task.dataset(split)
     return getattr(pairs, "dataset", pairs)

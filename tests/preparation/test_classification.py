@@ -89,6 +89,26 @@ def test_subwords_are_learnt_on_train_and_cut_new_text_alike(tmp_path):
     assert json.loads((folder / "preparation.json").read_text())["settings"]["vocab_size"] == 36
 
 
+@pytest.mark.parametrize("words", [[], ["--words"], ["--bytes"]], ids=str)
+def test_texts_are_read_in_the_form_that_was_trained_on(tmp_path, words):
+    line = "good\tdas ﬁnde ich gut！\u200d\nbad\tdas fa\u0308nde ich \u00e4rger\n"
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.tsv").write_text(line * 9, encoding="utf-8")
+    given = ["--train", tmp_path / "train.tsv", "--valid", tmp_path / "valid.tsv", *words]
+    folder = tmp_path / "data"
+    run(folder, *given, "--workers", 1)
+    assert texts(folder, "train")[:2] == ["das ﬁnde ich gut！\u200d", "das fände ich ärger"]
+    cut, _ = load_cut(folder)
+    assert cut("das fa\u0308nde") == cut("das fände") and cut("ﬁ！") != cut("fi!")
+    assert "Unicode's form NFC" in (folder / "report.txt").read_text()
+    record = json.loads((folder / "preparation.json").read_text())
+    del record["settings"]["normalization"]  # as in earlier releases
+    (folder / "preparation.json").write_text(json.dumps(record))
+    run(folder, *given)  # finished
+    cut, _ = load_cut(folder)
+    assert cut("das fa\u0308nde") != cut("das fände")
+
+
 def test_lines_that_cannot_be_used_are_named(tmp_path):
     good = b"a\tgood film\nb\tdull film\n"
     bad = b"no tab\n\ttext\na b\ttext\na\t \n\xff\ttext\n\n<pad>\ttext\n"

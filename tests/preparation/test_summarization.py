@@ -215,7 +215,7 @@ def test_empty_lines_are_named_and_sentences_found(tmp_path):
     assert (tmp_path / "data/left_out.txt").read_text().splitlines() == [
         "valid\tvalid:2\tno document",
         "valid\tvalid:3\tno summary",
-        "valid\tvalid:4\tno visible text",  # SentencePiece would leave nothing of it
+        "valid\tvalid:4\tno visible text",
         "valid\tvalid:5\tno visible text",
     ]
 
@@ -239,6 +239,25 @@ def test_lower_case_is_for_the_model_alone(tmp_path):
     assert processor.encode(article(0)) == processor.encode(article(0).upper()) == pieces[0]
 
 
+def test_summaries_come_back_in_the_form_nfc(tmp_path):
+    write_pairs(tmp_path, SIZES)
+    line = "Es fa\u0308llt ﬁn „½ ™“！（ja）\u200c"
+    for split in SIZES:
+        for side in ("source", "target"):
+            path = tmp_path / f"{split}.{side}"
+            path.write_text(f"{line}\n" + path.read_text("utf-8").partition("\n")[2], "utf-8")
+    run(tmp_path, "--vocab-size", 90)
+    data, composed = tmp_path / "data", line.replace("a\u0308", "ä")
+    for split in SIZES:
+        for side in ("source", "target"):
+            raw = (data / "text/raw" / f"{split}.{side}").read_text("utf-8").split("\n")
+            assert raw[0] == composed
+    processor = Processor(data, "source", "target")
+    assert processor.encode(line) == processor.encode(composed)
+    assert processor.decode(processor.encode_target(line)) == composed
+    assert "Unicode's form NFC" in (data / "report.txt").read_text()
+
+
 def test_another_folders_pieces_bring_its_settings(tmp_path):
     write_pairs(tmp_path, SIZES)
     words = [word for split in SIZES for word in ("--" + split, tmp_path / split)]
@@ -254,9 +273,13 @@ def test_another_folders_pieces_bring_its_settings(tmp_path):
         if path.suffix in (".bin", ".idx", ".model") or path.name.startswith("dict."):
             assert (other / path.name).read_bytes() == path.read_bytes()
     settings = stored_settings(other)
+    assert settings["normalization"] == "NFC"
     assert settings["lowercase"] and not settings["joined_dictionary"]
     assert settings["vocab_size"] == 48
     record = json.loads((data / RECORD).read_text())
+    del record["settings"]["normalization"]  # as in earlier releases
+    (data / RECORD).write_text(json.dumps(record))
+    assert "normalization" not in stored_settings(prepare("earlier", "--like", data))
     del record["settings"]["boundary"]
     (data / RECORD).write_text(json.dumps(record))
     with pytest.raises(ConfigurationError, match="--like .*data was not prepared for summarizati"):

@@ -38,6 +38,18 @@ def test_pieces_are_learnt_from_long_lines_too(tmp_path):
     assert "<unk>" not in pieces and "\u0e01" in pieces
 
 
+def test_of_many_lines_pieces_are_learnt_from_some(tmp_path, monkeypatch):
+    lines = [f"{letter}{letter} word" for letter in "abcdefghij"]
+    (tmp_path / "text").write_text("\n".join(lines * 10) + "\n")
+    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_LINES", 50)
+    SentencePiece.learn([tmp_path / "text"] * 2, tmp_path / "model", 100)
+    model = SentencePiece(tmp_path / "model")  # every fourth line has one of a, c, e, g, i
+    assert model.cut("acegi").split()[-2:] == ["g", "i"] and model.cut("bfhj").split() == [
+        "\u2581",
+        "bfhj",
+    ]
+
+
 def test_characters_that_sentencepiece_lacks_are_no_marks(tmp_path):
     """It gives them out as they are, several in one piece; they are cut, and come back."""
     text = "\u6211\u4eec \u4f60\u597d"
