@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq import checkpoint_utils, utils
-from fairseq.data import BaseWrapperDataset
+from fairseq.data import LanguagePairDataset
 from fairseq.logging import metrics
 from fairseq.tasks.translation import EVAL_BLEU_ORDER, TranslationTask
 from fairseq.trainer import Trainer
@@ -25,7 +25,7 @@ from fairseq_plugins.prepared_folder import is_for_summarization, stored_setting
 
 logger = logging.getLogger(__name__)
 
-NAME = "bleu_of_valid"  # in samples, in checkpoints, and of a task
+NAME = "bleu_of_valid"  # in batches and checkpoints; of tasks and their datasets
 FAIRSEQ = "fairseq's own"
 
 
@@ -121,26 +121,13 @@ def tell(data: Path, given: Namespace) -> List[str]:
     return [each.line for each in found if each.line]
 
 
-class _Split(BaseWrapperDataset):
-    """`dataset`, whose batches say which split they are of."""
-
-    def __init__(self, dataset: Any, split: str):
-        super().__init__(dataset)
-        self.split = split
-
-    def collater(self, samples: List[Any], **kwargs: Any) -> Any:
-        batch = self.dataset.collater(samples, **kwargs)
-        if batch:
-            batch[NAME] = self.split
-        return batch
-
-
 def install() -> None:
     """Let fairseq's translation tasks compute BLEU as `evaluate` does. A second call does nothing.
 
     A training that goes on from a checkpoint whose BLEU was computed otherwise has no best score.
     """
     wrap(TranslationTask, "load_dataset", NAME, _load_dataset)
+    wrap(LanguagePairDataset, "collater", NAME, _collater)
     wrap(TranslationTask, "_inference_with_bleu", NAME, _inference)
     wrap(TranslationTask, "reduce_metrics", NAME, _reduce_metrics)
     wrap(Trainer, "save_checkpoint", NAME, _save_checkpoint)
@@ -166,9 +153,19 @@ def _load_dataset(original: Callable) -> Callable:
             logger.info(line)
         if scorer is not None:
             _scorers(self)[split] = scorer
-            self.datasets[split] = _Split(self.datasets[split], split)
+            setattr(self.datasets[split], NAME, split)
 
     return load_dataset
+
+
+def _collater(original: Callable) -> Callable:
+    def collater(self: LanguagePairDataset, *args: Any, **kwargs: Any) -> Any:
+        batch, split = original(self, *args, **kwargs), getattr(self, NAME, "")
+        if batch and split:
+            batch[NAME] = split
+        return batch
+
+    return collater
 
 
 def _inference(original: Callable) -> Callable:
