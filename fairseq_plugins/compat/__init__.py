@@ -16,6 +16,7 @@ from fairseq_plugins.compat import (
     command_line,
     cudnn_attention,
     data_files,
+    data_loaders,
     distributed,
     ema,
     generation,
@@ -90,6 +91,7 @@ def apply() -> None:
     intact_checkpoints.write_checkpoints_to_the_disk()
     intact_checkpoints.retry_writing_from_the_beginning()
     intact_checkpoints.refuse_damaged_checkpoints()
+    data_loaders.fork_data_loaders()
     resuming.keep_the_batches_of_the_first_epoch()
     resuming.shuffle_after_the_curriculum()
     resuming.resume_with_another_number_of_processes()

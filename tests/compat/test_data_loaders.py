@@ -1,0 +1,41 @@
+"""How the processes of data loaders are started."""
+
+import multiprocessing
+import os
+
+import pytest
+from fairseq.data import FairseqDataset, iterators
+
+from fairseq_plugins import compat
+
+compat.apply()
+
+
+class Parents(FairseqDataset):
+    """Answers with the parent of the process that reads."""
+
+    def __getitem__(self, index):
+        return os.getppid()
+
+    def __len__(self):
+        return 4
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_they_are_forked_where_python_would_start_them_anew(workers, monkeypatch):
+    """A forked worker is a child of this process; one of Python 3.14's is a child of a server."""
+    default = multiprocessing.get_context("forkserver")
+    monkeypatch.setattr(multiprocessing.context._default_context, "_default_context", default)
+    monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", None)
+    assert multiprocessing.get_start_method(allow_none=True) is None
+    batches = [[0, 1], [2, 3]]
+    iterator = iterators.EpochBatchIterator(Parents(), list, batches, num_workers=workers)
+    parents = {parent for batch in iterator.next_epoch_itr() for parent in batch}
+    assert parents == {os.getpid() if workers else os.getppid()}
+
+
+def test_a_choice_of_the_user_counts(monkeypatch):
+    chosen = multiprocessing.get_context("forkserver")
+    monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", chosen)
+    loader = iterators.torch.utils.data.DataLoader(Parents(), num_workers=1)
+    assert loader.multiprocessing_context is None  # it asks Python for the one that was chosen
