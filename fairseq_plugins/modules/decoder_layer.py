@@ -12,6 +12,8 @@ from fairseq.modules import TransformerDecoderLayer
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
+from .residual import add_and_normalise
+
 # options of fairseq's decoder layers that `run_decoder_layer` does not support
 EXTENSIONS = (
     "base_layers",
@@ -120,5 +122,6 @@ def _sublayer(
     compute: Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]],
 ) -> Tuple[Tensor, Optional[Tensor]]:
     out, weights = compute(norm(x) if layer.normalize_before else x)
-    x = x + layer.dropout_module(out)
-    return (x if layer.normalize_before else norm(x)), weights
+    if layer.normalize_before:
+        return x + layer.dropout_module(out), weights
+    return add_and_normalise(out, x, layer.dropout_module, norm)[1], weights

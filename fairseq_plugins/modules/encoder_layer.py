@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from .compilation import can_compile, compiled
 from .compression import FeaturePooling, TimePooling
+from .residual import add_and_normalise
 
 
 class EncoderLayer(nn.Module):
@@ -143,21 +144,20 @@ def run_encoder_layer(
     Returns:
         ... x d.
     """
-    memory = layer.self_attn_layer_norm(x) if layer.normalize_before else x
-    residual = pool(x)
-    query = pool(memory) if layer.normalize_before else residual
-    x = residual + layer.dropout_module(attend(query, memory))
-    if not layer.normalize_before:
-        x = layer.self_attn_layer_norm(x)
-    residual = x
+    dropout, first, last = layer.dropout_module, layer.self_attn_layer_norm, layer.final_layer_norm
+
+    def feed_forward(x: Tensor) -> Tensor:
+        if isinstance(layer, EncoderLayer):
+            return layer.ffn(x)
+        return layer.fc2(layer.activation_dropout_module(layer.activation_fn(layer.fc1(x))))
+
     if layer.normalize_before:
-        x = layer.final_layer_norm(x)
-    if isinstance(layer, EncoderLayer):
-        x = layer.ffn(x)
-    else:
-        x = layer.fc2(layer.activation_dropout_module(layer.activation_fn(layer.fc1(x))))
-    x = residual + layer.dropout_module(x)
-    return x if layer.normalize_before else layer.final_layer_norm(x)
+        memory = first(x)
+        x, normalised = add_and_normalise(attend(pool(memory), memory), pool(x), dropout, last)
+        return x + dropout(feed_forward(normalised))
+    query = pool(x)
+    x = add_and_normalise(attend(query, x), query, dropout, first)[1]
+    return add_and_normalise(feed_forward(x), x, dropout, last)[1]
 
 
 # prefixes in fairseq's TransformerEncoderLayer, and those of the same weights here

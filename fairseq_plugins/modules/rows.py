@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .attention import attend, attend_plainly
 from .compilation import is_captured
+from .projections import project_together
 
 LARGEST_HEAD = 256  # features of a head that torch's flash attention takes, a multiple of 8
 
@@ -144,9 +145,13 @@ def attention_on_rows(
     Returns:
         N x d, and S x h x width x width', or None: the weights in the grids of both layouts.
     """
-    query, key, value = (
-        projected.view(projected.size(0), attention.num_heads, attention.head_dim)  # N x h x s
-        for projected in (attention.q_proj(x), attention.k_proj(memory), attention.v_proj(memory))
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    if memory is x:
+        projected = project_together(x, projections)
+    else:
+        projected = (attention.q_proj(x), *project_together(memory, projections[1:]))
+    query, key, value = (  # N x h x s
+        rows.view(rows.size(0), attention.num_heads, attention.head_dim) for rows in projected
     )
     dropout, weights = attention.dropout_module, None
     if at.starts is not None and not need_weights and has_flash(query):
