@@ -22,8 +22,8 @@ def fork_data_loaders() -> None:
     vars(utilities.data).update(DataLoader=_data_loader)
 
 
-def _data_loader(*args: Any, num_workers: int = 0, **kwargs: Any) -> Any:
+def _data_loader(*args: Any, **kwargs: Any) -> Any:
     unset = multiprocessing.get_start_method(allow_none=True) is None
-    if num_workers > 0 and unset and sys.platform == "linux":
+    if kwargs.get("num_workers", 0) > 0 and unset and sys.platform == "linux":
         kwargs.setdefault("multiprocessing_context", "fork")
-    return torch.utils.data.DataLoader(*args, num_workers=num_workers, **kwargs)
+    return torch.utils.data.DataLoader(*args, **kwargs)
