@@ -4,7 +4,7 @@ set -euo pipefail
 
 unset CDPATH # cd would print the folder
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-# for the edit loop, and for old releases of torch, whose types fail mypy
+# for the edit loop
 quick=(tests/contract tests/modules tests/criterions tests/generation -m "not slow")
 
 case ${1:-} in
