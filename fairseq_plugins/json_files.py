@@ -12,7 +12,7 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file; None if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # deep nesting
         return None
 
 
@@ -24,7 +24,7 @@ def json_object(option: str, text: Optional[str]) -> Dict[str, Any]:
     """
     try:
         parsed = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
         raise ConfigurationError(

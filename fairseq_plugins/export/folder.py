@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import platform
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Dict, Iterator, NamedTuple
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import digest
+from fairseq_plugins.files import digest, lock, open_to_append, without_links
 from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.serving import folder as served
 from fairseq_plugins.text.processing import Processing
@@ -21,6 +22,8 @@ from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.version import __version__
 
 from . import architecture
+
+LOCK = "lock"  # in the temporary folder of an export
 
 
 class Checkpoint(NamedTuple):
@@ -40,12 +43,24 @@ def check_new_folder(out: Path) -> None:
 def new_folder(out: Path) -> Iterator[Path]:
     """An empty folder that becomes `out` at the end, and is removed after an error.
 
+    What a killed export of this name has left is removed, too: nobody holds its lock.
+
     Raises:
         ConfigurationError: the disk is full.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
+    for left in list(out.parent.iterdir()):
+        if re.fullmatch(re.escape(out.name) + r"\.[a-z0-9_]{8}", left.name):
+            with contextlib.suppress(OSError):  # which a held lock is, too
+                with open(left / LOCK, "r+", opener=without_links) as held:
+                    lock(held, left, "export")
+                    shutil.rmtree(left)
     try:
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=out.name + ".") as scratch:
+        with contextlib.ExitStack() as stack:
+            scratch = stack.enter_context(
+                tempfile.TemporaryDirectory(dir=out.parent, prefix=out.name + ".")
+            )
+            lock(stack.enter_context(open_to_append(Path(scratch) / LOCK)), out, "export")
             part = Path(scratch) / out.name  # unlike `scratch`, not only for its owner
             part.mkdir()
             yield part

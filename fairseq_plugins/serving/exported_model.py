@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.text.processing import Processor
 
 from .batches import fill_batches
@@ -55,9 +56,11 @@ class ExportedModel:
                 f"{self.export.most_candidates // 2}"
             )
         self.max_source, self.max_output = self.export.max_source, self.export.max_output
+        self.export.check_listed(RECORD)
         self.processor: Any = Processor(
             Path(model), self.export.source_lang, self.export.target_lang
         )
+        self.export.check_listed(type(self.processor.subwords).file_name)
 
     def max_length(self, source_length: int) -> int:
         raise NotImplementedError

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List
 
 import numpy as np
 
@@ -16,19 +16,39 @@ from .shortlist import Shortlist
 
 FORMAT = 1
 CONFIG = "config.json"
-KEYS = {
-    "files": dict,
-    "length_multiple": int,
-    "max_output": int,
-    "max_source": int,
-    "most_candidates": int,
-    "source_lang": str,
-    "target_lang": str,
+# numbers in `CONFIG` with the least and the largest allowed value
+NUMBERS = {
+    "length_multiple": (1, 1 << 12),
+    "max_output": (1, 1 << 31),
+    "max_source": (1, 1 << 31),
+    "most_candidates": (2, 1 << 31),
 }
+LANGUAGES = ("source_lang", "target_lang")
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 SHORTLIST_DECODER = "decoder_shortlist.onnx"
 PADDING, END, UNKNOWN = 1, 2, 3
 ONNXRUNTIME = (1, 21)  # the first release whose attention with a cache of beams is right
+
+
+def _wrong(config: Dict[str, Any]) -> Iterator[str]:
+    """The names of what is missing in `CONFIG`, or of another kind, or out of range."""
+    for key, (least, most) in NUMBERS.items():
+        value = config.get(key)
+        if type(value) is not int or not least <= value <= most:
+            yield key
+    for key in LANGUAGES:
+        if not _is_name(config.get(key)):
+            yield key
+    files = config.get("files")
+    if not isinstance(files, dict) or not files:
+        yield "files"
+    elif not all(_is_name(name) and isinstance(files[name], str) for name in files):
+        yield "files"
+
+
+def _is_name(value: Any) -> bool:
+    """Whether this can be the name of a file in the folder, or a part of it."""
+    return isinstance(value, str) and value not in ("", ".", "..") and not set(value) & set("/\\\0")
 
 
 def is_export(path: Path) -> bool:
@@ -93,20 +113,29 @@ class Export:
     def __init__(self, folder: Path, threads: int = 1, shortlist: bool = False):
         self.folder = Path(folder)
         self.config = self._read_config()
+        self.source_lang: str = self.config["source_lang"]
+        self.target_lang: str = self.config["target_lang"]
+        source, target = (f"dict.{lang}.txt" for lang in (self.source_lang, self.target_lang))
+        decoder = SHORTLIST_DECODER if shortlist else DECODER
+        if shortlist and SHORTLIST not in self.config["files"]:
+            raise ConfigurationError(
+                f"--shortlist: {self.folder} has none: export the model with --shortlist"
+            )
         self._check_files()
+        self.check_listed(ENCODER, decoder, source, target, *[SHORTLIST] * shortlist)
         self._onnxruntime = _import_onnxruntime()
+        self.source = Dictionary(self.folder / source)
+        self.target = Dictionary(self.folder / target)
         self.shortlist = Shortlist(self.folder / SHORTLIST) if shortlist else None
+        if self.shortlist is not None:
+            self.shortlist.check(len(self.source.words), len(self.target.words))
         self.encoder = self._session(ENCODER, threads)
-        self.decoder = self._session(SHORTLIST_DECODER if shortlist else DECODER, threads)
+        self.decoder = self._session(decoder, threads)
         self.length_multiple: int = self.config["length_multiple"]
         # the most candidates that a step can return for one hypothesis
         self.most_candidates: int = self.config["most_candidates"]
         self.max_source: int = self.config["max_source"]
         self.max_output: int = self.config["max_output"]
-        self.source_lang: str = self.config["source_lang"]
-        self.target_lang: str = self.config["target_lang"]
-        self.source = Dictionary(self.folder / f"dict.{self.source_lang}.txt")
-        self.target = Dictionary(self.folder / f"dict.{self.target_lang}.txt")
         self.pad, self.eos = PADDING, END
         self.memory_names = [output.name for output in self.encoder.get_outputs()]
         inputs = self.decoder.get_inputs()
@@ -147,13 +176,13 @@ class Export:
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
             found = config["format"]
-            wrong = [key for key, kind in KEYS.items() if not isinstance(config.get(key), kind)]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigurationError(
                 f"--model {self.folder}: {CONFIG} cannot be read ({error}): give a folder that "
                 "`python -m fairseq_plugins export` wrote"
             ) from None
-        if found == FORMAT and wrong:
+        wrong = list(_wrong(config)) if found == FORMAT else []
+        if wrong:
             raise ConfigurationError(
                 f"--model {self.folder}: {CONFIG} has no valid {', '.join(wrong)}: export the "
                 "model again"
@@ -165,9 +194,22 @@ class Export:
             )
         return config
 
+    def check_listed(self, *names: str) -> None:
+        """Raise a ConfigurationError unless `CONFIG` has the digests of these files."""
+        for name in names:
+            if name not in self.config["files"]:
+                raise ConfigurationError(
+                    f"--model {self.folder}: {CONFIG} has no digest of {name}: export the model "
+                    "again"
+                )
+
     def _check_files(self) -> None:
         for name, expected in self.config["files"].items():
             path = self.folder / name
+            if path.is_symlink():
+                raise ConfigurationError(
+                    f"--model {self.folder}: {name} is a link: put the file itself there"
+                )
             if not path.is_file():
                 raise ConfigurationError(f"--model {self.folder}: {name} is missing")
             if digest(path) != expected:

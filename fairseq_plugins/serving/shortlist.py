@@ -36,16 +36,44 @@ class Shortlist:
             if the vectors have 8 bits, as numbers around `ZERO`.
 
     Raises:
-        ConfigurationError: the file is missing.
+        ConfigurationError: the file cannot be read.
     """
 
     def __init__(self, path: Path):
-        if not path.is_file():
-            raise ConfigurationError(
-                f"--shortlist: {path.parent} has none: export the model with --shortlist"
-            )
-        with np.load(path) as arrays:
-            self.arrays: Dict[str, Any] = dict(arrays)
+        self.path = path
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                self.arrays: Dict[str, Any] = dict(arrays)
+        except Exception as error:  # a damaged archive can trip zipfile and numpy anywhere
+            raise self._damaged(f"{type(error).__name__}: {error}") from None
+
+    def _damaged(self, why: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"--shortlist: {self.path} cannot be used ({why}): export the model again"
+        )
+
+    def check(self, sources: int, targets: int) -> None:
+        """Raise a ConfigurationError unless the arrays fit dictionaries of these sizes."""
+        kinds = {"common": (1, "i"), "starts": (1, "i"), "targets": (1, "i")}
+        kinds.update(vectors=(2, "fu"), biases=(1, "f"))
+        for name, (axes, kind) in kinds.items():
+            array = self.arrays.get(name)
+            if array is None or array.ndim != axes or array.dtype.kind not in kind:
+                raise self._damaged(f"{name} is missing, or of another kind")
+        starts, words = self.arrays["starts"], self.arrays["targets"]
+        chosen = np.concatenate([self.arrays["common"], words])
+        fits = (
+            len(starts) == sources + 1
+            and (np.diff(starts) >= 0).all()
+            and starts[0] >= 0
+            and starts[-1] <= len(words)
+            and len(self.arrays["biases"]) == len(self.arrays["vectors"]) == targets
+            and len(self.arrays.get("scales", self.arrays["biases"])) == targets
+            and (chosen >= 0).all()
+            and (chosen < targets).all()
+        )
+        if not fits:
+            raise self._damaged("it does not fit the dictionaries")
 
     def choose(self, sources: np.ndarray, more: Iterable[int], padding: int) -> Words:
         """The words for a batch.

@@ -1,7 +1,10 @@
 """From lines of text to subwords and back, independent of how the model runs."""
 
 import math
+import os
+import re
 import threading
+import weakref
 from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
@@ -11,7 +14,33 @@ from fairseq_plugins.text.sentences import BOUNDARY, is_blank
 # this. So the limit does not depend on the batch.
 LENGTH_STEP = 100
 FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # of Chinese and Japanese
+SURROGATE = re.compile("[\ud800-\udfff]")
 LONGEST = 200  # default limit of a summary, in subwords
+
+
+class Lock:
+    """A `threading.Lock` that is open in a forked process: who held it does not exist there."""
+
+    _all: "weakref.WeakSet[Lock]" = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: Any) -> None:
+        if self._lock.locked():  # in a process that this thread forked meanwhile it is not
+            self._lock.release()
+
+    @classmethod
+    def renew_all(cls) -> None:
+        for lock in list(cls._all):
+            lock._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=Lock.renew_all)
 
 
 class Output(NamedTuple):
@@ -37,7 +66,8 @@ def listed(texts: Iterable[str]) -> List[str]:
     """The texts as a list; one string alone, whose characters would be taken for texts, is refused.
 
     Raises:
-        ConfigurationError: a single string was given, or one of the texts is none.
+        ConfigurationError: a single string was given, or an item is not a str, or has half of a
+            surrogate pair, which no text in UTF-8 has.
     """
     if isinstance(texts, (str, bytes)):
         raise ConfigurationError("one string was given where a list of texts is read: give [text]")
@@ -45,6 +75,12 @@ def listed(texts: Iterable[str]) -> List[str]:
     for number, text in enumerate(found, 1):
         if not isinstance(text, str):
             raise ConfigurationError(f"text {number} is of type {type(text).__name__}: give str")
+        half = SURROGATE.search(text)
+        if half:
+            raise ConfigurationError(
+                f"text {number}, character {half.start() + 1}: {ascii(half[0])} is half of a "
+                "surrogate pair: decode the text as UTF-8, or leave it out"
+            )
     return found
 
 
@@ -102,7 +138,7 @@ class LineTranslator:
         self.split: List[int] = []
         self.cut_off: List[int] = []
         self._lines_seen = 0
-        self._counting = threading.Lock()
+        self._counting = Lock()
 
     def max_length(self, source_length: int) -> int:
         """See `longest_translation`."""
@@ -205,11 +241,14 @@ class DocumentSummarizer:
 
     def outputs(self, documents: Iterable[str]) -> Iterator[Tuple[int, int, Output]]:
         """For each document its number of subwords, how many are read, and the model's output."""
-        pieces = [encode(self.processor, document) for document in listed(documents)]
-        kept = [part[: self.max_source] for part in pieces]
+        lengths, kept = [], []
+        for document in listed(documents):
+            pieces = encode(self.processor, document)  # those that are not read take much memory
+            lengths.append(len(pieces))
+            kept.append(pieces[: self.max_source])
         outputs = iter(self.generate([part for part in kept if part]))
-        for whole, part in zip(pieces, kept):
-            yield len(whole), len(part), next(outputs) if part else Output("", True)
+        for whole, part in zip(lengths, kept):
+            yield whole, len(part), next(outputs) if part else Output("", True)
 
 
 def _sentences(pieces: str) -> List[str]:

@@ -56,14 +56,32 @@ class Processing(NamedTuple):
         try:
             stored: Dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
             found = cls.of(stored)
-            if found.normalization not in (None, NFC):
-                raise ValueError(f"normalization {found.normalization!r} is unknown")
+            found.check()
             return found
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigurationError(
                 f"{path} cannot be used ({error}): the prepare-* commands write it, and it says "
                 "how text is tokenised; name a folder that they prepared"
             ) from None
+
+    def check(self) -> None:
+        """Raise a ValueError for a setting of another kind or value than preparations write."""
+        codes = self.moses_codes
+        fits = {
+            "source_lang": isinstance(self.source_lang, str),
+            "target_lang": isinstance(self.target_lang, str),
+            "tokenizer": self.tokenizer in TOKENIZERS,
+            "lowercase": isinstance(self.lowercase, bool),
+            "subword": isinstance(self.subword, str) and self.subword in KINDS,
+            "max_source": self.max_source is None
+            or (type(self.max_source) is int and self.max_source >= 2),
+            "normalization": self.normalization in (None, NFC),
+            "moses_codes": codes is None
+            or (isinstance(codes, dict) and all(isinstance(c, str) for c in codes.values())),
+        }
+        for name, right in fits.items():
+            if not right:
+                raise ValueError(f"{name} is {getattr(self, name)!r}")
 
     def check_languages(self, source_lang: str, target_lang: str, folder: Path) -> None:
         """Refuse a model of other languages; its direction may be the reverse of the folder's.

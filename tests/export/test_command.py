@@ -14,6 +14,7 @@ from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
+from fairseq_plugins.export.folder import new_folder
 from fairseq_plugins.files import digest
 from fairseq_plugins.serving.folder import Export
 from fairseq_plugins.serving.search import Hypothesis
@@ -128,6 +129,23 @@ def test_a_model_that_holds_no_numbers(out, run, tmp_path):
         with pytest.raises(ConfigurationError, match="decoder.layers.0.fc1.weight holds values"):
             run_command(tmp_path / "failed.pt", "--out", out, *more)
     assert not out.exists()
+
+
+def test_what_a_killed_export_left_is_removed(out):
+    """And nothing else: neither what another export makes now, nor the user's."""
+    left, mine = out.with_name("exported.ab_12345"), out.with_name("exported.old")
+    for folder in (left, mine, out.with_name("exported.12345678")):
+        folder.mkdir()
+        (folder / "graph").touch()
+    (left / "lock").touch()
+    with new_folder(out) as first:
+        with new_folder(out.with_name("exported2")):
+            pass
+        with pytest.raises(ConfigurationError), new_folder(out):
+            assert not left.exists() and first.exists()
+            raise ConfigurationError("stopped")
+    names = ["exported", "exported.12345678", "exported.old", "exported2"]
+    assert sorted(path.name for path in out.parent.iterdir()) == names
 
 
 def test_a_full_disk_is_told(run, out, monkeypatch):

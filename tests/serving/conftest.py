@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from fairseq_plugins.files import digest
 from tests.export.conftest import (  # noqa: F401
     build,
     build_joined,
@@ -15,6 +16,14 @@ from tests.export.conftest import (  # noqa: F401
     parse_joined,
     task,
 )
+
+
+def sign(folder):
+    """Write the digests of all files into `config.json`."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["files"] = {each.name: digest(each) for each in folder.iterdir() if each != path}
+    path.write_text(json.dumps(config), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +41,7 @@ def pair(tmp_path_factory, export_tiny):  # noqa: F811
     }
     (folder / "preparation.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
     (folder / "bpe.codes").write_text("#version: 0.2\nq z\n", encoding="utf-8")
+    sign(folder)
     return model, exported
 
 

@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,6 +17,7 @@ from fairseq_plugins.serving import Scored, Summarizer, Translator, exported_mod
 from fairseq_plugins.serving.folder import Dictionary, Export
 from fairseq_plugins.serving.search import Hypothesis
 from fairseq_plugins.tasks.summarization import SummarizationConfig, SummarizationTask
+from tests.serving.conftest import sign
 
 WITHOUT_TORCH = """
 import sys
@@ -244,20 +247,43 @@ def damage_graph(folder):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def damage_without_digest(folder):
+def damage_and_sign(folder):
     damage_graph(folder)
-    change_config(folder, files={})
+    sign(folder)
 
 
 def two_encoders(folder):
-    change_config(folder, files={})
     shutil.copy(folder / "encoder.onnx", folder / "decoder.onnx")
+    sign(folder)
 
 
 def damage_dictionary(folder):
-    change_config(folder, files={})
     for path in folder.glob("dict.*.txt"):
         path.write_text("word\n")
+    sign(folder)
+
+
+def without_digests(folder, *names):
+    files = json.loads((folder / "config.json").read_text())["files"]
+    change_config(folder, files={name: files[name] for name in files.keys() - set(names)})
+
+
+def link(folder, name):
+    (folder / name).rename(folder / "elsewhere")
+    (folder / name).symlink_to(folder / "elsewhere")
+
+
+def change_record(folder, **values):
+    path = folder / "preparation.json"
+    record = json.loads(path.read_text())
+    record["settings"].update(values)
+    path.write_text(json.dumps(record))
+    sign(folder)
+
+
+def put(folder, name, content):
+    (folder / name).write_bytes(content)
+    sign(folder)
 
 
 def change_config(folder, **values):
@@ -273,12 +299,38 @@ def change_config(folder, **values):
         (lambda folder: change_config(folder, format=99), "format 99, but this release reads 1"),
         (lambda folder: (folder / "encoder.onnx").unlink(), "encoder.onnx is missing"),
         (damage_graph, "decoder.onnx is damaged"),
-        (damage_without_digest, "decoder.onnx cannot be loaded"),
+        (damage_and_sign, "decoder.onnx cannot be loaded"),
         (lambda folder: change_config(folder, files=[]), "config.json has no valid files"),
         (lambda folder: change_config(folder, max_source=None), "has no valid max_source"),
         (lambda folder: (folder / "model.bin").touch(), "this folder is for CTranslate2"),
         (two_encoders, "do not go together"),
         (damage_dictionary, "'word' is no token and its count"),
+        (lambda folder: (folder / "config.json").write_text("[" * 99999), "cannot be read"),
+        (lambda folder: (folder / "config.json").write_text('["format"]'), "cannot be read"),
+        *[
+            (
+                lambda folder, name=name, value=value: change_config(folder, **{name: value}),
+                f"config.json has no valid {name}",
+            )
+            for name, values in {
+                "max_source": [0, -1, True, 2.5, 1 << 40],
+                "max_output": [0],
+                "files": [{}],
+                "most_candidates": [1],
+                "length_multiple": [0, 1 << 20],
+                "target_lang": ["../x"],
+                "source_lang": ["a\0", 5],
+            }.items()
+            for value in values
+        ],
+        (lambda folder: change_config(folder, files={"../x": "0"}), "has no valid files"),
+        (lambda folder: change_config(folder, files={"encoder.onnx": 0}), "has no valid files"),
+        (lambda folder: without_digests(folder, "decoder.onnx"), "no digest of decoder.onnx"),
+        (lambda folder: link(folder, "encoder.onnx"), "encoder.onnx is a link"),
+        (
+            lambda folder: change_config(folder, format="\x1b[2J\nerror: pay"),
+            r"format \\x1b\[2J\\nerror: pay, but",
+        ),
     ],
 )
 def test_bad_folders_are_told_in_one_line(tmp_path, exported, damage, told):
@@ -289,6 +341,61 @@ def test_bad_folders_are_told_in_one_line(tmp_path, exported, damage, told):
         Export(folder)
     assert "\n" not in str(error.value)
     assert str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "damage, told",
+    [
+        (lambda folder: without_digests(folder, "bpe.codes"), "no digest of bpe.codes"),
+        (lambda folder: without_digests(folder, "preparation.json"), "no digest of preparation"),
+        (lambda folder: put(folder, "preparation.json", b"[" * 99999), "cannot be used"),
+        (lambda folder: put(folder, "preparation.json", b"[]"), "cannot be used"),
+        (lambda folder: put(folder, "bpe.codes", b"\x1b[2J"), "bpe.codes is damaged"),
+        (lambda folder: change_record(folder, subword="sentencepiece"), "sentencepiece.model is m"),
+        *[
+            (lambda folder, name=name, value=value: change_record(folder, **{name: value}),
+             f"cannot be used \\({name} is")
+            for name, value in [
+                ("subword", ["bpe"]), ("subword", "x"), ("tokenizer", {}), ("lowercase", 3),
+                ("max_source", 1), ("moses_codes", []),
+            ]
+        ],
+    ],
+)  # fmt: skip
+def test_bad_text_processing_is_told_in_one_line(tmp_path, exported, damage, told):
+    folder = tmp_path / "export"
+    shutil.copytree(exported.folder, folder)
+    Translator(folder)
+    damage(folder)
+    with pytest.raises(ConfigurationError, match=told) as error:
+        Translator(folder)
+    assert str(error.value).isprintable() and str(folder) in str(error.value)
+
+
+def test_halves_of_surrogate_pairs_are_refused(exported):
+    with pytest.raises(ConfigurationError, match=r"^text 2, character 3: '\\ud83d' is half of a"):
+        Translator(exported.folder).translate(["a", "a \ud83d"])
+
+
+def test_a_process_that_is_forked_while_a_thread_translates_translates(exported):
+    translator = Translator(exported.folder)
+    with translator._counting:
+        child = os.fork()
+        if child == 0:
+            with translator._counting:
+                os._exit(0)
+    for _ in range(1000):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise AssertionError("the forked process waits for a thread that it does not have")
+    assert status == 0
+    with translator._counting:  # in this process it is a lock as before
+        assert not translator._counting._lock.acquire(blocking=False)
 
 
 def test_overwritten_symbols_of_a_dictionary(tmp_path):

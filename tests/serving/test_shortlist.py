@@ -15,6 +15,7 @@ from fairseq_plugins.serving import Translator
 from fairseq_plugins.serving.folder import SHORTLIST_DECODER, Export
 from fairseq_plugins.serving.search import Options, Source, search
 from fairseq_plugins.serving.shortlist import FILE, GROUP, Shortlist
+from tests.serving.conftest import sign
 
 ALWAYS = (2, 3)  # the end symbol and the unknown word
 
@@ -56,9 +57,37 @@ def test_words_of_a_batch(tmp_path, arrays):
     assert more.inputs["word_biases"][:9].tolist() == [*expected, 36]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays: arrays.pop("starts"),
+        lambda arrays: arrays.update(starts=arrays["starts"][::-1]),
+        lambda arrays: arrays.update(starts=arrays["starts"] + 1),
+        lambda arrays: arrays.update(targets=arrays["targets"] + 39),
+        lambda arrays: arrays.update(common=np.array([-1])),
+        lambda arrays: arrays.update(common=np.array([["x"]])),
+        lambda arrays: arrays.update(biases=arrays["biases"][1:]),
+        lambda arrays: arrays.update(scales=arrays["biases"][1:]),
+        None,
+    ],
+)
+def test_a_damaged_one_is_told_in_one_line(tmp_path, arrays, change):
+    path = tmp_path / FILE
+    np.savez(path, **arrays)
+    Shortlist(path).check(30, 40)
+    if change is None:
+        path.write_bytes(path.read_bytes()[:-40])
+    else:
+        change(changed := dict(arrays))
+        np.savez(path, **changed)
+    with pytest.raises(ConfigurationError, match=f"--shortlist: {path} cannot be used"):
+        Shortlist(path).check(30, 40)
+
+
 def with_shortlist(model, task, folder, lexicon, monkeypatch, int8=False):
     monkeypatch.setattr(lexical, "lexicon", lambda task: lexicon)
     export_folder.write_shortlist_graph(model, task, folder, int8)
+    sign(folder)
     return Export(folder, shortlist=True)
 
 
