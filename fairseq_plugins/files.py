@@ -93,11 +93,16 @@ def read_input_pairs(source: Path, target: Path) -> Iterator[Tuple[Optional[str]
 
 def count_lines(path: AnyPath) -> int:
     """The number of lines that the readers above yield."""
-    count, last = 0, b"\n"
     with open_to_read(path) as file:
-        for block in iter(lambda: file.read(BLOCK), b""):
-            count += block.count(b"\n")
-            last = block[-1:]
+        return count_lines_of(file)
+
+
+def count_lines_of(file: IO[bytes]) -> int:
+    """The number of lines from here to the end of an open file."""
+    count, last = 0, b"\n"
+    for block in iter(lambda: file.read(BLOCK), b""):
+        count += block.count(b"\n")
+        last = block[-1:]
     return count + (last != b"\n")
 
 

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import threading
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
@@ -19,7 +18,7 @@ from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.int8 import quantize
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.search import Options
-from fairseq_plugins.serving.text import Output, with_characters
+from fairseq_plugins.serving.text import Lock, Output, with_characters
 from fairseq_plugins.text.processing import Processor
 from fairseq_plugins.trained_models import Place, find_checkpoint, load_models
 
@@ -111,7 +110,7 @@ class RawTextGenerator:
         longest = utils.resolve_max_positions(*limits)
         self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
         self.max_tokens, self.max_sentences = max_tokens, max_sentences or sys.maxsize
-        self._searching = threading.Lock()  # fairseq's generator has one limit at a time
+        self._searching = Lock()  # fairseq's generator has one limit at a time
 
     @property
     def tells_copied(self) -> bool:

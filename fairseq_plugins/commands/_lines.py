@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import importlib.util
 import io
-import itertools
 import os
 import sys
 from pathlib import Path
@@ -15,10 +14,12 @@ from fairseq_plugins import serving
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import decode_lines
+from fairseq_plugins.files import LONGEST_LINE, count_lines_of, decode, raw_lines
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.serving import is_export
 from fairseq_plugins.serving.search import LARGEST_PENALTY
+
+MOST_BYTES = 1 << 22  # of the lines that are held at a time: their subwords take 20 times as much
 
 
 def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: int) -> None:
@@ -124,12 +125,12 @@ def own_output() -> Iterator[TextIO]:
 def convert(
     generate: Callable[[List[str]], List[str]], out: TextIO, buffer: int, done: str, unit: str
 ) -> bool:
-    """Give standard input to `generate`, `buffer` lines at a time, and write what it returns.
+    """Give standard input to `generate`, many lines at a time, and write what it returns.
 
     Args:
         generate: from lines to as many lines.
         out: where to write.
-        buffer: lines at a time, 1 on a terminal.
+        buffer: the most lines at a time, 1 on a terminal; they have `MOST_BYTES` or are one line.
         done: the word before the progress bar, such as "translated".
         unit: what a line is, such as "lines".
 
@@ -137,10 +138,9 @@ def convert(
         Whether all could be written: False if the reader went away, such as `| head`.
 
     Raises:
-        ConfigurationError: a line is not UTF-8.
+        ConfigurationError: a line is not UTF-8, or longer than `LONGEST_LINE`.
     """
     source = sys.stdin.buffer
-    lines = decode_lines(source, "standard input")
     shown = sys.stderr.isatty() and not source.isatty()
     with progress_bar(
         description=done,
@@ -148,10 +148,7 @@ def convert(
         unit=" " + unit,
         disable=not shown,
     ) as bar:
-        while True:
-            batch = list(itertools.islice(lines, 1 if source.isatty() else buffer))
-            if not batch:
-                return True
+        for batch in _batches(source, 1 if source.isatty() else buffer):
             try:
                 for line in generate(batch):
                     out.write(line + "\n")
@@ -160,6 +157,28 @@ def convert(
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
                 return False
             bar.update(len(batch))
+    return True
+
+
+def _batches(source: BinaryIO, most: int) -> Iterator[List[str]]:
+    """Lines of a file, some at a time: at most this many, and `MOST_BYTES` unless it is one."""
+    batch: List[str] = []
+    size = 0
+    for number, line in enumerate(raw_lines(source), 1):
+        if line is None:
+            raise ConfigurationError(
+                f"standard input, line {number} is longer than {LONGEST_LINE:,} bytes: split it"
+            )
+        if batch and size + len(line) > MOST_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(decode(line, "standard input", number))
+        size += len(line)
+        if len(batch) == most:  # without waiting for a further line
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def first_ten(numbers: List[int]) -> str:
@@ -174,6 +193,6 @@ def _remaining_lines(file: BinaryIO) -> Optional[int]:
         here = file.tell()
     except OSError:
         return None
-    count = sum(1 for _ in file)
+    count = count_lines_of(file)
     file.seek(here)
     return count

@@ -81,7 +81,7 @@ class Processing(NamedTuple):
         }
         for name, right in fits.items():
             if not right:
-                raise ValueError(f"{name} is {getattr(self, name)!r}")
+                raise ValueError(f"{name} {getattr(self, name)!r} is unknown")
 
     def check_languages(self, source_lang: str, target_lang: str, folder: Path) -> None:
         """Refuse a model of other languages; its direction may be the reverse of the folder's.

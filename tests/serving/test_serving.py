@@ -354,7 +354,7 @@ def test_bad_folders_are_told_in_one_line(tmp_path, exported, damage, told):
         (lambda folder: change_record(folder, subword="sentencepiece"), "sentencepiece.model is m"),
         *[
             (lambda folder, name=name, value=value: change_record(folder, **{name: value}),
-             f"cannot be used \\({name} is")
+             f"cannot be used \\({name} .* is unknown")
             for name, value in [
                 ("subword", ["bpe"]), ("subword", "x"), ("tokenizer", {}), ("lowercase", 3),
                 ("max_source", 1), ("moses_codes", []),

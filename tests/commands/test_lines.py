@@ -1,0 +1,66 @@
+"""Lines are read some at a time, by their number and their bytes."""
+
+import io
+import sys
+import tracemalloc
+from types import SimpleNamespace
+
+import pytest
+
+from fairseq_plugins import files
+from fairseq_plugins.commands import _lines
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.serving.text import DocumentSummarizer
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """batches(text, buffer) -> what is given to the model at a time."""
+
+    def run(text, buffer):
+        out, found = io.StringIO(), []
+        source = SimpleNamespace(buffer=io.BytesIO(text.encode("utf-8")))
+        monkeypatch.setattr(sys, "stdin", source)
+        convert = lambda lines: found.append(lines) or lines  # noqa: E731
+        assert _lines.convert(convert, out, buffer, "read", "lines")
+        assert out.getvalue().splitlines() == text.splitlines()
+        return found
+
+    return run
+
+
+def test_as_many_as_asked_for(batches):
+    assert batches("a\n\nb\nc\nd", 2) == [["a", ""], ["b", "c"], ["d"]]
+    assert batches("", 2) == []
+
+
+def test_no_more_bytes_than_fit(batches, monkeypatch):
+    monkeypatch.setattr(_lines, "MOST_BYTES", 5)
+    assert batches("ab\ncd\nef\n1234567\nx\n", 100) == [["ab", "cd"], ["ef"], ["1234567"], ["x"]]
+    assert batches("\u00e4\u00e4\n\u00e4\n", 100) == [["\u00e4\u00e4"], ["\u00e4"]]
+
+
+def test_a_line_that_is_never_held_in_memory(batches, monkeypatch):
+    for module in (files, _lines):
+        monkeypatch.setattr(module, "LONGEST_LINE", 10)
+    batches("x" * 10 + "\n", 100)
+    with pytest.raises(ConfigurationError, match="^standard input, line 2 is longer than 10 bytes"):
+        batches("a\n" + "x" * 11 + "\nb\n", 100)
+
+
+def test_of_documents_only_what_the_model_reads_is_held():
+    class Fake(DocumentSummarizer):
+        processor = SimpleNamespace(encode=str, decode=str)
+        max_source, tells_copied = 3, False
+
+        def generate(self, sources):
+            assert all(len(source) == 3 for source in sources)
+            return [SimpleNamespace(pieces="", copied=(), complete=True)] * len(sources)
+
+    document = "ab " * 20000
+    tracemalloc.start()
+    found = Fake().summarize([document] * 20)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [(each.pieces, each.read) for each in found] == [(20000, 3)] * 20
+    assert peak < 3 * 60 * 20000  # the subwords of one or two documents, of about 60 bytes each
