@@ -21,7 +21,8 @@ from fairseq_plugins.errors import ConfigurationError
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 # the file a_b.py of the folder is the command a-b
 COMMANDS = (
-    "train-step", "layer", "generate", "memory", "growth", "figure2", "table3", "goals", "speed",
+    "train-step", "layer", "generate", "memory", "growth", "figure2", "table3", "blocks", "goals",
+    "speed",
 )  # fmt: skip
 
 

@@ -85,9 +85,9 @@ def main() -> None:
             half = kernels.MAX_SUMMARIES // 2
             if dim * heads > (kernels.MAX_SUMMARIES if limit >= kernels.LARGE else half):
                 continue
-            blocks = summaries._blocks(dim, heads, seed, seed, limit)
-            report(summaries, "_forward", {**blocks, **summaries.FORWARD}, f"{dim} {heads}")
-            report(summaries, "_backward", blocks, f"{dim} {heads}")
+            for kernel in ("forward", "backward"):
+                blocks = summaries._blocks(kernel, dim, heads, seed, seed, limit)
+                report(summaries, "_" + kernel, blocks, f"{dim} {heads}")
             report(summaries, "_combine", {"DIM": dim}, f"{dim} {heads}")
         for dim in (512, kernels.MAX_FEATURES):
             blocks = residual._blocks(dim, seed)

@@ -23,7 +23,7 @@ from .sums import add_parts
 
 PROGRAMS = 264  # of backward: two on each multiprocessor of an H100; the same on every GPU, as
 # rounding depends on it
-NUMBERS = 2048  # of a tile, for up to so many features
+BLOCKS = {"tile": 2048}  # numbers at a time, for up to so many features. Not measured yet
 
 
 @triton.jit(do_not_specialize=["tokens", "limit"])
@@ -162,7 +162,7 @@ def _blocks(dim: int, seed: Optional[Tensor]) -> Any:
     return {
         "dim": dim,
         "DIM": features,
-        "ROWS": max(1, NUMBERS // features),
+        "ROWS": max(1, BLOCKS["tile"] // features),
         "DROPS": seed is not None,
         "num_warps": max(4, features // 1024),
     }

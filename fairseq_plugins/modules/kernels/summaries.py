@@ -14,7 +14,7 @@ all its sums in float32: with 256 positions to a part these were a quarter of th
 # Triton pointers have no Python type.
 # mypy: disallow-incomplete-defs=False
 
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import torch
 import triton
@@ -25,11 +25,17 @@ from torch.autograd.function import once_differentiable
 from . import LARGE, Trial, block, draws, shared_memory_of
 from .sums import add_parts
 
-TIMES = 16  # positions at a time
 PROGRAMS = 264  # at a time: two on each multiprocessor of an H100; the same on every GPU, as
 # rounding depends on it
 LEAST = 128  # positions of a part, at least
-FORWARD = {"maxnreg": 128}  # so that two programs are on a multiprocessor, and one waits for memory
+# Positions at a time, steps loaded ahead and registers on GPUs with much shared memory. With two
+# stages the next rows are asked for only when the last ones were used. 128 registers leave room for
+# two programs on a multiprocessor, of which one waits for memory. Not measured yet.
+BLOCKS: Dict[str, Dict[str, int]] = {
+    "forward": {"TIMES": 16, "num_stages": 3, "maxnreg": 128},
+    "backward": {"TIMES": 16, "num_stages": 3},
+}
+STEP = 32  # positions, a multiple of all TIMES: parts begin at one
 
 
 @triton.jit
@@ -223,7 +229,6 @@ class KernelSummaries(torch.autograd.Function):
         heads = directions.size(-2)
         parts, part_length = _parts(bsz, length, heads)
         ctx.numbers = (*_sizes(x, directions, part_length), scaling, *_draw(p, seed))
-        ctx.blocks = _blocks(dim, heads, mask, seed, shared_memory_of(x))
         sums = torch.empty(parts, bsz, heads, dim, dtype=torch.float32, device=x.device)
         kept, largest, total = torch.empty(
             3, parts, bsz, heads, dtype=torch.float32, device=x.device
@@ -238,7 +243,8 @@ class KernelSummaries(torch.autograd.Function):
         with torch.cuda.device_of(x):  # Triton launches on the current GPU
             _forward[(bsz, parts)](
                 x, directions, x if mask is None else mask, x if seed is None else seed,
-                sums, kept, largest, total, *ctx.numbers, **ctx.blocks, **FORWARD,
+                sums, kept, largest, total, *ctx.numbers,
+                **_blocks("forward", dim, heads, mask, seed, shared_memory_of(x)),
             )  # fmt: skip
             _combine[(bsz * heads,)](
                 sums, kept, largest, total, summary, weight, rounded, rounded_weight,
@@ -259,7 +265,8 @@ class KernelSummaries(torch.autograd.Function):
         _backward[(bsz, parts)](
             x, directions, x if mask is None else mask, x if seed is None else seed,
             maximum, total, grad.contiguous(), grad_sum.contiguous(), summary, weight,
-            grad_x, sums, *ctx.numbers, **ctx.blocks,
+            grad_x, sums, *ctx.numbers,
+            **_blocks("backward", dim, heads, mask, seed, shared_memory_of(x)),
         )  # fmt: skip
         rows = parts * bsz if directions.dim() == 2 else parts
         grad_directions = add_parts(sums.view(rows, -1), directions.dtype)
@@ -275,10 +282,10 @@ def _parts(bsz: int, length: int, heads: int) -> Tuple[int, int]:
 
     def rows(parts: int) -> int:
         at_a_time = triton.cdiv(bsz * parts, PROGRAMS)
-        return at_a_time * (triton.cdiv(length, parts) + 4 * heads + TIMES)
+        return at_a_time * (triton.cdiv(length, parts) + 4 * heads + STEP)
 
     parts = min(range(1, most + 1), key=rows)
-    part_length = triton.cdiv(triton.cdiv(length, parts), TIMES) * TIMES
+    part_length = triton.cdiv(triton.cdiv(length, parts), STEP) * STEP
     return triton.cdiv(length, part_length), part_length
 
 
@@ -294,23 +301,27 @@ def _draw(p: float, seed: Optional[Tensor]) -> Tuple[float, int]:
 
 
 def _blocks(
-    dim: int, heads: int, mask: Optional[Tensor], seed: Optional[Tensor], shared_memory: int
+    kernel: str,
+    dim: int,
+    heads: int,
+    mask: Optional[Tensor],
+    seed: Optional[Tensor],
+    shared_memory: int,
 ) -> Any:
     features = block(dim)
     slices = min(8, features // 16)
-    return {
+    chosen = {
         "dim": dim,
         "heads": heads,
         "HEADS": block(heads),
         "SLICES": slices,
         "SLICE": features // slices,
-        "TIMES": TIMES,
         "HAS_MASK": mask is not None,
         "DROPS": seed is not None,
         "num_warps": max(4, slices),
-        # with two, the next rows are asked for only when the last ones were used
-        "num_stages": 3 if shared_memory >= LARGE else 2,
+        **BLOCKS[kernel],
     }
+    return chosen if shared_memory >= LARGE else {**chosen, "num_stages": 2}
 
 
 def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Iterator[Trial]:

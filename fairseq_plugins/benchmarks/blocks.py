@@ -1,0 +1,194 @@
+"""Block sizes of the Triton kernels on a GPU, each against those in use.
+
+    python -m fairseq_plugins benchmark blocks --dtype bf16
+    python -m fairseq_plugins benchmark blocks --dtype bf16 --kernel products-weights
+
+The sizes in use are the first of each kernel. Work is forward and backward at the sizes of the
+speed goals, or forward alone where the kernel is one of forward. What does not compile or has no
+room is named. To use other sizes, change `BLOCKS` in `modules/kernels/`.
+"""
+
+import argparse
+import statistics
+from functools import partial
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from fairseq_plugins.errors import check_least, check_range
+
+from . import machine, plots, results, timing
+
+Change = Tuple[Any, Any, Any]  # a dictionary, a key, and the value to try
+
+
+class Kernel(NamedTuple):
+    """What to try.
+
+    Args:
+        work: what is timed, without arguments.
+        candidates: a name and a change each; the first one changes nothing.
+    """
+
+    work: Callable[[], Any]
+    candidates: List[Tuple[str, Change]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kernel", action="append", choices=KERNELS, help="only this one; repeatable"
+    )
+    parser.add_argument(
+        "--part", type=int, default=1, metavar="N", help="an Nth of the tokens of the goals"
+    )
+    timing.add_arguments(parser, rounds=15)
+    machine.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> results.Report:
+    """Time all candidates of each kernel in turn.
+
+    Raises:
+        ConfigurationError: arguments are invalid.
+    """
+    check_least(args, rounds=1, warmup=0)
+    check_range("--part", args.part, 1)
+    device = machine.choose_device(args)
+    rows: List[Dict[str, Any]] = []
+    for name in args.kernel or KERNELS:
+        torch.manual_seed(1)
+        kernel = KERNELS[name](device, machine.DTYPES[args.dtype], args.part)
+        works, names = [], []
+        for label, change in kernel.candidates:
+            work = partial(_changed, change, kernel.work)
+            try:
+                work(None)
+            except Exception as error:  # whatever the compiler or the driver raises
+                lines = str(error).strip().splitlines() or [""]
+                rows.append(
+                    {**NOT_MEASURED, "contender": f"{name} {label}", "problem": lines[-1][:80]}
+                )
+                continue
+            works.append(work)
+            names.append(f"{name} {label}")
+        times = timing.interleave(
+            works, [None], args.rounds, args.warmup, device, name, args.clock, queued=True
+        )
+        for row, own in zip(timing.comparison(names, times, [None] * len(names)), times):
+            rows.append({**row, "microseconds": 1e6 * statistics.median(own), "problem": ""})
+    return results.Report(
+        rows,
+        COLUMNS,
+        [f"{args.dtype}, {args.rounds} rounds"],
+        lambda path: plots.bars(path, [row for row in rows if not row["problem"]], "blocks"),
+    )
+
+
+NOT_MEASURED = dict.fromkeys(("time_ratio", "time_ratio_quartiles", "microseconds"))
+COLUMNS = [
+    ("kernel and blocks", results.code("contender")),
+    ("time, ratio", results.number("time_ratio")),
+    ("quartiles", results.quartiles("time_ratio_quartiles")),
+    ("median, us", results.number("microseconds", ".1f")),
+    ("", results.text("problem")),
+]
+
+
+def _changed(change: Change, work: Callable[[], Any], _: Any) -> None:
+    where, key, value = change
+    with mock.patch.dict(where, {key: value}):
+        work()
+
+
+def _products(kernel: str, device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
+    """MSCFFN 768/3072 with 12 subspaces. Blocks: tokens, width, warps, stages."""
+    from fairseq_plugins.modules.kernels import products
+
+    tokens, dim, size, width = 4096 // part, 768, 64, 384
+    if part > 64:
+        dim, size, width = 48, 8, 16
+    subspaces = dim // size
+    shapes = [(tokens, dim), (subspaces, size, width), (subspaces, 1, width)]
+    shapes += [(subspaces // 2, width, size), (subspaces // 2, 1, size)]
+    leaves = [
+        (0.1 * torch.randn(shape)).to(device, dtype).requires_grad_(kernel != "forward")
+        for shape in shapes
+    ]
+    tried = {
+        "forward": [(128, 64, 8, 2), (128, 64, 8, 4), (64, 64, 4, 2), (64, 64, 4, 3),
+                    (128, 128, 8, 2), (128, 128, 8, 3), (64, 128, 4, 2), (128, 32, 8, 3)],
+        "inner": [(64, 64, 4, 3), (128, 64, 8, 2), (128, 64, 8, 3), (64, 32, 4, 2),
+                  (64, 32, 4, 3), (128, 32, 8, 3)],
+        "weights": [(64, 64, 4, 3), (32, 64, 4, 2), (32, 64, 4, 3), (64, 128, 8, 2),
+                    (64, 128, 8, 3), (32, 128, 8, 3)],
+    }  # fmt: skip
+    key = (kernel, 64, True)
+    return Kernel(
+        partial(_work, lambda: products.KernelProducts.apply(*leaves, 0.0, None), leaves),
+        [
+            (",".join(str(number) for number in blocks), (products.BLOCKS, key, blocks))
+            for blocks in [products.BLOCKS[key], *tried[kernel]]
+        ],
+    )
+
+
+def _summaries(kernel: str, device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
+    """128 sentences of 2,048 positions with 1,024 features, 16 heads."""
+    from fairseq_plugins.modules.kernels import summaries
+
+    dim = 1024 if part <= 64 else 64
+    leaves = [torch.randn(2048 // part, max(1, 128 // part), dim), torch.randn(16, dim)]
+    leaves = [leaf.to(device, dtype).requires_grad_(kernel == "backward") for leaf in leaves]
+    own = summaries.BLOCKS[kernel]
+    tried = [
+        {"TIMES": times, "num_stages": stages, **registers}
+        for times in (16, 32)
+        for stages in (2, 3, 4)
+        for registers in ({}, {"maxnreg": 128})
+    ]
+    return Kernel(
+        partial(
+            _work,
+            lambda: summaries.KernelSummaries.apply(*leaves, None, dim**-0.5, 0.0, None)[0],
+            leaves,
+        ),
+        [
+            (",".join(f"{name}={number}" for name, number in blocks.items()),
+             (summaries.BLOCKS, kernel, blocks))
+            for blocks in [own, *(each for each in tried if each != own)]
+        ],
+    )  # fmt: skip
+
+
+def _residual(device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
+    """4,096 positions of 512 features, with dropout. Blocks: numbers of a tile."""
+    from fairseq_plugins.modules.kernels import draws, residual
+
+    shapes = [(4096 // part, 512)] * 2 + [(512,)] * 2
+    leaves = [torch.randn(shape).to(device, dtype).requires_grad_() for shape in shapes]
+    seed = draws.new_seeds(leaves[0])
+    return Kernel(
+        partial(_work, lambda: residual.KernelResidual.apply(*leaves, 1e-5, 0.3, seed)[1], leaves),
+        [
+            (str(number), (residual.BLOCKS, "tile", number))
+            for number in dict.fromkeys((residual.BLOCKS["tile"], 512, 1024, 4096, 8192))
+        ],
+    )
+
+
+def _work(forward: Callable[[], Tensor], leaves: List[Tensor]) -> None:
+    out = forward()
+    if out.requires_grad:
+        torch.autograd.grad(out, [leaf for leaf in leaves if leaf.requires_grad], out.detach())
+
+
+KERNELS: Dict[str, Callable[[torch.device, torch.dtype, int], Kernel]] = {
+    "products-forward": partial(_products, "forward"),
+    "products-inner": partial(_products, "inner"),
+    "products-weights": partial(_products, "weights"),
+    "summaries-forward": partial(_summaries, "forward"),
+    "summaries-backward": partial(_summaries, "backward"),
+    "residual": _residual,
+}
