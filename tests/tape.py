@@ -20,6 +20,7 @@ WAITS = {
     "_unique2",
     "equal",
     "is_nonzero",
+    "lift_fresh",  # torch.tensor(...), which copies from the host
     "masked_select",
     "nonzero",
     "unique_consecutive",

@@ -72,8 +72,8 @@ def chunked_loss(
         count_correct: also count the tokens whose most probable word is the target; else
             `correct` is 0.
         copies: of the N tokens, for one pass, or None.
-        counted: N, True at the tokens whose loss is wanted, or None for all; without copies. The
-            others may be padding with finite features. No size depends on it.
+        counted: N, True at the tokens whose loss is wanted, or None for all. The others may be
+            padding with finite features. No size depends on it.
 
     Returns:
         sums in float32 (float64 for float64). Products of half-precision inputs are in half
@@ -103,7 +103,7 @@ def chunked_loss(
         )
     if copies is None:
         return sums
-    log_generate = copies.log_generate.sum()
+    log_generate = _masked(copies.log_generate, counted).sum()
     return sums._replace(
         loss=sums.loss - log_generate, nll_loss=sums.nll_loss - log_generate.detach()
     )
@@ -172,12 +172,15 @@ class _ChunkedLoss(torch.autograd.Function):
                 odds = copies.log_odds[here]
                 if count_correct:  # P / g has the same argmax as P
                     best = grads[0].scatter_add(1, words, odds.exp()).argmax(dim=1)
-                    correct += best.eq(y).sum()
+                    correct += _masked(best.eq(y), kept).sum()
                 log_ratio = odds - (at_words - normalizers[0].unsqueeze(1))
                 gain, wanted = -F.logsigmoid(-log_ratio), words.eq(y.unsqueeze(1)).to(exact)
+                of_rows = None if kept is None else kept.unsqueeze(1)
+                gain = _masked(gain, of_rows)
                 nll_loss -= (gain * wanted).sum()
                 smooth_loss -= gain.sum()
                 copied = log_ratio.sigmoid().mul_(share + confidence * wanted)  # c
+                copied = _masked(copied, of_rows)
                 grads[0].mul_(1.0 - copied.sum(dim=1, keepdim=True))  # p - p sum_v c_v
                 grads[0].scatter_add_(1, words, copied)
                 gradients.set_log_odds(here, copied)

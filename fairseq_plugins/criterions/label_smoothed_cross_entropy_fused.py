@@ -20,7 +20,7 @@ from .chunked_projection import chunked_loss
 from .embeddings import scale_embeddings
 from .objective import Objective, plain_loss
 from .projection import find_projection
-from .wrappers import is_on_rows, packed_output, positions_of
+from .wrappers import packed_output, positions_of, sentences_of_rows
 
 
 @dataclass
@@ -124,9 +124,10 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
                     values, extra = model(**net_input, features_only=True)
         targets = model.get_targets(sample, None).repeat(passes, 1)
         counted = targets.ne(self.padding_idx)
-        counted[:, : self.ignore_prefix_size] = False
-        if is_on_rows(extra):  # no size may depend on data
-            target, mask, copies = targets[0], counted[0], None
+        counted[:, : self.ignore_prefix_size].fill_(False)
+        sentence = sentences_of_rows(extra)
+        if sentence is not None:  # no size may depend on data
+            target, mask, copies = targets[0], counted[0], copies_of(extra, None, sentence)
         else:
             index = positions_of(extra, counted)  # of all rows of values
             rows = counted.flatten()[index].nonzero().squeeze(1)

@@ -1,7 +1,7 @@
 """The model inside the wrappers of parallel training, and what it hands to a criterion."""
 
 from contextlib import contextmanager
-from typing import Any, Iterator, List
+from typing import Any, Iterator, List, Optional
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,9 @@ def positions_of(extra: Any, mask: Tensor) -> Tensor:
     return torch.arange(mask.numel(), device=mask.device)
 
 
-def is_on_rows(extra: Any) -> bool:
-    """Whether a model computed on rows (`models/on_rows.py`), whose padding has finite values."""
-    return isinstance(extra, dict) and "rows" in extra
+def sentences_of_rows(extra: Any) -> Optional[Tensor]:
+    """The sentence of each target row, if a model computed on rows (`models/on_rows.py`), or None.
+
+    Rows of padding have finite values.
+    """
+    return extra["rows"][0] if isinstance(extra, dict) and "rows" in extra else None

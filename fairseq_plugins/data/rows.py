@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 SHORTEST = 16  # of the largest lengths
+ALIKE = 4  # below this ratio, source and target count as equally long
 
 
 class Shape(NamedTuple):
@@ -22,7 +23,8 @@ class Shape(NamedTuple):
     source: Tuple[int, ...]  # rows of the source in each block of the encoder
     target: int  # rows of the target
     sentences: int  # with those of padding and empty ones, which come last
-    longest: int  # no sentence has more rows, those of padding neither
+    longest: int  # no sentence of the source has more rows, those of padding neither
+    longest_target: int  # the same of the target
 
 
 class Spec(NamedTuple):
@@ -108,7 +110,7 @@ def plan(
     """Choose the shape of a batch, and the sentences of padding that fill it.
 
     There are as many of these on both sides and in all blocks, none is empty and none is longer
-    than `longest`: attention leaves rows beyond that as the memory held them before.
+    than the longest: attention leaves rows beyond that as the memory held them before.
 
     Args:
         source, target: the lengths of the real sentences, at least 1.
@@ -118,7 +120,9 @@ def plan(
         the shape, and the lengths of all sentences but empty ones: of the source in each block, and
         of the target.
     """
-    longest = _power(max(SHORTEST, int(source.max()), int(target.max())))
+    longest, longest_target = (_power(max(SHORTEST, int(x.max()))) for x in (source, target))
+    if max(longest, longest_target) < ALIKE * min(longest, longest_target):
+        longest = longest_target = max(longest, longest_target)  # fewer shapes
     fillers = 1
     while True:
         sentences = _power(len(source) + fillers)
@@ -131,9 +135,8 @@ def plan(
             windows = -(-levels[-1] // spec.window)
             windows[len(source) :] += _share(rows[-1] - int(windows.sum()), fillers)
             levels.append(windows)
-        every = [*levels, fills[1]]
-        if max(int(lengths.max()) for lengths in every) <= longest:
-            shape = Shape(tuple(rows), sizes[1], sentences, longest)
+        if max(int(x.max()) for x in levels) <= longest and fills[1].max() <= longest_target:
+            shape = Shape(tuple(rows), sizes[1], sentences, longest, longest_target)
             return shape, levels, np.concatenate([target, fills[1]])
         fillers += 1
 

@@ -478,12 +478,8 @@ class Decoder(TransformerDecoderBase):
         if self.copying is not None:
             assert encoder_out is not None and attn is not None
             words = encoder_out["src_tokens"][0]
-            places = find_places(words, self.vocabulary)[packing.sentence]
-            before: Optional[Tensor] = None
-            if self.copying.next is not None:
-                before = find_before(words, self.padding_idx, self.end)[packing.sentence]
             previous = prev_output_tokens.reshape(-1)[packing.index]
-            extra.update(self.copying(x, embedded, attn, words, places, before, previous))
+            extra.update(self.copy_on_rows(x, embedded, attn, words, packing.sentence, previous))
             if self.copying.coverage > 0:
                 read = extra["attn"][0]
                 assert read is not None
@@ -493,6 +489,31 @@ class Decoder(TransformerDecoderBase):
         for name in {"attn", "copy_log_generate", "copy_log_odds"} & set(extra):
             extra[name] = [None if rows is None else packing.unpack(rows) for rows in extra[name]]
         return packing.unpack(x), {**extra, "inner_states": []}
+
+    @torch.jit.unused
+    def copy_on_rows(
+        self,
+        x: Tensor,
+        embedded: Tensor,
+        attention: Tensor,
+        words: Tensor,
+        sentence: Tensor,
+        previous: Tensor,
+    ) -> Dict[str, List[Optional[Tensor]]]:
+        """What `CopyAttention` adds for N target positions, of a model that copies.
+
+        Args:
+            x, embedded: N x C, output and input of the layers.
+            attention: N x T', the attention that copies.
+            words: B x T', the source.
+            sentence, previous: N, the sentence and the input token of each position.
+        """
+        assert self.copying is not None
+        places = find_places(words, self.vocabulary)[sentence]
+        before: Optional[Tensor] = None
+        if self.copying.next is not None:
+            before = find_before(words, self.padding_idx, self.end)[sentence]
+        return self.copying(x, embedded, attention, words, places, before, previous)
 
 
 def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:

@@ -74,20 +74,35 @@ class OnRows:
             features_only: leave out the projection to the vocabulary.
 
         Returns:
-            P x M x C or P x M x V, finite at padding, and a dictionary with "attn" and "rows".
+            P x M x C or P x M x V, finite at padding, and a dictionary with "attn", "rows" (the
+            sentence of each target row) and what copying adds.
         """
         encoder, decoder = self.module.encoder, self.module.decoder
-        passes, longest = src_tokens.size(0), self.shape.longest
+        passes, shape = src_tokens.size(0), self.shape
         source = [
-            Layout(starts, rows, longest).repeat(passes)
-            for starts, rows in zip(self.parts["source_starts"], self.shape.source)
+            Layout(starts, rows, shape.longest).repeat(passes)
+            for starts, rows in zip(self.parts["source_starts"], shape.source)
         ]
-        target = Layout(self.parts["target_starts"], self.shape.target, longest).repeat(passes)
-        memory = encode_rows(encoder, src_tokens.flatten(), source)
-        x = _embed(decoder, prev_output_tokens.flatten(), target)
-        x, _ = decode_rows(decoder, x, target, Memory(memory, source[0]))
-        x = x.view(passes, self.shape.target, -1)
-        return x if features_only else decoder.output_layer(x), {"attn": [None], "rows": [True]}
+        target = Layout(self.parts["target_starts"], shape.target, shape.longest_target)
+        target = target.repeat(passes)
+        words, previous = src_tokens.flatten(), prev_output_tokens.flatten()
+        memory = Memory(encode_rows(encoder, words, source), source[0])
+        embedded = _embed(decoder, previous, target)
+        copying = getattr(decoder, "copying", None)
+        layer = heads = None
+        if copying is not None:
+            layer = decoder.num_layers - 1 if copying.layer is None else copying.layer
+            heads = copying.heads
+        x, attention = decode_rows(decoder, embedded, target, memory, layer, heads)
+        extra: Dict[str, Any] = {"attn": [attention], "rows": [target.sentence]}
+        if copying is not None:
+            # in the grid of the source, as attention is
+            grid = source[0].to_grid((words - encoder.padding_idx).unsqueeze(1)).squeeze(2)
+            grid = grid + encoder.padding_idx
+            arguments = (x, embedded, attention, grid, target.sentence, previous)
+            extra.update(decoder.copy_on_rows(*arguments))
+        x = x.view(passes, shape.target, -1)
+        return x if features_only else decoder.output_layer(x), extra
 
 
 def encode_rows(encoder: Any, tokens: Tensor, layouts: List[Layout]) -> Tensor:
@@ -183,7 +198,7 @@ def find_obstacle(model: Any) -> str:
         (decoder.adaptive_softmax is not None, "--adaptive-softmax-cutoff"),
         (cfg.no_cross_attention, "--no-cross-attention"),
         (getattr(encoder, "quant_noise", None) is not None, "quantisation noise"),
-        (getattr(decoder, "copying", None) is not None, "--copy-attention"),
+        (getattr(getattr(decoder, "copying", None), "coverage", 0) > 0, "--coverage"),
         (getattr(decoder, "compile_training", False), "--torch-compile"),
         (
             any(getattr(m, "routes_positions", False) for m in model.modules()),

@@ -237,20 +237,19 @@ def find_places(words: Tensor, vocabulary: int) -> Tensor:
     return place.scatter_(1, words, positions).gather(1, words)
 
 
-def copies_of(extra: Any, rows: Tensor, sentence: Tensor) -> Optional[Copies]:
+def copies_of(extra: Any, rows: Optional[Tensor], sentence: Tensor) -> Optional[Copies]:
     """The `Copies` of some target tokens, or None if the model does not copy.
 
     Args:
         extra: the second result of the model's forward.
-        rows: N rows of the log-odds in `extra`, flattened to ... x T; ascending, int64.
+        rows: N rows of the log-odds in `extra`, flattened to ... x T; ascending, int64. None for
+            all.
         sentence: N, the sentence of each of these tokens.
     """
     if not isinstance(extra, dict) or "copy_log_odds" not in extra:
         return None
-    log_generate, log_odds = extra["copy_log_generate"][0], extra["copy_log_odds"][0]
-    return Copies(
-        take_rows(log_generate.flatten(), rows),
-        take_rows(log_odds.flatten(0, -2), rows),
-        extra["copy_words"][0],
-        sentence,
-    )
+    log_generate = extra["copy_log_generate"][0].flatten()
+    log_odds = extra["copy_log_odds"][0].flatten(0, -2)
+    if rows is not None:
+        log_generate, log_odds = take_rows(log_generate, rows), take_rows(log_odds, rows)
+    return Copies(log_generate, log_odds, extra["copy_words"][0], sentence)

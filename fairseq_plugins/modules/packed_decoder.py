@@ -148,13 +148,13 @@ def packed_layer(
         x: N x d, the real target positions.
         at: their layout.
         memory: the encoder's output, or None.
-        need_weights: whether to return the weights of cross-attention; both layouts are then a
-            `Packing`.
+        need_weights: whether to return the weights of cross-attention.
         weight_heads: average the weights over so many of the first heads; None for all.
         compile_training: compute with torch.compile.
 
     Returns:
-        N x d, and the weights or None: N x T', zero at padding of the source.
+        N x d, and the weights or None: N x T', zero at padding of the source. T' is the length of
+        the padded source, or without `Packing` the width of its layout's grid.
     """
     rows = None if memory is None else memory.rows
     source = None if memory is None else memory.at
@@ -202,8 +202,10 @@ def _attend(
     out, weights = attention_on_rows(attention, x, at, memory, source, causal, need_weights)
     if weights is None:
         return out, None
-    assert isinstance(at, Packing) and isinstance(source, Packing)
-    # from the columns of the grid to the positions of the source
     grid = at.from_grid(weights[:, :weight_heads].mean(dim=1))  # N x width
+    if not isinstance(source, Packing):
+        return out, grid
+    assert isinstance(at, Packing)
+    # from the columns of the grid to the positions of the source
     grid = grid.gather(1, source.rank[at.sentence])
     return out, grid.masked_fill(~source.real[at.sentence], 0.0)

@@ -338,9 +338,12 @@ def find_obstacle(trainer: Trainer) -> str:
     reason = on_rows.find_obstacle(model)
     if reason:
         return reason
-    if isinstance(criterion, LabelSmoothedCrossEntropyFused):
+    fused = isinstance(criterion, LabelSmoothedCrossEntropyFused)
+    if getattr(model.decoder, "copying", None) is not None and not fused:
+        return "--copy-attention without --criterion label_smoothed_cross_entropy_fused"
+    if fused:
         try:
-            find_projection(model)
+            find_projection(model, 2 if getattr(criterion, "alpha", 0) > 0 else 1)
         except ConfigurationError as error:
             return str(error)
     return _obstacle_of_gpu(model, trainer.device)

@@ -91,6 +91,16 @@ def test_fairseqs_own_transformer_and_criterion(build, make_sample):
             assert_close(found[2][name], gradient, name, 1e-5)
 
 
+@pytest.mark.parametrize("words", ["", "--copy-next --copy-layer 0 --copy-heads 1"])
+def test_copying(build_joined, make_sample, words):
+    words = f"--encoder-blocks 1,1 --decoder-layers 2 --copy-attention {words}"
+    model = build_joined(*words.split(), "--share-all-embeddings")
+    assert find_obstacle(model) == ""
+    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
+    for lengths in LENGTHS:
+        assert_same(criterion, model, make_sample(lengths))
+
+
 @pytest.mark.parametrize(
     "kind, options",
     [

@@ -5,7 +5,15 @@ import torch
 
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.training import planning
-from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
+from tests.models.conftest import (  # noqa: F401
+    build,
+    build_joined,
+    joined_data,
+    make_sample,
+    make_tokens,
+    parse,
+    parse_joined,
+)
 
 BY_LOSS = "task: {eval_bleu: false}\ncheckpoint: {best_checkpoint_metric: loss}\n"
 

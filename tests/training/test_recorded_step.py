@@ -1,6 +1,7 @@
 """--cuda-graphs without a GPU: `Tape` stands for the graph. Whole trainings, and their parts."""
 
 import copy
+import functools
 import json
 import re
 from types import SimpleNamespace
@@ -17,9 +18,11 @@ from torch.nn import functional
 from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
+    LabelSmoothedCrossEntropySimCut,
 )
 from fairseq_plugins.data.rows import Collate, Rows, Spec, lay_out, plan
 from fairseq_plugins.modules.dropout import FastDropout
+from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.training import recorded_step
 from fairseq_plugins.training.flat_optimizer import FlatOptimizer
 from fairseq_plugins.training.recorded_step import RecordedStep
@@ -35,14 +38,21 @@ ARCHITECTURES = {
         "--encoder-blocks 1,1 --time-pooling max --feature-pooling min",
     ),
     "mscffn": ("transformer_ftc", "--encoder-blocks 1,1 --encoder-ffn mscffn --decoder-ffn mscffn"),
-    "fastformer": ("transformer_ftc", "--encoder-blocks 1,1 --encoder-token-mixer fastformer"),
     "fairseq's": ("transformer", ""),
     "fairseq's, its criterion": ("transformer", ""),
     "ftc, R-Drop": ("transformer_ftc", "--encoder-blocks 1,1"),
+    "ftc, SimCut": ("transformer_ftc", "--encoder-blocks 1,1"),
+    **{
+        mixer: ("transformer_ftc", f"--encoder-blocks 1,1 --encoder-token-mixer {mixer}")
+        for mixer in TOKEN_MIXERS
+        if mixer not in ("softmax", "linformer", "performer")  # the last two do not take rows
+    },
 }
+COPIES = "--encoder-blocks 1,1 --share-all-embeddings --copy-attention --copy-next"
 CRITERIONS = {  # of these; of the others the fused one
     "fairseq's, its criterion": LabelSmoothedCrossEntropyCriterion,
     "ftc, R-Drop": LabelSmoothedCrossEntropyRDrop,
+    "ftc, SimCut": functools.partial(LabelSmoothedCrossEntropySimCut, simcut_p=0.0),
 }
 
 
@@ -76,10 +86,17 @@ def eager(model, criterion, sample):
 def test_replays_of_other_batches_equal_eager_steps(build, make_sample, name):
     """Nothing in forward and backward waits or has a size that depends on data."""
     arch, words = ARCHITECTURES[name]
-    model = build(*words.split(), arch=arch)
+    assert_replays_are_eager(name, build(*words.split(), arch=arch), make_sample)
+
+
+def test_replays_of_a_model_that_copies(build_joined, make_sample):
+    assert_replays_are_eager("copying", build_joined(*COPIES.split()), make_sample)
+
+
+def assert_replays_are_eager(name, model, make_sample):
     criterion = CRITERIONS.get(name, LabelSmoothedCrossEntropyFused)(TASK, False, 0.1)
     # fairseq's cross-attention normalises in float32
-    tolerance = 1e-6 if arch == "transformer" else 1e-10
+    tolerance = 1e-6 if "fairseq" in name else 1e-10
     samples = [
         make_sample(lengths, targets, seed=seed)
         for seed, (lengths, targets) in enumerate(
@@ -180,12 +197,13 @@ def test_every_row_belongs_to_a_sentence_that_is_not_too_long(window, blocks):
         count = int(torch.randint(1, 60, (1,), generator=generator))
         top = (3, 20, 90)[number % 3]
         source, target = (
-            torch.randint(1, top, (count,), generator=generator).numpy() for _ in range(2)
+            torch.randint(1, most, (count,), generator=generator).numpy() for most in (5 * top, top)
         )
         shape, levels, targets = plan(source, target, Spec(PAD, 64, window, blocks))
         assert len(levels) == len(shape.source) == blocks
-        for rows, lengths in zip((*shape.source, shape.target), (*levels, targets)):
-            assert lengths.sum() == rows and 1 <= lengths.min() <= lengths.max() <= shape.longest
+        longest = (*(shape.longest for _ in levels), shape.longest_target)
+        for rows, lengths, most in zip((*shape.source, shape.target), (*levels, targets), longest):
+            assert lengths.sum() == rows and 1 <= lengths.min() <= lengths.max() <= most
             assert len(lengths) == len(targets) <= shape.sentences
         for above, below in zip(levels, levels[1:]):
             assert (below >= -(-above // window)).all()
@@ -350,6 +368,10 @@ def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
     [
         ("--encoder-layerdrop 0.5", "LayerDrop"),
         ("--report-accuracy", "--report-accuracy"),
+        (
+            "--arch transformer_ftc --encoder-blocks 1,1 --encoder-token-mixer performer",
+            "--encoder-token-mixer with Performer",
+        ),
         ("--checkpoint-activations", "--checkpoint-activations"),
     ],
 )

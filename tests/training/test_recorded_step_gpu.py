@@ -94,7 +94,7 @@ def test_flash_attention_reads_and_writes_every_row():
             assert_close(rounded.double(), exact, tolerance=0.05)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", ["ftc", "ftc, max and min", "mscffn", "fastformer", "fairseq's"])
 def test_replays_equal_eager_steps_to_the_bit(make_step, make_sample, deterministic, name):
     """Shapes take turns, and share one pool of memory."""
     step = make_step(name)

@@ -97,7 +97,6 @@ class Fastformer(TokenMixer):
         ValueError: unknown interaction or sharing, or heads that do not divide the dimensions.
     """
 
-    takes_rows = True
     reassociate: Optional[bool]  # in the class body, where TorchScript looks
     fold: Optional[bool]
 

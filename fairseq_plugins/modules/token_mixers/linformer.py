@@ -57,6 +57,8 @@ class Linformer(MultiHeadMixer):
         ConfigurationError: the memory is longer than n (--max-source-positions).
     """
 
+    takes_rows = False  # its projection ends at the longest sentence, and a grid may be longer
+
     value_mixtures: Optional[nn.Parameter]  # in the class body, where TorchScript looks
 
     def __init__(self, spec: MixerSpec, options: Optional[LinformerOptions] = None):

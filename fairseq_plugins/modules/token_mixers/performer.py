@@ -53,6 +53,8 @@ class Performer(Float32Mixer):
         redraw: updates after which new features are drawn (section 4.2); 0 keeps the first ones.
     """
 
+    takes_rows = False  # a recording would keep the features of its first update
+
     drops_weights = False
 
     seed: Tensor

@@ -28,7 +28,6 @@ class SoftmaxAttention(TokenMixer):
     """
 
     left_to_right = True
-    takes_rows = True
     takes_xformers = True
 
     def __init__(self, spec: MixerSpec, options: Any = None):

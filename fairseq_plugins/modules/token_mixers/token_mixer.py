@@ -49,8 +49,8 @@ class TokenMixer(nn.Module):
     takes_xformers = False
     # whether it has weights of positions, which --attention-dropout drops
     drops_weights = True
-    # whether `on_rows` works, with no size that depends on data
-    takes_rows = False
+    # whether `on_rows` works, with no size and no number that depends on data or on updates
+    takes_rows = True
     # why TorchScript cannot compile it; empty if it can
     not_scriptable = ""
     # why `export` cannot write it as a graph; empty if it can
