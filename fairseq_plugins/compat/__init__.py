@@ -30,6 +30,7 @@ from fairseq_plugins.compat import (
     resumed_options,
     resuming,
     stopping,
+    text_tasks,
     training_options,
     uncompiled,
     unpickling,
@@ -83,6 +84,12 @@ def apply() -> None:
     generation.ban_repeated_ngrams()
     generation.replace_unknown_words()
     generation.print_soft_alignments_in_interactive()
+    text_tasks.keep_the_options_of_pretrained_bart()
+    text_tasks.sum_the_logs_of_semisupervised_translation()
+    text_tasks.load_dictionaries_of_masks()
+    text_tasks.sample_languages_of_one_size()
+    text_tasks.read_several_languages_in_eval_lm()
+    text_tasks.load_translators_without_what_began_them()
     data_files.check_dictionaries()
     data_files.check_folders()
     data_files.check_data()

@@ -1,0 +1,153 @@
+"""Repairs of text tasks of fairseq that end in a traceback."""
+
+import collections
+from typing import Any, Callable, Dict, Tuple
+
+import numpy as np
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.legacy.masked_lm_dictionary import BertDictionary, MaskedLMDictionary
+from fairseq.data.resampling_dataset import ResamplingDataset
+from fairseq.models import transformer_from_pretrained_xlm as from_pretrained_xlm
+from fairseq.tasks import semisupervised_translation as semisupervised
+from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageModelingTask
+from fairseq.tasks.semisupervised_translation import SemisupervisedTranslationTask
+from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
+
+from fairseq_plugins.compat.patch import wrap
+
+
+def keep_the_options_of_pretrained_bart() -> None:
+    """Let `translation_from_pretrained_bart` find its options, which the parent class renamed."""
+
+    def make(original: Callable) -> Callable:
+        def __init__(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
+            self.args = args
+            original(self, args, *rest, **kwargs)
+
+        return __init__
+
+    wrap(TranslationFromPretrainedBARTTask, "__init__", "keep_the_options_of_pretrained_bart", make)
+
+
+def sum_the_logs_of_semisupervised_translation() -> None:
+    """Let `semisupervised_translation` train, which adds to sums that do not exist yet."""
+
+    def make(original: Callable) -> Callable:
+        return _train_step
+
+    wrap(
+        SemisupervisedTranslationTask,
+        "train_step",
+        "sum_the_logs_of_semisupervised_translation",
+        make,
+    )
+
+
+def _train_step(
+    self: SemisupervisedTranslationTask,
+    sample: Dict[str, Any],
+    model: Any,
+    criterion: Any,
+    optimizer: Any,
+    update_num: int,
+    ignore_grad: bool = False,
+) -> Tuple[float, Any, Dict[str, Any]]:
+    """The weighted losses of parallel, back-translated and denoised text; gradients are added up.
+
+    Logs have the sums, and those of each part under its name, as `multilingual_translation` has.
+    """
+    model.train()
+    if update_num > 0:
+        self.update_step(update_num)
+    total, size, logs = 0.0, 0.0, collections.defaultdict(float)
+    parts = [(pair, pair, self.lambda_parallel) for pair in self.lang_pairs]
+    for pair in self.lang_pairs:
+        target = pair.split("-")[1]
+        back_translated = semisupervised._get_bt_dataset_key(pair)
+        noisy = semisupervised._get_denoising_dataset_key(pair)
+        parts.append((pair, back_translated, self.lambda_otf_bt))
+        parts.append((f"{target}-{target}", noisy, self.lambda_denoising))
+    for name, key, weight in parts:
+        if weight <= 0 or not sample.get(key):
+            continue
+        loss, count, log = criterion(model.models[name], sample[key])
+        loss = loss * (0 if ignore_grad else weight)
+        optimizer.backward(loss)
+        total += float(loss.detach())
+        size += count
+        for each, value in log.items():
+            logs[each] += value
+            logs[f"{key}:{each}"] += value
+    return total, size, logs
+
+
+def load_dictionaries_of_masks() -> None:
+    """Let `cross_lingual_lm` and `legacy_masked_lm` load their dictionaries.
+
+    `Dictionary.load` gives an argument that these dictionaries do not take.
+    """
+
+    def make(original: Callable) -> Callable:
+        def __init__(self: Any, *args: Any, add_special_symbols: bool = True, **kw: Any) -> None:
+            original(self, *args, **kw)
+
+        return __init__
+
+    for kind in (MaskedLMDictionary, BertDictionary):
+        wrap(kind, "__init__", "load_dictionaries_of_masks", make)
+
+
+def sample_languages_of_one_size() -> None:
+    """Let `multilingual_language_modeling` read languages of one size, of which it asserts not."""
+
+    def make(original: Callable) -> Callable:
+        def __init__(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
+            if kwargs.get("size_ratio") == 1.0 and not kwargs.get("replace", True):
+                kwargs["size_ratio"] = float(np.nextafter(1.0, 0.0))  # rounded up to all of it
+            original(self, dataset, *args, **kwargs)
+
+        return __init__
+
+    wrap(ResamplingDataset, "__init__", "sample_languages_of_one_size", make)
+
+
+def read_several_languages_in_eval_lm() -> None:
+    """Give fairseq-eval-lm the batches of `multilingual_language_modeling`, not their maker."""
+
+    def make(original: Callable) -> Callable:
+        def eval_lm_dataloader(self: Any, *args: Any, **kwargs: Any) -> Any:
+            batches = original(self, *args, **kwargs)
+            if isinstance(batches, EpochBatchIterator):
+                return batches.next_epoch_itr(shuffle=False)
+            return batches
+
+        return eval_lm_dataloader
+
+    wrap(
+        MultilingualLanguageModelingTask,
+        "eval_lm_dataloader",
+        "read_several_languages_in_eval_lm",
+        make,
+    )
+
+
+def load_translators_without_what_began_them() -> None:
+    """Load a `transformer_from_pretrained_xlm` without the XLM that its training began with.
+
+    Its weights are in the checkpoint, and names of files in a checkpoint are ignored.
+    """
+
+    def make(original: Callable) -> Callable:
+        def upgrade(state_dict: Any, pretrained_xlm_checkpoint: str) -> Any:
+            if not pretrained_xlm_checkpoint:
+                return state_dict
+            return original(state_dict, pretrained_xlm_checkpoint)
+
+        return upgrade
+
+    wrap(
+        from_pretrained_xlm,
+        "upgrade_state_dict_with_xlm_weights",
+        "load_translators_without_what_began_them",
+        make,
+    )
