@@ -470,11 +470,13 @@ def test_messages_may_go_nowhere(translate, monkeypatch, capsys, model):
 
 @pytest.mark.parametrize("name", ["stdin", "stdout"])
 def test_a_closed_stream_is_told(translate, monkeypatch, name):
-    put = {"stdin": "input", "stdout": "output"}[name]
+    put = {"stdin": "input is closed: give --input", "stdout": "output is closed: give --output"}[
+        name
+    ]
     words = ["--model", "no/such/folder"]
     with monkeypatch.context() as closed:
         closed.setattr(sys, name, None)
-        with pytest.raises(ConfigurationError, match=f"standard {put} is closed: give a file"):
+        with pytest.raises(ConfigurationError, match=f"standard {put}, a file"):
             translate_command.main(words)
 
 

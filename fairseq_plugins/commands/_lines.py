@@ -7,14 +7,21 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Iterator, List, Optional, TextIO
+from typing import IO, Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 import fairseq_plugins
 from fairseq_plugins import serving
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import LONGEST_LINE, count_lines_of, decode, raw_lines
+from fairseq_plugins.files import (
+    LONGEST_LINE,
+    count_lines_of,
+    decode,
+    open_to_read,
+    raw_lines,
+    written_whole,
+)
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.serving import is_export
 from fairseq_plugins.serving.search import LARGEST_PENALTY
@@ -72,6 +79,30 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
     )
 
 
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Where to read and to write, if not from and to the standard streams."""
+    parser.add_argument(
+        "--input", type=Path, metavar="FILE", help="text to read (default: standard input)"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE",
+        help="where to write; it gets its name when all is written (default: standard output)",
+    )  # fmt: skip
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """Raise a ConfigurationError for a file that cannot be read, before a model is loaded."""
+    documents = getattr(args, "documents", [])
+    if documents and args.input is not None:
+        raise ConfigurationError(
+            f"--documents and --input {args.input} both say what to read: leave one out"
+        )
+    for path in (*documents, *filter(None, [args.input])):
+        open_to_read(path).close()
+    if sys.stdin is None and not documents and args.input is None:
+        raise ConfigurationError("standard input is closed: give --input, a file or a pipe")
+
+
 def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
     """A "Translator" or "Summarizer": of checkpoints, or of an exported model without torch.
 
@@ -106,26 +137,35 @@ def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def own_output() -> Iterator[TextIO]:
-    """Standard output in UTF-8, as the input is, without what libraries print or log."""
-    for stream, name in ((sys.stdin, "input"), (sys.stdout, "output")):
-        if stream is None:
-            raise ConfigurationError(f"standard {name} is closed: give a file or a pipe")
+def own_output(path: Optional[Path] = None) -> Iterator[IO[str]]:
+    """A file, or standard output, in UTF-8 and without what libraries print or log."""
     out = sys.stdout
+    if path is None and out is None:
+        raise ConfigurationError("standard output is closed: give --output, a file or a pipe")
     if isinstance(out, io.TextIOWrapper):
         out.reconfigure(encoding="utf-8")
     sys.stdout = sys.stderr
     try:
         with only_warnings_of_fairseq():
-            yield out
+            if path is None:
+                yield out
+            else:
+                with written_whole(path) as file:
+                    yield file
     finally:
         sys.stdout = out
 
 
 def convert(
-    generate: Callable[[List[str]], List[str]], out: TextIO, buffer: int, done: str, unit: str
+    generate: Callable[[List[str]], List[str]],
+    out: IO[str],
+    buffer: int,
+    done: str,
+    unit: str,
+    path: Optional[Path] = None,
+    documents: Sequence[Path] = (),
 ) -> bool:
-    """Give standard input to `generate`, many lines at a time, and write what it returns.
+    """Give lines to `generate`, many at a time, and write what it returns.
 
     Args:
         generate: from lines to as many lines.
@@ -133,6 +173,8 @@ def convert(
         buffer: the most lines at a time, 1 on a terminal; they have `MOST_BYTES` or are one line.
         done: the word before the progress bar, such as "translated".
         unit: what a line is, such as "lines".
+        path: the file to read; None for standard input.
+        documents: files to read in its place, each as one line.
 
     Returns:
         Whether all could be written: False if the reader went away, such as `| head`.
@@ -140,15 +182,20 @@ def convert(
     Raises:
         ConfigurationError: a line is not UTF-8, or longer than `LONGEST_LINE`.
     """
-    source = sys.stdin.buffer
-    shown = sys.stderr.isatty() and not source.isatty()
-    with progress_bar(
-        description=done,
-        total=_remaining_lines(source) if shown else None,
-        unit=" " + unit,
-        disable=not shown,
-    ) as bar:
-        for batch in _batches(source, 1 if source.isatty() else buffer):
+    with contextlib.ExitStack() as stack:
+        if documents:
+            lines: Iterator[str] = map(_in_one_line, documents)
+            total: Optional[int] = len(documents)
+            typed = False
+        else:
+            source = sys.stdin.buffer if path is None else stack.enter_context(open_to_read(path))
+            typed, total = source.isatty(), _remaining_lines(source)
+            lines = _lines_of(source, "standard input" if path is None else str(path))
+        shown = sys.stderr.isatty() and not typed
+        bar = stack.enter_context(
+            progress_bar(description=done, total=total, unit=" " + unit, disable=not shown)
+        )
+        for batch in _batches(lines, 1 if typed else buffer):
             try:
                 for line in generate(batch):
                     out.write(line + "\n")
@@ -160,20 +207,36 @@ def convert(
     return True
 
 
-def _batches(source: BinaryIO, most: int) -> Iterator[List[str]]:
-    """Lines of a file, some at a time: at most this many, and `MOST_BYTES` unless it is one."""
-    batch: List[str] = []
-    size = 0
+def _lines_of(source: IO[bytes], name: str) -> Iterator[str]:
     for number, line in enumerate(raw_lines(source), 1):
         if line is None:
             raise ConfigurationError(
-                f"standard input, line {number} is longer than {LONGEST_LINE:,} bytes: split it"
+                f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: split it"
             )
-        if batch and size + len(line) > MOST_BYTES:
+        yield decode(line, name, number)
+
+
+def _in_one_line(path: Path) -> str:
+    """A document: the line breaks of a file are spaces."""
+    with open_to_read(path) as file:
+        content = file.read(LONGEST_LINE + 1)
+    if len(content) > LONGEST_LINE:
+        raise ConfigurationError(f"{path} is longer than {LONGEST_LINE:,} bytes: split it")
+    lines = enumerate(content.split(b"\n"), 1)
+    return " ".join(" ".join(decode(line, str(path), number) for number, line in lines).split())
+
+
+def _batches(lines: Iterable[str], most: int) -> Iterator[List[str]]:
+    """Some lines at a time: at most this many, and `MOST_BYTES` unless it is one."""
+    batch: List[str] = []
+    size = 0
+    for line in lines:
+        length = len(line.encode("utf-8", "surrogatepass"))
+        if batch and size + length > MOST_BYTES:
             yield batch
             batch, size = [], 0
-        batch.append(decode(line, "standard input", number))
-        size += len(line)
+        batch.append(line)
+        size += length
         if len(batch) == most:  # without waiting for a further line
             yield batch
             batch, size = [], 0
@@ -187,11 +250,13 @@ def first_ten(numbers: List[int]) -> str:
     return shown + (", ..." if len(numbers) > 10 else "")
 
 
-def _remaining_lines(file: BinaryIO) -> Optional[int]:
+def _remaining_lines(file: IO[bytes]) -> Optional[int]:
     """How many lines a file still has, or None for a pipe or a terminal."""
     try:
         here = file.tell()
     except OSError:
+        return None
+    if not sys.stderr.isatty():  # nobody sees the bar
         return None
     count = count_lines_of(file)
     file.seek(here)

@@ -22,6 +22,7 @@ def main(argv: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _lines.add_files(parser)
     parser.add_argument(
         "--model", type=Path, required=True, metavar="DIR",
         help="a checkpoint, or a folder with checkpoint_best.pt",
@@ -42,8 +43,9 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     args = parser.parse_args(argv)
+    _lines.check_files(args)
     needs_fairseq("classify")
-    with _lines.own_output() as out:
+    with _lines.own_output(args.output) as out:
         from fairseq_plugins.classifier import Classifier
 
         classifier = Classifier(args.model, args.data, args.cpu, args.max_tokens)
@@ -51,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
         def classify(texts: List[str]) -> List[str]:
             return [f"{label}\t{value:.4f}" for label, value in classifier.classify(texts)]
 
-        whole = _lines.convert(classify, out, args.buffer, "classified", "lines")
+        whole = _lines.convert(classify, out, args.buffer, "classified", "lines", args.input)
     if not whole:
         return 1
     if classifier.empty:

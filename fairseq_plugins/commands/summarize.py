@@ -4,6 +4,7 @@
     python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm --json < in.txt
     head -5 test.source | python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm \\
         --page test.target > page.md
+    python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm --documents *.txt
 
 Documents are split into subwords as in the prepared folder that the model was trained on. Lines
 keep their order, and empty lines stay empty. The end of a document longer than the model's limit is
@@ -33,6 +34,11 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _lines.add_files(parser)
+    parser.add_argument(
+        "--documents", type=Path, nargs="+", default=[], metavar="FILE",
+        help="read these files in place of --input, each as one document, whatever lines it has",
+    )  # fmt: skip
     _lines.add_options(parser, "summaries", "documents", buffer=500)
     parser.add_argument(
         "--min-len", type=at_least(1), default=1, metavar="N",
@@ -107,9 +113,10 @@ def page_writer(path: Path) -> Callable[[str, Summary], str]:
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
+    _lines.check_files(args)
     notes = Notes()
     write_page = None if args.page is None else page_writer(args.page)
-    with _lines.own_output() as out:
+    with _lines.own_output(args.output) as out:
         summarizer = _lines.load(
             "Summarizer",
             args,
@@ -144,7 +151,9 @@ def main(argv: Sequence[str]) -> int:
                     lines.append(" ".join(summary.summary))
             return lines
 
-        whole = _lines.convert(summarize, out, args.buffer, "summarized", "documents")
+        whole = _lines.convert(
+            summarize, out, args.buffer, "summarized", "documents", args.input, args.documents
+        )
     if not whole:
         return 1
     if notes.cut:

@@ -1,6 +1,7 @@
 """Translate raw text: one sentence per line in, one translation per line out.
 
     python -m fairseq_plugins translate --model runs/transformer_ftc < in.txt > out.txt
+    python -m fairseq_plugins translate --model runs/transformer_ftc --input in.txt --output out.txt
 
 Text is tokenised and split into subwords as in the prepared folder that the model was trained on.
 Lines keep their order, and empty lines stay empty. A line longer than the model's limit is
@@ -22,11 +23,15 @@ def main(argv: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _lines.add_files(parser)
     _lines.add_options(parser, "translations", "lines", buffer=2000)
     args = parser.parse_args(argv)
-    with _lines.own_output() as out:
+    _lines.check_files(args)
+    with _lines.own_output(args.output) as out:
         translator = _lines.load("Translator", args)
-        whole = _lines.convert(translator.translate, out, args.buffer, "translated", "lines")
+        whole = _lines.convert(
+            translator.translate, out, args.buffer, "translated", "lines", args.input
+        )
     if not whole:
         return 1
     if translator.split:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_plugins import files
+from fairseq_plugins import commands, files
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.text import DocumentSummarizer
@@ -27,6 +27,58 @@ def batches(monkeypatch):
         return found
 
     return run
+
+
+@pytest.fixture
+def read(tmp_path):
+    """read(**where) -> what the model is given, and what is in the file that is written."""
+
+    def run(**where):
+        found, output = [], tmp_path / "out"
+        with _lines.own_output(output) as out:
+            convert = lambda lines: found.extend(lines) or lines  # noqa: E731
+            _lines.convert(convert, out, 2, "read", "lines", **where)
+        return found, output.read_text("utf-8")
+
+    return run
+
+
+def test_a_file_is_read_and_written(read, tmp_path):
+    (tmp_path / "in").write_text("a\n\n\u00e4", encoding="utf-8")
+    assert read(path=tmp_path / "in") == (["a", "", "\u00e4"], "a\n\n\u00e4\n")
+
+
+def test_output_that_was_not_finished_gets_no_name(read, tmp_path):
+    (tmp_path / "in").write_bytes(b"a\nb\nc\n\xff\n")
+    with pytest.raises(ConfigurationError, match="/in, line 4: byte 0xff .* is not UTF-8"):
+        read(path=tmp_path / "in")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_file_may_be_a_document(read, tmp_path, monkeypatch):
+    """Its paragraphs are no documents of their own."""
+    for name, text in (("a", "First.\n\nSecond.\n"), ("b", ""), ("c", "Third.")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    texts = ["First. Second.", "", "Third."]
+    files = [tmp_path / name for name in "abc"]
+    assert read(documents=files) == (texts, "\n".join(texts) + "\n")
+    monkeypatch.setattr(_lines, "LONGEST_LINE", 10)
+    with pytest.raises(ConfigurationError, match="/a is longer than 10 bytes"):
+        read(documents=files)
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["translate", "--input", "no.txt"], "no.txt cannot be read"),
+        (["summarize", "--documents", "no.txt"], "no.txt cannot be read"),
+        (["classify", "--input", "no.txt"], "no.txt cannot be read"),
+        (["summarize", "--documents", "a", "--input", "b"], "both say what to read: leave one out"),
+    ],
+)
+def test_files_are_checked_before_a_model_is_loaded(words, expected):
+    with pytest.raises(ConfigurationError, match=expected):
+        commands.main([*words, "--model", "nowhere"])
 
 
 def test_as_many_as_asked_for(batches):
