@@ -13,10 +13,10 @@ without padding, always --tokens of them (the number of sentences falls as lengt
 --axis depth    layers of encoder and decoder each; an encoder of several blocks gets equal blocks
 --axis width    d of encoder and decoder, inner dimension 4 d
 
-At each value, peak memory is measured first, each in a new process; this shows whether a step stays
-within --memory-limit and --longest-step. Those that do are then timed alternately in one process.
-The others are shown with the reason, here and at all larger values. With --json, rerun to resume:
-what the file has of the same measurement on the same machine and commit is kept.
+At each value, peak memory is measured first, on a CPU in new processes; this shows whether a step
+stays within --memory-limit and --longest-step. Those that do are then timed alternately in one
+process. The others are shown with the reason, here and at all larger values. With --json, rerun to
+resume: what the file has of the same measurement on the same machine and commit is kept.
 """
 
 import argparse
@@ -175,7 +175,7 @@ def point(
     before: List[Dict[str, Any]],
     left_out: Dict[Tuple[str, str], str],
 ) -> List[Dict[str, Any]]:
-    """Measure one value: peak memory in fresh processes, then the times of all contenders in turn.
+    """Measure one value: peak memory, then the times of all contenders in turn.
 
     Args:
         args: the arguments of the subcommand.

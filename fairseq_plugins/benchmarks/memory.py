@@ -1,4 +1,4 @@
-"""Peak memory of a training step or an inference, each in a fresh process.
+"""Peak memory of a training step or an inference, on a CPU each in a fresh process.
 
     python -m fairseq_plugins benchmark memory --contender transformer --contender transformer_ftc
     python -m fairseq_plugins benchmark memory --contender ffn --contender mscffn --lengths 1024

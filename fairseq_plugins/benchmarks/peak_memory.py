@@ -1,8 +1,9 @@
-"""Peak memory. Each figure comes from a fresh process with a memory limit.
+"""Peak memory, within a limit. On a CPU each figure comes from a fresh process.
 
 On a CPU two peaks are measured over one run: the growth of the resident set (getrusage's ru_maxrss,
 reset before the run), which counts everything, and the peak of torch's allocations, which does not
-depend on the C library. On a GPU both are torch.cuda.max_memory_allocated.
+depend on the C library. On a GPU both are torch.cuda.max_memory_allocated, which needs no fresh
+process: starting one would take longer than most measurements.
 
 "kept" is the memory that forward keeps for backward: the storages that
 torch.autograd.graph.saved_tensors_hooks reports, each once, without parameters. It does not count
@@ -57,25 +58,29 @@ def measure(
     clock: str = "wall",
     details: bool = False,
 ) -> Peak:
-    """Run a contender once in a fresh process.
+    """Run a contender once, on a CPU in a fresh process.
 
     Args:
         words, setting: the contender and its workload.
-        limit: bytes that the process may use. Exceeding the limit is no error: `Peak.problem` says
+        limit: bytes that the run may use. Exceeding the limit is no error: `Peak.problem` says
             "does not fit".
-        patience: seconds until the process is stopped.
+        patience: seconds until the process is stopped; on a GPU nothing is.
         clock: the clock of `Peak.seconds`, see `timing.seconds`.
         details: also measure `allocated` and `kept`, in two further runs.
 
     Raises:
         ConfigurationError: the contender cannot be built.
     """
-    # a server process imports these modules once; each measuring process is a fork of the server,
-    # which torch refuses on some GPUs, such as a part of one (MIG): there it starts anew
-    method = "forkserver" if setting.device == "cpu" else "spawn"
-    context: Any = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(PRELOAD)
+    if setting.device == "cuda":
+        answer = _answer(words, setting, limit, clock, details)
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.cuda.empty_cache()
+        if "mistake" in answer:
+            raise ConfigurationError(answer["mistake"])
+        return Peak(**answer)
+    # a server process imports these modules once; each measuring process is a fork of the server
+    context: Any = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(
         target=_child, args=(theirs, words, setting, limit, clock, details), daemon=True
@@ -106,18 +111,23 @@ def _child(
 ) -> None:
     with open(os.devnull, "w") as nowhere:  # the pipe reports errors
         os.dup2(nowhere.fileno(), 2)
+    pipe.send(_answer(words, setting, limit, clock, details))
+    pipe.close()
+
+
+def _answer(
+    words: str, setting: workloads.Setting, limit: int, clock: str, details: bool
+) -> Dict[str, Any]:
+    """The fields of a `Peak`, or the "mistake" of the words."""
     try:
-        answer = _measure_here(words, setting, limit, clock, details)
+        return _measure_here(words, setting, limit, clock, details)
     except ConfigurationError as error:
-        answer = {"mistake": str(error)}
+        return {"mistake": str(error)}
     except Exception as error:
         if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
-            answer = {"problem": f"does not fit in {limit / GIB:.3g} GiB"}
-        else:
-            reason = (str(error).splitlines() or [""])[0]
-            answer = {"problem": f"failed: {type(error).__name__}: {reason}"}
-    pipe.send(answer)
-    pipe.close()
+            return {"problem": f"does not fit in {limit / GIB:.3g} GiB"}
+        reason = (str(error).splitlines() or [""])[0]
+        return {"problem": f"failed: {type(error).__name__}: {reason}"}
 
 
 def _measure_here(
