@@ -194,6 +194,7 @@ class BeamDecoding:
         if decoder.quant_noise is not None:
             x = decoder.quant_noise(x)
         if decoder.embed_positions is not None:
+            assert self.positions is not None, "call `reserve` first"
             x = x + self.positions[number]
         if decoder.layernorm_embedding is not None:
             x = decoder.layernorm_embedding(x)

@@ -90,7 +90,8 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             log-probabilities of the next token, B x n x V, and the mean cross-attention over the
             models, B x n x S, or None without `need_attention`. In the first step n is 1.
         """
-        log_probs, attentions = [], []
+        log_probs: List[Tensor] = []
+        attentions: List[Any] = []
         for model, decoding in zip(self.models, decodings):
             logits, extra = decoding.step(previous, number)
             copies = decoding.copying is not None
@@ -101,7 +102,9 @@ class BeamEnsemble(EnsembleModelWithAlignment):
                 found = torch.log_softmax(found / temperature, dim=-1)
             log_probs.append(found)
             attentions.append(extra["attn"][0])
-        mean_attention = sum(attentions) / len(attentions) if self.need_attention else None
+        mean_attention = None
+        if self.need_attention:
+            mean_attention = torch.stack(attentions).mean(dim=0)
         if len(log_probs) == 1:
             return log_probs[0], mean_attention
         mean = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))

@@ -296,11 +296,11 @@ class _Log:
             after[end:, step] = at[end:]
             at[end:] = parents[step, sentences[end:], at[end:]]
             before[begin:, step] = at[begin:]
-        number, step = np.arange(len(last)), np.arange(self.used)
-        tokens = chosen[step, sentences[:, None], after]
+        number, steps = np.arange(len(last)), np.arange(self.used)
+        tokens = chosen[steps, sentences[:, None], after]
         tokens[number, last] = generator.eos
         totals = self.totals[: self.used].cpu()
-        path = totals[step, sentences[:, None], 0, after]
+        path = totals[steps, sentences[:, None], 0, after]
         path[number, last] = totals[last, sentences, 1, columns]
         scores = path[number, last]
         if generator.normalize_scores:
@@ -316,7 +316,7 @@ class _Log:
         )
         attention = None
         if self.attention is not None:
-            attention = self.attention[step, sentences[:, None], before]  # H x steps x S
+            attention = self.attention[steps, sentences[:, None], before]  # H x steps x S
         results: List[List[Hypothesis]] = [[] for _ in range(self.shape[1])]
         for h in order:
             length = last[h] + 1
