@@ -141,16 +141,34 @@ def _build(words: str, cfg: Any, task: Any) -> Contender:
     return Contender(words, cfg, task, model)
 
 
-def build_trainer(contender: Contender) -> Any:
-    """fairseq's Trainer, whose `train_step` is one step of fairseq-train."""
+def build_trainer(contender: Contender, max_tokens: Optional[int] = None) -> Any:
+    """fairseq's Trainer, whose `train_step` is one step of fairseq-train.
+
+    Args:
+        contender: its --cuda-graphs has its effect here, too.
+        max_tokens: of a batch, for the recordings.
+    """
     from fairseq.trainer import Trainer
 
+    from fairseq_plugins.training import recorded_step
+
+    contender.cfg.dataset.max_tokens = max_tokens
     criterion = contender.task.build_criterion(contender.cfg.criterion)
     trainer = Trainer(contender.cfg, contender.task, contender.model, criterion)
     trainer.save_checkpoint = lambda *args, **named: None  # a failing step would write crash.pt
     trainer.cuda_env = None  # else each step ends by resetting the GPU's peak of memory
     trainer.lr_step_update()
+    if getattr(contender.cfg.model, "cuda_graphs", False):
+        recorded_step.prepare(trainer)
     return trainer
+
+
+def recordings(trainer: Any) -> Optional[int]:
+    """How many steps a trainer has recorded; None without --cuda-graphs."""
+    if not getattr(trainer.cfg.model, "cuda_graphs", False):
+        return None
+    step = trainer.optimizer.recorded_step
+    return 0 if step is None else len(step.recordings)
 
 
 def forward_precision(trainer: Any) -> Any:

@@ -13,8 +13,10 @@ forward and backward from random features that stand for the decoder's.
 """
 
 import argparse
+import itertools
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import torch
@@ -50,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batches", type=int, default=8, help="number of different batches (default: %(default)s)"
     )
+    parser.add_argument(
+        "--leave-out-failing",
+        action="store_true",
+        help="a contender whose first step fails is a row with the reason; not the first one",
+    )
     timing.add_arguments(parser, rounds=5)
     machine.add_arguments(parser)
 
@@ -63,33 +70,70 @@ def run(args: argparse.Namespace) -> results.Report:
     check_least(args, max_tokens=1, batches=1, rounds=1, warmup=0)
     device = machine.choose_device(args)
     on_cpu = device.type == "cpu"
-    models = [
-        contenders.build_on_data(words, args.options, args.data, args.dtype, on_cpu)
-        for words in args.arch
-    ]
-    trainers = [contenders.build_trainer(model) for model in models]
-    batches = load_batches(models[0], args.max_tokens, args.batches, device, args.order)
-    works = [step_of(trainer, args.part) for trainer in trainers]
+    models: List[contenders.Contender] = []
+    trainers: List[Any] = []
+    works: List[Callable[[int], None]] = []
+    failed: List[Dict[str, Any]] = []
+    sizes: List[List[Tuple[int, int]]] = []
+    for words in args.arch:
+        try:
+            model = contenders.build_on_data(words, args.options, args.data, args.dtype, on_cpu)
+            trainer = contenders.build_trainer(model, args.max_tokens)
+            # the same sentences for all, but recorded steps need them as rows
+            own = trainer if args.part == "model" else None
+            batches = load_batches(model, args.max_tokens, args.batches, device, args.order, own)
+            sizes.append([size(batch) for batch in batches])
+            work = partial(_step, step_of(trainer, args.part), batches)
+            if args.leave_out_failing:
+                work(0)
+        except Exception as error:  # of torch, Triton or CUDA: any type
+            if not (args.leave_out_failing and works):
+                raise
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            failed.append({"contender": words, "problem": reason})
+            continue
+        models.append(model)
+        trainers.append(trainer)
+        works.append(work)
+    numbers = range(args.batches)
     times = timing.interleave(
-        works, batches, args.rounds, args.warmup, device, "training steps", args.clock
+        works, numbers, args.rounds, args.warmup, device, "training steps", args.clock
     )
-    flops = [count_flops(work, batches) for work in works]
-    rows = timing.comparison(args.arch, times, flops)
-    for row, model in zip(rows, models):
+    flops = [count_flops(work, numbers) for work in works]
+    rows = timing.comparison([model.name for model in models], times, flops)
+    for row, model, trainer in zip(rows, models, trainers):
+        row["recordings"] = contenders.recordings(trainer)
         part = model.model.encoder if args.part == "encoder" else model.model
         row["parameters"] = contenders.count_parameters(part)
-    real = sum(batch["ntokens"] for batch in batches)
-    positions = sum(batch["target"].numel() for batch in batches)
+    recorded = any(row["recordings"] is not None for row in rows)
+    real, positions = map(sum, zip(*sizes[0]))
     return results.Report(
-        rows,
-        [*results.COMPARISON, ("parameters, M", results.number("parameters", ".2f", 1e-6))],
+        rows + failed,
         [
-            f"{len(batches)} batches of at most {args.max_tokens} tokens, filled by {args.order} "
+            *results.COMPARISON,
+            ("parameters, M", results.number("parameters", ".2f", 1e-6)),
+            *([("recordings", results.number("recordings", ".0f"))] if recorded else []),
+            *([("", lambda row: row.get("problem", ""))] if failed else []),
+        ],
+        [
+            f"{args.batches} batches of at most {args.max_tokens} tokens, filled by {args.order} "
             f"({real} real target tokens, {real / positions:.0%} of the positions) x {args.rounds} "
             f"rounds, {args.dtype}, part: {args.part}"
         ],
         lambda path: plots.bars(path, rows, f"Training step: {args.part}, ratio to the first"),
     )
+
+
+def size(batch: Dict[str, Any]) -> Tuple[int, int]:
+    """How many real target tokens and target positions a batch has."""
+    rows = batch.get("rows")
+    if rows is not None:
+        return rows.tokens, rows.shape.target
+    return batch["ntokens"], batch["target"].numel()
+
+
+def _step(step: Callable[[Dict[str, Any]], None], batches: List[Any], number: int) -> None:
+    step(batches[number])
 
 
 def load_batches(
@@ -98,21 +142,25 @@ def load_batches(
     count: int,
     device: torch.device,
     order: str = "length",
+    trainer: Any = None,
 ) -> List[Any]:
     """Batches of the training set, shuffled with a fixed seed so that all lengths occur.
 
     Args:
         contender: sets the task and the length limits.
         max_tokens: tokens in a batch, padding included.
-        count: number of batches.
+        count: number of batches; 0 for those of an epoch.
         device: the torch device of the batches.
         order: "length" groups sentences of similar length, as fairseq does in training; "random"
             does not.
+        trainer: if its steps are recorded, the batches get the rows that these need.
 
     Raises:
         ConfigurationError: there is no training set, or it has fewer batches.
     """
     from fairseq import utils
+
+    from fairseq_plugins.data.rows import Collate
 
     task = contender.task
     try:
@@ -132,10 +180,16 @@ def load_batches(
         ignore_invalid_inputs=True,
         required_batch_size_multiple=8,
         seed=1,
-    ).next_epoch_itr(shuffle=True)
-    batches = [batch for _, batch in zip(range(count), iterator)]
+    )
+    step = getattr(getattr(trainer, "optimizer", None), "recorded_step", None)
+    if step is not None:
+        iterator.collate_fn = Collate(iterator.collate_fn, step.spec)
+    iterator = iterator.next_epoch_itr(shuffle=True)
+    batches = list(itertools.islice(iterator, count or None))
     if device.type == "cuda":
-        batches = [utils.move_to_cuda(batch) for batch in batches]
+        batches = [utils.move_to_cuda(batch) for batch in batches]  # not the rows
+        for batch in batches if step is not None else ():
+            batch["rows"] = batch["rows"].pin_memory()
     if len(batches) < count:
         raise ConfigurationError(
             f"--batches {count}: the training set has {len(batches)} of --max-tokens {max_tokens}"
