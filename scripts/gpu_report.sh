@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# CUDA tests, the goals for a GPU, and the table of translation. Rerun to resume. See -h.
+# Measurements on a GPU, in prepared runs of at most 8 minutes. Rerun to resume. See -h.
 exec bash "$(dirname "${BASH_SOURCE[0]}")/plugin.sh" gpu-report "$@"

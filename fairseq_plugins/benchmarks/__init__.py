@@ -6,6 +6,6 @@ Each has ``add_arguments(parser)`` and ``run(args) -> Report``.
 Shared: `contenders` builds models from the words of a command line, `exports` opens exported
 folders, `modules` builds single modules, `workloads` runs models and modules on random input of a
 given length, `timing` measures contenders in turn, `operations` counts floating point operations,
-`peak_memory` measures in fresh processes, `machine` describes the device and software, `results`
+`peak_memory` measures within a limit, `machine` describes the device and software, `results`
 writes tables and JSON, and `plots` draws.
 """

@@ -1,17 +1,15 @@
 """The speed goals: measures each, and says whether it is reached.
 
-    python -m fairseq_plugins benchmark goals DATA --out DIR                          # on a GPU
     python -m fairseq_plugins benchmark goals DATA --out DIR --cpu --clock processor
 
-A GPU has goals of its own, in bf16. DATA is a folder of prepared IWSLT'14 text. Each measurement is
-a run of another subcommand in a process of its own, on one thread unless --threads says otherwise,
-and writes NAME.json and NAME.md to --out. Finished ones are kept: rerun to resume, or to repeat
-those that failed. On a CPU it takes about half an hour.
+They are for a CPU; those for a GPU are in `gpu-report`. DATA is a folder of prepared IWSLT'14 text.
+Each measurement is a run of another subcommand in a process of its own, on one thread unless
+--threads says otherwise, and writes NAME.json and NAME.md to --out. Finished ones are kept: rerun
+to resume, or to repeat those that failed. It takes about half an hour.
 """
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +17,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json, write_json
-from fairseq_plugins.modules import kernels
 
 from . import machine, plots, results
 
@@ -42,13 +39,11 @@ class Measurement(NamedTuple):
         words: the subcommand and its options; DATA stands for the folder.
         contenders: what is compared; the first is the baseline.
         options: options of all architectures.
-        triton: whether the contenders use this package's Triton kernels, as by default.
     """
 
     words: str
     contenders: List[str]
     options: str = ""
-    triton: bool = True
 
     def command(self, data: Path) -> List[str]:
         """The words of the command line after `benchmark`."""
@@ -131,48 +126,12 @@ MEASUREMENTS: Dict[str, Measurement] = {
 }
 
 
-PRODUCTS = "layer --dim 768 --tokens 4096 --lengths 128 --warmup 3 --rounds 25 --dtype bf16"
-READS = (
-    "layer --dim 1024 --heads 16 --tokens 262144 --lengths 2048 --what forward --warmup 3"
-    " --rounds 25 --dtype bf16"
-)
-PARTS = "layer --dim 512 --tokens 4096 --lengths 128 --warmup 3 --rounds 25 --dtype bf16"
-STEP = "train-step DATA --max-tokens {} --warmup 3 --dtype bf16"
-# compiled ones by themselves and last: what cannot be compiled takes no other figure with it
-GPU_MEASUREMENTS: Dict[str, Measurement] = {
-    "mscffn_triton": Measurement(PRODUCTS, ["ffn", "mscffn"]),
-    "summaries_triton": Measurement(READS, ["copy", "summaries"]),
-    "residual": Measurement(PARTS + " --dropout 0.3", ["residual-plain", "residual"]),
-    "projections": Measurement(PARTS, ["projections-plain", "projections"]),
-    "mscffn": Measurement(PRODUCTS, ["ffn", "mscffn"], triton=False),
-    "summaries": Measurement(READS, ["copy", "summaries"], triton=False),
-    "generation": Measurement("generate DATA --batch-size 32 --dtype bf16", [PLAIN, DEEP], SIZES),
-    "step_4096": Measurement(STEP.format(4096), [TRANSFORMER, FUSED], SIZES),
-    "step_512": Measurement(STEP.format(512), [TRANSFORMER, FUSED], SIZES),
-    # enough tokens that the GPU, and not launching, takes the time; half of them are padding
-    "step_65536": Measurement(
-        "train-step DATA --max-tokens 65536 --batches 4 --rounds 3 --dtype bf16",
-        [TRANSFORMER, FUSED, FUSED + " --training-path plain"],
-        SIZES,
-    ),
-    "step_triton": Measurement(
-        STEP.format(4096),
-        [TRANSFORMER, "mscffn_transformer_iwslt_de_en", "fastformer_encoder_iwslt_de_en"],
-        SIZES,
-    ),
-    "compiled_4096": Measurement(
-        STEP.format(4096), [TRANSFORMER, FUSED + " --torch-compile"], SIZES
-    ),
-    "compiled_512": Measurement(STEP.format(512), [TRANSFORMER, FUSED + " --torch-compile"], SIZES),
-}
-
-
 class Goal(NamedTuple):
     """A ratio from a measurement, and its upper limit.
 
     Args:
         what, against: what is measured, and its baseline.
-        measurement: the key in `MEASUREMENTS` or `GPU_MEASUREMENTS`.
+        measurement: the key in `MEASUREMENTS`.
         row: the row in the table of the measurement, from 0.
         limit: the largest ratio that reaches the goal; None for a ratio without a goal.
         memory: whether the ratio is of peak memory instead of time.
@@ -218,25 +177,6 @@ GOALS = [
     Goal("its peak memory, length 4,096", "fairseq's", "attention_dropout", 3, None, True),
 ]
 
-# all in bf16
-GPU_GOALS = [
-    Goal("FTC 2x3 training step, 4,096 tokens", "Transformer", "step_4096", 1, 1 / 1.47),
-    Goal("the same, --torch-compile", "Transformer", "compiled_4096", 1, 1 / 1.47),
-    Goal("FTC 2x3 training step, 512 tokens", "Transformer", "step_512", 1, 1 / 2),
-    Goal("the same, --torch-compile", "Transformer", "compiled_512", 1, 1 / 2),
-    Goal("FTC 2x3 training step, 65,536 tokens", "Transformer", "step_65536", 1),
-    Goal("the same, plain path", "Transformer", "step_65536", 2),
-    Goal("MSCFFN 768/3072", "standard network", "mscffn_triton", 1, 0.5),
-    Goal("MSCFFN 768/3072, plain torch", "standard network", "mscffn", 1),
-    Goal("Fastformer's summaries", "copy", "summaries_triton", 1, 0.83),
-    Goal("Fastformer's summaries, plain torch", "copy", "summaries", 1),
-    Goal("dropout, residual and LayerNorm", "plain torch", "residual", 1),
-    Goal("queries, keys and values", "three products", "projections", 1),
-    Goal("MSCFFN's training step", "Transformer", "step_triton", 1),
-    Goal("Fastformer's training step", "Transformer", "step_triton", 2),
-    Goal("beam 5, batch 32, FTC 6,6 + 1", "Transformer", "generation", 1, 1 / 2.9),
-]
-
 
 COLUMNS = [
     ("what", results.text("what")),
@@ -264,9 +204,11 @@ def run(args: argparse.Namespace) -> results.Report:
     if args.dtype != "fp32":
         raise ConfigurationError("--dtype: each goal has its own number type, leave it out")
     device = machine.choose_device(args)
+    if device.type != "cpu":
+        raise ConfigurationError(
+            "benchmark goals is for a CPU, add --cpu: the goals on a GPU are those of gpu-report"
+        )
     measurements, goals = MEASUREMENTS, GOALS
-    if device.type == "cuda":
-        measurements, goals = GPU_MEASUREMENTS, GPU_GOALS
     args.out.mkdir(parents=True, exist_ok=True)
     where = machine.describe(device, args.threads)
     found: Dict[str, Any] = {}
@@ -322,7 +264,9 @@ def _fits(
         return False
     had, same = before.get("arguments", {}), {"data": str(args.data), "clock": args.clock}
     other = [name for name, value in same.items() if had.get(name, value) != value]
-    other += ["definition"] if before.get(DEFINITION) != _definition(measurement) else []
+    # earlier files say in a last word whether Triton was on
+    was = [word for word in before.get(DEFINITION) or [] if not word.startswith("triton=")]
+    other += ["definition"] if was != _definition(measurement) else []
     then = before.get("machine", {})
     other += [name for name in where if name != "commit" and then.get(name) != where[name]]
     if other:
@@ -332,7 +276,7 @@ def _fits(
 
 def _definition(measurement: Measurement) -> List[str]:
     """What decides the figures, apart from the data and the machine."""
-    return [*measurement.command(Path("DATA")), f"triton={measurement.triton}"]
+    return measurement.command(Path("DATA"))
 
 
 def measure(measurement: Measurement, path: Path, args: argparse.Namespace, device: str) -> bool:
@@ -342,8 +286,7 @@ def measure(measurement: Measurement, path: Path, args: argparse.Namespace, devi
     command += ["--cpu"] if device == "cpu" else []
     command += ["--json", str(path)]
     command += ["--threads", str(args.threads), "--clock", args.clock]
-    environment = {**os.environ, kernels.VARIABLE: str(int(measurement.triton))}
-    done = subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True, env=environment)
+    done = subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True)
     if done.returncode != 0 or not path.exists():
         return False
     path.with_suffix(".md").write_text(done.stdout, encoding="utf-8")

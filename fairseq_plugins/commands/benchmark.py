@@ -22,7 +22,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 # the file a_b.py of the folder is the command a-b
 COMMANDS = (
     "train-step", "layer", "generate", "memory", "growth", "figure2", "table3", "blocks", "goals",
-    "speed",
+    "speed", "gpu-part",
 )  # fmt: skip
 
 

@@ -153,7 +153,7 @@ class Jobs:
                     encoding="utf-8",
                     errors="replace",
                     env=self._environment(threads),
-                    preexec_fn=_end_with_the_parent,
+                    preexec_fn=end_with_the_parent,
                     start_new_session=True,
                     pass_fds=[held.fileno()] if held else [],
                 )
@@ -211,7 +211,8 @@ class Jobs:
         _end(running)
 
 
-def _end_with_the_parent() -> None:
+def end_with_the_parent() -> None:
+    """Let this process get SIGTERM when its parent ends, on Linux."""
     with contextlib.suppress(AttributeError):  # only Linux has prctl
         LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 

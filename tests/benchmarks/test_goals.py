@@ -10,48 +10,29 @@ import torch
 
 from fairseq_plugins.benchmarks import goals
 from fairseq_plugins.commands import benchmark
+from fairseq_plugins.errors import ConfigurationError
 from tests.benchmarks.test_train_step import measure, refused
 
 
-@pytest.mark.parametrize(
-    "measurements, table",
-    [(goals.MEASUREMENTS, goals.GOALS), (goals.GPU_MEASUREMENTS, goals.GPU_GOALS)],
-)
-def test_every_goal_has_a_measurement_that_can_be_asked_for(tmp_path, measurements, table):
-    assert {goal.measurement for goal in table} == set(measurements)
-    for name, measurement in measurements.items():
+def test_every_goal_has_a_measurement_that_can_be_asked_for(tmp_path):
+    assert {goal.measurement for goal in goals.GOALS} == set(goals.MEASUREMENTS)
+    for name, measurement in goals.MEASUREMENTS.items():
         command, *words = measurement.command(tmp_path)
         parser = argparse.ArgumentParser()
         benchmark.find(command).add_arguments(parser)
         args = parser.parse_args(words)
         lengths = len(getattr(args, "lengths", None) or getattr(args, "values", None) or [0])
         rows = lengths * len(measurement.contenders)
-        own = [goal for goal in table if goal.measurement == name]
+        own = [goal for goal in goals.GOALS if goal.measurement == name]
         # the first contender of each length is the baseline
         assert all(0 < g.row < rows and g.row % len(measurement.contenders) > 0 for g in own)
         assert all(g.memory <= (command in ("memory", "growth")) for g in own)
 
 
-def test_a_gpu_has_its_own_goals(small, tmp_path, monkeypatch):
+def test_a_gpu_has_goals_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(goals.machine, "choose_device", lambda args: torch.device("cuda"))
-    monkeypatch.setattr(goals.machine, "describe", lambda *rest: {"commit": "1"})
-    monkeypatch.setattr(goals, "GPU_GOALS", [goals.Goal("g", "h", "triton", 1, 0.5)])
-    layer = goals.Measurement("layer", ["ffn", "mscffn"], triton=True)
-    monkeypatch.setattr(goals, "GPU_MEASUREMENTS", {"triton": layer})
-
-    def run(command, env, **rest):
-        assert "--cpu" not in command and env["FAIRSEQ_PLUGINS_TRITON"] == "1"
-        path = command[command.index("--json") + 1]
-        figures = {"machine": {"commit": "1"}, "rows": [{}, {"time_ratio": 0.25}]}
-        Path(path).write_text(json.dumps(figures))
-        return subprocess.CompletedProcess(command, 0, "")
-
-    monkeypatch.setattr(goals.subprocess, "run", run)
-    args = argparse.Namespace(
-        data=tmp_path, out=tmp_path, dtype="fp32", threads=1, clock="wall", json=None
-    )
-    (row,) = goals.run(args).rows
-    assert row["what"] == "g" and row["verdict"] == "reached"
+    with pytest.raises(ConfigurationError, match="add --cpu: .* gpu-report"):
+        benchmark.main(["goals", str(tmp_path), "--out", str(tmp_path / "out")])
 
 
 @pytest.fixture
@@ -109,7 +90,8 @@ def test_goals_are_judged_and_what_is_there_is_kept(small, tmp_path, capsys, mon
     said = capsys.readouterr().err
     assert "time.json has another clock, torch: measuring again" in said and "[1/2] time" in said
 
-    small["time"] = small["time"]._replace(triton=False)
+    more = small["time"].words.replace("--rounds 1", "--rounds 2")
+    small["time"] = small["time"]._replace(words=more)
     measure(tmp_path, *words)
     said = capsys.readouterr().err
     assert "time.json has another definition: measuring again" in said and "[2/2]" not in said

@@ -1,109 +1,180 @@
-"""`gpu-report`: its steps within the time, what is kept, and what the report says."""
+"""`gpu-report`: prepared runs within their time, what is kept, and what the report says."""
 
 import json
+import os
 import subprocess
 import sys
 import time
 
 import pytest
 
-from fairseq_plugins.commands import gpu_report, prepare_translation
+from fairseq_plugins.benchmarks import gpu_runs
+from fairseq_plugins.commands import gpu_report
 from fairseq_plugins.errors import ConfigurationError
-from tests.conftest import SIZES, write_toy_text
+from tests.conftest import ROOT
 
-GOAL = {"what": "a step", "against": "Transformer", "time_ratio": 0.5, "verdict": "reached"}
+HERE = {"device": "a GPU", "kind": "cuda", "python": "3", "torch": "2", "commit": "1234567"}
+PARTS = [part.name for part in gpu_runs.find("1").parts]
 
 
 @pytest.fixture
 def report(tmp_path, monkeypatch):
-    """report(*words): runs it with fake programs; returns those that were run, by step."""
+    """report(*words): runs it with fake processes; returns the status, and the parts' words."""
     out, started = tmp_path / "out", {}
-    again = type("Again", (), {"status": {}, "stuck": set()})
-    here = gpu_report.machine.describe(gpu_report.torch.device("cpu"), 1)
+    again = type("Again", (), {"status": {}, "here": dict(HERE), "graphs": True, "seconds": {}})
     (tmp_path / "dict.en.txt").write_text("a 1\n")
 
-    def describe(**changed):
-        there = {**here, "commit": "1234567", **changed}
-        monkeypatch.setattr(gpu_report.machine, "describe", lambda *rest: there)
+    def run(self, words, log, seconds, triton=None):
+        started[log.stem] = words
+        again.seconds[log.stem] = seconds
+        log.write_text(f"noise\n\n| the table of {log.stem} |\n")
+        if "--json" in words:
+            rows = [{"contender": "first", "time_ratio": 1.0, "median_seconds": 0.0625}]
+            log.with_suffix(".json").write_text(json.dumps({"rows": rows}))
+        return again.status.get(log.stem, "finished")
 
-    again.describe = staticmethod(describe)
-    describe()
-
-    class Jobs:
-        def __init__(self):
-            self.stopped = False
-
-        def stop(self):
-            self.stopped = True
-
-        def run(self, command, log, on_line):
-            started[log.stem] = command
-            if log.stem in again.stuck:
-                while not self.stopped:
-                    time.sleep(0.01)
-                raise KeyboardInterrupt
-            if log.stem == "goals":
-                (out / "goals.json").write_text(json.dumps({"rows": [GOAL]}))
-                on_line("noise\n")
-            if log.stem in ("translation", "multi30k"):
-                (out / log.stem).mkdir(exist_ok=True)
-                (out / log.stem / "table.md").write_text(f"the table {log.stem}\n")
-                (out / log.stem / "results.json").write_text('{"rows": [2]}')
-            on_line("the end of " + log.stem + "\n")
-            return again.status.get(log.stem, 0)
-
-    def run(*words):
+    def start(*words):
         started.clear()
-        words = [str(tmp_path), "--out", str(out), "--cpu", *words]
-        return gpu_report.main(words), dict(started)
+        return gpu_report.main([str(tmp_path), "--out", str(out), *words]), dict(started)
 
-    monkeypatch.setattr(gpu_report, "Jobs", Jobs)
-    again.real = gpu_report.runs.Reproduction
-    monkeypatch.setattr(gpu_report.runs, "Reproduction", lambda *given: None)  # there is no text
-    again.run, again.out = staticmethod(run), out
+    monkeypatch.setattr(gpu_report.Processes, "run", run)
+    monkeypatch.setattr(gpu_report.Processes, "describe", lambda *given: dict(again.here))
+    monkeypatch.setattr(gpu_report, "has_graphs", lambda: again.graphs)
+    monkeypatch.setattr(gpu_report, "check_text", lambda data: None)
+    again.run, again.out = staticmethod(start), out
     return again
 
 
-def test_everything_is_in_the_report(report, tmp_path):
-    status, started = report.run("--settings", "reduced_cpu", "--", "--max-epoch", "2")
-    assert status == 0 and list(started) == ["tests", "goals", "translation"]
-    assert started["tests"][3:6] == ["-q", "-m", "gpu and not slow"]
-    assert "--cpu" in started["goals"]
-    words = started["translation"]
-    assert words[-6:] == ["--cpu", "--settings", "reduced_cpu", "--", "--max-epoch", "2"]
-    assert 0 < float(words[words.index("--minutes") + 1]) <= 8
+def test_the_runs_are_listed(capsys):
+    assert gpu_report.main(["--list"]) == 0
+    listed = capsys.readouterr().out
+    for run in gpu_runs.RUNS:
+        assert f"{run.name:3} {run.what}\n" in listed
+        assert all(f" {part.name} " in listed for part in run.parts)
+
+
+def test_the_next_run_comes_first_and_everything_is_in_the_report(report, capsys):
+    status, started = report.run()
+    assert status == 0 and list(started) == PARTS
+    assert str(report.out / "1" / "launch.json") in started["launch"]
     text = (report.out / "report.md").read_text()
-    assert "the end of tests" in text and "the table translation\n" in text
-    assert "| a step | Transformer | - | 0.500 | - | - | reached |" in text and "noise" not in text
+    assert "## Run 1: " in text and "| the table of flash |" in text and "noise" not in text
+    assert "not measured yet" in text
     written = json.loads((report.out / "report.json").read_text())
-    assert written["goals_table"] == {"rows": [GOAL]}
-    assert written["tables"] == {"translation": {"rows": [2]}}
-
-
-def test_another_table_is_reported_beside_the_first(report):
-    report.run()
-    status, started = report.run("--table", "multi30k")
-    assert status == 0 and list(started) == ["goals", "multi30k"]
-    words = started["multi30k"]
-    assert words[words.index("reproduce") + 1] == "multi30k"
-    assert words[words.index("--out") + 1] == str(report.out / "multi30k")
-    text = (report.out / "report.md").read_text()
-    assert "the table translation\n" in text and "the table multi30k\n" in text
+    assert written["machine"] == HERE and list(written["runs"]["1"]) == PARTS
+    found = written["runs"]["1"]["step_4096"]
+    assert found["figures"]["rows"][0]["time_ratio"] == 1.0 and "noise" in found["log"]
+    # a short table comes last
+    assert "| first | 1.000 | 62.500 |" in capsys.readouterr().out.split("\n\n")[-1]
+    assert list(report.run()[1]) == ["training", "test"]
 
 
 def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
-    report.status = {"tests": 1}
+    report.status = {"flash": "failed with exit status 1", "epoch": gpu_report.STOPPED}
     status, started = report.run()
-    assert status == 1 and len(started) == 3
-    assert "exit status 1" in (report.out / "report.md").read_text()
+    assert status == 1 and list(started) == PARTS
+    assert "flash: failed with exit status 1" in (report.out / "report.md").read_text()
     report.status = {}
-    assert "tests" in report.run()[1]
     status, started = report.run()
-    assert status == 0 and list(started) == ["goals", "translation"]
-    assert "the end of tests" in (report.out / "report.md").read_text()
+    assert status == 0 and list(started) == ["flash", "epoch"]
+    assert list(report.run("--run", "1", "--part", "launch")[1]) == ["launch"]
     # those of another commit say nothing of this one
-    report.describe(commit="7654321")
-    assert "tests" in report.run()[1]
+    report.here["commit"] = "7654321"
+    assert list(report.run()[1]) == PARTS
+
+
+def test_an_interrupted_part_is_in_the_report(report):
+    report.status = {"flash": gpu_report.INTERRUPTED}
+    with pytest.raises(KeyboardInterrupt):
+        report.run()
+    written = json.loads((report.out / "report.json").read_text())["runs"]["1"]
+    assert written["flash"]["status"] == "interrupted" and "step_4096" not in written
+
+
+def test_a_part_gets_no_more_than_is_left(report, monkeypatch):
+    report.run("--minutes", "0.5")
+    assert report.seconds["launch"] <= 30 and max(report.seconds.values()) <= 30
+    status, started = report.run("--run", "3a", "--minutes", "0.1", "--part", "mscffn")
+    assert 0 < report.seconds["mscffn"] <= 6
+    monkeypatch.setattr(gpu_report, "LEAST", 60.0)
+    status, started = report.run("--run", "3a", "--minutes", "0.1", "--part", "summaries")
+    assert not started and "no time was left" in (report.out / "report.md").read_text()
+
+
+def test_what_cannot_run_says_what_it_needs(report, tmp_path, capsys):
+    report.graphs = False
+    _, started = report.run()
+    assert "profile" not in started and "profile: needs --cuda-graphs" in capsys.readouterr().out
+    assert not any("--cuda-graphs" in word for words in started.values() for word in words)
+    _, started = report.run("--run", "5")
+    assert "step_documents" not in started
+    assert "step_documents: needs --summaries DIR" in capsys.readouterr().out
+    _, started = report.run("--run", "5", "--summaries", str(tmp_path))
+    assert list(started) == ["step_documents"] and str(tmp_path) in started["step_documents"]
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["--run", "9"], "--run 9 is no run: give one of 1, 2a, "),
+        (["--run", "2a", "--part", "flash"], "--part flash is no part of run 2a: training, test"),
+    ],
+)
+def test_unknown_names_are_refused(report, words, told):
+    with pytest.raises(ConfigurationError, match=f"^{told}"):
+        report.run(*words)
+
+
+def test_another_device_does_not_get_into_the_same_report(report):
+    report.run()
+    report.here["device"] = "other"
+    with pytest.raises(ConfigurationError, match="has a report of a .*: choose another"):
+        report.run()
+
+
+def test_the_text_to_score_must_be_there_before_a_training(report, tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(gpu_report.Processes, "describe", lambda *given: dict(HERE))
+    with pytest.raises(ConfigurationError, match="preparation"):
+        gpu_report.main([str(tmp_path), "--out", str(tmp_path / "out"), "--run", "2a"])
+
+
+def test_processes_end_in_time_and_with_what_they_started(tmp_path):
+    """In a program of their own, as this one has threads that forks do not get."""
+    (tmp_path / "program.py").write_text(
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from fairseq_plugins import commands\n"
+        "from fairseq_plugins.commands import gpu_report\n"
+        "def main(words):\n"
+        "    print('said', words[0], flush=True)\n"
+        "    if words[0] == 'fails': raise RuntimeError('the reason')\n"
+        "    if words[0] == 'crashes': import os; os.kill(os.getpid(), 11)\n"
+        "    if words[0] == 'hangs':\n"
+        "        import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
+        "        import signal; signal.signal(15, signal.SIG_IGN); time.sleep(600)\n"
+        "    return 0\n"
+        "commands.main = main\n"
+        "for name in ('works', 'fails', 'crashes', 'hangs'):\n"
+        "    log = Path(name + '.log')\n"
+        "    print(gpu_report.Processes().run([name], log, 2.0), flush=True)\n"
+    )
+    begin = time.monotonic()
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=str(tmp_path), env=environment, capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "finished", "failed with exit status 1", "failed with exit status -11", gpu_report.STOPPED,
+    ], done.stderr  # fmt: skip
+    assert "said works" in (tmp_path / "works.log").read_text()
+    assert gpu_report.summarize(tmp_path / "fails.log")[-1] == "RuntimeError: the reason"
+    started = int((tmp_path / "hangs.log").read_text().split()[-1])
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() - begin < 250:  # until the system has noticed
+            os.kill(started, 0)
+            time.sleep(0.1)
 
 
 def test_tests_that_are_stopped_tell_what_failed(tmp_path):
@@ -117,82 +188,13 @@ def test_tests_that_are_stopped_tell_what_failed(tmp_path):
     assert ended.returncode != 0 and b"FAILED test_two.py::test_one" in ended.stdout
 
 
-def test_without_pytest_the_tests_are_left_out_and_a_line_says_so(report, monkeypatch, capsys):
-    monkeypatch.setattr(gpu_report.importlib.util, "find_spec", lambda name: None)
-    status, started = report.run()
-    assert status == 0 and list(started) == ["goals", "translation"]
-    assert "tests: not run without pytest and pytest-timeout" in capsys.readouterr().out
-
-
-def test_a_step_that_takes_too_long_leaves_time_for_the_others(report):
-    report.stuck = {"goals"}
-    status, started = report.run("--minutes", "0.1")
-    assert status == 0 and list(started)[-1] == "translation"
-    assert "stopped: its time was up" in (report.out / "report.md").read_text()
-
-
-def test_what_was_stopped_gets_twice_its_time(report, monkeypatch):
-    limits = {}
-
-    def run(step, folder):
-        limits[step.name] = step.seconds
-        status = gpu_report.STOPPED if step.name == "goals" else "finished"
-        return {"status": status, "seconds": 100.0, "command": step.command, "lines": []}
-
-    monkeypatch.setattr(gpu_report, "run", run)
-    report.run()
-    assert limits["goals"] == limits["tests"] == 160
-    report.run()
-    assert limits["goals"] == 200
-    report.run("--minutes", "4")
-    assert 110 < limits["goals"] <= 120  # half of what is left: the table gets the rest
-
-
-@pytest.mark.parametrize(
-    "words, told", [(["--minute", "5"], "--minute 5"), (["--rowz", "ftc"], "--rowz ftc")]
-)
-def test_unknown_options_are_refused_before_the_first_step(report, capsys, words, told):
-    with pytest.raises(SystemExit):
-        report.run(*words)
-    assert f"unrecognized arguments: {told}" in capsys.readouterr().err
-    assert not report.out.exists()
-
-
-@pytest.mark.parametrize(
-    "words, told",
-    [
-        (["--rows", "nosuch"], "--rows nosuch is no row"),
-        (["--rows", "transformer", "--", "--dropoutt", "1"], "row transformer .*--dropoutt"),
-        (["--rows", "transformer", "--generate", "--lenpenn 1"], "--generate: .*--lenpenn"),
-    ],
-)
-def test_options_of_the_table_are_refused_before_the_first_step(
-    report, tmp_path, monkeypatch, words, told
-):
-    write_toy_text(tmp_path / "raw", SIZES)
-    given = [tmp_path / "data", "--source-lang", "src", "--target-lang", "tgt", "--workers", 1]
-    given += ["--vocab-size", 80, "--joined-dictionary"]
-    for split in SIZES:
-        given += [f"--{split}", tmp_path / "raw" / split]
-    prepare_translation.main([str(word) for word in given])
-    monkeypatch.setattr(gpu_report.runs, "Reproduction", report.real)
-    with pytest.raises(ConfigurationError, match=told):
-        gpu_report.main([str(tmp_path / "data"), "--out", str(report.out), "--cpu", *words])
-    assert not report.out.exists()
-
-
-def test_another_device_does_not_get_into_the_same_report(report):
-    report.run()
-    report.describe(device="other")
-    with pytest.raises(ConfigurationError, match="has a report of a .*: choose another"):
-        report.run()
-
-
-def test_without_a_gpu_it_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_report.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigurationError, match="torch sees no GPU: use --cpu"):
+def test_without_a_gpu_it_is_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "dict.en.txt").write_text("a 1\n")
+    monkeypatch.setattr(gpu_report.Processes, "run", lambda *given: "finished")
+    with pytest.raises(ConfigurationError, match="torch finds no GPU here: use --toy"):
         gpu_report.main([str(tmp_path), "--out", str(tmp_path / "out")])
-    with pytest.raises(ConfigurationError, match="has no dictionaries .* prepare-"):
-        gpu_report.main([str(tmp_path), "--cpu", "--out", str(tmp_path / "out")])
     with pytest.raises(ConfigurationError, match="no such folder"):
-        gpu_report.main([str(tmp_path / "no"), "--cpu", "--out", str(tmp_path / "out")])
+        gpu_report.main([str(tmp_path / "no"), "--toy", "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit):
+        gpu_report.main([str(tmp_path)])
+    assert "give DATA and --out, or --list" in capsys.readouterr().err
