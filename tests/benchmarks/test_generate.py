@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from fairseq_plugins.benchmarks import generate
-from tests.benchmarks.test_train_step import SIZES, counts, measure, refused
+from tests.benchmarks.test_train_step import SIZES, measure, refused
 
 SMALL = ["--batch-size", 4, "--batches", 2, "--rounds", 1, "--warmup", 0, "--beam", 2]
 
 
-@counts
 def test_models_and_checkpoints_side_by_side(toy_data, tiny_checkpoint, tmp_path):
     words = ["generate", toy_data.bin, *SMALL, "--options", SIZES]
     for contender in ("transformer", "transformer_ftc", str(tiny_checkpoint)):
@@ -23,7 +22,6 @@ def test_models_and_checkpoints_side_by_side(toy_data, tiny_checkpoint, tmp_path
     assert trained["sentences_a_second"] == pytest.approx(8 / sum(trained["seconds"]))
 
 
-@counts
 def test_bleu_of_the_whole_subset(toy_data, tmp_path, monkeypatch):
     """Each contender's translation of a sentence gets to the place of that sentence."""
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install matplotlib")
@@ -53,7 +51,6 @@ def test_bleu_of_the_whole_subset(toy_data, tmp_path, monkeypatch):
     assert "tokenised BLEU" in (tmp_path / "plot.svg").read_text()
 
 
-@counts
 def test_operations_are_those_of_all_batches(toy_data, tmp_path, monkeypatch):
     words = ["generate", toy_data.bin, *SMALL, "--options", SIZES]
     words += ["--contender", "transformer", "--contender", "transformer_ftc"]

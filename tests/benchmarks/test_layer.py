@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from fairseq_plugins.benchmarks import timing
-from tests.benchmarks.test_train_step import SIZES, counts, measure, refused
+from tests.benchmarks.test_train_step import SIZES, measure, refused
 
-pytestmark = counts
 LAYER = ["layer", "--rounds", 1, "--warmup", 0]
 
 
