@@ -202,6 +202,11 @@ RUNS: List[Run] = [
             Part("table3", "benchmark table3 --dtype bf16 --budget 8 --longest-step 5", 220),
         ],
     ),
+    Run(
+        "3c",
+        "other block sizes of the kernels",
+        [Part("blocks", "benchmark blocks --dtype bf16", 400)],
+    ),
     *(
         Run(
             name,
@@ -284,6 +289,7 @@ TOYS = {
     "benchmark train-step": f"{_FEW} {_OPTIONS} {_ONCE}",
     "benchmark generate": f"--cpu --dtype fp32 --batch-size 2 --beam 2 {_OPTIONS} {_ONCE}",
     "benchmark layer": "--cpu --dtype fp32 --dim 48 --tokens 32 --lengths 16 --rounds 1 --warmup 0",
+    "benchmark blocks": "--cpu --dtype fp32 --part 128 --rounds 1 --warmup 0",
     "benchmark figure2": "--cpu --dtype fp32 --values 16 --tokens 32 --rounds 1 --what forward",
     "benchmark table3": "--cpu --dtype fp32 --values 16 --sentences 1 --rounds 1 --options"
     " '--encoder-layers 1 --encoder-embed-dim 48 --encoder-ffn-embed-dim 96'",
