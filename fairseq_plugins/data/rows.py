@@ -2,8 +2,8 @@
 
 A recorded GPU step (`training/recorded_step.py`) replays kernels of fixed sizes, and nothing in it
 may wait for a number. So the layout is computed here, on the host, in the worker of the data loader
-that collates the batch: sentences are followed by some of padding alone, up to a multiple of `step`
-rows. `modules/rows.py` computes on this layout.
+that collates the batch: sentences are followed by some of padding alone, up to a number of rows
+that other batches have too. `modules/rows.py` computes on this layout.
 """
 
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ class Spec(NamedTuple):
     """What a model and its batches ask of the layout."""
 
     pad: int
-    step: int  # rows are a multiple of it
+    step: int  # rows are a multiple of it, and of an eighth of the next power of two
     window: int = 1  # of pooling over time
     blocks: int = 1  # of the encoder that pools over time
 
@@ -172,6 +172,7 @@ def _share(rows: int, pieces: int) -> np.ndarray:
 
 
 def _round_up(x: int, step: int) -> int:
+    step = max(step, _power(x) // 8)
     return -(-x // step) * step
 
 

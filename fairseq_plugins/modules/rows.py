@@ -71,6 +71,12 @@ class Layout:
         return self.starts[1:] - self.starts[:-1]
 
     @cached_property
+    def members(self) -> Tensor:
+        """S x N, True where a row belongs to a sentence."""
+        sentences = torch.arange(self.batch, device=self.sentence.device)
+        return self.sentence.unsqueeze(0) == sentences.unsqueeze(1)
+
+    @cached_property
     def grid_index(self) -> Tensor:
         """N, rows of the flat grid."""
         return self.offset + self.sentence * self.width

@@ -41,6 +41,7 @@ from fairseq_plugins.training.flat_optimizer import FlatOptimizer
 logger = logging.getLogger(__name__)
 
 MOST = 64  # recordings
+STEP = 64  # rows of a batch are a multiple of it
 CRITERIONS = (
     CrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterion,
@@ -292,9 +293,7 @@ def prepare(trainer: Trainer) -> Optional[RecordedStep]:
         optimizer = trainer._optimizer = flat = FlatOptimizer(optimizer, parameters, reduce)
     encoder = model.encoder
     blocks = 1 + sum(getattr(layer, "starts_later_block", False) for layer in encoder.layers)
-    # padding then takes a few percent, and an epoch has some dozens of shapes
-    step = max(64, (trainer.cfg.dataset.max_tokens or 4096) // 8 // 64 * 64)
-    spec = Spec.make(encoder.padding_idx, step, getattr(encoder, "time_window", 1), blocks)
+    spec = Spec.make(encoder.padding_idx, STEP, getattr(encoder, "time_window", 1), blocks)
     recorder = recorder_for(flat.gradient.device)
     assert recorder is not None
     optimizer.recorded_step = RecordedStep(

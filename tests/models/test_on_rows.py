@@ -31,6 +31,10 @@ MODELS = {
     "no positions": "--encoder-blocks 1,1 --no-token-positional-embeddings",
     "mscffn": "--encoder-blocks 1,1 --encoder-ffn mscffn --decoder-ffn mscffn",
     "fastformer": "--encoder-blocks 1,1 --encoder-token-mixer fastformer",
+    "fastformer, add": "--encoder-blocks 1,1 --encoder-token-mixer fastformer"
+    " --fastformer-interaction add --fastformer-sharing head",
+    "fastformer, concat": "--encoder-blocks 1,1 --encoder-token-mixer fastformer"
+    " --fastformer-interaction concat --fastformer-sharing none",
     "other sizes": "--encoder-blocks 1,1 --decoder-embed-dim 30 --decoder-output-dim 12",
 }
 LENGTHS = ((5, 1, 7), (3, 9, 2, 1), (1,), (20, 17, 19))
