@@ -150,7 +150,7 @@ def run(args: argparse.Namespace) -> results.Report:
             if figure is not None:
                 figure.update(load=round(load, 1), date=time.strftime("%Y-%m-%d"), machine=where)
             rows.append(compare(headline.what, figure, stored.get(headline.what)))
-    record(path, rows, args.record)
+        record(path, rows, args.record)  # what was measured stays, should this be stopped
     worse = [f"{row['what']}: {row['verdict']}" for row in rows if row["worse"]]
     advice = "; make it fast again, or say that it is meant with --record"
     return results.Report(

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from fairseq_plugins import processor
-from fairseq_plugins.benchmarks import exports, goals, speed
+from fairseq_plugins.benchmarks import exports, goals, machine, speed
 from fairseq_plugins.commands import benchmark
 from fairseq_plugins.serving.folder import Export
 from tests.benchmarks.test_train_step import SIZES, measure, refused
@@ -25,6 +25,14 @@ def test_every_headline_can_be_measured(tmp_path):
         parser.parse_args(words)
         places = headline.row, headline.against
         assert len(set(places)) == 2 and max(places) < len(measurement.contenders)
+
+
+def test_every_ratio_of_the_readme_is_a_headline():
+    page = (machine.ROOT / "README.md").read_text(encoding="utf-8")
+    table = page.split("\n## Speed\n")[1].split("\n## ")[0]
+    rows = [line.split(" | ")[0].lstrip("| ") for line in table.splitlines() if line[:2] == "| "]
+    assert rows[0] == "what" and len(rows) > 8
+    assert set(rows[2:]) <= {headline.what for headline in speed.HEADLINES}
 
 
 def figure(ratio, low, high):
@@ -55,7 +63,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "_write_data", lambda folder: None)
     monkeypatch.setattr(processor, "has_bf16", lambda: True)
 
-    def go(*words, times, call=measure):
+    def go(*words, times, call=measure, only=("training_step",)):
         def measured(measurement, path, args, device):
             rows = [{"seconds": [own, own]} for own in times]
             path.write_text(json.dumps({"rows": rows[: len(measurement.contenders)]}))
@@ -63,7 +71,7 @@ def run(tmp_path, monkeypatch):
 
         monkeypatch.setattr(goals, "measure", measured)
         words = ["speed", "--out", tmp_path, "--stored", tmp_path / "stored", *words]
-        words += ["--only", "training_step"]
+        words += ["--only", *only]
         return call(tmp_path, *words)["rows"] if call is measure else call(*words)
 
     return go
@@ -85,6 +93,20 @@ def test_a_run_that_is_worse_fails_and_changes_no_stored_figure(run, tmp_path, c
     assert stored_in(tmp_path / "stored") == {ONE: 0.7, TWO: 0.4}
     run("--record", times=[1.0, 0.9, 0.4])
     assert stored_in(tmp_path / "stored") == {ONE: 0.9, TWO: 0.4}
+
+
+def test_a_run_that_is_stopped_keeps_what_it_measured(run, tmp_path, monkeypatch):
+    real = speed._measure
+
+    def stopped(name, *rest):
+        if name == "training_step":
+            return real(name, *rest)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(speed, "_measure", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(times=[1.0, 0.7, 0.4], only=["training_step", "mscffn"])
+    assert stored_in(tmp_path / "stored") == {ONE: 0.7, TWO: 0.4}
 
 
 def test_each_kind_of_processor_has_its_figures(run, tmp_path, monkeypatch):
