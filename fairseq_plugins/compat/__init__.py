@@ -27,6 +27,7 @@ from fairseq_plugins.compat import (
     multi_tensor,
     nan_detector,
     numpy_names,
+    one_training,
     resumed_options,
     resuming,
     stopping,
@@ -68,6 +69,7 @@ def apply() -> None:
     distributed.complete_distributed_launch()
     training_options.check_before_training()
     resumed_options.refuse_to_begin_anew()
+    resumed_options.refuse_another_optimizer()
     resumed_options.tell_options_of_the_checkpoint()
     nan_detector.look_for_nan_in_forward_alone()
     distributed.check_the_machine()
@@ -109,6 +111,7 @@ def apply() -> None:
     resuming.keep_parameters_in_float32()
     resuming.refuse_an_optimizer_of_another_order()
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()
+    one_training.release_after_training()
     stopping.save_when_terminated()
     multi_tensor.update_all_parameters_at_once()
     cudnn_attention.leave_out_cudnn_attention()

@@ -19,6 +19,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 
+from fairseq_plugins.compat import one_training
 from fairseq_plugins.compat.checkpoints import unreadable
 from fairseq_plugins.compat.patch import overlay, wrap
 from fairseq_plugins.errors import ConfigurationError
@@ -141,7 +142,9 @@ def resume_from_the_newest_intact_checkpoint() -> None:
         def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Tuple[Any, Any]:
             found = Found()
             if trainer.data_parallel_rank == 0:
+                refusal = "" if cfg.no_save else one_training.hold(Path(cfg.save_dir))
                 found = _find_checkpoint(cfg, trainer.checkpoint_suffix)
+                found = Found(refusal=refusal) if refusal else found
             if trainer.data_parallel_world_size > 1:
                 found = Found(
                     **distributed_utils.broadcast_object(
@@ -187,6 +190,12 @@ def _find_checkpoint(cfg: Any, suffix: str) -> Found:
     last = folder / f"{LAST}{suffix}.pt"
     if not folder.is_dir():
         return Found()
+    for path in [last, *_others(folder, suffix)]:
+        if path.is_dir():  # a checkpoint of this name could not be written
+            return Found(
+                refusal=f"{path} is a folder in the place of a checkpoint: remove it, or choose "
+                "another --save-dir"
+            )
     if last.is_file():
         problem = find_damage(str(last))
         if not problem:

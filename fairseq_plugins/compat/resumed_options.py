@@ -1,7 +1,8 @@
 """Options with which a training that resumes would begin anew, or which it ignores."""
 
 import logging
-from typing import Any, Callable, Dict
+import re
+from typing import Any, Callable, Dict, List, Set
 
 from fairseq.optim import FairseqOptimizer
 from fairseq.trainer import Trainer
@@ -10,6 +11,8 @@ from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
+
+LIKE_PARAMETERS = {"exp_avg", "exp_avg_sq", "momentum_buffer"}  # tensors of a parameter's size
 
 
 def refuse_to_begin_anew() -> None:
@@ -36,6 +39,98 @@ def refuse_to_begin_anew() -> None:
         return load_checkpoint
 
     wrap(Trainer, "load_checkpoint", "refuse_to_begin_anew", make)
+
+
+class OtherState(ConfigurationError):
+    """The state of an optimizer that does not fit the parameters."""
+
+
+def refuse_another_optimizer() -> None:
+    """Refuse the state of another optimizer or criterion, or one that was altered, in one line.
+
+    0.12.2 and ff end in a traceback, or train on with a state that fails or is missing later.
+    """
+
+    def make(original: Callable) -> Callable:
+        def load_checkpoint(self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(self, filename, *args, **kwargs)
+            except OtherState as error:
+                raise ConfigurationError(
+                    f"{filename} cannot resume: {error}; use another checkpoint of the training, "
+                    "or train on from its parameters with --reset-optimizer"
+                ) from None
+            except AssertionError as error:
+                other = re.match(
+                    r"(Criterion|Optimizer) does not match.* (\S+) vs (\S+)", str(error)
+                )
+                if not other:
+                    raise
+                name = other[1].lower()
+                raise ConfigurationError(
+                    f"{filename} was trained with another --{name} ({other[2]}, not {other[3]}): "
+                    "give the one of its training, or train on from its parameters with "
+                    "--reset-optimizer"
+                ) from None
+
+        return load_checkpoint
+
+    def make_optimizer(original: Callable) -> Callable:
+        def load_state_dict(
+            self: FairseqOptimizer, state_dict: Dict[str, Any], *args: Any, **kwargs: Any
+        ) -> None:
+            _check_state(self.param_groups, state_dict)
+            original(self, state_dict, *args, **kwargs)
+
+        return load_state_dict
+
+    wrap(Trainer, "load_checkpoint", "refuse_another_optimizer", make)
+    wrap(FairseqOptimizer, "load_state_dict", "refuse_another_optimizer", make_optimizer)
+
+
+def _check_state(groups: List[Dict[str, Any]], state: Dict[str, Any]) -> None:
+    """Compare a stored state of torch's form with the parameters that it is of.
+
+    Raises:
+        OtherState: it has other numbers or sizes of parameters, or a part of it is missing.
+    """
+    saved, states = state.get("param_groups"), state.get("state")
+    if not isinstance(saved, list) or not isinstance(states, dict):
+        raise OtherState("the optimizer's state is damaged")
+    counts = [[len(group.get("params", ())) for group in each] for each in (saved, groups)]
+    if counts[0] != counts[1]:
+        raise OtherState(
+            f"the optimizer's state is of {sum(counts[0]):,} parameters, and the model has "
+            f"{sum(counts[1]):,}"
+        )
+    numbers = [number for group in saved for number in group["params"]]
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    parts = set().union(*(_parts(states[number]) for number in numbers if number in states))
+    lacking = 0
+    for number, parameter in zip(numbers, parameters):
+        if number not in states:
+            lacking += bool(parts)
+            continue
+        missing = sorted(parts - _parts(states[number]))
+        if missing:
+            raise OtherState(f"the optimizer's state of parameter {number} has no {missing[0]}")
+        for name in LIKE_PARAMETERS & states[number].keys():
+            size = tuple(states[number][name].shape)
+            if size != tuple(parameter.shape):
+                raise OtherState(
+                    f"the optimizer's {name} of parameter {number} is of size {size}, and the "
+                    f"parameter of {tuple(parameter.shape)}"
+                )
+    if lacking:
+        logger.warning(
+            f"{lacking:,} of {len(numbers):,} parameters have no state of the optimizer in the "
+            "checkpoint: they train on as after no update"
+        )
+
+
+def _parts(state: Dict[str, Any]) -> Set[str]:
+    """The names in the state of a parameter; Adafactor has two halves of some of them."""
+    return {re.sub("_(row|col)$", "", name) for name in state}
 
 
 def tell_options_of_the_checkpoint() -> None:

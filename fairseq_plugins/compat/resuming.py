@@ -24,6 +24,7 @@ DUE = "validation_due"  # in checkpoints, and of a trainer: from `what_follows`
 REPEATING = "repeats_validation"  # of a trainer: whether it makes up for a validation
 FLOAT32 = "float32_parameters"
 SHARDS = "num_shards"  # of an iterator
+SENTENCES = "sentences"  # of its data
 
 
 def keep_the_batches_of_the_first_epoch() -> None:
@@ -89,11 +90,12 @@ def resume_with_another_number_of_processes() -> None:
 
     fairseq stores how many batches each process has read. With other processes it takes this for
     their number, and with another --update-freq it may end an update early and repeat the epoch.
+    Other data within an epoch are refused: fairseq would read some sentences twice or never.
     """
 
     def make_state(original: Callable) -> Callable:
         def state_dict(self: EpochBatchIterator) -> Dict[str, Any]:
-            return {**original(self), SHARDS: self.num_shards}
+            return {**original(self), SHARDS: self.num_shards, SENTENCES: len(self.dataset)}
 
         return state_dict
 
@@ -102,7 +104,23 @@ def resume_with_another_number_of_processes() -> None:
             state = dict(state)
             read = state.get("iterations_in_epoch", 0) * state.get(SHARDS, self.num_shards)
             state["iterations_in_epoch"] = read // self.num_shards
-            original(self, state)
+            here = len(self.dataset)
+            before = state.get(SENTENCES, here)  # earlier releases stored none
+            how = "restore them, or begin the epoch again with --reset-dataloader"
+            if read and before != here:
+                raise ConfigurationError(
+                    f"the checkpoint was written within epoch {state['epoch']} of {before:,} "
+                    f"sentences, and the training data have {here:,}: {how}"
+                )
+            try:
+                original(self, state)
+            except RuntimeError as error:
+                if "dataloader mismatch" not in str(error):
+                    raise
+                raise ConfigurationError(
+                    f"the training data or the sizes of batches have changed within epoch "
+                    f"{state['epoch']}, which has fewer batches now than were read: {how}"
+                ) from None
 
         return load_state_dict
 

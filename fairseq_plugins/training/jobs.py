@@ -244,15 +244,18 @@ def _end(processes: Mapping["subprocess.Popen[str]", Path]) -> None:
 def failure_in(log: Path, status: int) -> str:
     """Why the last run in a log failed, by its exit status and the error in the log, if any."""
     if status < 0:
-        name = signal.Signals(-status).name
-        reason = ", probably for lack of memory" if name == "SIGKILL" else ""
-        return f"it was killed by {name}{reason}"
+        return f"it was {_by_signal(-status)}"
     lines: List[str] = []
+    killed = ""
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("# "):
             lines.clear()
+            killed = ""
         else:
             lines.append(re.sub(r"^\[rank\d+\]: ?", "", line))
+        killed = killed or _killed(lines[-2:])
+    if killed:  # the others tell only that they have lost it
+        return killed
     errors = [
         line
         for line in lines
@@ -261,3 +264,16 @@ def failure_in(log: Path, status: int) -> str:
     ]
     told = [line.strip() for line in lines if line.strip() and not re.search(r"Warning\b", line)]
     return re.sub("^error: ", "", errors[-1]) if errors else " / ".join(told[-3:])
+
+
+def _killed(lines: Sequence[str]) -> str:
+    """How a process was killed, by torchrun's two lines about it; empty for others."""
+    found = re.search(r"rank +: (\d+) .*\n +exitcode +: -(\d+)", "\n".join(lines))
+    if found is None or int(found[2]) == signal.SIGTERM:  # with which torchrun ends the others
+        return ""
+    return f"process {found[1]} was {_by_signal(int(found[2]))}"
+
+
+def _by_signal(number: int) -> str:
+    name = signal.Signals(number).name
+    return f"killed by {name}" + (", probably for lack of memory" if name == "SIGKILL" else "")

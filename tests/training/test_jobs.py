@@ -128,6 +128,21 @@ def test_the_log_keeps_what_a_program_says_while_it_ends(tmp_path):
             ["torch.SomeError: big", "x.ChildFailedError: "],
             "torch.SomeError: big",
         ),
+        (
+            [
+                "[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer",
+                "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+                "  rank      : 0 (local_rank: 0)",
+                "  exitcode  : 1 (pid: 12)",
+                "  rank      : 1 (local_rank: 1)",
+                "  exitcode  : -9 (pid: 13)",
+            ],
+            "process 1 was killed by SIGKILL, probably for lack of memory",
+        ),
+        (
+            ["ValueError: a", "  rank      : 1 (local_rank: 1)", "  exitcode  : -15 (pid: 13)"],
+            "ValueError: a",
+        ),
     ],
 )
 def test_why_a_program_failed(tmp_path, lines, expected):

@@ -1,0 +1,82 @@
+"""One training at a time in a --save-dir: two would mix their checkpoints."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import IO, Any, Callable, Optional
+
+from fairseq.distributed import utils as distributed_utils
+
+from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.files import lock, open_to_append
+
+LOCK = "training.lock"
+PATIENCE = 8.0  # seconds; an earlier training may be ending
+
+_held: Optional[IO[str]] = None  # of the training in this process
+
+
+def hold(folder: Path) -> str:
+    """Hold the lock of a folder while this process trains; returns why it cannot, or ""."""
+    global _held
+    release()
+    path, until = folder / LOCK, time.monotonic() + PATIENCE
+    while True:
+        try:
+            file = open_to_append(path)
+        except OSError as error:
+            return f"{path} cannot be written ({error.strerror}): remove it"
+        try:
+            lock(file, folder, "training")
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                _held = file
+                return ""
+        except BlockingIOError:
+            if time.monotonic() > until:
+                file.close()
+                return (
+                    f"another training is running in {folder}: wait for it, stop it, or choose "
+                    "another --save-dir"
+                )
+        file.close()
+        time.sleep(0.1)
+
+
+def release() -> None:
+    """Let another training begin in the folder of the one that this process has ended."""
+    global _held
+    if _held is not None:
+        with contextlib.suppress(OSError):
+            os.unlink(_held.name)  # first: who waits for it opens a new one
+        _held.close()
+    _held = None
+
+
+def _forget() -> None:
+    """In a forked process, such as one that loads data: it may outlive the training."""
+    global _held
+    if _held is not None:
+        _held.close()
+    _held = None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def release_after_training() -> None:
+    """End the lock of `hold` with the training (0.12.2 and ff train together in one folder).
+
+    Each then overwrites the other's checkpoints, and a rerun resumes from a mixture.
+    """
+
+    def make(original: Callable) -> Callable:
+        def call_main(cfg: Any, main: Callable, **kwargs: Any) -> Any:
+            try:
+                return original(cfg, main, **kwargs)
+            finally:
+                release()
+
+        return call_main
+
+    wrap(distributed_utils, "call_main", "release_after_training", make)
