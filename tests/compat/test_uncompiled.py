@@ -156,6 +156,16 @@ def test_blocks_hold_every_token_once():
             assert found == tokens
 
 
+def test_blocks_of_documents_and_of_sentences_by_hand():
+    sizes = np.array([3, 2, 1, 4, 1, 1, 2, 4])  # separators of one token end two documents
+    blocks = uncompiled._get_slice_indices_fast(sizes, "complete_doc", 5, 1)
+    assert blocks.tolist() == [[0, 5], [6, 10], [12, 14], [14, 18]]
+    index = uncompiled._get_block_to_dataset_index_fast(sizes, blocks)
+    assert index.tolist() == [[0, 0, 1], [3, 0, 3], [6, 0, 6], [7, 0, 7]]
+    blocks = uncompiled._get_slice_indices_fast(sizes[:3], "eos", 0, 1)
+    assert blocks.tolist() == [[0, 3], [3, 5], [5, 6]]
+
+
 def test_an_unknown_way_to_break_is_refused():
     with pytest.raises(ValueError, match="Invalid break_mode: words"):
         uncompiled._get_slice_indices_fast(np.array([1]), "words", 1, 1)
