@@ -59,7 +59,8 @@ def _train_step(
     model.train()
     if update_num > 0:
         self.update_step(update_num)
-    total, size, logs = 0.0, 0.0, collections.defaultdict(float)
+    total, size = 0.0, 0.0
+    logs: Dict[str, Any] = collections.defaultdict(float)
     parts = [(pair, pair, self.lambda_parallel) for pair in self.lang_pairs]
     for pair in self.lang_pairs:
         target = pair.split("-")[1]

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Sequence
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class Dictionary:
             self.numbers[word] = len(self.words)
             self.words.append(word)
 
-    def encode(self, pieces: List[str]) -> List[int]:
+    def encode(self, pieces: Sequence[str]) -> List[int]:
         """Numbers of subwords, with the end symbol."""
         return [self.numbers.get(piece, UNKNOWN) for piece in pieces] + [END]
 

@@ -112,8 +112,10 @@ def with_characters(
     for place in (place for place, lacking in enumerate(unknown) if lacking):
         if place < len(prefix):
             found[place] = prefix[place]
-        elif copied and copied[place] is not None:
-            found[place] = source[copied[place]]
+            continue
+        position = copied[place] if copied else None
+        if position is not None:
+            found[place] = source[position]
     return " ".join(found)
 
 

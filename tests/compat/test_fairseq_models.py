@@ -69,13 +69,13 @@ CASES = {
     "nonautoregressive_transformer": (
         "pair",
         f"--arch nonautoregressive_transformer --src-embedding-copy {MASKS}",
-        TYPED,
+        WRITE,
         ITERATIONS,
     ),
     "iterative_nonautoregressive_transformer": (
         "pair",
         "--arch iterative_nonautoregressive_transformer --train-step 2 --dae-ratio 0.5 " + MASKS,
-        TYPED,
+        WRITE,
         ITERATIONS,
     ),
     "nacrf_transformer": (
@@ -94,13 +94,13 @@ CASES = {
     "levenshtein_transformer": (
         "pair",
         f"--arch levenshtein_transformer --noise random_delete {EDITS}",
-        TYPED,
+        WRITE,
         ITERATIONS,
     ),
     "multilingual_translation": (
         "pair",
         f"--arch multilingual_transformer --task multilingual_translation {PAIRS} {BOTH}",
-        TYPED,
+        WRITE,
         f"--task multilingual_translation {PAIRS}",
     ),
     "translation_multi_simple_epoch": (
@@ -127,7 +127,7 @@ CASES = {
         "monolingual",
         f"--arch multilingual_transformer --task semisupervised_translation {PAIRS} {BOTH}"
         " --lambda-denoising-config 1 --lambda-otf-bt-config 1",
-        TYPED,
+        WRITE,
         f"--task semisupervised_translation {PAIRS}",
     ),
     "online_backtranslation": (
