@@ -5,7 +5,7 @@ ones, and checkpoints hold their names: a training that resumes uses no others t
 """
 
 import os
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from fairseq.trainer import Trainer
@@ -13,6 +13,7 @@ from fairseq.trainer import Trainer
 from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules import kernels
+from fairseq_plugins.modules.residual import kernel_of
 
 ENTRY = "triton_kernels"  # in checkpoints
 WRONG = ""  # in place of the name of a kernel: the problem ends the training
@@ -56,8 +57,7 @@ def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: b
     if dtype is None or not trainer.cuda:
         return
     device = torch.device("cuda", torch.cuda.current_device())
-    modules = [m for m in trainer.get_model().modules() if hasattr(m, "kernels")]
-    wanted = sorted({kernel for module in modules for kernel in module.kernels()})
+    wanted = sorted(set(_kernels_of(trainer.get_model(), trainer.cfg.model)))
     problems: Dict[str, str] = {}
     try:
         off = "" if kernels.asked() else f"{kernels.VARIABLE}=0"
@@ -78,6 +78,19 @@ def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: b
         missing = {name for name, *_ in wanted} - set(began_with)
         kernels.turn_off(sorted(missing), "this training began without them")
         kernels.turn_off(sorted(set(kernels.NAMES) - set(began_with)), "")
+
+
+def _kernels_of(model: Any, options: Any) -> Iterator[Tuple[Any, ...]]:
+    """The kernels of a model, each a name and sizes as `kernels.usable` takes."""
+    recorded = getattr(options, "cuda_graphs", False)
+    for module in model.modules():
+        if hasattr(module, "kernels"):
+            yield from module.kernels()
+        # of a layer: fairseq's own end their sublayers with a kernel only on rows
+        norm = getattr(module, "final_layer_norm", None)
+        ours = type(module).__module__.startswith("fairseq_plugins.")
+        if isinstance(norm, torch.nn.LayerNorm) and (recorded or ours):
+            yield kernel_of(norm.normalized_shape[0], module.dropout_module)
 
 
 def _dtype(common: Any) -> Optional[torch.dtype]:

@@ -138,8 +138,8 @@ def test_products_kernel(tokens, size, subspaces, width, p, dtype, tolerance):
     "length, bsz, dim, heads, shared, p",
     [
         (1, 2, 8, 2, True, 0.0),
-        (70, 3, 24, 3, True, 0.0),
-        (41, 2, 40, 5, False, 0.3),
+        (37, 3, 24, 3, True, 0.0),
+        (21, 2, 40, 5, False, 0.3),
         (20, 2, 130, 17, True, 0.0),
         # as in the speed goals
         pytest.param(2048, 2, 1024, 16, True, 0.3, marks=on_gpu),
@@ -247,7 +247,7 @@ def trials(sizes):
 def test_kernels_are_exact_and_pass_their_check(name, sizes, dtype, monkeypatch):
     """At most twice the error of the plain form; the random numbers of a training stay."""
     monkeypatch.setattr(kernels, "TOLERANCE", 1e-6)
-    monkeypatch.setattr(module("summaries"), "LEAST", 16)
+    monkeypatch.setattr(module("summaries"), "LEAST", 8)
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     with torch.no_grad():

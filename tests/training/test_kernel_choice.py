@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from fairseq.modules.fairseq_dropout import FairseqDropout
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules import kernels
+from fairseq_plugins.modules.encoder_layer import EncoderLayer
 from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFNOptions
 from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec
 from fairseq_plugins.training import kernel_choice
@@ -17,12 +19,15 @@ from fairseq_plugins.training import kernel_choice
 BOTH = ["products", "summaries"]
 
 
-def trainer(**common):
+def trainer(cuda_graphs=False, **common):
     """What the choice reads of a Trainer, as if it were on a GPU."""
     options = ("bf16", "memory_efficient_bf16", "fp16", "memory_efficient_fp16", "amp")
-    cfg = SimpleNamespace(common=SimpleNamespace(**{**dict.fromkeys(options, False), **common}))
+    common = SimpleNamespace(**{**dict.fromkeys(options, False), **common})
+    cfg = SimpleNamespace(common=common, model=SimpleNamespace(cuda_graphs=cuda_graphs))
     ffn = MSCFFN(FeedForwardSpec(8, 32), MSCFFNOptions(subspaces=2))
-    model = torch.nn.ModuleList([ffn, Fastformer(MixerSpec(8, 8, 2))])
+    layer = torch.nn.Module()  # stands for fairseq's own
+    layer.final_layer_norm, layer.dropout_module = torch.nn.LayerNorm(8), FairseqDropout(0.1, "any")
+    model = torch.nn.ModuleList([ffn, Fastformer(MixerSpec(8, 8, 2)), layer])
     return SimpleNamespace(cfg=cfg, cuda=True, get_model=lambda: model)
 
 
@@ -54,6 +59,16 @@ def test_a_new_training_checks_the_kernels_of_its_model(checked, common, dtype):
     kernel_choice.choose_kernels(trainer(**common), None, False)
     assert checked == ([(name, dtype) for name in BOTH] if dtype else [])
     assert kernels.in_use() == (BOTH if dtype else [])
+
+
+def test_layers_end_in_a_kernel_of_their_own(checked):
+    """fairseq's layers when steps are recorded, this package's always."""
+    found = trainer(bf16=True).get_model()
+    options = SimpleNamespace(cuda_graphs=True)
+    assert ("residual", 8, 1) in set(kernel_choice._kernels_of(found, options))
+    layer = EncoderLayer(torch.nn.Identity(), torch.nn.Identity(), 16, dropout=0.0)
+    options = SimpleNamespace()
+    assert set(kernel_choice._kernels_of(layer, options)) == {("residual", 16, 0)}
 
 
 @pytest.mark.parametrize(
