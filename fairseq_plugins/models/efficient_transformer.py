@@ -453,13 +453,12 @@ class Decoder(TransformerDecoderBase):
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
         """`extract_features` that computes the N real target positions only.
 
-        "attn" is None unless the model copies or `alignment_layer` asks for it.
-
         With `packed_output`, which a criterion sets, all results have one row for each of them:
         N x C features, N x T' attention and log-odds. "positions" has their indices in the
-        flattened B x T tokens.
+        flattened B x T tokens, and "attn" is None unless copying needs it: no such criterion reads
+        it.
         """
-        if self.copying is not None and alignment_layer is None:
+        if alignment_layer is None and (self.copying is not None or not self.packed_output):
             alignment_layer = self.num_layers - 1
         memory: Optional[Memory] = None
         if encoder_out is not None and len(encoder_out["encoder_out"]) > 0:

@@ -33,7 +33,6 @@ def compute(model, sample, packs, seed=3, **kwargs):
     model.decoder.packs = packs
     model.train().zero_grad()
     torch.manual_seed(seed)
-    kwargs.setdefault("alignment_layer", model.decoder.num_layers - 1)
     features, extra = model(**sample["net_input"], features_only=True, **kwargs)
     real = sample["net_input"]["prev_output_tokens"].ne(1)
     found = features[real]

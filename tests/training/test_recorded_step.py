@@ -337,12 +337,13 @@ def test_a_training_has_the_losses_of_one_without_recordings(train, monkeypatch,
     words = f"--update-freq 2 --clip-norm 0.5 {half}"
     expected, output = train(words, "eager", recorded=False)
     assert "--cuda-graphs has no effect here: it needs a GPU" in output
-    found, _ = train(words)
+    found, whole = train(words)
     assert len(found) == len(expected) == 6
     for one, other in zip(found, expected):
         for name in ("loss", "nll_loss", "gnorm", "wpb", "bsz", "lr"):
             assert float(one[name]) == pytest.approx(float(other[name]), rel=0.01, abs=0.003), name
     assert all(float(one["replayed"]) == 100 for one in found)
+    assert '"train_replayed": "100"' in whole  # in the line of the epoch
 
 
 def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
