@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,12 @@ class ConfigurationError(ValueError):
 def printable(text: str) -> str:
     """The text with escapes for what would end a line or control a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def killed_by(number: int) -> str:
+    """How a process ended that this signal has killed."""
+    name = signal.Signals(number).name
+    return f"killed by {name}" + (", probably for lack of memory" if name == "SIGKILL" else "")
 
 
 def flag(name: str) -> str:

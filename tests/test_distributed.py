@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -364,6 +365,23 @@ def test_processes_that_fairseq_starts_for_gpus_end_with_their_status(monkeypatc
         launched_config(monkeypatch, "tcp://localhost:1")
     assert getattr(error.value, "code", status) == status
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_killed_process_is_named_and_not_what_another_says_of_it(monkeypatch):
+    gpus(monkeypatch, 2)
+
+    class Context:
+        processes = [SimpleNamespace(exitcode=1), SimpleNamespace(exitcode=-signal.SIGKILL)]
+
+        def join(self):
+            raise torch.multiprocessing.ProcessRaisedException("gloo: closed by peer", 0, 12)
+
+    monkeypatch.setattr(torch.multiprocessing, "spawn", lambda *args, **kwargs: Context())
+    with pytest.raises(ConfigurationError, match="^process 1 of 2 was killed by SIGKILL, probably"):
+        launched_config(monkeypatch, "tcp://localhost:1")
+    Context.processes[1].exitcode = -signal.SIGTERM  # as torch ends the others
+    with pytest.raises(torch.multiprocessing.ProcessRaisedException, match="gloo"):
+        launched_config(monkeypatch, "tcp://localhost:1")
 
 
 def test_more_processes_than_gpus_are_refused(monkeypatch):

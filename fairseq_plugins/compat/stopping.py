@@ -19,6 +19,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import Overlay, overlay, wrap
 from fairseq_plugins.compat.resuming import DUE, REPEATING, what_follows
+from fairseq_plugins.errors import ConfigurationError, killed_by
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +163,7 @@ def spawn(*args: Any, **kwargs: Any) -> None:
 
     Raises:
         SystemExit: with `STATUS`, if they saved their state and ended.
+        ConfigurationError: one was killed; torch may show what another one says of that.
     """
 
     def pass_on(number: int, frame: Any) -> None:
@@ -170,11 +172,24 @@ def spawn(*args: Any, **kwargs: Any) -> None:
 
     main = threading.current_thread() is threading.main_thread()  # others get no signals
     before = signal.signal(signal.SIGTERM, pass_on) if main else None
+    processes: List[Any] = []
     try:
-        torch.multiprocessing.spawn(*args, **kwargs)
-    except torch.multiprocessing.ProcessExitedException as error:
-        if error.exit_code == STATUS:
+        context = torch.multiprocessing.spawn(*args, **{**kwargs, "join": False})
+        processes = context.processes
+        while not context.join():
+            pass
+    except (
+        torch.multiprocessing.ProcessExitedException,
+        torch.multiprocessing.ProcessRaisedException,
+    ) as error:
+        if getattr(error, "exit_code", 0) == STATUS:
             raise SystemExit(STATUS) from None
+        for rank, process in enumerate(processes):
+            status = process.exitcode or 0
+            if status < 0 and status != -signal.SIGTERM:  # with which torch ends the others
+                raise ConfigurationError(
+                    f"process {rank} of {len(processes)} was {killed_by(-status)}: rerun to resume"
+                ) from None
         raise
     finally:
         if main:

@@ -17,7 +17,7 @@ from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequen
 
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, killed_by
 from fairseq_plugins.files import lock, open_to_append
 
 LIBC = ctypes.CDLL(None)
@@ -244,7 +244,7 @@ def _end(processes: Mapping["subprocess.Popen[str]", Path]) -> None:
 def failure_in(log: Path, status: int) -> str:
     """Why the last run in a log failed, by its exit status and the error in the log, if any."""
     if status < 0:
-        return f"it was {_by_signal(-status)}"
+        return f"it was {killed_by(-status)}"
     lines: List[str] = []
     killed = ""
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -271,9 +271,4 @@ def _killed(lines: Sequence[str]) -> str:
     found = re.search(r"rank +: (\d+) .*\n +exitcode +: -(\d+)", "\n".join(lines))
     if found is None or int(found[2]) == signal.SIGTERM:  # with which torchrun ends the others
         return ""
-    return f"process {found[1]} was {_by_signal(int(found[2]))}"
-
-
-def _by_signal(number: int) -> str:
-    name = signal.Signals(number).name
-    return f"killed by {name}" + (", probably for lack of memory" if name == "SIGKILL" else "")
+    return f"process {found[1]} was {killed_by(int(found[2]))}"
