@@ -22,7 +22,7 @@ from fairseq_plugins.evaluation.request import Request as EvaluationRequest
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.reproduction import report, step_times
 from fairseq_plugins.reproduction.plans import FIRST, PlannedRuns, name_of
-from fairseq_plugins.reproduction.request import Request
+from fairseq_plugins.reproduction.request import BATCHES, Request
 from fairseq_plugins.reproduction.tables import BASELINE, Row
 from fairseq_plugins.reproduction.training_log import log_of
 from fairseq_plugins.training import launch, planning, settings
@@ -233,7 +233,7 @@ class Reproduction(PlannedRuns):
             return
         plans = [self.plan(row, trained[row.name]["seed"]) for row in rows]
         epochs = [trained[row.name]["training"]["updates_per_epoch"] for row in rows]
-        count = min([step_times.BATCHES, *filter(None, epochs)])
+        count = min([BATCHES, *filter(None, epochs)])
         words = step_times.command(self.request, self.files, rows, plans, count, self.cpu)
         path, log = self.out / "interleaved.json", self.out / "benchmark.log"
         wanted = {"command": words, "machine": self.machine}
