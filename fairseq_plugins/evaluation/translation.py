@@ -143,8 +143,8 @@ class Translations:
             ConfigurationError: sentences are missing.
         """
         found = read_output(log, "D", self.total)
-        for number, line in enumerate(read_lines(self._source)):
-            if is_blank(line):  # earlier releases translated such lines, too
+        for number, blank in enumerate(self.blank):
+            if blank:  # earlier releases translated such lines, too
                 found[number] = ""
         return self.text(found)
 
