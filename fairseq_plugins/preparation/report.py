@@ -130,8 +130,8 @@ def _given_back(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
             lines += [f"  {line}", f"  -> {found}"]
     if settings["tokenizer"] == "moses" and any(n["lines"] for n in results["changed"].values()):
         lines += [
-            "Translations have the same changes, which are those of Moses' rules: "
-            "--subword sentencepiece changes nothing"
+            "Moses' rules change translations in the same way; prepare-translation with "
+            "--tokenizer none --subword sentencepiece changes nothing"
         ]
     return lines
 

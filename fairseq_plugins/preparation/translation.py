@@ -309,7 +309,8 @@ def find_changed(
     changed = []
     for line, found in zip(read_lines(raw), back):
         line = " ".join(normalise(line, processing.normalization).split())
-        if found != (line.lower() if processing.lowercase else line):
+        line = line.lower() if processing.lowercase else line
+        if found != line:
             changed.append((line, found))
     return {"lines": len(changed), "shown": changed[:CHANGED_SHOWN]}
 

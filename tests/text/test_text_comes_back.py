@@ -120,7 +120,7 @@ def test_the_report_shows_what_comes_back_changed(prepare, words, some):
     assert report.count("\n  -> ") == 2 * min(3, len(changed))  # of both sides
     for line in changed[:3]:
         assert f"\n  {composed(line)}\n  -> " in report
-    assert ("--subword sentencepiece changes nothing" in report) == bool(some)
+    assert ("--tokenizer none --subword sentencepiece changes nothing" in report) == bool(some)
     for language in some:
         assert scores(folder, language)["BLEU"] < 100
 
