@@ -58,7 +58,7 @@ class Absent(ModuleType):
         raise ConfigurationError(
             f"{self._who} need {self.__name__}, which has to be compiled: install g++ and Python's "
             "headers, then run pip install --force-reinstall --no-deps --no-build-isolation "
-            "--no-cache-dir fairseq-fixed"
+            f"--no-cache-dir fairseq-fixed=={fairseq.__version__}"
         )
 
 
