@@ -18,6 +18,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.distributed import utils as distributed
 from fairseq.logging import metrics
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.modules import MultiheadAttention
 from fairseq.optim import FP16Optimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
@@ -358,9 +359,9 @@ def _obstacle_of_gpu(model: Any, device: torch.device) -> str:
     if torch.cuda.get_device_capability(device) < (8, 0):
         return "flash attention needs a GPU of compute capability 8.0"
     for module in model.modules():
-        size = getattr(module, "head_dim", 8)
+        size = module.head_dim if isinstance(module, MultiheadAttention) else 8
         if size % 8 != 0 or size > LARGEST_HEAD:
-            return f"heads of {size} features: 8, 16, 24, ... {LARGEST_HEAD} work"
+            return f"attention heads of {size} features: 8, 16, 24, ... {LARGEST_HEAD} work"
     return ""
 
 

@@ -119,6 +119,31 @@ def test_two_passes(build, make_sample, kind, options):
     assert_same(criterion, model, make_sample((5, 1, 7)))
 
 
+REFUSED = {
+    "--encoder-layerdrop 0.5": "LayerDrop",
+    "--decoder-layerdrop 0.5": "LayerDrop",
+    "--checkpoint-activations": "--checkpoint-activations",
+    "--quant-noise-pq 0.1 --quant-noise-pq-block-size 2": "quantisation noise",
+    "--torch-compile": "--torch-compile",
+    "--no-cross-attention": "--no-cross-attention",
+    "--adaptive-softmax-cutoff 10,20": "--adaptive-softmax-cutoff",
+    "--encoder-ffn switch": "--encoder-ffn or --decoder-ffn switch",
+    "--encoder-token-mixer performer": "--encoder-token-mixer with Performer",
+    "--encoder-token-mixer linformer": "--encoder-token-mixer with Linformer",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_does_not_take_rows_says_why(build, words):
+    assert find_obstacle(build("--encoder-blocks", "1,1", *words.split())) == REFUSED[words]
+
+
+def test_hooks_do_not_take_rows(build):
+    model = build("--encoder-blocks", "1,1")
+    model.encoder.layers[0].register_forward_hook(lambda module, given, out: None)
+    assert find_obstacle(model) == "hooks on its modules"
+
+
 @pytest.mark.parametrize("name", ["ftc", "fastformer", "mscffn", "minimum"])
 def test_sentences_of_padding_may_hold_anything(build, make_sample, name):
     model = build(*MODELS[name].split())

@@ -311,7 +311,7 @@ def test_float16_overflows_and_goes_on(build, make_sample):
 def train(toy_data, run_train, train_args, tmp_path, monkeypatch):
     """train(words, folder, updates) -> the losses of its updates and its output."""
 
-    def run(words="", folder="run", updates=6, recorded=True):
+    def run(words="", folder="run", updates=4, recorded=True):
         with monkeypatch.context() as patch:
             if recorded:
                 patch.setattr(recorded_step, "recorder_for", lambda device: Tape)
@@ -326,7 +326,7 @@ def train(toy_data, run_train, train_args, tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("half", ["", "--bf16", "--fp16 --fp16-init-scale 4"])
+@pytest.mark.parametrize("half", ["--bf16", "--fp16 --fp16-init-scale 4"])
 def test_a_training_has_the_losses_of_one_without_recordings(train, monkeypatch, half):
     if "fp16" in half:  # as on a GPU, without the refusal of a CPU
         plain = Trainer.__init__
@@ -338,7 +338,7 @@ def test_a_training_has_the_losses_of_one_without_recordings(train, monkeypatch,
     expected, output = train(words, "eager", recorded=False)
     assert "--cuda-graphs has no effect here: it needs a GPU" in output
     found, whole = train(words)
-    assert len(found) == len(expected) == 6
+    assert len(found) == len(expected) == 4
     for one, other in zip(found, expected):
         for name in ("loss", "nll_loss", "gnorm", "wpb", "bsz", "lr"):
             assert float(one[name]) == pytest.approx(float(other[name]), rel=0.01, abs=0.003), name
@@ -349,9 +349,9 @@ def test_a_training_has_the_losses_of_one_without_recordings(train, monkeypatch,
 def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
     words = "--dropout 0.1 --bf16"
     losses, _ = train(words)
-    assert len({line["loss"] for line in losses}) == 6
-    train(words, "resumed", 3)
-    train(words, "resumed", 6)
+    assert len({line["loss"] for line in losses}) == 4
+    train(words, "resumed", 2)
+    train(words, "resumed", 4)
     whole, resumed = (
         torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=False)
         for folder in ("run", "resumed")
@@ -360,24 +360,12 @@ def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
         assert torch.equal(resumed["model"][name], value), name
     moments = [x["last_optimizer_state"]["state"] for x in (whole, resumed)]
     for one, other in zip(*(state.values() for state in moments)):
-        assert one["step"] == other["step"] == 6
+        assert one["step"] == other["step"] == 4
         assert torch.equal(one["exp_avg"], other["exp_avg"])
 
 
-@pytest.mark.parametrize(
-    "words, reason",
-    [
-        ("--encoder-layerdrop 0.5", "LayerDrop"),
-        ("--report-accuracy", "--report-accuracy"),
-        (
-            "--arch transformer_ftc --encoder-blocks 1,1 --encoder-token-mixer performer",
-            "--encoder-token-mixer with Performer",
-        ),
-        ("--checkpoint-activations", "--checkpoint-activations"),
-    ],
-)
-def test_what_is_not_recorded_is_told_in_one_line(train, words, reason):
-    losses, output = train(words, updates=1)
+def test_what_is_not_recorded_is_told_in_one_line(train):
+    losses, output = train("--report-accuracy", updates=1)
     (line,) = [line for line in output.splitlines() if "--cuda-graphs" in line and "has no" in line]
-    assert line.endswith(f"--cuda-graphs has no effect here: {reason}")
+    assert line.endswith("--cuda-graphs has no effect here: --report-accuracy")
     assert len(losses) == 1 and "replayed" not in losses[0]
