@@ -8,12 +8,12 @@
 
 A contender is an architecture with options (its weights are random), a checkpoint, `export:DIR`
 (what the command `export` wrote) or `ctranslate2:DIR`. Among its words, --int8 quantises a model,
---plain takes fairseq's own decoding where the plugin has a faster one, and --shortlist uses the
-shortlist of an export. All contenders take the same batches in turn; the first, which is no folder,
-is the baseline. So that models compare which do not end their sentences alike, each batch is
-searched up to the length of its longest reference and not ended before, unless --free-length lets
-trained models end themselves. --bleu translates the whole subset as well; the plot then shows time
-against BLEU.
+--plain takes fairseq's own decoding where the plugin has a faster one, --recorded replays steps as
+CUDA graphs, and --shortlist uses the shortlist of an export. All contenders take the same batches
+in turn; the first, which is no folder, is the baseline. So that models compare which do not end
+their sentences alike, each batch is searched up to the length of its longest reference and not
+ended before, unless --free-length lets trained models end themselves. --bleu translates the whole
+subset as well; the plot then shows time against BLEU.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import shlex
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -32,7 +32,7 @@ from fairseq_plugins.errors import ConfigurationError, check_least
 from . import contenders, exports, machine, plots, results, timing
 from .operations import count_flops
 
-INT8, PLAIN = "--int8", "--plain"
+INT8, PLAIN, RECORDED = "--int8", "--plain", "--recorded"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> results.Report:
     works = [
         exports.searcher(words, baseline[0], args, batches)
         if found is None
-        else searcher(*found, args, batches, PLAIN in shlex.split(words))
+        else searcher(*found, args, batches, shlex.split(words))
         for words, found in zip(args.contender, built)
     ]
     numbers = range(len(batches))
@@ -139,10 +139,12 @@ def load(words: str, args: argparse.Namespace, device: torch.device) -> Tuple[An
     """
     own = shlex.split(words)
     int8 = INT8 in own
-    own = [word for word in own if word not in (INT8, PLAIN)]
+    own = [word for word in own if word not in (INT8, PLAIN, RECORDED)]
     if own and own[0].endswith(".pt"):
         if len(own) > 1:
-            raise ConfigurationError(f"`{words}`: a checkpoint takes {INT8} and {PLAIN} only")
+            raise ConfigurationError(
+                f"`{words}`: a checkpoint takes {INT8}, {PLAIN} and {RECORDED} only"
+            )
         task, model = _from_checkpoint(Path(own[0]), args.data)
     else:
         rest = shlex.join(own)
@@ -239,7 +241,7 @@ def bleu(
         if found is None:
             search = exports.searcher(words, task, free, batches)
         else:
-            search = searcher(*found, free, batches, PLAIN in shlex.split(words))
+            search = searcher(*found, free, batches, shlex.split(words))
         lines = [""] * test.total
         for number, batch in enumerate(batches):
             for index, result in zip(batch["id"].tolist(), search(number)):
@@ -273,7 +275,7 @@ def searcher(
     model: Any,
     args: argparse.Namespace,
     batches: List[Dict[str, Any]],
-    plain: bool,
+    words: Sequence[str],
 ) -> Callable[[int], Any]:
     """Return the function to time, which runs beam search on the batch of a given number.
 
@@ -282,13 +284,15 @@ def searcher(
     from fairseq.tasks import FairseqTask
 
     build = FairseqTask.build_generator
-    if plain:
+    if PLAIN in words:
         build = getattr(build, "__wrapped__", build)
     lengths = [batch["target"].size(1) for batch in batches]
     generators = {
         length: build(task, [model], _generation_configuration(args, length))
         for length in sorted(set(lengths))
     }
+    for generator in generators.values():
+        generator.records = RECORDED in words
 
     def search(number: int) -> Any:
         generator = generators[lengths[number]]

@@ -1,7 +1,7 @@
 """Decoder steps of a beam search, with one cache per sentence that all its hypotheses share."""
 
 import functools
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -12,6 +12,7 @@ from fairseq_plugins.modules.decoder_layer import has_standard_layers, run_decod
 
 # search steps that fit into the first cache of keys and values; a full cache doubles
 FIRST_STEPS = 32
+Slots = Union[slice, Tensor]
 
 
 def can_decode_in_beams(decoder: Any) -> bool:
@@ -74,6 +75,7 @@ class BeamDecoding:
             (self.sentences, beam_size, 1 + FIRST_STEPS * beam_size), float("-inf")
         )
         self.own_place = memory.new_full((beam_size, beam_size), float("-inf")).fill_diagonal_(0.0)
+        self.own_slots = torch.arange(1, 1 + beam_size, device=memory.device)  # of step 1
         self.positions: Optional[Tensor] = None  # embedded, steps x d
         if self.copying is not None:
             self.words = encoder_out["src_tokens"][0]  # B x S
@@ -110,13 +112,15 @@ class BeamDecoding:
         self.visible = visible.view(self.sentences, self.beam_size, -1)
 
     def step(
-        self, previous: Tensor, number: int
+        self, previous: Tensor, number: int, at: Optional[Tensor] = None
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
         """Compute the next step.
 
         Args:
             previous: (B n), the last token of each hypothesis.
             number: of the step, from 0.
+            at: the number on the device, one int64, for a recording of a later step: all slots are
+                computed, so that the number may change.
 
         Returns:
             the same as the decoder's forward, with the hypotheses of a sentence instead of target
@@ -128,12 +132,21 @@ class BeamDecoding:
         if number == 0:
             previous = previous[:: self.beam_size]
         width = previous.size(0) // self.sentences  # n, or 1 in the first step
-        start = 0 if number == 0 else 1 + (number - 1) * self.beam_size
         self.reserve(number)
-        self.visible[:, :, start : start + width] = 0.0 if number == 0 else self.own_place
-        x = inputs = self._embed(previous, number)
+        slots: Slots
+        place: Union[int, Tensor]
+        if at is None:
+            start = 0 if number == 0 else 1 + (number - 1) * self.beam_size
+            used = start + width
+            slots, place = slice(start, used), number
+        else:
+            used = self.visible.size(2)
+            slots, place = (at - 1) * self.beam_size + self.own_slots, at
+        own = self.own_place if number else self.own_place.new_zeros(self.beam_size, 1)
+        _write(self.visible, slots, own.expand(self.sentences, -1, -1))
+        x = inputs = self._embed(previous, place)
         heads = decoder.layers[0].self_attn.num_heads
-        visible = _for_each_head(self.visible[:, :width, : start + width], heads)
+        visible = _for_each_head(self.visible[:, :width, :used], heads)
         source_visible = None
         if self.source_visible is not None:
             source_visible = _for_each_head(self.source_visible.expand(-1, width, -1), heads)
@@ -142,7 +155,7 @@ class BeamDecoding:
             x, weights_of_layer = run_decoder_layer(
                 layer,
                 x,
-                functools.partial(target, start=start, visible=visible),
+                functools.partial(target, slots=slots, visible=visible),
                 functools.partial(source, visible=source_visible),
             )
             assert weights_of_layer is not None
@@ -187,7 +200,11 @@ class BeamDecoding:
             )
             self.positions = self.decoder.embed_positions(no_padding)[0]
 
-    def _embed(self, previous: Tensor, number: int) -> Tensor:
+    def room(self) -> Tuple[int, int]:
+        """What `reserve` enlarges: the numbers of slots and of positions."""
+        return self.visible.size(2), 0 if self.positions is None else self.positions.size(0)
+
+    def _embed(self, previous: Tensor, number: Union[int, Tensor]) -> Tensor:
         """Embed tokens at the position of a step: rows to rows x d."""
         decoder = self.decoder
         x = decoder.embed_scale * decoder.embed_tokens(previous)
@@ -195,7 +212,10 @@ class BeamDecoding:
             x = decoder.quant_noise(x)
         if decoder.embed_positions is not None:
             assert self.positions is not None, "call `reserve` first"
-            x = x + self.positions[number]
+            if isinstance(number, Tensor):
+                x = x + self.positions.index_select(0, number)
+            else:
+                x = x + self.positions[number]
         if decoder.layernorm_embedding is not None:
             x = decoder.layernorm_embedding(x)
         return x
@@ -266,22 +286,30 @@ class _TargetAttention(_Attention):
     def __init__(self, attention: Any, sentences: int, places: int, like: Tensor) -> None:
         super().__init__(attention)
         shape = (sentences, attention.num_heads, places, attention.head_dim)
-        self.keys, self.values = like.new_empty(shape), like.new_empty(shape)
+        # a recorded step reads all slots: what is there, times 0, must be 0
+        self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
 
     def double(self) -> None:
-        self.keys = torch.cat([self.keys, torch.empty_like(self.keys)], dim=2)
-        self.values = torch.cat([self.values, torch.empty_like(self.values)], dim=2)
+        self.keys = torch.cat([self.keys, torch.zeros_like(self.keys)], dim=2)
+        self.values = torch.cat([self.values, torch.zeros_like(self.values)], dim=2)
 
-    def __call__(self, x: Tensor, start: int, visible: Tensor) -> Tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, slots: Slots, visible: Tensor) -> Tuple[Tensor, Tensor]:
         sentences, heads, _, size = self.keys.shape
-        used = start + x.size(0) // sentences
         for cache, projection in (
             (self.keys, self.attention.k_proj),
             (self.values, self.attention.v_proj),
         ):
             new = projection(x).view(sentences, -1, heads, size).transpose(1, 2)
-            cache[:, :, start:used] = new
-        return self.attend(x, used, visible)
+            _write(cache, slots, new)
+        return self.attend(x, visible.size(2), visible)
+
+
+def _write(to: Tensor, slots: Slots, new: Tensor) -> None:
+    """Write slots, which are the third dimension."""
+    if isinstance(slots, slice):
+        to[:, :, slots] = new
+    else:
+        to.index_copy_(2, slots, new)
 
 
 def _for_each_head(visible: Tensor, heads: int) -> Tensor:

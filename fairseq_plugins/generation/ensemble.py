@@ -77,6 +77,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
         previous: Tensor,
         number: int,
         temperature: float = 1.0,
+        at: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Compute one step for all models.
 
@@ -85,6 +86,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             previous: (B n), the last token of each hypothesis.
             number: of the step, from 0.
             temperature: divides the logits; of a model that copies, the log-probabilities.
+            at: the number on the device, for a recording (see `BeamDecoding.step`).
 
         Returns:
             log-probabilities of the next token, B x n x V, and the mean cross-attention over the
@@ -93,7 +95,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
         log_probs: List[Tensor] = []
         attentions: List[Any] = []
         for model, decoding in zip(self.models, decodings):
-            logits, extra = decoding.step(previous, number)
+            logits, extra = decoding.step(previous, number, at)
             copies = decoding.copying is not None
             if temperature != 1.0 and not copies:
                 logits = logits.div_(temperature)

@@ -1,8 +1,10 @@
 """fairseq's generator, with a beam search that leaves its decisions on the device."""
 
+import logging
 import math
+import os
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
 import numpy as np
 import torch
@@ -12,9 +14,20 @@ from torch import Tensor
 from .beam_search import GroupedBeamSearch
 from .ensemble import BeamEnsemble
 
+logger = logging.getLogger(__name__)
+_warm: Set[type] = set()  # recorders that have recorded
+
+VARIABLE = "FAIRSEQ_PLUGINS_RECORDED_SEARCH"
 LATE = 2  # steps after which the host reads which sentences have ended, on a GPU
 KEPT = 0.5  # on a GPU they leave the batch when fewer than this share remains
 Hypothesis = Dict[str, Tensor]
+
+
+def recorder_for(device: torch.device) -> Optional[Any]:
+    """What records on a device: a class with the methods of `CudaGraph`, or None."""
+    from fairseq_plugins.training.recorded_step import CudaGraph
+
+    return CudaGraph if device.type == "cuda" else None
 
 
 class BeamGenerator(SequenceGenerator):
@@ -27,7 +40,14 @@ class BeamGenerator(SequenceGenerator):
 
     Sampling, constraints and the other searches of fairseq, language models and alignments keep
     fairseq's loop.
+
+    With `records` a step of decoder and search is recorded as a CUDA graph, and later steps of the
+    batch replay it. This is for a GPU, and off unless FAIRSEQ_PLUGINS_RECORDED_SEARCH is 1. Not
+    recorded are the first two steps, the last one, those with a prefix, and searches for attention
+    or with --no-repeat-ngram-size.
     """
+
+    records: Optional[bool] = None  # whether steps are recorded; None: as the variable says
 
     def _generate(
         self,
@@ -89,10 +109,18 @@ class _Batch:
             self.history[:, 0] = start
         self.log = _Log(self.last + 1, self.sentences, self.beam)
         self.late = _Late()
+        records = generator.records
+        if records is None:
+            records = os.environ.get(VARIABLE, "0") == "1"
+        self.recorder = recorder_for(source.device) if records else None
+        self.recorded: Optional[_Recorded] = None
 
     def run(self) -> List[List[Hypothesis]]:
         for number in range(self.last + 1):
-            self.step(number)
+            if self.recorder is not None and self._can_record(number):
+                self._replay(number)
+            else:
+                self.step(number)
             done = self.late(self.found >= self.beam)
             if done is None or not bool(done.any()):
                 continue
@@ -105,11 +133,16 @@ class _Batch:
         assert all(results), f"{self.last} < {self.last}"
         return results
 
-    def step(self, number: int) -> None:
-        """Find the candidates of a step, log those that end, and continue the best others."""
+    def step(self, number: int, at: Optional[Tensor] = None) -> None:
+        """Find the candidates of a step, log those that end, and continue the best others.
+
+        Args:
+            number: of the step, from 0.
+            at: the number on the device, one int64, while the step is recorded.
+        """
         beam = self.beam
         log_probs, attention = self.model.step(
-            self.decodings, self.previous, number, self.generator.temperature
+            self.decodings, self.previous, number, self.generator.temperature, at
         )
         if number == 0:
             self.totals = log_probs.new_zeros(self.sentences, 1)
@@ -129,7 +162,7 @@ class _Batch:
         next_tokens, next_parents = tokens.gather(1, chosen), parents.gather(1, chosen)
         self.totals = totals.gather(1, chosen)
         self.log.add(
-            number,
+            number if at is None else at,
             torch.stack([next_tokens, next_parents, parents[:, :beam], fresh.long()], dim=1),
             torch.stack([self.totals, totals[:, :beam]], dim=1),
             attention,
@@ -141,6 +174,68 @@ class _Batch:
         if self.history is not None:
             self.history = self.history.index_select(0, continued)
             self.history[:, number + 1] = self.previous
+
+    def _can_record(self, number: int) -> bool:
+        """Whether a step is like the next ones, but for its number."""
+        prefix = 0 if self.prefix is None else self.prefix.size(1)
+        return (
+            max(2, prefix) <= number < self.last
+            and self.history is None
+            and not self.model.need_attention
+            and self.generator.token_indices_to_suppress is None
+        )
+
+    def _replay(self, number: int) -> None:
+        """Replay the recorded step; record it first, or anew where something fixed changes."""
+        for decoding in self.decodings:
+            decoding.reserve(number)
+        kind = [number < self.generator.min_len, *(d.room() for d in self.decodings)]
+        if self.recorded is None or self.recorded.kind != kind:
+            self.recorded = self._record(number, kind)
+        if self.recorded is None:
+            self.step(number)
+            return
+        self.recorded.at.fill_(number)
+        self.recorded.graph.replay()
+        self.log.used = number + 1
+
+    def _record(self, number: int, kind: List[Any]) -> Optional["_Recorded"]:
+        """Record a step; None if that fails, after which no other is recorded."""
+        assert self.recorder is not None
+        state = [x.clone() for x in self._state()]  # where a recording reads and writes
+        before = [x.clone() for x in state]
+        at = torch.full((1,), number, device=self.found.device)
+        graph = self.recorder()
+        try:
+            # the steps before have run the same kernels; libraries get their memory here, once
+            contexts = [] if type(graph) in _warm else [graph.warming_up()]
+            for context in (*contexts, graph.recording()):
+                self._set_state(state)
+                with context:
+                    self.step(number, at)
+                    for x, new in zip(state, self._state()):
+                        x.copy_(new)
+                for x, old in zip(state, before):
+                    x.copy_(old)
+            _warm.add(type(graph))
+        except RuntimeError as error:
+            self.recorder = None
+            reason = (str(error).splitlines() or ["?"])[0].strip().rstrip(".")
+            logger.warning(f"steps of search are not recorded: {reason}")
+            return None
+        finally:
+            self._set_state(before if self.recorder is None else state)
+        return _Recorded(graph, at, kind)
+
+    def _state(self) -> List[Tensor]:
+        """What a step replaces, beside caches and log, which it writes in place."""
+        visible = [decoding.visible for decoding in self.decodings]
+        return [self.previous, self.totals, self.ignored, self.found, *visible]
+
+    def _set_state(self, state: List[Tensor]) -> None:
+        self.previous, self.totals, self.ignored, self.found, *visible = state
+        for decoding, of_decoding in zip(self.decodings, visible):
+            decoding.visible = of_decoding
 
     def keep(self, kept: Tensor) -> None:
         """Go on with these sentences only, a tensor of the host."""
@@ -158,6 +253,7 @@ class _Batch:
             decoding.reorder(rows)
         self.log.keep(kept)
         self.late = _Late()
+        self.recorded = None
 
     def _restrict(self, log_probs: Tensor, number: int) -> Tuple[Tensor, Optional[Tensor]]:
         """Apply the options of search, partly in place.
@@ -173,17 +269,17 @@ class _Batch:
         generator, rows = self.generator, log_probs.flatten(0, 1)
         eos, nothing, ended = generator.eos, -math.inf, None
         torch.nan_to_num_(rows, nan=nothing, posinf=math.inf, neginf=nothing)
-        rows[:, generator.pad] = nothing
+        rows[:, generator.pad].fill_(nothing)
         if generator.unk_penalty:
             rows[:, generator.unk] -= generator.unk_penalty
         if number >= self.last:
-            rows[:, :eos] = nothing
-            rows[:, eos + 1 :] = nothing
+            rows[:, :eos].fill_(nothing)
+            rows[:, eos + 1 :].fill_(nothing)
         if self.prefix is not None and number < min(self.prefix.size(1), self.last):
             ended = self._force(log_probs, self.prefix[:, number])
         else:
             if number < generator.min_len:
-                rows[:, eos] = nothing
+                rows[:, eos].fill_(nothing)
             if generator.token_indices_to_suppress is not None:
                 rows.index_fill_(1, generator.token_indices_to_suppress.to(rows.device), nothing)
         if (
@@ -206,6 +302,14 @@ class _Batch:
         for x in (log_probs[:, :, eos], self.totals):
             x.copy_(torch.where(ended.unsqueeze(1), x[:, :1], x))
         return ended
+
+
+class _Recorded(NamedTuple):
+    """A recorded step of search, the number that it reads, and what else is fixed in it."""
+
+    graph: Any
+    at: Tensor
+    kind: List[Any]
 
 
 class _Late:
@@ -245,11 +349,13 @@ class _Log:
         self.numbers: Optional[Tensor] = None
         self.used = 0
 
-    def add(self, step: int, numbers: Tensor, totals: Tensor, attention: Optional[Tensor]) -> None:
+    def add(
+        self, step: Union[int, Tensor], numbers: Tensor, totals: Tensor, attention: Optional[Tensor]
+    ) -> None:
         """Add a step.
 
         Args:
-            step: its number.
+            step: its number; on the device, one int64, while it is recorded.
             numbers: B x 4 x n: tokens and parents of the hypotheses that continue, parents of the
                 candidates that may end, and whether they do.
             totals: B x 2 x n, of the hypotheses that continue and of those candidates.
@@ -263,7 +369,8 @@ class _Log:
             if attention is not None:
                 shape = steps, sentences, beam, attention.size(2)
                 self.attention = attention.new_zeros(shape, dtype=torch.float32)
-        self.used = step + 1
+        if not isinstance(step, Tensor):
+            self.used = step + 1
         for log, new in (
             (self.numbers, numbers),
             (self.totals, totals),
@@ -271,7 +378,10 @@ class _Log:
         ):
             if log is None or new is None:
                 continue
-            if self.rows is None:
+            if isinstance(step, Tensor):
+                rows = slice(None) if self.rows is None else self.rows
+                log[step, rows] = new
+            elif self.rows is None:
                 log[step] = new
             else:
                 log[step].index_copy_(0, self.rows, new)

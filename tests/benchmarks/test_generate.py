@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from fairseq_plugins.benchmarks import generate
+from fairseq_plugins.generation import generator
 from tests.benchmarks.test_train_step import SIZES, measure, refused
+from tests.tape import Tape
 
 SMALL = ["--batch-size", 4, "--batches", 2, "--rounds", 1, "--warmup", 0, "--beam", 2]
 
@@ -64,8 +66,13 @@ def test_operations_are_those_of_all_batches(toy_data, tmp_path, monkeypatch):
     assert both == [sum(pair) for pair in zip(*alone)]
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_every_hypothesis_has_the_length_of_the_longest_reference(toy_data, plain):
+@pytest.mark.parametrize("words", [[], ["--plain"], ["--recorded"]])
+def test_every_hypothesis_has_the_length_of_the_longest_reference(toy_data, words, monkeypatch):
+    replays = []
+    monkeypatch.setattr(
+        Tape, "replay", lambda self, replay=Tape.replay: replays.append(replay(self))
+    )
+    monkeypatch.setattr(generator, "recorder_for", lambda device: Tape)
     args = argparse.Namespace(
         data=toy_data.bin, options=SIZES, dtype="fp32", beam=2, free_length=False,
         subset="test", batch_size=4, batches=2,
@@ -73,11 +80,12 @@ def test_every_hypothesis_has_the_length_of_the_longest_reference(toy_data, plai
     cpu = torch.device("cpu")
     task, model = generate.load("transformer_ftc", args, cpu)
     batches = generate.load_batches(task, model, args, cpu)
-    search = generate.searcher(task, model, args, batches, plain)
+    search = generate.searcher(task, model, args, batches, words)
     for number, batch in enumerate(batches):
         longest = batch["target"].size(1)  # with </s>
         for sentence in search(number):
             assert [len(hypothesis["tokens"]) for hypothesis in sentence] == [longest] * 2
+    assert bool(replays) == (words == ["--recorded"])
 
 
 def test_a_file_that_is_no_checkpoint(toy_data, tmp_path):

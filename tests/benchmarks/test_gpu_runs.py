@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 
 import pytest
 import torch
@@ -51,7 +52,7 @@ def test_every_part_can_be_asked_for(places, run, part, toy):
 def test_every_contender_can_be_built():
     """Architectures and options are those of fairseq-train and of this package."""
     models = {
-        (words.replace(" --plain", ""), part.options)
+        (re.sub(" --(plain|recorded)", "", words), part.options)
         for _, part in PARTS
         for words in part.contenders
         if "layer" not in part.words.split()

@@ -1,5 +1,7 @@
 """The search whose decisions stay on the device: the results of fairseq's loop, and no waits."""
 
+import contextlib
+
 import pytest
 import torch
 from fairseq import search
@@ -9,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fairseq_plugins.generation import beam_search, decoding
 from fairseq_plugins.generation import generator as search_in_steps
 from fairseq_plugins.generation.generator import BeamGenerator
+from tests.tape import Tape
 
 LENGTHS = (5, 1, 9, 3)
 OPTIONS = [
@@ -135,6 +138,61 @@ def test_prefixes(build_generator, models, make_sample, without_waits, prefix):
     assert_equal(found, expected)
 
 
+@pytest.mark.parametrize("name", ["ftc", "fairseq", "copy", "two"])
+@pytest.mark.parametrize("options", OPTIONS[:7], ids=str)
+def test_recorded_steps_find_the_same(
+    build_generator, models, make_sample, monkeypatch, name, options
+):
+    """With a recorder for the CPU, which refuses what cannot be recorded."""
+    replays = []
+
+    class Counted(Tape):
+        def replay(self):
+            replays.append(self)
+            super().replay()
+
+    monkeypatch.setattr(search_in_steps, "recorder_for", lambda device: Counted)
+    sample = make_sample(LENGTHS)
+    generator = build_generator(models[name], True, **options)
+    expected = generator.generate(models[name], sample)
+    assert not replays
+    monkeypatch.setenv(search_in_steps.VARIABLE, "1")
+    assert_close(generator.generate(models[name], sample), expected)
+    recorded = name != "fairseq" and "no_repeat_ngram_size" not in options
+    longest = max(len(h["tokens"]) for some in expected for h in some)
+    assert bool(replays) == (recorded and longest > 2)
+    if len(replays) > 5:
+        assert len(set(replays)) < len(replays), "each step was recorded anew"
+
+
+def test_a_recording_that_fails_is_told_once(
+    build_generator, models, make_sample, monkeypatch, caplog
+):
+    class Failing(Tape):
+        @contextlib.contextmanager
+        def recording(self):
+            with super().recording():
+                yield
+            raise RuntimeError("CUDA error: operation not permitted.\nmore")
+
+    sample = make_sample(LENGTHS)
+    generator = build_generator(models["two"], True, min_len=6)
+    expected = generator.generate(models["two"], sample)
+    monkeypatch.setattr(search_in_steps, "recorder_for", lambda device: Failing)
+    monkeypatch.setenv(search_in_steps.VARIABLE, "1")
+    assert_equal(generator.generate(models["two"], sample), expected)
+    told = [record.message for record in caplog.records if "recorded" in record.message]
+    assert told == ["steps of search are not recorded: CUDA error: operation not permitted"]
+
+
+def assert_close(found, expected):
+    for some, others in zip(found, expected, strict=True):
+        assert [h["tokens"].tolist() for h in some] == [h["tokens"].tolist() for h in others]
+        for a, b in zip(some, others):
+            torch.testing.assert_close(a["positional_scores"], b["positional_scores"])
+            torch.testing.assert_close(a["score"], b["score"])
+
+
 @pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
 def test_sentences_that_leave_the_batch_late(
     build_generator, models, make_sample, monkeypatch, options
@@ -157,10 +215,7 @@ def test_sentences_that_leave_the_batch_late(
     monkeypatch.setattr(search_in_steps, "_Late", Late)
     found = generator.generate(models["two"], sample)
     assert len(set(late)) > 1, "no sentence left the batch: nothing is tested"
-    for some, others in zip(found, expected):
-        assert [h["tokens"].tolist() for h in some] == [h["tokens"].tolist() for h in others]
-        for a, b in zip(some, others):
-            torch.testing.assert_close(a["positional_scores"], b["positional_scores"])
+    assert_close(found, expected)
 
 
 def test_other_searches_keep_fairseqs_loop(build_generator, models, make_sample, dictionary):
