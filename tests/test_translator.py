@@ -22,7 +22,7 @@ from fairseq_plugins.commands import evaluate, prepare_translation, summarize
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD, digests_of_words
+from fairseq_plugins.prepared_folder import DIGESTS, RECORD, digests_of_words
 from fairseq_plugins.serving.search import LARGEST_PENALTY, Options
 from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION, reversed_copy
@@ -255,6 +255,18 @@ def test_dictionaries_of_one_size_but_other_words_are_refused(translate, folder,
     counts = [line.rpartition(" ")[0] + " 7\n" for line in lines]
     dictionary.write_text("".join(counts), encoding="utf-8")
     assert translate("Eins.\n", "--data", tmp_path / "other") == translate("Eins.\n")
+
+
+def test_another_subword_model_is_refused(translate, folder, tmp_path):
+    """By the folder's record, and by the checkpoint where the record says nothing of files."""
+    other = shutil.copytree(str(folder / "bpe"), tmp_path / "other")
+    codes = (other / "bpe.codes").read_text(encoding="utf-8").splitlines(keepends=True)
+    (other / "bpe.codes").write_text("".join(codes[:-3]), encoding="utf-8")
+    record = json.loads((other / RECORD).read_text(encoding="utf-8"))
+    for digests in (record[DIGESTS], {}):
+        (other / RECORD).write_text(json.dumps({**record, DIGESTS: digests}), encoding="utf-8")
+        with pytest.raises(ConfigurationError, match="bpe.codes"):
+            translate("", "--data", other)
 
 
 def test_words_are_compared_wherever_the_folder_is(translate, folder, model, tmp_path, monkeypatch):

@@ -31,6 +31,9 @@ def hold(folder: Path) -> str:
             lock(file, folder, "training")
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 _held = file
+                for part in folder.glob("*.tmp"):  # fairseq writes its checkpoints there first
+                    if part.is_symlink():
+                        part.unlink()
                 return ""
         except BlockingIOError:
             if time.monotonic() > until:

@@ -161,6 +161,9 @@ def test_two_trainings_in_one_folder(begun, run_train, tmp_path, monkeypatch):
         with pytest.raises(ConfigurationError, match=f"^another training is running in {copy}: "):
             run_train(*words, "--save-dir", copy, "--max-update", 4)
     assert (copy / "checkpoint_last.pt").read_bytes() == before
+    (tmp_path / "mine").write_text("mine")
+    (copy / "checkpoint_last.pt.tmp").symlink_to(tmp_path / "mine")
     run_train(*words, "--save-dir", copy, "--max-update", 4)  # what a killed one left
+    assert (tmp_path / "mine").read_text() == "mine"
     assert state_of(copy)["optimizer_history"][-1]["num_updates"] == 4
     assert not (copy / one_training.LOCK).exists()
