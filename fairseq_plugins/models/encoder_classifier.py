@@ -1,7 +1,8 @@
 """Text classification: an encoder, a sentence vector and a linear layer, without a decoder."""
 
 import re
-from argparse import SUPPRESS, ArgumentParser
+from argparse import SUPPRESS, ArgumentError, ArgumentParser
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -80,7 +81,8 @@ class EncoderClassifierModel(FairseqEncoderModel):
         gen_parser_from_dataclass(everything, EncoderClassifierOptions(), delete_default=True)
         for action in everything._actions:
             if not _NOT_OF_AN_ENCODER.match(action.dest):
-                parser._add_action(action)
+                with suppress(ArgumentError):  # fairseq-train has --cuda-graphs for every model
+                    parser._add_action(action)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "EncoderClassifierModel":
