@@ -35,7 +35,7 @@ def type_of(module: Any, kernel: Any, argument: str) -> str:
         return "*fp32"
     if argument in NUMBERS:
         return "i32"
-    return {"seed": "*i64", "mask": "*i1"}.get(argument, "*bf16")
+    return {"seed": "*i64", "starts": "*i64", "mask": "*i1"}.get(argument, "*bf16")
 
 
 def shared_memory(module: Any, name: str, blocks: Dict[str, int], gpu: int) -> int:
@@ -86,7 +86,7 @@ def main() -> None:
             if dim * heads > (kernels.MAX_SUMMARIES if limit >= kernels.LARGE else half):
                 continue
             for kernel in ("forward", "backward"):
-                blocks = summaries._blocks(kernel, dim, heads, seed, seed, limit)
+                blocks = summaries._blocks(kernel, dim, heads, seed, seed, seed, limit)
                 report(summaries, "_" + kernel, blocks, f"{dim} {heads}")
             report(summaries, "_combine", {"DIM": dim}, f"{dim} {heads}")
         for dim in (512, kernels.MAX_FEATURES):

@@ -14,7 +14,9 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules import kernels, residual
 from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFNOptions
 from fairseq_plugins.modules.feed_forward.chunked_products import ChunkedProducts
+from fairseq_plugins.modules.rows import Layout
 from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, summaries
+from fairseq_plugins.modules.token_mixers.fastformer import FastformerOptions
 from fairseq_plugins.modules.token_mixers.summaries import Summaries
 
 pytestmark = pytest.mark.gpu
@@ -522,6 +524,33 @@ def test_fastformer_uses_its_kernel(monkeypatch, dropout, usable):
     if not dropout:
         monkeypatch.setattr(summaries, "is_on_gpu", lambda x: False)
         torch.testing.assert_close(out, mixer(x, x, padding, padding), atol=2e-3, rtol=2e-2)
+
+
+@needs_triton
+@pytest.mark.parametrize("sharing", ["query-value", "none"])
+def test_fastformer_uses_its_kernel_on_rows(monkeypatch, sharing):
+    """Results and gradients are those of the plain form, beside an empty sentence, too."""
+    torch.manual_seed(1)
+    mixer = Fastformer(MixerSpec(8, 16, 2), FastformerOptions(sharing=sharing)).to(DEVICE)
+    x, memory = normal(13, 8).requires_grad_(), normal(20, 16, seed=1).requires_grad_()
+    layouts = [
+        Layout(torch.tensor(starts, device=DEVICE), starts[-1], 13)
+        for starts in ([0, 1, 1, 8, 13], [0, 5, 5, 7, 20])
+    ]
+    leaves = [x, memory, *mixer.parameters()]
+    kernel, taken = module("summaries"), []
+    apply = kernel.KernelSummaries.apply
+    counted = mock.Mock(apply=lambda *given: taken.append(1) or apply(*given))
+    monkeypatch.setattr(kernel, "KernelSummaries", counted)
+    monkeypatch.setattr(kernels, "usable", lambda *given: True)
+    found = []
+    for on_gpu in (False, True):
+        monkeypatch.setattr(summaries, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        out = mixer.on_rows(x, layouts[0], memory, layouts[1])
+        assert len(taken) == 2 * on_gpu
+        found.append([out, *torch.autograd.grad(out.sin().sum(), leaves)])
+    for plain, ours in zip(*found):
+        torch.testing.assert_close(ours, plain, atol=1e-4, rtol=1e-3)
 
 
 @needs_triton

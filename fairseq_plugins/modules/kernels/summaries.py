@@ -53,6 +53,21 @@ def _real(rows, number, dim: tl.constexpr, SLICES: tl.constexpr, SLICE: tl.const
 
 
 @triton.jit
+def _sentence(x, starts, b, bsz, length, stride_t, stride_b, HAS_STARTS: tl.constexpr):
+    """A sentence's place in x, its length, and its first row of all and the step to the next."""
+    if HAS_STARTS:
+        first = tl.load(starts + b).to(tl.int64)
+        length = (tl.load(starts + b + 1) - first).to(tl.int32)
+        x += first * stride_t
+        step = 1
+    else:
+        first = b
+        x += b * stride_b
+        step = bsz
+    return x, length, first, step
+
+
+@triton.jit
 def _products(heads, rows):
     """Each head times each row: HEADS x TIMES."""
     return tl.sum(tl.dot(heads, tl.permute(rows, (0, 2, 1)), input_precision="ieee"), axis=0)
@@ -76,34 +91,39 @@ def _hidden(scores, mask, b, length, times, HAS_MASK: tl.constexpr):
 
 
 @triton.jit
-def _dropped(weights, seed, limit, scale, bsz, b, times, HEADS: tl.constexpr, DROPS: tl.constexpr):
+def _dropped(
+    weights, seed, limit, scale, first, step, times, HEADS: tl.constexpr, DROPS: tl.constexpr
+):  # fmt: skip
     """Dropout of HEADS x TIMES weights."""
     if DROPS:
-        mask = draws.kept(seed, b, limit, times * bsz, HEADS // 8, 0, HEADS)
+        mask = draws.kept(seed, first, limit, times * step, HEADS // 8, 0, HEADS)
         weights = tl.where(tl.trans(mask), weights * scale, 0.0)
     return weights
 
 
 @triton.jit(do_not_specialize=["bsz", "length", "part_length", "limit"])
 def _forward(
-    x, directions, mask, seed, out, out_sum, out_max, out_total,
+    x, directions, mask, starts, seed, out, out_sum, out_max, out_total,
     bsz, length, part_length, stride_t, stride_b, direction_stride, scaling, scale, limit,
     dim: tl.constexpr, heads: tl.constexpr, HEADS: tl.constexpr,
     SLICES: tl.constexpr, SLICE: tl.constexpr, TIMES: tl.constexpr,
-    HAS_MASK: tl.constexpr, DROPS: tl.constexpr,
+    HAS_MASK: tl.constexpr, HAS_STARTS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     head = tl.arange(0, HEADS)
     of_heads, real = _at(head, dim, SLICES, SLICE), _real(head, heads, dim, SLICES, SLICE)
     to = tl.load(directions + b * direction_stride + of_heads, mask=real, other=0.0)
+    x, length, first, step = _sentence(
+        x, starts, b, bsz, length, stride_t, stride_b, HAS_STARTS
+    )  # fmt: skip
     largest = tl.full((HEADS,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((HEADS,), dtype=tl.float32)
     kept = tl.zeros((HEADS,), dtype=tl.float32)
     summary = tl.zeros((SLICES, HEADS, SLICE), dtype=tl.float32)
     for start in range(part * part_length, min(length, (part + 1) * part_length), TIMES):
         times = start + tl.arange(0, TIMES)
-        at = x + b * stride_b + _at(times, stride_t, SLICES, SLICE)
+        at = x + _at(times, stride_t, SLICES, SLICE)
         rows = tl.load(at, mask=_real(times, length, dim, SLICES, SLICE), other=0.0)
         scores = _products(to, rows) * scaling
         scores, _ = _hidden(scores, mask, b, length, times, HAS_MASK)
@@ -111,17 +131,17 @@ def _forward(
         shrink = tl.exp(largest - larger)
         weights = tl.exp(scores - larger[:, None])
         total = total * shrink + tl.sum(weights, axis=1)
-        weights = _dropped(weights, seed, limit, scale, bsz, b, times, HEADS, DROPS)
+        weights = _dropped(weights, seed, limit, scale, first, step, times, HEADS, DROPS)
         kept = kept * shrink + tl.sum(weights, axis=1)
         summary = summary * shrink[None, :, None]
         weights = _for_slices(weights.to(rows.dtype), SLICES)
         summary = tl.dot(weights, rows, summary, input_precision="ieee")
         largest = larger
-    first = (part.to(tl.int64) * bsz + b) * heads
-    tl.store(out_max + first + head, largest, mask=head < heads)
-    tl.store(out_total + first + head, total, mask=head < heads)
-    tl.store(out_sum + first + head, kept, mask=head < heads)
-    tl.store(out + first * dim + of_heads, summary, mask=real)
+    place = (part.to(tl.int64) * bsz + b) * heads
+    tl.store(out_max + place + head, largest, mask=head < heads)
+    tl.store(out_total + place + head, total, mask=head < heads)
+    tl.store(out_sum + place + head, kept, mask=head < heads)
+    tl.store(out + place * dim + of_heads, summary, mask=real)
 
 
 @triton.jit(do_not_specialize=["parts", "rows"])
@@ -135,11 +155,13 @@ def _combine(
     maximum = tl.load(largest + row)
     for part in range(1, parts):
         maximum = tl.maximum(maximum, tl.load(largest + part * rows + row))
+    maximum = tl.where(maximum == float("-inf"), 0.0, maximum)  # of an empty sentence
     # not merged into maximum + log(total): beside the -3e38 of padding the log would vanish
     denominator = 0.0
     for part in range(0, parts):
         at = part * rows + row
         denominator += tl.load(total + at) * tl.exp(tl.load(largest + at) - maximum)
+    denominator = tl.where(denominator == 0, 1.0, denominator)
     sum_of_weights = 0.0
     result = tl.zeros((DIM,), dtype=tl.float32)
     for part in range(0, parts):
@@ -158,12 +180,12 @@ def _combine(
 
 @triton.jit(do_not_specialize=["bsz", "length", "part_length", "limit"])
 def _backward(
-    x, directions, mask, seed, maximum, softmax_total, grad, grad_sum, summary, weight,
+    x, directions, mask, starts, seed, maximum, softmax_total, grad, grad_sum, summary, weight,
     grad_x, grad_directions,
     bsz, length, part_length, stride_t, stride_b, direction_stride, scaling, scale, limit,
     dim: tl.constexpr, heads: tl.constexpr, HEADS: tl.constexpr,
     SLICES: tl.constexpr, SLICE: tl.constexpr, TIMES: tl.constexpr,
-    HAS_MASK: tl.constexpr, DROPS: tl.constexpr,
+    HAS_MASK: tl.constexpr, HAS_STARTS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
@@ -179,30 +201,33 @@ def _backward(
     mean_h = tl.sum(tl.sum(summary_h * grad_h.to(tl.float32), axis=2), axis=0)
     mean_h += grad_sum_h * tl.load(weight + of_head, mask=head < heads, other=0.0)
     total = tl.zeros((SLICES, HEADS, SLICE), dtype=tl.float32)
+    x, length, first, step = _sentence(
+        x, starts, b, bsz, length, stride_t, stride_b, HAS_STARTS
+    )  # fmt: skip
     for start in range(part * part_length, min(length, (part + 1) * part_length), TIMES):
         times = start + tl.arange(0, TIMES)
-        at = x + b * stride_b + _at(times, stride_t, SLICES, SLICE)
+        at = x + _at(times, stride_t, SLICES, SLICE)
         rows = tl.load(at, mask=_real(times, length, dim, SLICES, SLICE), other=0.0)
         scores = _products(to, rows) * scaling
         scores, padded = _hidden(scores, mask, b, length, times, HAS_MASK)
         weights = tl.exp(scores - maximum_h[:, None]) / total_h[:, None]
         grad_weights = _products(grad_h, rows) + grad_sum_h[:, None]
-        grad_weights = _dropped(grad_weights, seed, limit, scale, bsz, b, times, HEADS, DROPS)
+        grad_weights = _dropped(grad_weights, seed, limit, scale, first, step, times, HEADS, DROPS)
         grad_scores = weights * (grad_weights - mean_h[:, None]) * scaling
         # scores of padding are constants, also where all is padding and their weights are not zero
         known = (times[None, :] < length) & (padded[None, :] == 0) & (head[:, None] < heads)
         grad_scores = tl.where(known, grad_scores, 0.0).to(rows.dtype)
-        weights = _dropped(weights, seed, limit, scale, bsz, b, times, HEADS, DROPS)
+        weights = _dropped(weights, seed, limit, scale, first, step, times, HEADS, DROPS)
         weights = weights.to(rows.dtype)
         of_rows = tl.dot(_for_slices(tl.trans(grad_scores), SLICES), to, input_precision="ieee")
         kept_weights = _for_slices(tl.trans(weights), SLICES)
         of_rows = tl.dot(kept_weights, grad_h, of_rows, input_precision="ieee")
-        at = grad_x + b * dim + _at(times, bsz * dim, SLICES, SLICE)
+        at = grad_x + first * dim + _at(times, step * dim, SLICES, SLICE)
         mask_rows = _real(times, length, dim, SLICES, SLICE)
         tl.store(at, of_rows.to(grad_x.dtype.element_ty), mask=mask_rows)
         total = tl.dot(_for_slices(grad_scores, SLICES), rows, total, input_precision="ieee")
-    first = (part.to(tl.int64) * bsz + b) * heads * dim
-    tl.store(grad_directions + first + of_heads, total, mask=real)
+    place = (part.to(tl.int64) * bsz + b) * heads * dim
+    tl.store(grad_directions + place + of_heads, total, mask=real)
 
 
 class KernelSummaries(torch.autograd.Function):
@@ -210,6 +235,9 @@ class KernelSummaries(torch.autograd.Function):
 
     The same arguments and result, but no float64, and dropout of the weights as its probability
     and a seed (None drops nothing).
+
+    With `starts`, S + 1, x is N x d, sentence behind sentence: where each starts and the last one
+    ends, at N. None has more than `longest` rows; an empty one has a summary of zeros.
     """
 
     @staticmethod
@@ -221,14 +249,18 @@ class KernelSummaries(torch.autograd.Function):
         scaling: float,
         p: float,
         seed: Optional[Tensor],
+        starts: Optional[Tensor] = None,
+        longest: int = 0,
     ) -> Tuple[Tensor, Tensor]:
         x = x if x.stride(-1) == 1 else x.contiguous()
         directions = directions.contiguous()
         mask = None if padding_mask is None else padding_mask.contiguous()
-        length, bsz, dim = x.shape
-        heads = directions.size(-2)
+        dim, heads = x.size(-1), directions.size(-2)
+        bsz, length = _grid(x, starts, longest)
         parts, part_length = _parts(bsz, length, heads)
-        ctx.numbers = (*_sizes(x, directions, part_length), scaling, *_draw(p, seed))
+        strides = (x.stride(0), x.stride(1), heads * dim if directions.dim() == 3 else 0)
+        ctx.numbers = (bsz, length, part_length, *strides, scaling, *_draw(p, seed))
+        ctx.longest = longest
         sums = torch.empty(parts, bsz, heads, dim, dtype=torch.float32, device=x.device)
         kept, largest, total = torch.empty(
             3, parts, bsz, heads, dtype=torch.float32, device=x.device
@@ -242,35 +274,39 @@ class KernelSummaries(torch.autograd.Function):
         rounded, rounded_weight = x.new_empty(bsz, heads, dim), x.new_empty(bsz, heads, 1)
         with torch.cuda.device_of(x):  # Triton launches on the current GPU
             _forward[(bsz, parts)](
-                x, directions, x if mask is None else mask, x if seed is None else seed,
-                sums, kept, largest, total, *ctx.numbers,
-                **_blocks("forward", dim, heads, mask, seed, shared_memory_of(x)),
+                x, directions, x if mask is None else mask, x if starts is None else starts,
+                x if seed is None else seed, sums, kept, largest, total, *ctx.numbers,
+                **_blocks("forward", dim, heads, mask, starts, seed, shared_memory_of(x)),
             )  # fmt: skip
             _combine[(bsz * heads,)](
                 sums, kept, largest, total, summary, weight, rounded, rounded_weight,
                 maximum, all_total, parts, bsz * heads, dim, DIM=block(dim),
             )  # fmt: skip
-        ctx.save_for_backward(x, directions, mask, seed, maximum, all_total, summary, weight)
+        ctx.save_for_backward(
+            x, directions, mask, starts, seed, maximum, all_total, summary, weight
+        )  # fmt: skip
         return rounded, rounded_weight
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Tuple[Optional[Tensor], ...]:
-        x, directions, mask, seed, maximum, total, summary, weight = ctx.saved_tensors
-        length, bsz, dim = x.shape
-        heads = directions.size(-2)
+        (
+            x, directions, mask, starts, seed, maximum, total, summary, weight
+        ) = ctx.saved_tensors  # fmt: skip
+        dim, heads = x.size(-1), directions.size(-2)
+        bsz, length = _grid(x, starts, ctx.longest)
         grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         parts, _ = _parts(bsz, length, heads)
         sums = torch.empty(parts, bsz, heads, dim, dtype=torch.float32, device=x.device)
         _backward[(bsz, parts)](
-            x, directions, x if mask is None else mask, x if seed is None else seed,
-            maximum, total, grad.contiguous(), grad_sum.contiguous(), summary, weight,
-            grad_x, sums, *ctx.numbers,
-            **_blocks("backward", dim, heads, mask, seed, shared_memory_of(x)),
+            x, directions, x if mask is None else mask, x if starts is None else starts,
+            x if seed is None else seed, maximum, total, grad.contiguous(),
+            grad_sum.contiguous(), summary, weight, grad_x, sums, *ctx.numbers,
+            **_blocks("backward", dim, heads, mask, starts, seed, shared_memory_of(x)),
         )  # fmt: skip
         rows = parts * bsz if directions.dim() == 2 else parts
         grad_directions = add_parts(sums.view(rows, -1), directions.dtype)
-        return grad_x, grad_directions.view(directions.shape), None, None, None, None
+        return grad_x, grad_directions.view(directions.shape), *[None] * 6
 
 
 def _parts(bsz: int, length: int, heads: int) -> Tuple[int, int]:
@@ -289,10 +325,9 @@ def _parts(bsz: int, length: int, heads: int) -> Tuple[int, int]:
     return triton.cdiv(length, part_length), part_length
 
 
-def _sizes(x: Tensor, directions: Tensor, part_length: int) -> Tuple[int, ...]:
-    length, bsz, dim = x.shape
-    step = directions.size(-2) * dim if directions.dim() == 3 else 0
-    return bsz, length, part_length, x.stride(0), x.stride(1), step
+def _grid(x: Tensor, starts: Optional[Tensor], longest: int) -> Tuple[int, int]:
+    """How many sentences there are, and the length of the longest."""
+    return (x.size(1), x.size(0)) if starts is None else (starts.numel() - 1, longest)
 
 
 def _draw(p: float, seed: Optional[Tensor]) -> Tuple[float, int]:
@@ -305,6 +340,7 @@ def _blocks(
     dim: int,
     heads: int,
     mask: Optional[Tensor],
+    starts: Optional[Tensor],
     seed: Optional[Tensor],
     shared_memory: int,
 ) -> Any:
@@ -317,6 +353,7 @@ def _blocks(
         "SLICES": slices,
         "SLICE": features // slices,
         "HAS_MASK": mask is not None,
+        "HAS_STARTS": starts is not None,
         "DROPS": seed is not None,
         "num_warps": max(4, slices),
         **BLOCKS[kernel],
@@ -346,3 +383,25 @@ def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Ite
             return Summaries.apply(x, directions, hidden, dim**-0.5, keep)
 
         yield Trial(fast, plain, [x, directions])
+
+    # sentences behind each other, of which one is empty
+    ends = [length - 7, length - 7, length + 20, bsz * length]
+    starts = torch.tensor([0, *ends], device=x.device)
+
+    def on_rows(x: Tensor, directions: Tensor) -> Any:
+        rows = x.flatten(0, 1)
+        return KernelSummaries.apply(rows, directions, None, dim**-0.5, p, seed, starts, 2 * length)
+
+    def one_by_one(x: Tensor, directions: Tensor) -> Any:
+        rows, found = x.reshape(-1, 1, dim), []
+        kept = None if keep is None else keep.reshape(-1, 1, heads)
+        for sentence, (start, end) in enumerate(zip([0, *ends], ends)):
+            own = directions[sentence : sentence + 1]
+            factors = None if kept is None else kept[start:end]
+            if start == end:
+                found.append((own * 0, own[:, :, :1] * 0))
+            else:
+                found.append(Summaries.apply(rows[start:end], own, None, dim**-0.5, factors))
+        return tuple(torch.cat(parts) for parts in zip(*found))
+
+    yield Trial(on_rows, one_by_one, [x, draw(len(ends), heads, dim)])

@@ -14,7 +14,7 @@ from fairseq_plugins.modules.dropout import probability
 from fairseq_plugins.modules.masking import at_least_float32, hide
 from fairseq_plugins.modules.rows import Layout
 
-from .summaries import has_kernel, summarize, summarize_by_kernel
+from .summaries import has_kernel, summarize, summarize_by_kernel, summarize_rows
 from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
 
 INTERACTIONS = ("product", "add", "concat")
@@ -246,19 +246,11 @@ class Fastformer(TokenMixer):
         padding_mask: Optional[Tensor],
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
-        heads, size, dim = self.num_heads, self.head_dim, self.embed_dim
-        w_q, b_q = self.q_proj.weight, self.q_proj.bias
-        w_q_heads = w_q.view(heads, size, dim)
-        w_k_heads = self.k_proj.weight.view(heads, size, -1)
-        b_k = self.k_proj.bias.view(heads, size)
-
-        # a bias shifts all scores of a head equally, so it cancels in the softmax
-        to_alpha = torch.bmm(self.query_score.unsqueeze(1), w_q_heads).squeeze(1)  # h x d
-        x_mean, alpha_sum = self._summarize(x, to_alpha, padding_mask)
-        query = _per_head(x_mean, w_q_heads) + alpha_sum * b_q.view(heads, size)  # B x h x s
-        to_beta = torch.bmm((query * self.key_score).transpose(0, 1), w_k_heads).transpose(0, 1)
-        memory_mean, beta_sum = self._summarize(memory, to_beta, memory_padding_mask)
-        key = query * (_per_head(memory_mean, w_k_heads) + beta_sum * b_k)  # B x h x s
+        dim, w_q, b_q = self.embed_dim, self.q_proj.weight, self.q_proj.bias
+        x_mean, alpha_sum = self._summarize(x, self._to_alpha(), padding_mask)
+        query = self._global_query(x_mean, alpha_sum)
+        memory_mean, beta_sum = self._summarize(memory, self._to_beta(query), memory_padding_mask)
+        key = self._global_key(query, memory_mean, beta_sum)
 
         fold = self.fold
         if fold is None:
@@ -272,6 +264,27 @@ class Fastformer(TokenMixer):
         q = self.q_proj(x)
         v = q if self.v_proj is None else self.v_proj(x)
         return self.out_proj(key.reshape(-1, dim) * v) + q
+
+    # Directions of the re-associated form, and the global vectors (B x h x s) from its summaries.
+    # A bias shifts all scores of a head equally, so it cancels in the softmax.
+
+    def _to_alpha(self) -> Tensor:  # h x d
+        w_q = self.q_proj.weight.view(self.num_heads, self.head_dim, -1)
+        return torch.bmm(self.query_score.unsqueeze(1), w_q).squeeze(1)
+
+    def _global_query(self, x_mean: Tensor, alpha_sum: Tensor) -> Tensor:
+        w_q = self.q_proj.weight.view(self.num_heads, self.head_dim, -1)
+        b_q = self.q_proj.bias.view(self.num_heads, self.head_dim)
+        return _per_head(x_mean, w_q) + alpha_sum * b_q
+
+    def _to_beta(self, query: Tensor) -> Tensor:  # B x h x d
+        w_k = self.k_proj.weight.view(self.num_heads, self.head_dim, -1)
+        return torch.bmm((query * self.key_score).transpose(0, 1), w_k).transpose(0, 1)
+
+    def _global_key(self, query: Tensor, memory_mean: Tensor, beta_sum: Tensor) -> Tensor:
+        w_k = self.k_proj.weight.view(self.num_heads, self.head_dim, -1)
+        b_k = self.k_proj.bias.view(self.num_heads, self.head_dim)
+        return query * (_per_head(memory_mean, w_k) + beta_sum * b_k)
 
     def _summarize(
         self, x: Tensor, directions: Tensor, padding_mask: Optional[Tensor]
@@ -312,8 +325,17 @@ class Fastformer(TokenMixer):
     def on_rows(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
         """The plain form on rows: summaries are products with weights of h x S x N.
 
-        A grid of sentences would hold twice as many positions.
+        A grid of sentences would hold twice as many positions. With Triton kernels it is the
+        re-associated form, without such weights and without keys.
         """
+        has_starts = at.starts is not None and memory_at.starts is not None
+        drops = probability(self.dropout_module) > 0
+        if (
+            self.can_reassociate
+            and has_starts
+            and all(has_kernel(rows, self._to_alpha(), drops) for rows in (x, memory))
+        ):
+            return self._on_rows_by_kernel(x, at, memory, memory_at)
         heads, size = self.num_heads, self.head_dim
         groups = heads if self.share_heads else 1
 
@@ -347,6 +369,20 @@ class Fastformer(TokenMixer):
             key = add(weigh((both * self.key_score).sum(dim=-1), memory_at), both)
             u = torch.cat([spread(key, at), v], dim=-1)
         return self.out_proj(u.flatten(1)) + q.flatten(1)
+
+    def _on_rows_by_kernel(
+        self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout
+    ) -> Tensor:
+        p = probability(self.dropout_module)
+        x_mean, alpha_sum = summarize_rows(x, self._to_alpha(), self.scaling, p, at)
+        query = self._global_query(x_mean, alpha_sum)
+        directions = self._to_beta(query)
+        memory_mean, beta_sum = summarize_rows(memory, directions, self.scaling, p, memory_at)
+        key = self._global_key(query, memory_mean, beta_sum).flatten(1)  # S x d
+        q = self.q_proj(x)
+        v = q if self.v_proj is None else self.v_proj(x)
+        # a product with 0 and 1, as adding up gradients by index has no fixed order on a GPU
+        return self.out_proj((at.members.t().to(key.dtype) @ key) * v) + q
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, interaction={self.interaction}"

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.compilation import is_captured
 from fairseq_plugins.modules.masking import at_least_float32, hide
+from fairseq_plugins.modules.rows import Layout
 
 
 def summarize(
@@ -65,7 +66,7 @@ def has_kernel(x: Tensor, directions: Tensor, drops: bool) -> bool:
         return False
     heads = directions.size(-2)
     return kernels.has_room_for_summaries(x, heads) and kernels.usable(
-        x, "summaries", x.size(2), heads, int(drops)
+        x, "summaries", x.size(-1), heads, int(drops)
     )
 
 
@@ -78,6 +79,18 @@ def summarize_by_kernel(
 
     seed = draws.new_seeds(x) if p > 0 else None
     return KernelSummaries.apply(x, directions, padding_mask, scaling, p, seed)
+
+
+def summarize_rows(
+    x: Tensor, directions: Tensor, scaling: float, p: float, at: Layout
+) -> Tuple[Tensor, Tensor]:
+    """`summarize_by_kernel` of sentences behind each other: N x d; an empty one has zeros."""
+    from fairseq_plugins.modules.kernels import draws
+    from fairseq_plugins.modules.kernels.summaries import KernelSummaries
+
+    seed = draws.new_seeds(x) if p > 0 else None
+    x, directions = x.contiguous(), directions.type_as(x)
+    return KernelSummaries.apply(x, directions, None, scaling, p, seed, at.starts, at.width)
 
 
 def _batched(directions: Tensor, bsz: int) -> Tensor:
