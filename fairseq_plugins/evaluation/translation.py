@@ -14,7 +14,7 @@ from fairseq_plugins.evaluation.generation import read_output
 from fairseq_plugins.evaluation.splits import check_files, evenly
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
-from fairseq_plugins.preparation.translation import TOKENISED
+from fairseq_plugins.preparation.translation import SUBWORDS, TOKENISED
 from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.text.languages import is_unspaced, two_letters
 from fairseq_plugins.text.moses import Moses
@@ -109,6 +109,12 @@ class Translations:
     def blank(self) -> List[bool]:
         """For each line, whether its source has nothing that can be seen, and so no translation."""
         return [is_blank(line) for line in read_lines(self._source)]
+
+    @property
+    def source_pieces(self) -> List[str]:
+        """The subwords of each source, separated by spaces; empty if the folder lacks them."""
+        path = self._source.parents[2] / SUBWORDS / self._source.name
+        return list(read_lines(path)) if path.is_file() else []
 
     def keep(self, lines: Sequence[int]) -> None:
         """Let `score` and `compare` take only these lines of the split."""

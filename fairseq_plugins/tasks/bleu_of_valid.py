@@ -21,7 +21,9 @@ from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.compat.resuming import patience
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
+from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.prepared_folder import is_for_summarization, stored_settings
+from fairseq_plugins.serving.text import with_characters
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class Scorer:
     Attributes:
         name: the score of `evaluate`.
         references: one line per sentence, as they are compared.
+        sources: the subwords of each source; empty if the folder lacks them.
     """
 
     def __init__(self, test: Any, tokenised: bool):
@@ -46,6 +49,7 @@ class Scorer:
         self.name = TOKENISED_BLEU if tokenised and TOKENISED_BLEU in found else "BLEU"
         self.metric, self._test = found[self.name], test
         self.references: List[str] = test.side(test.references, self.name)
+        self.sources: List[str] = test.source_pieces
         self._blank = test.blank
 
     def texts(self, numbers: Sequence[int], pieces: Sequence[str]) -> List[str]:
@@ -176,8 +180,17 @@ def _inference(original: Callable) -> Callable:
         if scorer is None:
             return original(self, generator, sample, model)
         found = self.inference_step(generator, [model], sample, prefix_tokens=None)
-        pieces = [self.tgt_dict.string(best[0]["tokens"].int().cpu()) for best in found]
-        numbers = sample["id"].tolist()
+        numbers, tokens = sample["id"].tolist(), [best[0]["tokens"] for best in found]
+        pieces = [self.tgt_dict.string(each.int().cpu()) for each in tokens]
+        unknown = [each.eq(self.tgt_dict.unk()).tolist() for each in tokens]
+        copies = getattr(getattr(model, "decoder", None), "copying", None) is not None
+        if copies and scorer.sources and any(map(any, unknown)):
+            copied = find_copied(model, sample["net_input"], tokens)
+            sources = [scorer.sources[number] for number in numbers]
+            pieces = [
+                with_characters(line.split(" "), lacking, positions, source.split(" "))
+                for line, lacking, positions, source in zip(pieces, unknown, copied, sources)
+            ]
         references = [scorer.references[number] for number in numbers]
         texts = scorer.texts(numbers, pieces)
         if self.cfg.eval_bleu_print_samples:

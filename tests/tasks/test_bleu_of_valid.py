@@ -12,6 +12,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_plugins.commands import prepare_bidirectional, prepare_translation
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.evaluation.translation import Translations
+from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.tasks.bleu_of_valid import NAME, tell
 
 WORDS = dict(zip("I you he tea water rice , ?".split(), "我 你 他 茶 水 饭 ， ？".split()))
@@ -50,7 +51,7 @@ def chinese(prepare):
     return prepare("zh")
 
 
-def logged_bleu(task, spoil):
+def logged_bleu(task, spoil, model=None):
     """What fairseq logs for a validation with these translations, in small batches."""
     task.load_dataset("valid")
     written = {}
@@ -67,7 +68,7 @@ def logged_bleu(task, spoil):
     batches = task.get_batch_iterator(task.dataset("valid"), max_sentences=7)
     with metrics.aggregate(new_root=True) as aggregated:
         for sample in batches.next_epoch_itr(shuffle=False):
-            bleu = task._inference_with_bleu(None, sample, None)
+            bleu = task._inference_with_bleu(None, sample, model)
             log = {"_bleu_sys_len": bleu.sys_len, "_bleu_ref_len": bleu.ref_len}
             for order in range(4):
                 log[f"_bleu_counts_{order}"] = bleu.counts[order]
@@ -120,6 +121,27 @@ def test_it_is_that_of_evaluate(prepare, target, options, tokenised):
     pieces[3] = ""  # translate leaves a line empty in which nobody sees anything
     expected = test.score(test.text(pieces))[name]["score"]
     assert 5 < expected < 95 and logged == pytest.approx(expected, abs=0.006)
+
+
+def test_copied_words_have_the_characters_of_the_source(prepare, monkeypatch):
+    folder, model = prepare("fr"), Namespace(decoder=Namespace(copying=True))
+    task = task_of(folder)
+    told, pieces = logged_bleu(task, spoil)
+
+    def find_copied(model, net_input, hypotheses):
+        return [[1 for _ in tokens] for tokens in hypotheses]
+
+    monkeypatch.setattr(bleu_of_valid, "find_copied", find_copied)
+    logged, _ = logged_bleu(task, spoil, model)
+    test = Translations(folder, "valid", "fr")
+    sources = (folder / "text/subwords/valid.en").read_text("utf-8").split("\n")
+    pieces = [
+        " ".join(source.split()[1] if piece == "<unk>" else piece for piece in line.split())
+        for line, source in zip(pieces, sources)
+    ]
+    pieces[3] = ""
+    expected = test.score(test.text(pieces))["BLEU"]["score"]
+    assert logged == pytest.approx(expected, abs=0.006) and logged > told
 
 
 def test_a_tokenised_score_of_nothing_right_is_zero(prepare):
