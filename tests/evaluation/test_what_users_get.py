@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import random
 import shutil
 import sys
@@ -105,9 +106,12 @@ def test_hypotheses_are_what_translate_and_an_exported_model_write(folder, run, 
     assert exported.split == [10] and len(found[9]) > 600
     # the characters of the source, of which the dictionary has none
     assert found[7].startswith("Łód") and "unk" not in "".join(found)
-    # an evaluation by an earlier release translated lines without words, too
+    # an evaluation by an earlier release translated lines without words, too, and has no digest
     (log,) = (run / "evaluation").glob("test-*/generate.log")
     log.write_text(log.read_text("utf-8").replace("D-1\t\t", "D-1\t-0.5\tmade up"), "utf-8")
+    inputs = json.loads((log.parent / "inputs.json").read_text("utf-8"))
+    assert inputs.pop("output")
+    (log.parent / "inputs.json").write_text(json.dumps(inputs), encoding="utf-8")
     call(evaluate, folder / "data", run, "--cpu")
     assert "made up" in log.read_text("utf-8") and written(run) == found
 
