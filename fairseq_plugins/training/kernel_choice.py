@@ -89,8 +89,11 @@ def _kernels_of(model: Any, options: Any) -> Iterator[Tuple[Any, ...]]:
         # of a layer: fairseq's own end their sublayers with a kernel only on rows
         norm = getattr(module, "final_layer_norm", None)
         ours = type(module).__module__.startswith("fairseq_plugins.")
-        if isinstance(norm, torch.nn.LayerNorm) and (recorded or ours):
-            yield kernel_of(norm.normalized_shape[0], module.dropout_module)
+        dropout = getattr(module, "dropout_module", None)
+        if type(norm) is torch.nn.LayerNorm and dropout is not None and (recorded or ours):
+            dim = norm.normalized_shape[-1]
+            if dim <= kernels.MAX_FEATURES:
+                yield kernel_of(dim, dropout)
 
 
 def _dtype(common: Any) -> Optional[torch.dtype]:

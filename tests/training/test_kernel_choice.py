@@ -71,6 +71,17 @@ def test_layers_end_in_a_kernel_of_their_own(checked):
     assert set(kernel_choice._kernels_of(layer, options)) == {("residual", 16, 0)}
 
 
+def test_layers_that_are_too_large_for_a_kernel_name_none():
+    size = 2 * kernels.MAX_SUBSPACE
+    large = [
+        MSCFFN(FeedForwardSpec(2 * size, 8), MSCFFNOptions(subspaces=2, expansion=1)),
+        Fastformer(MixerSpec(1024, 1024, 32)),
+    ]
+    layer = EncoderLayer(torch.nn.Identity(), torch.nn.Identity(), 2 * kernels.MAX_FEATURES)
+    model = torch.nn.ModuleList([*large, layer])
+    assert list(kernel_choice._kernels_of(model, SimpleNamespace())) == []
+
+
 @pytest.mark.parametrize(
     "began_with, variable, expected",
     [

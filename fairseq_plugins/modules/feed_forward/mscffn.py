@@ -211,14 +211,14 @@ class MSCFFN(FeedForward):
     def _has_kernel(self, inner: Tensor) -> bool:
         if self.chunked is not None or is_captured() or inner.size(0) == 0:
             return False
-        ((name, *sizes),) = self.kernels()
-        return sizes[1] <= kernels.MAX_SUBSPACE and kernels.usable(inner, name, *sizes)
+        return any(kernels.usable(inner, name, *sizes) for name, *sizes in self.kernels())
 
     def kernels(self) -> List[Tuple[Any, ...]]:
         """The Triton kernels for this module, each a name and sizes as `kernels.usable` takes."""
         _, size, width = self.expand_weight.shape
         drops = int(probability(self.dropout_module) > 0)
-        return [("products", self.embed_dim, size, width, drops)]
+        found = [("products", self.embed_dim, size, width, drops)]
+        return found if size <= kernels.MAX_SUBSPACE else []
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, subspaces={self.subspaces}, expansion={self.expansion}"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.dropout import probability
+from fairseq_plugins.modules.kernels import has_room_for_summaries
 from fairseq_plugins.modules.masking import at_least_float32, hide
 from fairseq_plugins.modules.rows import Layout
 
@@ -311,7 +312,8 @@ class Fastformer(TokenMixer):
         if not self.can_reassociate:
             return []
         drops = int(probability(self.dropout_module) > 0)
-        dims = {self.q_proj.in_features, self.k_proj.in_features}
+        weights = (self.q_proj.weight, self.k_proj.weight)
+        dims = {w.size(1) for w in weights if has_room_for_summaries(w, self.num_heads)}
         return [("summaries", dim, self.num_heads, drops) for dim in sorted(dims)]
 
     def _weights(self, scores: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
