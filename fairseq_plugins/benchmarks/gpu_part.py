@@ -13,6 +13,7 @@ On a CPU all parts run as well, to try them: flash then tests the reference agai
 """
 
 import argparse
+import os
 import statistics
 import time
 from functools import partial
@@ -242,20 +243,27 @@ def equality(args: argparse.Namespace, device: torch.device) -> Measures:
 
     def measure(words: str) -> Row:
         trainer, batches = _trainer(words, args, device, 3)
-        losses = [
-            float(trainer.train_step([batches[turn % len(batches)]], raise_oom=True)["loss"])
+        logs = [
+            trainer.train_step([batches[turn % len(batches)]], raise_oom=True)
             for turn in range(args.updates or 8)
         ]
         values = torch.cat([p.detach().float().flatten() for p in trainer.model.parameters()])
+        row: Row = {
+            "losses": [float(log["loss"]) for log in logs],
+            "recordings": contenders.recordings(trainer),
+        }
         if not kept:
-            kept.update(losses=losses, values=values)
-        loss = max(abs(a / b - 1) for a, b in zip(losses, kept["losses"]))
-        far = float((values - kept["values"]).abs().max())
-        figure = f"after {len(losses)} updates parameters differ by at most {far:.1e}, losses by "
-        figure += f"{loss:.1e} of their size"
-        row = {"loss_difference": loss, "difference": far, "losses": losses, "figure": figure}
-        return {**row, "recordings": contenders.recordings(trainer)}
+            kept.update(row, values=values)
+        differences = [abs(a / b - 1) for a, b in zip(row["losses"], kept["losses"])]
+        row["difference_of_losses"] = differences
+        row["difference"] = float((values - kept["values"]).abs().max())
+        row["figure"] = (
+            f"relative difference of the first loss {differences[0]:.1e}, of the last one "
+            f"{differences[-1]:.1e}; parameters after {len(logs)} updates {row['difference']:.1e}"
+        )
+        return row
 
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for deterministic products
     # warns of operations that have no deterministic form
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:

@@ -1,10 +1,11 @@
 """The search whose decisions stay on the device: the results of fairseq's loop, and no waits."""
 
 import contextlib
+import copy
 
 import pytest
 import torch
-from fairseq import search
+from fairseq import search, utils
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -183,6 +184,26 @@ def test_a_recording_that_fails_is_told_once(
     assert_equal(generator.generate(models["two"], sample), expected)
     told = [record.message for record in caplog.records if "recorded" in record.message]
     assert told == ["steps of search are not recorded: CUDA error: operation not permitted"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["ftc", "copy", "two"])
+@pytest.mark.parametrize("options", [{}, {"beam_size": 2, "min_len": 4}], ids=str)
+def test_on_a_gpu(build_generator, models, make_sample, monkeypatch, caplog, name, options):
+    """fairseq's loop, steps without waits and recorded steps agree, batch after batch."""
+    own = copy.deepcopy(models[name])
+    for model in own:
+        model.cuda()
+    generator = build_generator(own, True, **options)
+    for lengths in (LENGTHS, (3, 7, 7, 2, 9)):
+        sample = utils.move_to_cuda(make_sample(lengths))
+        expected = SequenceGenerator._generate(generator, sample)
+        monkeypatch.delenv(search_in_steps.VARIABLE, raising=False)
+        assert_close(generator.generate(own, sample), expected)
+        monkeypatch.setenv(search_in_steps.VARIABLE, "1")
+        assert_close(generator.generate(own, sample), expected)
+    assert not [record for record in caplog.records if "not recorded" in record.message]
 
 
 def assert_close(found, expected):
