@@ -23,7 +23,10 @@ OPTIONS = [
     {"min_len": 10, "unk_penalty": 2.0},
     {"max_len_a": 1, "max_len_b": 2},
     {"no_repeat_ngram_size": 2},
-    {"tokens_to_suppress": ("KI", "NI"), "beam_size": 40},  # of 48 words: few have successors
+    {
+        "tokens_to_suppress": ("KI", "NI"),
+        "beam_size": 47,
+    },  # of 48 words, so that some have no successor
 ]
 PREFIXES = [[[7], [8], [9], [10]], [[7, 8], [9, 1], [1, 1], [5, 2]], [[7, 8, 2], [9, 2, 1]] * 2]
 
