@@ -1,5 +1,6 @@
 """Which trainings the rows are, and what is refused before any of them starts."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from fairseq_plugins import processor
 from fairseq_plugins.commands import reproduce
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.prepared_folder import DIGESTS, RECORD
 from fairseq_plugins.reproduction import plans
 from fairseq_plugins.reproduction.tables import TABLES
 from tests.conftest import SIZES
@@ -62,6 +64,9 @@ def test_text_that_only_scoring_needs_is_missed_before_training(data, settings, 
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_other_held_out_text_of_the_same_size_is_noticed(data, tmp_path, split):
     shutil.copytree(str(data), str(tmp_path / "data"))
+    record = tmp_path / "data" / RECORD
+    told = json.loads(record.read_text())
+    record.write_text(json.dumps({**told, DIGESTS: {}}))  # with digests, other text is refused
     before = plans.describe_data(tmp_path / "data")
     path = next((tmp_path / "data").glob(f"{split}.*.bin"))
     path.write_bytes(path.read_bytes()[::-1])
