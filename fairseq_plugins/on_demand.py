@@ -1,7 +1,7 @@
-"""scikit-learn and SciPy are imported when they are used, and not by every `import fairseq`.
+"""Import scikit-learn and SciPy when they are used, not with every `import fairseq`.
 
-Two files of fairseq import them, for scores of classifiers; that takes a third of its start. Only
-their names are in these files until one of their functions is called.
+Two files of fairseq import them to score classifiers, which takes a third of fairseq's start-up.
+These files get placeholders until one of their functions is called.
 """
 
 import importlib
@@ -15,7 +15,7 @@ DEFERRED = ("sklearn", "sklearn.metrics", "scipy", "scipy.stats")
 
 
 class OnDemand(ModuleType):
-    """In the place of a module: its functions import it when they are called."""
+    """A placeholder for a module: its functions import it when they are called."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -60,6 +60,6 @@ class Finder:
 
 
 def defer_statistics() -> None:
-    """Import `DEFERRED` on demand. In time if fairseq was not imported yet."""
+    """Import `DEFERRED` on demand. Call it before fairseq is imported."""
     if Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)

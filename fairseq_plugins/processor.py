@@ -12,7 +12,7 @@ X86 = {"x86_64", "amd64", "i386", "i686"}
 
 
 def _values(*names: str) -> Iterator[str]:
-    """The values of entries whose name begins so; none on other systems."""
+    """The values of entries whose name begins with one of `names`; empty on other systems."""
     try:
         lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -32,7 +32,7 @@ def flags() -> FrozenSet[str]:
 
 
 def kind() -> str:
-    """Its name, and the extensions that decide how fast it is; figures of one kind compare."""
+    """Its name and the extensions that decide its speed; figures of one kind are comparable."""
     found = flags()
     return " ".join([f"{name()} with", *(each for each in FAST if each in found)])
 

@@ -9,7 +9,7 @@ equality  updates of each contender against the first: losses and parameters
 updates   training for an epoch, or --updates: losses, time and memory of each contender
 profile   a training step by torch's profiler: number and time of its kernels
 
-On a CPU all parts run as well, to try them: flash then tests the reference against itself.
+All parts also run on a CPU, to try them; flash then compares the reference with itself.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> results.Report:
-    """Run one part. What fails is a row with the reason, so that the others are kept.
+    """Run one part. A failure becomes a row with its reason, so that the others are kept.
 
     Raises:
         ConfigurationError: arguments are invalid, or no row has a figure.

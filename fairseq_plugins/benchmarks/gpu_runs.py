@@ -1,8 +1,8 @@
-"""The prepared runs for a GPU, in the order of what they tell: `gpu-report --list` shows them.
+"""The prepared runs for a GPU, the most useful first: `gpu-report --list` shows them.
 
 Each run takes at most 8 minutes and consists of parts, each a command of this package with a limit
-of its own. A new measurement is a `Part` here. What it runs on a CPU to be tried, at a toy size, is
-in `TOYS`, by command.
+of its own. A new measurement is a `Part` here. `TOYS` has the toy size of each command, to try it
+on a CPU.
 """
 
 import shlex
@@ -18,7 +18,7 @@ from .goals import DEEP, FUSED, PLAIN, SIZES, TRANSFORMER
 GRAPHS = "--cuda-graphs"
 MINUTES = 8.0
 UPDATES = 28000
-# what the data of a part is called in its words, and the option that names it
+# placeholders for data in the words of a part, and the option that gives each
 DATA, SUMMARIES, MULTI30K, WORK = "DATA", "SUMMARIES", "MULTI30K", "WORK"
 
 
@@ -29,7 +29,7 @@ class Part(NamedTuple):
         name: of its files.
         words: what follows `python -m fairseq_plugins`, or `pytest`. DATA, SUMMARIES and MULTI30K
             stand for prepared folders, WORK for a folder of the run.
-        seconds: then it is stopped.
+        seconds: its time limit.
         contenders: words of models, for --arch or --contender.
         options: of all contenders.
         triton: FAIRSEQ_PLUGINS_TRITON, or None for the default.
@@ -86,7 +86,7 @@ class Run(NamedTuple):
         name: of the option --run.
         what: one line.
         parts: in the order in which they run.
-        tests: whether a model is tested, for which the text of the data must be there.
+        tests: whether a model is tested, which needs the text of the data.
     """
 
     name: str
@@ -283,7 +283,7 @@ _SMALL = (
 _FEW = "--cpu --dtype fp32 --max-tokens 200"
 _OPTIONS = f"--options '--share-decoder-input-output-embed {_SMALL}'"
 _ONCE = "--batches 1 --rounds 1 --warmup 0"
-# for each command the words that make it a matter of seconds on a CPU; later ones win
+# for each command the words that make it take seconds on a CPU; later ones win
 TOYS = {
     "benchmark gpu-part": f"{_FEW} {_OPTIONS} --updates 2",
     "benchmark train-step": f"{_FEW} {_OPTIONS} {_ONCE}",
@@ -305,7 +305,7 @@ class Goal(NamedTuple):
     """A ratio of times in a part, and its upper limit.
 
     Args:
-        what: is measured.
+        what: what is measured.
         part: its name.
         row: the contender; its ratio to the first one of the part is judged.
         limit: the largest ratio that reaches the goal.

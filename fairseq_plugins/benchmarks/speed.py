@@ -2,11 +2,11 @@
 
     bash scripts/test.sh --speed     # or: python -m fairseq_plugins benchmark speed --out DIR
 
-Run it whenever code on a measured path changed. Each ratio is measured side by side in one process,
-on one thread by the processor's clock, in smaller batches than README's, so that all take five
+Run it after each change to code on a measured path. Each ratio is measured side by side in one
+process, on one thread in processor time, in smaller batches than README's, so that all take five
 minutes. It fails if a ratio is worse than the stored one by more than the larger spread of the two.
-What is not stored for this kind of processor is recorded: commit the file. Data are made up, and
-models have random weights. CTranslate2 takes part if it is installed.
+New figures for this kind of processor are stored: commit the file. Data are made up, and models
+have random weights. CTranslate2 is measured if it is installed.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 """Measure on a GPU, in prepared runs of at most 8 minutes each.
 
     bash scripts/gpu_report.sh --list                  # the runs and their parts
-    bash scripts/gpu_report.sh DATA --out DIR          # the next one that is not finished
+    bash scripts/gpu_report.sh DATA --out DIR          # the next unfinished run
     bash scripts/gpu_report.sh DATA --out DIR --run 1
     bash scripts/gpu_report.sh DATA --out DIR --run 1 --toy      # try it without a GPU
 
 It needs no network. DATA is a folder of a prepare-* command for translation. A run consists of
-parts, each a process with a limit of its own: what fails or is too slow takes no other figure with
-it. Rerun to resume: finished parts of this commit are kept. --out gets, written after each part,
+parts, each a process with its own time limit: if one fails or is too slow, the others still run.
+Rerun to resume: finished parts of this commit are kept. --out gets, written after each part,
 
     report.md     tables of the parts, and the goals
     report.json   the same with every figure, and the end of each log
@@ -267,7 +267,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--work", type=Path, metavar="DIR", help="where the parts work (default: --out)"
     )
     parser.add_argument("--list", action="store_true", help="show the runs and their parts")
-    parser.add_argument("--run", metavar="N", help="default: the next that is not finished")
+    parser.add_argument("--run", metavar="N", help="default: the next unfinished run")
     parser.add_argument(
         "--part", action="append", default=[], metavar="NAME",
         help="only this part of the run, also if it is finished; repeatable",

@@ -47,11 +47,11 @@ def hold(folder: Path) -> str:
 
 
 def release() -> None:
-    """Let another training begin in the folder of the one that this process has ended."""
+    """Release the folder of the training that this process has ended, for another one."""
     global _held
     if _held is not None:
         with contextlib.suppress(OSError):
-            os.unlink(_held.name)  # first: who waits for it opens a new one
+            os.unlink(_held.name)  # before the lock ends: a waiting process opens a new file
         _held.close()
     _held = None
 
@@ -68,7 +68,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def release_after_training() -> None:
-    """End the lock of `hold` with the training (0.12.2 and ff train together in one folder).
+    """Release the lock of `hold` when the training ends (0.12.2 and ff have no lock).
 
     Each then overwrites the other's checkpoints, and a rerun resumes from a mixture.
     """

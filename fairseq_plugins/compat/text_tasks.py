@@ -85,7 +85,7 @@ def _train_step(
 def load_dictionaries_of_masks() -> None:
     """Let `cross_lingual_lm` and `legacy_masked_lm` load their dictionaries.
 
-    `Dictionary.load` gives an argument that these dictionaries do not take.
+    `Dictionary.load` passes an argument that these dictionaries do not accept.
     """
 
     def make(original: Callable) -> Callable:
@@ -99,7 +99,7 @@ def load_dictionaries_of_masks() -> None:
 
 
 def sample_languages_of_one_size() -> None:
-    """Let `multilingual_language_modeling` read languages of one size, of which it asserts not."""
+    """Let `multilingual_language_modeling` read languages of one size (an assertion fails)."""
 
     def make(original: Callable) -> Callable:
         def __init__(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
@@ -113,7 +113,7 @@ def sample_languages_of_one_size() -> None:
 
 
 def read_several_languages_in_eval_lm() -> None:
-    """Give fairseq-eval-lm the batches of `multilingual_language_modeling`, not their maker."""
+    """Give fairseq-eval-lm the batches of `multilingual_language_modeling`, not its iterator."""
 
     def make(original: Callable) -> Callable:
         def eval_lm_dataloader(self: Any, *args: Any, **kwargs: Any) -> Any:

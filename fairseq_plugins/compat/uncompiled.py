@@ -1,7 +1,7 @@
 """What fairseq compiles, in Python, for installations without its compiled extensions.
 
-A wheel of fairseq for one Python has them; one built without a compiler has none. Batches, blocks
-of tokens and BLEU are computed here, with the same results.
+Only fairseq's wheel for one Python has them; installations built without a compiler lack them.
+Batches, blocks of tokens and BLEU are computed here, with the same results.
 """
 
 import importlib
@@ -22,7 +22,7 @@ BATCHES, BLOCKS = "fairseq.data.data_utils_fast", "fairseq.data.token_block_util
 
 
 def supply_missing_extensions() -> None:
-    """Take the place of each extension that is missing, or does not load."""
+    """Replace each extension that is missing or does not load."""
     for name in (BATCHES, BLOCKS):
         if _missing(name):
             package, _, attribute = name.rpartition(".")
@@ -46,7 +46,7 @@ def _missing(name: str) -> bool:
 
 
 class Absent(ModuleType):
-    """An extension that is not here: an error of one line wherever it would be used."""
+    """A missing extension: using it raises an error of one line."""
 
     def __init__(self, name: str, who: str) -> None:
         super().__init__("fairseq." + name)
@@ -75,7 +75,7 @@ def batch_by_size_vec(
     """Cut `indices` into batches as large as the limits allow.
 
     A batch of n sentences costs n times the longest of them. From `bsz_mult` sentences on, n is a
-    multiple of it. Limits that are not positive do not count.
+    multiple of it. Limits that are not positive are ignored.
     """
     if len(indices) == 0:
         return []

@@ -2,8 +2,8 @@
 
 A recorded GPU step (`training/recorded_step.py`) replays kernels of fixed sizes, and nothing in it
 may wait for a number. So the layout is computed here, on the host, in the worker of the data loader
-that collates the batch: sentences are followed by some of padding alone, up to a number of rows
-that other batches have too. `modules/rows.py` computes on this layout.
+that collates the batch. Sentences of padding follow the real ones, up to a number of rows that
+other batches have too. `modules/rows.py` computes on this layout.
 """
 
 from dataclasses import dataclass, replace
@@ -22,8 +22,8 @@ class Shape(NamedTuple):
 
     source: Tuple[int, ...]  # rows of the source in each block of the encoder
     target: int  # rows of the target
-    sentences: int  # with those of padding and empty ones, which come last
-    longest: int  # no sentence of the source has more rows, those of padding neither
+    sentences: int  # including those of padding and empty ones, which come last
+    longest: int  # upper bound on the rows of a source sentence, also one of padding
     longest_target: int  # the same of the target
 
 
@@ -37,13 +37,13 @@ class Spec(NamedTuple):
 
     @classmethod
     def make(cls, pad: int, step: int, window: int, blocks: int) -> "Spec":
-        """Of an encoder with so many blocks, if `window` is 1 without pooling over time."""
+        """For an encoder with `blocks` blocks; `window` is 1 without pooling over time."""
         return cls(pad, step, window, blocks if window > 1 else 1)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch of one shape. fairseq copies no such object to the GPU: `numbers` travels alone.
+    """A batch of one shape. fairseq does not copy it to the GPU: only `numbers` goes there.
 
     Args:
         shape: of the batch.
@@ -58,7 +58,7 @@ class Rows:
     tokens: int
 
     def pin_memory(self) -> "Rows":
-        """As the data loader calls it: in memory from which copies need not wait."""
+        """Pin the numbers, so that copies to the GPU need not wait; the data loader calls this."""
         return replace(self, numbers=self.numbers.pin_memory())
 
 
@@ -66,7 +66,7 @@ def parts(numbers: Tensor, shape: Shape) -> Dict[str, Any]:
     """Views of `Rows.numbers`.
 
     Returns:
-        "source", N; "previous" and "target", M each: tokens, of padding behind the sentences;
+        "source", N; "previous" and "target", M each: tokens, with padding after the sentences;
         "source_starts" (a list, for each block) and "target_starts": where each sentence starts and
         the last one ends, `sentences` + 1 numbers each.
     """
@@ -109,15 +109,15 @@ def plan(
 ) -> Tuple[Shape, List[np.ndarray], np.ndarray]:
     """Choose the shape of a batch, and the sentences of padding that fill it.
 
-    There are as many of these on both sides and in all blocks, none is empty and none is longer
-    than the longest: attention leaves rows beyond that as the memory held them before.
+    Their number is the same on both sides and in all blocks. They are not empty, and not longer
+    than the longest: attention does not write the rows beyond that.
 
     Args:
         source, target: the lengths of the real sentences, at least 1.
         spec: of the layout.
 
     Returns:
-        the shape, and the lengths of all sentences but empty ones: of the source in each block, and
+        the shape, and the lengths of all non-empty sentences: of the source in each block, and
         of the target.
     """
     longest, longest_target = (_power(max(SHORTEST, int(x.max()))) for x in (source, target))

@@ -1,9 +1,9 @@
-"""Write what a model makes of a split, with the options of fairseq-generate.
+"""Write the output of a model for a split, with the options of fairseq-generate.
 
     python -m fairseq_plugins.evaluation.hypotheses DATA --path MODEL --gen-subset test ...
 
-Raw text goes the way that it goes in `translate` and `summarize`, so that what is scored is what
-users get: a line without words stays empty, and one that is too long is translated in parts. The
+Raw text is processed as in `translate` and `summarize`, so that scores are of what users get: a
+line without words stays empty, and one that is too long is translated in parts. The
 output has a line ``D-<number> <TAB> <TAB> subwords`` for each text, in order; --remove-bpe joins
 subwords to words.
 """
@@ -33,7 +33,7 @@ class Search(RawTextGenerator):
 
     Args:
         given: the options, as parsed.
-        limited: whether they limit the lengths of hypotheses.
+        limited: whether these options limit the lengths of hypotheses.
     """
 
     word_by_word = False

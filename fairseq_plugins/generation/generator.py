@@ -34,17 +34,17 @@ class BeamGenerator(SequenceGenerator):
     """fairseq's generator for `BeamEnsemble`, without waiting for the device in each step.
 
     fairseq's loop reads in each step which hypotheses have ended, and stores them one by one: some
-    ten times a step the host waits until a GPU has finished. Here a step has a fixed size, masks
-    say what has ended, and a log on the device keeps what each step chose. The hypotheses are read
-    from the log at the end. They are those of fairseq's loop, in the same order.
+    ten times a step the host waits for the GPU. Here a step has a fixed size, masks mark what has
+    ended, and a log on the device keeps what each step chose. The hypotheses are read from the log
+    at the end. They equal those of fairseq's loop, in the same order.
 
     Sampling, constraints and the other searches of fairseq, language models and alignments keep
     fairseq's loop.
 
     With `records` a step of decoder and search is recorded as a CUDA graph, and later steps of the
-    batch replay it. This is for a GPU, and off unless FAIRSEQ_PLUGINS_RECORDED_SEARCH is 1. Not
-    recorded are the first two steps, the last one, those with a prefix, and searches for attention
-    or with --no-repeat-ngram-size.
+    batch replay it. This is for a GPU, and off unless FAIRSEQ_PLUGINS_RECORDED_SEARCH is 1. The
+    first two steps, the last one and those with a prefix are not recorded, nor are searches that
+    return attention or use --no-repeat-ngram-size.
     """
 
     records: Optional[bool] = None  # whether steps are recorded; None: as the variable says
@@ -73,8 +73,8 @@ class _Batch:
 
     In the first step all hypotheses of a sentence are equal, and n' = 1 is computed; then n' = n.
     Of up to 2 n candidates of a sentence, those that end among the first n are results, and the
-    first n others continue. Sentences with n results are done. Sooner or later they leave the
-    batch; until then their rows are computed and ignored.
+    first n others continue. Sentences with n results are done. They leave the batch later; until
+    then their rows are computed and ignored.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class _Batch:
             self.history[:, number + 1] = self.previous
 
     def _can_record(self, number: int) -> bool:
-        """Whether a step is like the next ones, but for its number."""
+        """Whether a step equals the next ones, except for its number."""
         prefix = 0 if self.prefix is None else self.prefix.size(1)
         return (
             max(2, prefix) <= number < self.last
@@ -238,7 +238,7 @@ class _Batch:
             decoding.visible = of_decoding
 
     def keep(self, kept: Tensor) -> None:
-        """Go on with these sentences only, a tensor of the host."""
+        """Continue with these sentences only; `kept` is on the host."""
         kept = kept.to(self.found.device)
         rows = (kept.unsqueeze(1) * self.beam + self.order[: self.beam]).flatten()
         self.sentences = len(kept)
@@ -315,7 +315,7 @@ class _Recorded(NamedTuple):
 class _Late:
     """Reads a small tensor `LATE` steps later, so that the host does not wait for the last step.
 
-    On a CPU at once.
+    On a CPU it reads at once.
     """
 
     def __init__(self) -> None:
@@ -387,7 +387,7 @@ class _Log:
                 log[step].index_copy_(0, self.rows, new)
 
     def keep(self, kept: Tensor) -> None:
-        """Later steps have these of the rows that are left."""
+        """Keep these of the remaining rows for later steps."""
         self.rows = kept if self.rows is None else self.rows[kept]
 
     def results(self, generator: BeamGenerator) -> List[List[Hypothesis]]:

@@ -1,7 +1,7 @@
 """The forward of fairseq's Transformer, and of this package's, on a batch that is laid out as rows.
 
-Results at real target positions, and all gradients, are those of the padded batch; dropout draws
-other numbers. Unlike there, nothing waits for the GPU and no size depends on data.
+Results at real target positions, and all gradients, equal those of the padded batch; only random
+numbers of dropout differ. Nothing here waits for the GPU, and no size depends on data.
 """
 
 from typing import Any, Callable, Dict, List, Tuple
@@ -32,7 +32,7 @@ ENCODER_LAYERS = (TransformerEncoderLayer, TransformerEncoderLayerBase, EncoderL
 
 
 class OnRows:
-    """A model for one batch of rows. Criterions take it as they take a model.
+    """A model for one batch of rows. Criterions call it like a model.
 
     Args:
         model: an encoder-decoder for which `find_obstacle` finds nothing.

@@ -26,7 +26,7 @@ class Layout:
         starts: S + 1, int64: where each sentence starts and the last one ends. Each row belongs to
             a sentence; sentences may be empty.
         rows: N.
-        longest: no sentence has more rows.
+        longest: an upper bound on the rows of a sentence.
     """
 
     starts: Optional[Tensor]
@@ -145,7 +145,7 @@ def attention_on_rows(
     Args:
         attention: the module.
         x, memory: N x d and M x d', with their layouts of the same sentences.
-        causal: no row reads later ones.
+        causal: rows do not read later ones.
         need_weights: whether to return the weights.
 
     Returns:
@@ -188,14 +188,14 @@ def attention_on_rows(
 
 
 def has_flash(query: Tensor) -> bool:
-    """Whether torch's flash attention takes such heads: in half precision on a GPU."""
+    """Whether torch's flash attention takes heads of this size: half precision on a GPU."""
     size = query.size(-1)
     half = query.dtype in (torch.bfloat16, torch.float16)
     return query.is_cuda and half and size % 8 == 0 and size <= LARGEST_HEAD
 
 
 def take_rows(x: Tensor, index: Tensor) -> Tensor:
-    """The rows `index` of x, in ascending order and each once; x itself if these are all rows."""
+    """The rows `index` of x, in ascending order without repeats; x itself if these are all rows."""
     return x if index.numel() == x.size(0) else Take.apply(x, index)
 
 

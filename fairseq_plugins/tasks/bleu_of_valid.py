@@ -1,8 +1,8 @@
 """BLEU of the validation text in training (`--eval-bleu`) is that of `evaluate`.
 
-fairseq's own has the tokeniser 13a for every language, so Chinese has 0, and its references are
-joined from subwords. In a folder that this package prepared, tokeniser, detokenisation and
-references are here those of `evaluate`. How translations are searched for says `--eval-bleu-args`.
+fairseq's BLEU has the tokeniser 13a for every language, so Chinese scores 0, and its references
+are joined from subwords. With a folder that this package prepared, tokeniser, detokenisation and
+references are those of `evaluate`. `--eval-bleu-args` sets the options of search.
 """
 
 import functools
@@ -36,7 +36,7 @@ class Scorer:
 
     Args:
         test: the `Translations` of the split.
-        tokenised: whether the score is tokenised BLEU; without such a figure it is BLEU.
+        tokenised: whether the score is tokenised BLEU; BLEU where evaluate leaves that out.
 
     Attributes:
         name: the score of `evaluate`.
@@ -112,7 +112,7 @@ def find_scorer(data: Path, split: str, target: Optional[str], tokenised: bool) 
 
 
 def tell(data: Path, given: Namespace) -> List[str]:
-    """A line for each validation set whose BLEU is another than the one that was asked for.
+    """A line for each validation set that gets another BLEU than the requested one.
 
     Args:
         data: the prepared folder.

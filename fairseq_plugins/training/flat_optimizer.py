@@ -14,7 +14,7 @@ class FlatOptimizer(FairseqOptimizer):
     """fairseq's optimizer, with all its tensors as views of flat ones.
 
     Norm, clipping, scaling and fairseq's Adam act on the flat tensors; other optimizers get the
-    views. Checkpoints hold the views, and so are those of the optimizer inside.
+    views. Checkpoints hold the views, so they equal those of the optimizer inside.
 
     Args:
         inner: fairseq's optimizer of the master parameters.
@@ -29,7 +29,7 @@ class FlatOptimizer(FairseqOptimizer):
         masters: Sequence[Tensor],
         reduce: Optional[Callable[[Tensor], None]] = None,
     ):
-        super().__init__(getattr(inner, "cfg", None))  # fairseq's older ones have none
+        super().__init__(getattr(inner, "cfg", None))  # fairseq's older optimizers lack it
         self.inner, self.masters, self.reduce = inner, list(masters), reduce
         self.sizes = [p.numel() for p in self.masters]
         self.values = torch.cat([p.data.flatten() for p in self.masters])
@@ -67,7 +67,7 @@ class FlatOptimizer(FairseqOptimizer):
         return [piece.view_as(p) for piece, p in zip(split, parameters)]
 
     def attach(self) -> None:
-        """Let the gradients of the parameters be views of the flat one."""
+        """Make the gradients of the parameters views of the flat one."""
         for p, piece in zip(self.masters, self.gradient.split(self.sizes)):
             p.grad = piece.view_as(p)
 
@@ -85,7 +85,7 @@ class FlatOptimizer(FairseqOptimizer):
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """As fairseq's; the norm is on the CPU, as the trainer compares it there.
 
-        The same copy brings the numbers of `pending`.
+        The same copy fetches the numbers of `pending`.
         """
         vectors = [self.gradient.norm().reshape(1), *(vector for *_, vector in self.pending)]
         norm, *numbers = torch.cat(vectors).tolist()
@@ -127,7 +127,7 @@ class FlatOptimizer(FairseqOptimizer):
         )
 
     def _gather_moments(self) -> bool:
-        """Let Adam's moments be views of flat tensors, also after they were loaded.
+        """Make Adam's moments views of flat tensors, also after loading a checkpoint.
 
         Returns:
             whether it is fairseq's Adam, with the same number of updates for all parameters.

@@ -1,7 +1,7 @@
-"""Which Triton kernels a training uses: decided before its first step, the same to its end.
+"""Which Triton kernels a training uses: chosen before its first step, and fixed until its end.
 
-Results with and without kernels differ by rounding. So all processes of a training use the same
-ones, and checkpoints hold their names: a training that resumes uses no others than it began with.
+Results with and without kernels differ by rounding. Therefore all processes of a training use the
+same ones, and checkpoints hold their names: a resumed training uses only those it began with.
 """
 
 import os
@@ -42,7 +42,7 @@ def install() -> None:
 
 
 def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: bool) -> None:
-    """Check the kernels of the model here, and turn off those that are not for this training.
+    """Check the kernels of the model here, and turn off those that this training must not use.
 
     All processes of a training must call this together.
 
@@ -70,7 +70,7 @@ def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: b
     for name, problem in kernels.agree(problems).items():
         if name == WRONG:  # told by all: a process that failed alone would leave others waiting
             raise ConfigurationError(problem)
-        # who has turned them off need not be told
+        # no message where users turned them off
         kernels.turn_off([name], "" if off else problem)
     if resumes and began_with is None and os.environ.get(kernels.VARIABLE) != "1":
         began_with = []  # older versions used kernels only where this was set

@@ -1,9 +1,9 @@
 """--cuda-graphs: forward and backward of a training step, recorded once for each shape of a batch.
 
 The host launches some 1,500 kernels for a step, which can take longer than they run. A recording is
-launched at once. Batches are laid out as rows (`data/rows.py`), so that some dozens of shapes serve
-an epoch, and models compute on these (`models/on_rows.py`). Norm, clipping and optimizer act on
-flat tensors (`flat_optimizer.py`), outside of the recording. Everything else is fairseq's.
+one launch. Batches are laid out as rows (`data/rows.py`), so that an epoch has only some dozens of
+shapes, and models compute on rows (`models/on_rows.py`). Norm, clipping and optimizer act on flat
+tensors (`flat_optimizer.py`), outside of the recording. Everything else is fairseq's.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ class CudaGraph:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Context that records and does not run what is launched."""
+        """Context that records what is launched, without running it."""
         # the thread that pins batches goes on calling CUDA; an own context, as that of torch leaves
         # its stream current when a recording fails
         with (
@@ -107,7 +107,7 @@ class RecordedStep:
     Args:
         model: without wrappers; `on_rows.find_obstacle` finds nothing.
         criterion: one of `CRITERIONS`.
-        flat: has the gradient.
+        flat: holds the gradient.
         parameters: those of the model that are trained, in the order of the flat gradient.
         recorder: from `recorder_for`.
         scaler: fairseq's scale of the loss in float16, or None.
