@@ -351,7 +351,7 @@ def find(name: str) -> Run:
         if run.name == name:
             return run
     raise ConfigurationError(
-        f"--run {name} is no run: give one of {', '.join(run.name for run in RUNS)}"
+        f"--run {name} is unknown: give one of {', '.join(run.name for run in RUNS)}"
     )
 
 

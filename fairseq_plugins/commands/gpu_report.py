@@ -327,7 +327,7 @@ def main(argv: Sequence[str]) -> int:
         for name in args.part:
             if name not in names:
                 raise ConfigurationError(
-                    f"--part {name} is no part of run {run.name}: {', '.join(names)}"
+                    f"--part {name} is not in run {run.name}: give one of {', '.join(names)}"
                 )
         if run.tests:
             check_text(args.data)

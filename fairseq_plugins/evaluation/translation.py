@@ -22,7 +22,7 @@ from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import KINDS
 
-NO_FIGURE = f"{TOKENISED_BLEU} is no figure for text without spaces between words: it is left out"
+NO_FIGURE = f"{TOKENISED_BLEU} is not defined for text without spaces between words: it is left out"
 # languages written without spaces for which sacreBLEU splits no words: characters are compared
 _BY_CHARACTER = ("bo", "dz", "km", "lo", "my", "th")
 

@@ -181,11 +181,11 @@ def find_obstacle(model: Any) -> str:
     encoder: Any = getattr(model, "encoder", None)
     decoder: Any = getattr(model, "decoder", None)
     if type(encoder) not in ENCODERS or type(decoder) not in DECODERS:
-        return f"{type(model).__name__} has an encoder or a decoder of its own"
+        return f"{type(model).__name__} has a custom encoder or decoder"
     if any(type(layer) not in ENCODER_LAYERS for layer in encoder.layers.children()):
-        return "the encoder's layers are wrapped or of their own"
+        return "the encoder has wrapped or custom layers"
     if not has_standard_layers(decoder):
-        return "the decoder's layers are wrapped or of their own"
+        return "the decoder has wrapped or custom layers"
     layers = [*encoder.layers.children(), *decoder.layers.children()]
     cfg = decoder.cfg
     for found, reason in (

@@ -81,7 +81,7 @@ class Found(NamedTuple):
 
 def not_of_evaluate(split: str, reason: str) -> str:
     """What to say where BLEU of a split is fairseq's."""
-    return f"BLEU of {split} is {FAIRSEQ}, with 13a on subwords joined, not evaluate's: {reason}"
+    return f"BLEU of {split} is {FAIRSEQ} (13a on joined subwords), not evaluate's: {reason}"
 
 
 @functools.lru_cache(maxsize=4)
@@ -217,6 +217,11 @@ def _kind(task: Any) -> str:
     return next((scorer.name for scorer in _scorers(task).values()), FAIRSEQ)
 
 
+def _of(kind: str) -> str:
+    """A result of `_kind`, for messages."""
+    return kind if kind == FAIRSEQ else f"{kind} of evaluate"
+
+
 def _save_checkpoint(original: Callable) -> Callable:
     def save_checkpoint(self: Trainer, filename: str, extra_state: Dict[str, Any]) -> Any:
         return original(self, filename, {**extra_state, NAME: _kind(self.task)})
@@ -235,8 +240,8 @@ def _load_checkpoint(original: Callable) -> Callable:
                     best.pop("best", None)
                     best.pop("num_runs", None)
                 logger.info(
-                    f"BLEU of valid was {before}, and is {now} of evaluate now: the best value so "
-                    "far is forgotten"
+                    f"BLEU of valid was {_of(before)} and is now {_of(now)}: the best value so far "
+                    "is forgotten"
                 )
         return state, iterator
 

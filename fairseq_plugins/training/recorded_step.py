@@ -199,7 +199,7 @@ class RecordedStep:
                 self.most = len(self.recordings)
                 reason = (str(error).splitlines() or ["?"])[0].strip().rstrip(".")
                 logger.warning(
-                    f"--cuda-graphs: {self.most} shapes of batches are recorded, and no more: "
+                    f"--cuda-graphs: recording stopped after {self.most} shapes of batches: "
                     f"{reason}; give a smaller --max-tokens if memory is short"
                 )
                 if self.device.type == "cuda":
@@ -325,7 +325,7 @@ def find_obstacle(trainer: Trainer) -> str:
         (getattr(trainer.task, "uses_ema", False), "a task that trains with the average model"),
         (
             type(trainer.task).train_step is not FairseqTask.train_step,
-            f"{type(trainer.task).__name__} has a step of its own",
+            f"{type(trainer.task).__name__} has a custom train_step",
         ),
         (type(criterion) not in CRITERIONS, f"--criterion with {type(criterion).__name__}"),
         (has_parameters(criterion), "a criterion with parameters"),

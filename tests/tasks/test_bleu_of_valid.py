@@ -161,7 +161,7 @@ def test_what_is_another_score_is_told_before_training(chinese, tmp_path):
     assert tell(chinese, given) == []
     given.eval_tokenized_bleu = True
     (line,) = tell(chinese, given)
-    assert line.startswith("BLEU of valid is BLEU of evaluate: tokenised BLEU is no figure for te")
+    assert line.startswith("BLEU of valid is BLEU of evaluate: tokenised BLEU is not defined for")
     assert tell(chinese, Namespace(eval_bleu=False)) == []
     shutil.copytree(chinese, tmp_path / "data")
     (tmp_path / "data/text/raw/valid.zh").unlink()
@@ -172,7 +172,7 @@ def test_what_is_another_score_is_told_before_training(chinese, tmp_path):
         (".", "was not made by prepare-translation"),
     ):
         (line,) = tell(tmp_path / folder, given)
-        assert "is fairseq's own, with 13a on subwords joined, not evaluate's: " in line
+        assert "is fairseq's own (13a on joined subwords), not evaluate's: " in line
         assert reason in line and "\n" not in line
 
 
@@ -206,9 +206,7 @@ def test_a_training_that_had_another_score_has_no_best(chinese, train_args, run_
     state["extra_state"]["early_stopping"] = {"best": best, "num_runs": 1}
     torch.save(state, tmp_path / "checkpoint_last.pt")
     said = train(3)
-    assert (
-        "BLEU of valid was fairseq's own, and is BLEU of evaluate now: the best value so " in said
-    )
+    assert "BLEU of valid was fairseq's own and is now BLEU of evaluate: the best value" in said
     assert "early stop" not in said and "example hypothesis" in said
     assert last()["extra_state"]["best"] < 90
 

@@ -172,7 +172,7 @@ def test_a_failed_recording_falls_back_and_is_told(build, make_sample, caplog):
         assert torch.equal(step(rows)[0], expected)
         assert_close(step.flat.gradient, gradient, "gradient", 1e-12)
     assert len(made) == 1  # it is not tried again
-    assert "0 shapes of batches are recorded, and no more: CUDA out of memory" in caplog.text
+    assert "recording stopped after 0 shapes of batches: CUDA out of memory" in caplog.text
 
 
 def test_a_batch_that_does_not_count_has_no_gradient(build, make_sample):
