@@ -282,12 +282,13 @@ def test_whether_a_signal_tells_that_the_parent_is_gone():
 
     def tell(pipe):
         found = [stopping._signal_at_death_of_parent()]
-        jobs._end_with_the_parent()
+        jobs.end_with_the_parent()
         pipe.send([*found, stopping._signal_at_death_of_parent()])
 
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=tell, args=(theirs,))
     process.start()
+    theirs.close()  # so that reading ends if the process fails
     assert ours.recv() == [0, signal.SIGTERM]
     process.join()
