@@ -120,11 +120,11 @@ def check_new(folder: Path, names: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: AnyPath) -> Iterator[Path]:
+def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
     """A new, empty file beside `path`, to be written in the block; it becomes `path` at its end.
 
-    It is flushed to disk first, and removed after an error. Its name is new, so that neither an
-    other process nor a link is in its way.
+    It is flushed to disk first. After an error it is removed, or with `keep` a line names it. Its
+    name is new, so that neither an other process nor a link is in its way.
     """
     path = Path(path)
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART}")
@@ -134,15 +134,18 @@ def replacing(path: AnyPath) -> Iterator[Path]:
         flush_to_disk(part)
         os.replace(part, path)
     except BaseException:
-        part.unlink(missing_ok=True)
+        if keep and part.stat().st_size > 0:
+            print(f"what was written before the end is in {part}", file=sys.stderr)
+        else:
+            part.unlink(missing_ok=True)
         raise
 
 
 @contextlib.contextmanager
-def written_whole(path: AnyPath) -> Iterator[IO[str]]:
+def written_whole(path: AnyPath, keep: bool = False) -> Iterator[IO[str]]:
     """Open a text file to write, as `replacing`; its folder is made."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
+    with replacing(path, keep) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
         yield file
 
 

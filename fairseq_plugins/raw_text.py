@@ -84,7 +84,7 @@ class RawTextGenerator:
         if not hasattr(getattr(self.task, "cfg", None), "source_lang"):
             raise ConfigurationError(
                 f"--model {paths[0]} was trained with a task of fairseq that is not read here "
-                f"({type(self.task).__name__}): use fairseq-interactive"
+                f"({type(self.task).__name__}): use fairseq-generate or fairseq-interactive"
             )
         source, target = self.task.cfg.source_lang, self.task.cfg.target_lang
         self.processor = Processor(folder, source, target)

@@ -91,14 +91,21 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Raise a ConfigurationError for a file that cannot be read, before a model is loaded."""
+    """Raise a ConfigurationError for a file that cannot be used, before a model is loaded."""
     documents = getattr(args, "documents", [])
     if documents and args.input is not None:
         raise ConfigurationError(
             f"--documents and --input {args.input} both say what to read: leave one out"
         )
     for path in (*documents, *filter(None, [args.input])):
-        open_to_read(path).close()
+        if not path.is_fifo():  # its writer would lose its reader
+            open_to_read(path).close()
+    if args.output is not None:
+        args.output = args.output.resolve()  # a link stays, and its file is replaced
+        if args.output.exists() and not args.output.is_file():
+            raise ConfigurationError(
+                f"--output {args.output} is no file: name one, or leave --output out and redirect"
+            )
     if sys.stdin is None and not documents and args.input is None:
         raise ConfigurationError("standard input is closed: give --input, a file or a pipe")
 
@@ -150,7 +157,7 @@ def own_output(path: Optional[Path] = None) -> Iterator[IO[str]]:
             if path is None:
                 yield out
             else:
-                with written_whole(path) as file:
+                with written_whole(path, keep=True) as file:
                     yield file
     finally:
         sys.stdout = out

@@ -115,7 +115,10 @@ def _check_state(groups: List[Dict[str, Any]], state: Dict[str, Any]) -> None:
         if missing:
             raise OtherState(f"the optimizer's state of parameter {number} has no {missing[0]}")
         for name in LIKE_PARAMETERS & states[number].keys():
-            size = tuple(states[number][name].shape)
+            value = states[number][name]
+            if value is None:  # SGD's without momentum, as earlier releases of torch stored it
+                continue
+            size = tuple(value.shape)
             if size != tuple(parameter.shape):
                 raise OtherState(
                     f"the optimizer's {name} of parameter {number} is of size {size}, and the "

@@ -176,7 +176,8 @@ def parse_generation(words: Sequence[str]) -> None:
     """
     place = ["DATA", "--path", "RUN"]
     given = settings.parse_as("fairseq-generate", generation_parser, [*place, *words])
-    of_training = TASK_DATACLASS_REGISTRY[given.task].__dataclass_fields__.keys() - OF_THE_TASK
+    options_of = getattr(TASK_DATACLASS_REGISTRY.get(given.task), "__dataclass_fields__", {})
+    of_training = options_of.keys() - OF_THE_TASK
     for word in _apart(words):
         if word in map(flag, of_training):
             raise ConfigurationError(

@@ -220,6 +220,7 @@ def _read(path: Path) -> Dict[str, Any]:
         stored = json.loads(path.read_text(encoding="utf-8"))
         found = {name: dict(stored[name]) for name in ("settings", "results")}
         # earlier releases stored neither bytes nor files
-        return {**found, **{name: dict(stored.get(name, {})) for name in ("bytes", "files")}}
+        files = {step: dict(made) for step, made in dict(stored.get("files", {})).items()}
+        return {**found, "bytes": dict(stored.get("bytes", {})), "files": files}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

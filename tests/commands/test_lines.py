@@ -1,7 +1,9 @@
 """Lines are read some at a time, by their number and their bytes."""
 
 import io
+import os
 import sys
+import threading
 import tracemalloc
 from types import SimpleNamespace
 
@@ -48,11 +50,39 @@ def test_a_file_is_read_and_written(read, tmp_path):
     assert read(path=tmp_path / "in") == (["a", "", "\u00e4"], "a\n\n\u00e4\n")
 
 
-def test_output_that_was_not_finished_gets_no_name(read, tmp_path):
+def test_output_that_was_not_finished_has_another_name(read, tmp_path, capsys):
     (tmp_path / "in").write_bytes(b"a\nb\nc\n\xff\n")
     with pytest.raises(ConfigurationError, match="/in, line 4: byte 0xff .* is not UTF-8"):
         read(path=tmp_path / "in")
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    part = next(path for path in tmp_path.iterdir() if path.name != "in")
+    assert part.name.endswith(".part") and part.read_text() == "a\nb\n"
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"is in {part}")
+    (tmp_path / "in").write_bytes(b"\xff\n")
+    with pytest.raises(ConfigurationError, match="line 1"):
+        read(path=tmp_path / "in")
+    assert len(list(tmp_path.iterdir())) == 2  # nothing was written, so nothing is kept
+
+
+def test_only_files_are_replaced(tmp_path):
+    for place in (tmp_path, "/dev/null"):
+        with pytest.raises(ConfigurationError, match=f"--output {place} is no file: name one"):
+            commands.main(["translate", "--model", "nowhere", "--output", str(place)])
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    args = SimpleNamespace(input=None, output=tmp_path / "link")
+    _lines.check_files(args)
+    with _lines.own_output(args.output) as out:
+        out.write("new")
+    assert (tmp_path / "file").read_text() == "new" and (tmp_path / "link").is_symlink()
+
+
+def test_a_pipe_is_opened_once(read, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("a\n",))
+    writer.start()
+    _lines.check_files(SimpleNamespace(input=tmp_path / "pipe", output=None))
+    assert read(path=tmp_path / "pipe")[0] == ["a"]
+    writer.join()
 
 
 def test_a_file_may_be_a_document(read, tmp_path, monkeypatch):
