@@ -94,6 +94,13 @@ def nearest(value: int, allowed: List[int]) -> str:
     return " or ".join(str(a) for a in below + above) or "none"
 
 
+def first_cause(error: BaseException) -> str:
+    """The first line of the error from which others followed."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return (str(error).splitlines() or ["?"])[0].strip().rstrip(".")
+
+
 def show_configuration_errors_in_one_line() -> None:
     """Let a ConfigurationError that ends a program be seen without the traceback above it."""
     previous = sys.excepthook

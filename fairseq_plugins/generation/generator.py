@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import threading
 from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
@@ -11,11 +12,14 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
+from fairseq_plugins.errors import first_cause
+
 from .beam_search import GroupedBeamSearch
 from .ensemble import BeamEnsemble
 
 logger = logging.getLogger(__name__)
-_warm: Set[type] = set()  # recorders that have recorded
+# recorders that have recorded, and the threads, as libraries have memory for each thread
+_warm: Set[Tuple[type, int]] = set()
 
 VARIABLE = "FAIRSEQ_PLUGINS_RECORDED_SEARCH"
 LATE = 2  # steps after which the host reads which sentences have ended, on a GPU
@@ -206,9 +210,10 @@ class _Batch:
         before = [x.clone() for x in state]
         at = torch.full((1,), number, device=self.found.device)
         graph = self.recorder()
+        warm = (type(graph), threading.get_ident())
         try:
             # the steps before have run the same kernels; libraries get their memory here, once
-            contexts = [] if type(graph) in _warm else [graph.warming_up()]
+            contexts = [] if warm in _warm else [graph.warming_up()]
             for context in (*contexts, graph.recording()):
                 self._set_state(state)
                 with context:
@@ -217,11 +222,11 @@ class _Batch:
                         x.copy_(new)
                 for x, old in zip(state, before):
                     x.copy_(old)
-            _warm.add(type(graph))
+            _warm.add(warm)
         except RuntimeError as error:
             self.recorder = None
-            reason = (str(error).splitlines() or ["?"])[0].strip().rstrip(".")
-            logger.warning(f"steps of search are not recorded: {reason}")
+            logger.warning(f"steps of search are not recorded: {first_cause(error)}")
+            graph.recover()
             return None
         finally:
             self._set_state(before if self.recorder is None else state)

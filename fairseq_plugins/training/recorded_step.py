@@ -7,6 +7,7 @@ tensors (`flat_optimizer.py`), outside of the recording. Everything else is fair
 """
 
 import contextlib
+import gc
 import logging
 from argparse import Namespace
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -33,7 +34,7 @@ from fairseq_plugins.criterions import (
 )
 from fairseq_plugins.criterions.projection import find_projection
 from fairseq_plugins.data.rows import Collate, Rows, Shape, Spec, lay_out
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, first_cause
 from fairseq_plugins.models import on_rows
 from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
 from fairseq_plugins.modules.rows import LARGEST_HEAD
@@ -86,6 +87,22 @@ class CudaGraph:
 
     def replay(self) -> None:
         self.graph.replay()
+
+    @classmethod
+    def recover(cls) -> None:
+        """Let torch forget a recording that CUDA broke off.
+
+        Before torch 2.13 its random generator would stay in the state of a recording, and the next
+        dropout would fail. A short recording that ends well resets that. Its pool is new, as the
+        old one may still be marked as recording.
+        """
+        torch.cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):  # it has ended
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), cls.pool)
+        cls.pool = torch.cuda.graph_pool_handle()
+        number = torch.zeros((), device="cuda")
+        with contextlib.suppress(RuntimeError), cls().recording():
+            number.add_(1)
 
 
 def recorder_for(device: torch.device) -> Optional[Callable[[], Any]]:
@@ -186,8 +203,8 @@ class RecordedStep:
         # random numbers must be those of a training in which this shape was recorded earlier
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
+            graph = self.recorder()
             try:
-                graph = self.recorder()
                 numbers = rows.numbers.to(self.device, copy=True)
                 with graph.warming_up():
                     sums = self.once(rows.shape, numbers)
@@ -197,13 +214,12 @@ class RecordedStep:
                 self.recordings[rows.shape] = Recording(graph, numbers, sums)
             except RuntimeError as error:
                 self.most = len(self.recordings)
-                reason = (str(error).splitlines() or ["?"])[0].strip().rstrip(".")
+                reason = first_cause(error)
                 logger.warning(
                     f"--cuda-graphs: recording stopped after {self.most} shapes of batches: "
                     f"{reason}; give a smaller --max-tokens if memory is short"
                 )
-                if self.device.type == "cuda":
-                    torch.cuda.empty_cache()
+                graph.recover()
             finally:
                 self.flat.gradient.copy_(before)
         return self.recordings.get(rows.shape)
@@ -297,6 +313,10 @@ def prepare(trainer: Trainer) -> Optional[RecordedStep]:
     spec = Spec.make(encoder.padding_idx, STEP, getattr(encoder, "time_window", 1), blocks)
     recorder = recorder_for(flat.gradient.device)
     assert recorder is not None
+    # The wrapper of parallel training is not used. torch's keeps nodes of autograd that belong to
+    # the default stream, which a recording must not touch.
+    trainer._wrapped_model = model
+    gc.collect()
     optimizer.recorded_step = RecordedStep(
         model, trainer.get_criterion(), flat, parameters, recorder, scaler, spec
     )

@@ -1,5 +1,6 @@
 """--cuda-graphs without a GPU: `Tape` stands for the graph. Whole trainings, and their parts."""
 
+import contextlib
 import copy
 import functools
 import json
@@ -159,19 +160,29 @@ def test_a_failed_recording_falls_back_and_is_told(build, make_sample, caplog):
     rows = lay_out(make_sample((5, 1, 7)), step.spec)
     expected = step(rows)[0]
     gradient = step.flat.gradient.clone()
-    made = []
+    done = []
 
-    def out_of_memory():
-        made.append(1)
-        raise RuntimeError("CUDA out of memory. Tried to allocate\nmore")
+    class Failing(Tape):
+        @contextlib.contextmanager
+        def recording(self):
+            done.append("recorded")
+            yield
+            try:
+                raise RuntimeError("CUDA out of memory. Tried to allocate\nmore")
+            except RuntimeError:  # as torch's context ends
+                raise RuntimeError("capture failed due to a previous error") from None
 
-    step.recorder = out_of_memory
+        @classmethod
+        def recover(cls):
+            done.append("recovered")
+
+    step.recorder = Failing
     step.recordings.clear()
     for _ in range(2):
         step.flat.zero_grad()
         assert torch.equal(step(rows)[0], expected)
         assert_close(step.flat.gradient, gradient, "gradient", 1e-12)
-    assert len(made) == 1  # it is not tried again
+    assert done == ["recorded", "recovered"]  # it is not tried again
     assert "recording stopped after 0 shapes of batches: CUDA out of memory" in caplog.text
 
 

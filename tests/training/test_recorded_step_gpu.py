@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 
 import pytest
@@ -25,10 +26,13 @@ SIZES = "--encoder-embed-dim 32 --decoder-embed-dim 32".split()  # heads of 16, 
 LENGTHS = ((5, 1, 7), (9, 2, 3), (40, 33, 37), (1, 1, 8), (31, 40, 12))  # two shapes
 
 
+# torch reads it once, at the first product of a process
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
 @pytest.fixture
-def deterministic(monkeypatch):
+def deterministic():
     """New memory is then filled with NaN, too."""
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
