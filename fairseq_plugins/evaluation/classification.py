@@ -36,6 +36,7 @@ class Labels:
         binary = [data / f"{side}/{split}.{end}" for side in ("input0", "label") for end in ENDS]
         self._targets, self._sources = (data / RAW / f"{split}.{x}" for x in ("target", "source"))
         self.files = [*dictionaries(data), *binary, self._targets]
+        self.text_files: List[Path] = []  # labels are predicted from binarised text
         check_files(f"--split {split}", self.files, data, (data / "input0").glob("*.idx"))
         self.references = list(read_lines(self._targets))
         self.total = len(self.references)

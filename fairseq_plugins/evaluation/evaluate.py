@@ -28,7 +28,9 @@ from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.trained_models import check_same_text, training_of
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 
-OUTPUT = "output"  # in a folder's inputs.json: the digest of what was generated of them
+# in a folder's inputs.json, but not of earlier releases:
+OUTPUT = "output"  # the digest of what was generated
+TEXT = "text"  # the text that it was generated from
 
 
 class System(NamedTuple):
@@ -82,7 +84,9 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             "options": generation,
         }
         before = read_json(done) or {}
-        output = before.pop(OUTPUT, None)  # earlier releases stored none
+        output = before.pop(OUTPUT, None)
+        if TEXT in before:
+            inputs[TEXT] = _identity(test.text_files)
         text = _kept(test, log, output, say) if before == inputs else None
         if text is None:
             if done.exists():
@@ -100,7 +104,8 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                 checkpoint = _checkpoint(request, chosen[0], say)
                 test.predict(checkpoint, log, jobs, request.cpu, request.threads)
             text = test.read(log)  # raises an error if output is missing
-            write_json(done, {**inputs, OUTPUT: digest(log)})
+            made_of = {TEXT: _identity(test.text_files), OUTPUT: digest(log)}
+            write_json(done, {**inputs, **made_of})
         test.write(text, folder)
         scores = test.score(text)
         write_json(

@@ -1,4 +1,4 @@
-"""Read the output of fairseq-generate in the order of the test set."""
+"""Read what `hypotheses`, or in earlier releases fairseq-generate, wrote for a test set."""
 
 from pathlib import Path
 from typing import Dict, List
@@ -6,16 +6,14 @@ from typing import Dict, List
 from fairseq_plugins.errors import ConfigurationError
 
 
-def read_output(log: Path, kind: str, total: int) -> List[str]:
-    """Hypotheses or references, in the order of the test set.
+def read_output(log: Path, total: int) -> List[str]:
+    """Hypotheses, in the order of the test set.
 
-    fairseq-generate writes ``D-<number> <TAB> score <TAB> text`` and ``T-<number> <TAB> text`` for
-    each sentence, the longest sentences first. With --nbest a sentence has several D lines; the
-    first one is the best, and is returned.
+    Each sentence has a line ``D-<number> <TAB> score <TAB> text``; fairseq-generate writes the
+    longest sentences first. With --nbest a sentence has several lines, the best one first.
 
     Args:
-        log: the output of fairseq-generate.
-        kind: "D" for detokenised hypotheses, "T" for references.
+        log: the output.
         total: the number of sentences.
 
     Raises:
@@ -24,8 +22,8 @@ def read_output(log: Path, kind: str, total: int) -> List[str]:
     found: Dict[int, str] = {}
     with open(log, encoding="utf-8", newline="\n") as lines:
         for line in lines:
-            if line.startswith(kind + "-"):
-                number, *_, text = line[2:].rstrip("\n").split("\t", 2 if kind == "D" else 1)
+            if line.startswith("D-"):
+                number, _, text = line[2:].rstrip("\n").split("\t", 2)
                 found.setdefault(int(number), text)
     if sorted(found) != list(range(total)):
         raise ConfigurationError(

@@ -66,7 +66,8 @@ class Summaries:
         self.files = [*dictionaries(data), *binary]
         raw = data / RAW / f"{split}.{settings.source_lang}"
         pieces = data / PIECES / f"{split}.{settings.target_lang}"
-        files = [*self.files, raw, pieces]
+        self.text_files = [raw, pieces]
+        files = [*self.files, *self.text_files]
         check_files(f"--split {split}", files, data, data.glob("*.*-*.*.idx"))
         self.references = [data_utils.post_process(line, joined_by) for line in read_lines(pieces)]
         self.total = len(self.references)
@@ -77,7 +78,7 @@ class Summaries:
         Raises:
             ConfigurationError: documents are missing.
         """
-        return Text(read_output(log, "D", self.total), self.references)
+        return Text(read_output(log, self.total), self.references)
 
     def write(self, text: Text, folder: Path) -> None:
         """Write hypotheses.txt and references.txt, one document per line."""

@@ -90,7 +90,8 @@ class Translations:
         self.files = [*dictionaries(data), *binary, raw, tokenised]
         option = option or f"--split {split}"
         self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
-        check_files(option, [*self.files, self._source], data, data.glob("*.*-*.*.idx"))
+        self.text_files = [self._source]
+        check_files(option, [*self.files, *self.text_files], data, data.glob("*.*-*.*.idx"))
         kind = KINDS[settings.subword]
         self._subwords = kind(data / kind.file_name)
         self.language = target
@@ -148,7 +149,7 @@ class Translations:
         Raises:
             ConfigurationError: sentences are missing.
         """
-        found = read_output(log, "D", self.total)
+        found = read_output(log, self.total)
         for number, blank in enumerate(self.blank):
             if blank:  # earlier releases translated such lines, too
                 found[number] = ""

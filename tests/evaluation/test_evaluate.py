@@ -262,6 +262,15 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, cap
     (fresh_run / "evaluation" / "test-last2-beam5" / "inputs.json").unlink()
     call(*words)
     assert len(translations.calls) == 11
+    # the text is what is translated, whatever was binarised
+    source = data / "text" / "raw" / "test.de"
+    text = source.read_bytes()
+    source.write_bytes(text.replace(b".", b"!", 1))
+    try:
+        call(*words)
+    finally:
+        source.write_bytes(text)
+    assert len(translations.calls) == 12
 
 
 def test_results_never_go_where_a_link_leads(data, fresh_run, translations, tmp_path):
