@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
         for side, word in (("de", str), ("en", ENGLISH.get)):
             text = "".join(" ".join(map(word, line)).capitalize() + ".\n" for line in lines)
             (folder / f"{split}.{side}").write_text(text, encoding="utf-8")
-    for name, options in (("bpe", []), ("pieces", ["--subword", "sentencepiece"])):
+    for name, options in (("bpe", ["--subword", "bpe"]), ("pieces", [])):
         prepare_translation.main(
             [str(folder / name), "--source-lang", "de", "--target-lang", "en", "--lowercase"]
             + ["--train", str(folder / "train"), "--valid", str(folder / "valid")]

@@ -31,9 +31,6 @@ from fairseq_plugins.preparation.translation import (
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.processing import TOKENIZERS
 
-# the languages of the recipes whose figures are compared with those of the literature
-PUBLISHED = {"de", "en"}
-
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     limits = Limits()
@@ -98,8 +95,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     check_options(args)
     if args.subword is None:
-        codes = {two_letters(args.source_lang), two_letters(args.target_lang)}
-        by_moses = codes <= PUBLISHED or args.tokenizer or is_earlier(args.destination)
+        by_moses = args.tokenizer or is_earlier(args.destination)
         args.subword = "bpe" if by_moses else "sentencepiece"
     args.like_settings = {}
     if args.like is not None:

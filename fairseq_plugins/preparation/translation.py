@@ -368,7 +368,7 @@ def add_subword_options(parser: argparse.ArgumentParser, default: Optional[str] 
         choices=sorted(KINDS),
         default=default,
         help="byte-pair encoding by subword-nmt, or SentencePiece (default: "
-        + (default or "sentencepiece; bpe between German and English, and with --tokenizer")
+        + (default or "sentencepiece; bpe with --tokenizer")
         + ")",
     )
     parser.add_argument(

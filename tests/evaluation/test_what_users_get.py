@@ -64,7 +64,8 @@ def folder(tmp_path_factory):
     words = ["--source-lang", "de", "--target-lang", "en", "--joined-dictionary", "--workers", "1"]
     for split in ("train", "valid", "test"):
         words += [f"--{split}", str(folder / split)]
-    prepare_translation.main([str(folder / "data"), *words, "--vocab-size", "40"])
+    words += ["--subword", "bpe", "--vocab-size", "40"]
+    prepare_translation.main([str(folder / "data"), *words])
     return folder
 
 
