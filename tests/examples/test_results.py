@@ -12,9 +12,11 @@ import pytest
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "examples" / "translation"
-CONVERGED = "".join(
-    (FOLDER / page).read_text("utf-8") for page in ("multi30k.md", "iwslt14_few_pairs.md")
-)
+PAGES = [  # for a reader, and with all runs
+    (FOLDER / f"{page}.md", ROOT / "examples" / "results" / f"{runs}.md")
+    for page, runs in (("multi30k", "multi30k"), ("iwslt14_few_pairs", "iwslt14"))
+]
+CONVERGED = "".join(runs.read_text("utf-8") for _, runs in PAGES)
 SCORES = {  # of each file with scores on test
     path.stem: scores
     for path in sorted((FOLDER / "results").glob("*.json"))
@@ -39,6 +41,14 @@ def test_each_row_of_a_seed_has_a_result():
     for row in rows:
         scores = re.findall(r"\d\d\.\d\d", row)[-3:]
         assert len(scores) == 3 and set(scores) <= known, row
+
+
+def test_the_pages_for_a_reader_state_scores_of_the_runs():
+    for page, runs in PAGES:
+        tables = [line for line in page.read_text("utf-8").splitlines() if line[:1] == "|"]
+        scores = set(re.findall(r"\b\d\d\.\d\d\b", "".join(tables)))
+        assert len(scores) > 10
+        assert scores <= set(re.findall(r"\b\d\d\.\d\d\b", runs.read_text("utf-8"))), page
 
 
 def lines_of(path):
