@@ -164,7 +164,7 @@ cat <<EOT
 Translate a sentence of your own:
 
     echo '$sentence' |
-        $path$(quoted "$python") $(quoted "$root/scripts/translate.py") --model $(quoted "$run")
+        $path$(quoted "$python") -m fairseq_plugins translate --model $(quoted "$run")
 
 All of it took $((SECONDS - started)) s.
 EOT

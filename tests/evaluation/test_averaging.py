@@ -251,7 +251,7 @@ def test_planted_call_is_refused_and_not_run(save_dir, tmp_path):
 
 
 def test_from_the_shell_an_error_is_one_line(run_process, tmp_path):
-    command = [sys.executable, "scripts/average_checkpoints.py", "--inputs", tmp_path / "none.pt"]
+    command = [sys.executable, "-m", "fairseq_plugins", "average", "--inputs", tmp_path / "none.pt"]
     done = run_process([*command, "--output", tmp_path / "average.pt"])
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].startswith("error: --inputs")

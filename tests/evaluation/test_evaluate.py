@@ -39,7 +39,7 @@ TARGET = [  # with what Moses escapes, splits and joins
 
 @pytest.fixture(scope="module")
 def prepare(tmp_path_factory):
-    """prepare(options...) -> a folder made by scripts/prepare_translation.py."""
+    """prepare(options...) -> a folder made by prepare-translation."""
     raw = tmp_path_factory.mktemp("raw")
     repeated = {"train": TARGET * 20, "test": TARGET * 3, "valid": TARGET}
     for split, lines in repeated.items():
@@ -309,7 +309,7 @@ def test_paired_bootstrap(data, fresh_run, tmp_path, translations, capsys):
     call(data, other)
     capsys.readouterr()
     translations.pieces = subwords(data)
-    call(data, fresh_run, "--compare", other, "--samples", 200)
+    call(data, fresh_run, "--compare", other)
     output = capsys.readouterr().out
     assert re.search(
         r"  tokenised BLEU \+\d\d?\.\d\d, p = 0\.00\d\d, one-sided: 100\.00 \(100\.00", output
@@ -448,7 +448,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
     environment["PATH"] = str(Path(sys.executable).parent) + os.pathsep + environment["PATH"]
     words = [data, fresh_run, "--last", "2", "--split", "valid", "--cpu", "--", "--max-len-b", "5"]
     done = subprocess.run(
-        ["bash", str(ROOT / "scripts" / "evaluate.sh"), *map(str, words)],
+        ["bash", str(ROOT / "scripts" / "plugin.sh"), "evaluate", *map(str, words)],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -510,7 +510,6 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
             ["{data}", "{run}", "--settings", "xyz"],
             "xyz: no such file, .*recipes are .*transformer",
         ),
-        (["{data}", "{run}", "--samples", "9"], "--samples 9 is for --compare: add that"),
         (["{data}", "{run}", "--unicode"], "--unicode is for summaries, which ROUGE scores: leave"),
         (["{empty}", "{run}"], "preparation.json cannot be used"),
         (["{data}", "{split}"], "RUN .*lr:1: fairseq cannot read paths with ':'"),
@@ -624,7 +623,7 @@ def test_summaries_are_trained_on_a_cpu_and_scored(documents, run_process, tmp_p
     assert re.search(r"train: 5 of 20 documents are longer than 128 positions and cut", log)
 
     words = ["--settings", "generate_headlines", "--cpu", "--examples", 1, "--", "--num-workers", 0]
-    evaluate = ["bash", ROOT / "scripts" / "evaluate.sh"]
+    evaluate = [sys.executable, "-m", "fairseq_plugins", "evaluate"]
     scored = run_process([*evaluate, documents, run, *words], env=path)
     assert scored.returncode == 0, scored.stdout
     assert re.search(r"  ROUGE-Lsum = \d+\.\d\d \[.*stem:porter", scored.stdout)

@@ -256,8 +256,9 @@ def test_fairseq_generate(run_generate, toy_data, tiny_checkpoint):
 def test_lead_baseline_is_near_the_literature():
     """Narayan et al. (2018), CNN: ROUGE-1/2/L of Lead 29.1 / 11.1 / 25.9."""
     done = subprocess.run(
-        [sys.executable, "scripts/lead_baseline.py", "--stories", str(STORIES / "cnn_stories.tgz")]
-        + ["--ids", str(STORIES / "test_ids.txt"), "--stemmer"],
+        [sys.executable, "-m", "fairseq_plugins", "lead-baseline"]
+        + ["--stories", str(STORIES / "cnn_stories.tgz"), "--stemmer"]
+        + ["--ids", str(STORIES / "test_ids.txt")],
         cwd=str(ROOT),
         stdout=subprocess.PIPE,
         universal_newlines=True,
