@@ -1,4 +1,4 @@
-"""fairseq's commands on a GPU: training, resuming, compiling and searching as on the CPU."""
+"""fairseq's commands on a GPU: training, resuming and searching as on the CPU."""
 
 import json
 import re
@@ -60,14 +60,6 @@ def test_a_resumed_training_goes_on(losses, name):
     rest = losses(words, UPDATES, "resumed")
     assert len(half) == len(rest) == UPDATES // 2
     assert half + rest == pytest.approx(whole, rel=PRECISIONS[name] / 2)
-
-
-@pytest.mark.slow  # minutes of compiling
-def test_compiled_layers_train_as_others(losses):
-    pytest.importorskip("torch._dynamo")
-    words = FTC + precision("bf16")
-    compiled = losses(words + " --torch-compile", folder="compiled")
-    assert compiled == pytest.approx(losses(words), rel=PRECISIONS["bf16"])
 
 
 @pytest.mark.parametrize("model", MODELS)

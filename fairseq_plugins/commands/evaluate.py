@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.training import recipes
@@ -80,10 +80,6 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
         help="score this training as well, and test the difference by paired bootstrap",
     )  # fmt: skip
     parser.add_argument(
-        "--samples", type=int, metavar="N",
-        help=f"samples of the bootstrap of --compare (default: {SAMPLES})",
-    )  # fmt: skip
-    parser.add_argument(
         "--examples", type=int, default=0, metavar="N", help="print N outputs of the model"
     )
     parser.add_argument(
@@ -106,11 +102,6 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
 
 def _check_arguments(args: argparse.Namespace) -> None:
     """Raise a ConfigurationError for options that contradict each other."""
-    check_least(args, samples=1)
-    if args.samples is not None and args.compare is None:
-        raise ConfigurationError(
-            f"--samples {args.samples} is for --compare: add that, or leave it out"
-        )
     if (
         args.compare is not None
         and not args.ensemble
@@ -165,7 +156,7 @@ def main(argv: Sequence[str]) -> int:
                 f"--compare {args.compare} has other references than {args.run}: compare models of "
                 "one task and direction"
             )
-        found = system.test.compare(system.text, baseline.text, args.samples or SAMPLES)
+        found = system.test.compare(system.text, baseline.text, SAMPLES)
         print("\n".join(_differences(system.name, baseline.name, found)))
         name = f"against-{_name(args.compare, args.run)}.json"
         write_json(system.folder / name, {"baseline": baseline.name, "scores": found})

@@ -51,16 +51,6 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="files that name the stories of each split, by id (the SHA-1 of the URL) or URL",
     )
     parser.add_argument(
-        "--drop-prefix",
-        action="store_true",
-        help="remove '(CNN) --' and the byline before an article",
-    )
-    parser.add_argument(
-        "--keep-missing-full-stops",
-        action="store_true",
-        help="do not add missing full stops at the end of sentences",
-    )
-    parser.add_argument(
         "--expect",
         metavar="TRAIN,VALID,TEST|any",
         help="expected numbers of documents (default: {train},{valid},{test}; with --split-ids, "
@@ -81,12 +71,7 @@ def main(argv: Sequence[str]) -> int:
             if not path.is_file():
                 raise ConfigurationError(f"{path} does not exist, or is not a file")
             inputs.setdefault(name, []).append(digest(path))
-    settings.update(
-        add_full_stops=not args.keep_missing_full_stops,
-        drop_prefix=args.drop_prefix,
-        expect=args.expect,
-        inputs=inputs,
-    )
+    settings.update(add_full_stops=True, drop_prefix=False, expect=args.expect, inputs=inputs)
     with Preparation(args.destination, settings, keep=[cnn_dm.DOWNLOADS]) as preparation:
         if not preparation.finished:
             sources = (args.stories, args.split_ids, args.expect, preparation.settings)

@@ -320,7 +320,6 @@ def build_encoder_layers(cfg: Any, plan: ModelPlan) -> List[nn.Module]:
             dropout=cfg.dropout,
             normalize_before=cfg.encoder.normalize_before,
             export=cfg.export,
-            compile_training=plan.compile_training,
         )
         layers.append(wrap_layer(built, cfg))
     return layers
@@ -342,8 +341,7 @@ class Decoder(TransformerDecoderBase):
         plan: the checked sizes and choices.
 
     Raises:
-        ConfigurationError: layers that --torch-compile or a routing network needs unwrapped are
-            wrapped for sharding.
+        ConfigurationError: layers that a routing network needs unwrapped are wrapped for sharding.
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
@@ -355,12 +353,6 @@ class Decoder(TransformerDecoderBase):
         self.copying = None if plan.copying is None else CopyAttention(plan.copying)
         self.packs = plan.fast_training and has_standard_layers(self)
         self.packed_output = False  # see `extract_packed_features`
-        self.compile_training = plan.compile_training
-        if self.compile_training and not self.packs:
-            raise ConfigurationError(
-                "--torch-compile does not compile layers that are wrapped for sharding: use "
-                "another --ddp-backend than fully_sharded, or leave --torch-compile out"
-            )
         if plan.decoder_ffn.part.routes_positions and not self.packs:
             raise ConfigurationError(
                 f"--decoder-ffn {plan.decoder_ffn.name} would route padding in layers that are "
@@ -464,8 +456,8 @@ class Decoder(TransformerDecoderBase):
         if encoder_out is not None and len(encoder_out["encoder_out"]) > 0:
             masks = encoder_out["encoder_padding_mask"]
             mask = masks[0] if masks else None
-            memory = pack_memory(encoder_out["encoder_out"][0], mask, not self.compile_training)
-        packing = Packing(prev_output_tokens.ne(self.padding_idx), not self.compile_training)
+            memory = pack_memory(encoder_out["encoder_out"][0], mask)
+        packing = Packing(prev_output_tokens.ne(self.padding_idx))
 
         def positions() -> Tensor:
             embedded = self.embed_positions(prev_output_tokens)

@@ -22,12 +22,12 @@ from fairseq_plugins.errors import ConfigurationError, check_choice
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.masking import at_least_float32
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 
 from .efficient_transformer import EfficientTransformerModel, Encoder
 from .options import (
     add_options,
     completing,
+    drop_deleted_options,
     fill_defaults,
     fill_fairseq_defaults,
     option_names,
@@ -217,6 +217,7 @@ def fill_classifier_defaults(args: Any) -> None:
     Raises:
         ConfigurationError: options disagree or cannot be parsed.
     """
+    drop_deleted_options(args)
     for option in fields(EncoderClassifierOptions):
         if not option.name.startswith("_"):
             set_default(args, option.name, option.default)
@@ -244,7 +245,7 @@ def _plan(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
     for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
         setattr(full, f"decoder_{size}", getattr(full, f"encoder_{size}"))
     full.decoder_layers = 1
-    full.decoder_ffn, full.decoder_token_mixer = FEED_FORWARDS.default, TOKEN_MIXERS.default
+    full.decoder_ffn = FEED_FORWARDS.default
     full.max_source_positions = full.max_target_positions = max_positions
     full.checkpoint_activations |= full.offload_activations
     fill_defaults(full)

@@ -199,7 +199,6 @@ def find_obstacle(model: Any) -> str:
         (cfg.no_cross_attention, "--no-cross-attention"),
         (getattr(encoder, "quant_noise", None) is not None, "quantisation noise"),
         (getattr(getattr(decoder, "copying", None), "coverage", 0) > 0, "--coverage"),
-        (getattr(decoder, "compile_training", False), "--torch-compile"),
         (
             any(getattr(m, "routes_positions", False) for m in model.modules()),
             "--encoder-ffn or --decoder-ffn switch",

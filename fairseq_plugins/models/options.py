@@ -5,7 +5,8 @@ them together.
 """
 
 import difflib
-from argparse import ArgumentParser, Namespace
+import logging
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Iterable, Iterator, List, Optional, Set, Tuple
@@ -15,13 +16,15 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig, base_architecture
 from omegaconf import OmegaConf, open_dict
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
 from fairseq_plugins.modules.copy_attention import CopyOptions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 
 from .checks import parse_layers_to_keep, parse_numbers
+
+logger = logging.getLogger(__name__)
 
 CUDA_GRAPHS_HELP = (
     "training records forward and backward on a GPU once for each shape of a batch, and replays "
@@ -30,6 +33,8 @@ CUDA_GRAPHS_HELP = (
 )
 TRAINING_PATHS = ("auto", "fast", "plain")
 REGISTRIES = (TOKEN_MIXERS, FEED_FORWARDS)
+# options of earlier versions, and how they were parsed: `drop_deleted_options` answers them
+DELETED = {"decoder_token_mixer": "store", "torch_compile": "store_true"}
 
 
 @dataclass
@@ -77,13 +82,6 @@ class EfficientTransformerOptions(CopyOptions):
             "Default: fastformer in fastformer_encoder*, softmax elsewhere"
         },
     )
-    decoder_token_mixer: str = field(
-        default=TOKEN_MIXERS.default,
-        metadata={
-            "help": f"{TOKEN_MIXERS.default} is the only one that a left-to-right decoder can use "
-            f"(default: {TOKEN_MIXERS.default})"
-        },
-    )
     encoder_ffn: str = field(
         default=FEED_FORWARDS.default,
         metadata={
@@ -107,14 +105,6 @@ class EfficientTransformerOptions(CopyOptions):
             "Transformer and for options that fast does not support, and else fast"
         },
     )
-    torch_compile: bool = field(
-        default=False,
-        metadata={
-            "help": "compile each layer with torch.compile in training (on --training-path fast): "
-            "fewer and larger kernels, for GPUs where launching small kernels is the bottleneck. "
-            "The first batches take minutes. Slower on a CPU. Default: off"
-        },
-    )
     cuda_graphs: bool = field(default=False, metadata={"help": CUDA_GRAPHS_HELP})
 
 
@@ -128,8 +118,10 @@ def fill_defaults(args: Any) -> None:
         args: a Namespace or DictConfig, completed in place.
 
     Raises:
-        ConfigurationError: both are given and disagree, or the blocks cannot be parsed.
+        ConfigurationError: both are given and disagree, or the blocks cannot be parsed; or a
+            deleted option has a value that cannot work.
     """
+    drop_deleted_options(args)
     for name, option in plugin_options():
         set_default(args, name, option.default)
     if args.encoder_blocks is None:
@@ -148,11 +140,35 @@ def fill_defaults(args: Any) -> None:
         )
 
 
+def drop_deleted_options(args: Any) -> None:
+    """Remove what earlier versions stored of options that are gone, in place.
+
+    Raises:
+        ConfigurationError: --decoder-token-mixer asks for other than softmax attention.
+    """
+    mixer, compiles = (_pop(args, name) for name in DELETED)
+    if mixer not in (None, TOKEN_MIXERS.default):
+        raise ConfigurationError(
+            f"--decoder-token-mixer {mixer}: a left-to-right decoder must not see later positions, "
+            f"so it always has {TOKEN_MIXERS.default} attention; leave the option out, and choose "
+            "the encoder's attention with --encoder-token-mixer"
+        )
+    if compiles:
+        logger.warning("--torch-compile is gone: layers are not compiled. Leave it out")
+
+
+def _pop(args: Any, name: str) -> Any:
+    """Remove an option of a Namespace or DictConfig; its value, or None."""
+    return (args if OmegaConf.is_config(args) else vars(args)).pop(name, None)
+
+
 def add_options(parser: ArgumentParser) -> None:
     """Add all options to a parser, including those of every registered part."""
     gen_parser_from_dataclass(parser, EfficientTransformerOptions(), delete_default=True)
     for registry in REGISTRIES:
         registry.add_options(parser)
+    for name, action in DELETED.items():
+        parser.add_argument(flag(name), action=action, default=SUPPRESS, help=SUPPRESS)
 
 
 def plugin_options() -> Iterator[Tuple[str, Field]]:

@@ -40,7 +40,6 @@ class ModelPlan(NamedTuple):
     decoder_ffn_spec: FeedForwardSpec
     copying: Optional[CopySpec]
     fast_training: bool
-    compile_training: bool
 
 
 def plan_model(args: Any) -> ModelPlan:
@@ -67,7 +66,6 @@ def plan_model(args: Any) -> ModelPlan:
     mixer = TOKEN_MIXERS.choose("encoder_token_mixer", args)
     encoder_ffn = FEED_FORWARDS.choose("encoder_ffn", args)
     decoder_ffn = FEED_FORWARDS.choose("decoder_ffn", args)
-    _check_decoder_mixer(args)
     idle = TOKEN_MIXERS.idle([mixer.name], args)
     idle += FEED_FORWARDS.idle([encoder_ffn.name, decoder_ffn.name], args)
     for name, part in idle:
@@ -115,7 +113,6 @@ def plan_model(args: Any) -> ModelPlan:
         decoder_ffn_spec=decoder_ffn_spec,
         copying=_plan_copying(args),
         fast_training=fast_training,
-        compile_training=_choose_compilation(args),
     )
     _check_quant_noise(args, plan)
     return plan
@@ -228,16 +225,6 @@ def _plan_copying(args: Any) -> Optional[CopySpec]:
     )
 
 
-def _check_decoder_mixer(args: Any) -> None:
-    mixer = TOKEN_MIXERS.choose("decoder_token_mixer", args)
-    if not mixer.part.left_to_right:
-        raise ConfigurationError(
-            f"--decoder-token-mixer {mixer.name} cannot work: it reads the whole sentence, and a "
-            "left-to-right decoder must not see later positions; use "
-            f"{TOKEN_MIXERS.default} there, and --encoder-token-mixer for the encoder"
-        )
-
-
 def _check_heads(side: str, dim: int, heads: int) -> None:
     if heads < 1 or dim % heads != 0:
         allowed = [n for n in range(1, dim + 1) if dim % n == 0]
@@ -304,14 +291,11 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
         return False
     obstacles = find_extensions(args)
     obstacles += [name for name in _PLAIN_ONLY if getattr(args, name)]
-    needed = args.torch_compile or args.training_path == "fast"
+    needed = args.training_path == "fast"
     if needed and obstacles:
-        name, advice = "--training-path fast", "use --training-path auto or plain"
-        if args.torch_compile:
-            name, advice = "--torch-compile", "leave --torch-compile out"
         raise ConfigurationError(
-            f"{name} does not support {', '.join(map(flag, obstacles))}: {advice}, or leave the "
-            "other out"
+            f"--training-path fast does not support {', '.join(map(flag, obstacles))}: use "
+            "--training-path auto or plain, or leave the other out"
         )
     like_transformer = (
         len(blocks) == 1
@@ -322,33 +306,16 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
     return needed or not (obstacles or like_transformer)
 
 
-def _choose_compilation(args: Any) -> bool:
-    if not args.torch_compile:
-        return False
-    if args.training_path == "plain":
-        raise ConfigurationError(
-            "--torch-compile compiles the layers of --training-path fast, not those of plain: "
-            "leave one of them out"
-        )
-    if args.checkpoint_activations:
-        raise ConfigurationError(
-            "--torch-compile decides itself what backward computes again, which "
-            "--checkpoint-activations does too: leave one of them out"
-        )
-    return True
-
-
 def _check_routing(
     args: Any, encoder_ffn: Choice, decoder_ffn: Choice, fast_training: bool
 ) -> None:
     """Refuse options with which a routing network would lose its balance loss, or route padding."""
     for side, ffn in (("encoder", encoder_ffn), ("decoder", decoder_ffn)):
-        for name in ("checkpoint_activations", "torch_compile"):
-            if ffn.part.routes_positions and getattr(args, name):
-                raise ConfigurationError(
-                    f"{flag(name)} would lose the loss that balances --{side}-ffn {ffn.name}: "
-                    "leave one of them out"
-                )
+        if ffn.part.routes_positions and args.checkpoint_activations:
+            raise ConfigurationError(
+                f"--checkpoint-activations would lose the loss that balances --{side}-ffn "
+                f"{ffn.name}: leave one of them out"
+            )
     if decoder_ffn.part.routes_positions and not fast_training:
         raise ConfigurationError(
             f"--decoder-ffn {decoder_ffn.name} cannot train on --training-path plain, where it "

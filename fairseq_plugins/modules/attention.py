@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .compilation import is_captured
+from .captured import is_captured
 from .dropout import draw_kept
 
 # Attention weights that `ChunkedAttention` holds at a time: 16 MiB in float32. Measured on a CPU at

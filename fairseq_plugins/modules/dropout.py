@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from .compilation import is_captured
+from .captured import is_captured
 
 
 class FastDropout(FairseqDropout):

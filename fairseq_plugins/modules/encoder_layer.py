@@ -7,7 +7,6 @@ from fairseq.modules import LayerNorm
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from .compilation import can_compile, compiled
 from .compression import FeaturePooling, TimePooling
 from .residual import add_and_normalise
 
@@ -31,7 +30,6 @@ class EncoderLayer(nn.Module):
         dropout: after mixer and feed-forward network.
         normalize_before: pre-norm instead of post-norm.
         export: passed to fairseq's LayerNorm.
-        compile_training: compute training steps with torch.compile.
 
     Shape:
         x: T x B x memory_dim; padding_mask: B x T or None; pooled_padding_mask: B x T' or None, the
@@ -49,10 +47,8 @@ class EncoderLayer(nn.Module):
         dropout: float = 0.0,
         normalize_before: bool = False,
         export: bool = False,
-        compile_training: bool = False,
     ):
         super().__init__()
-        self.compile_training = compile_training
         self.reordered = False  # whether a checkpoint with fairseq's names was loaded
         self.starts_later_block = time_pooling is not None
         self.time_pooling = time_pooling
@@ -72,18 +68,6 @@ class EncoderLayer(nn.Module):
         padding_mask: Optional[Tensor],
         pooled_padding_mask: Optional[Tensor],
     ) -> Tensor:
-        if not torch.jit.is_scripting():
-            if self.compile_training and self.training and can_compile(x):
-                return compiled(EncoderLayer.compute)(self, x, padding_mask, pooled_padding_mask)
-        return self.compute(x, padding_mask, pooled_padding_mask)
-
-    def compute(
-        self,
-        x: Tensor,
-        padding_mask: Optional[Tensor],
-        pooled_padding_mask: Optional[Tensor],
-    ) -> Tensor:
-        """`forward` without torch.compile."""
         memory = self.self_attn_layer_norm(x) if self.normalize_before else x
         residual = self._pool(x, padding_mask)
         query = self._pool(memory, padding_mask) if self.normalize_before else residual

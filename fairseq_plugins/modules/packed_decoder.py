@@ -15,7 +15,6 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
-from .compilation import can_compile, compiled
 from .decoder_layer import run_decoder_layer
 from .rows import Layout, Put, Take, attention_on_rows
 
@@ -29,13 +28,11 @@ class Packing(Layout):
 
     Args:
         real: B x T, True at real positions.
-        shortcuts: skip copies if there is no padding. Compiled layers set this to False, because
-            each shortcut would need another compiled version.
     """
 
     starts = None
 
-    def __init__(self, real: Tensor, shortcuts: bool = True):
+    def __init__(self, real: Tensor):
         self.real = real
         self.batch, self.length = real.shape
         lengths = real.sum(dim=1, keepdim=True)  # B x 1
@@ -46,8 +43,8 @@ class Packing(Layout):
         # N, rows of the flat grid
         self.grid_index = self.rank.reshape(-1)[self.index] + self.sentence * self.width
         self.grid_padding = torch.arange(self.width, device=real.device) >= lengths  # B x width
-        self.full = shortcuts and self.index.numel() == self.batch * self.width
-        self.without_padding = shortcuts and self.index.numel() == real.numel()
+        self.full = self.index.numel() == self.batch * self.width
+        self.without_padding = self.index.numel() == real.numel()
 
     def pack(self, x: Tensor) -> Tensor:
         """B x T x C -> N x C."""
@@ -68,14 +65,12 @@ class Memory(NamedTuple):
     at: Layout
 
 
-def pack_memory(
-    encoder_out: Tensor, padding_mask: Optional[Tensor], shortcuts: bool = True
-) -> Memory:
+def pack_memory(encoder_out: Tensor, padding_mask: Optional[Tensor]) -> Memory:
     """Pack the encoder's output, T' x B x C; padding_mask: B x T', True at padding, or None."""
     x = encoder_out.transpose(0, 1)
     if padding_mask is None:
         padding_mask = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
-    packing = Packing(~padding_mask.bool(), shortcuts)
+    packing = Packing(~padding_mask.bool())
     return Memory(packing.pack(x), packing)
 
 
@@ -118,10 +113,9 @@ def decode_rows(
         N x C, and N x T' or None.
     """
     attention: Optional[Tensor] = None
-    compile_training = getattr(decoder, "compile_training", False)
     for number, layer in enumerate(decoder.layers):
         need = number == alignment_layer
-        x, weights = packed_layer(layer, x, at, memory, need, alignment_heads, compile_training)
+        x, weights = packed_layer(layer, x, at, memory, need, alignment_heads)
         attention = attention if weights is None else weights
     if decoder.layer_norm is not None:
         x = decoder.layer_norm(x)
@@ -137,7 +131,6 @@ def packed_layer(
     memory: Optional[Memory],
     need_weights: bool = False,
     weight_heads: Optional[int] = None,
-    compile_training: bool = False,
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """The forward of a decoder layer in training, with causal self-attention.
 
@@ -150,7 +143,6 @@ def packed_layer(
         memory: the encoder's output, or None.
         need_weights: whether to return the weights of cross-attention.
         weight_heads: average the weights over so many of the first heads; None for all.
-        compile_training: compute with torch.compile.
 
     Returns:
         N x d, and the weights or None: N x T', zero at padding of the source. T' is the length of
@@ -160,8 +152,7 @@ def packed_layer(
     source = None if memory is None else memory.at
 
     def run(x: Tensor, rows: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
-        compute = compiled(_run) if compile_training and can_compile(x) else _run
-        return compute(layer, x, at, rows, source, need_weights, weight_heads)
+        return _run(layer, x, at, rows, source, need_weights, weight_heads)
 
     if hasattr(layer, "precheckpoint_forward"):
         return checkpoint_wrapper(SimpleNamespace(forward=run)).forward(x, rows)

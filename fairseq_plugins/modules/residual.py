@@ -6,7 +6,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.compilation import is_captured
+from fairseq_plugins.modules.captured import is_captured
 from fairseq_plugins.modules.dropout import probability
 
 

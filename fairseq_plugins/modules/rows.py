@@ -13,7 +13,6 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from .attention import attend, attend_plainly
-from .compilation import is_captured
 from .projections import project_together
 
 LARGEST_HEAD = 256  # features of a head that torch's flash attention takes, a multiple of 8
@@ -220,10 +219,7 @@ class Put(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor, size: int) -> Tensor:
         ctx.save_for_backward(index)
-        empty = rows.new_zeros(size, *rows.shape[1:])
-        if is_captured():  # torch 2.11 drops the gradient of a result that was changed in place
-            return empty.index_copy(0, index, rows)
-        return empty.index_copy_(0, index, rows)
+        return rows.new_zeros(size, *rows.shape[1:]).index_copy_(0, index, rows)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:

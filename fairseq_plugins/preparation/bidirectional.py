@@ -53,10 +53,8 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
             "prepare it with --joined-dictionary"
         )
     model = KINDS[processing.subword].file_name
-    wanted = {**settings, "bidirectional": True}
-    before = stored_settings(destination)
-    if not before or "pair" in before:  # earlier releases did not store it
-        wanted["pair"] = _fingerprint(pair, [*names, model], languages)
+    fingerprint = _fingerprint(pair, [*names, model], languages)
+    wanted = {**settings, "bidirectional": True, "pair": fingerprint}
     with Preparation(destination, wanted) as preparation:
         if not preparation.finished:
             preparation.step("copy", _copy, pair, preparation.folder, [*names, model], languages)

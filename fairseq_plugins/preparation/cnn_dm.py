@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional, Sequence
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.documents import (
     SPLITS,
-    StoryReader,
     check_documents,
+    read_story,
     splits_of_stories,
     story_items,
     tell_left_out,
@@ -74,7 +74,7 @@ def read(
         stories: archives, or None for the original ones.
         split_ids: files of ids for train, valid and test, or None for the original ones.
         expect: the value of `--expect`.
-        settings: `add_full_stops`, `drop_prefix` and, in newer folders, `normalization`.
+        settings: of the preparation; newer folders have `normalization`.
         workers: number of processes.
 
     Returns:
@@ -94,7 +94,7 @@ def read(
     found = write_documents(
         folder,
         story_items(archives, wanted),  # removes stories from `wanted` as it finds them
-        StoryReader(settings["add_full_stops"], settings["drop_prefix"]),
+        read_story,
         workers,
         SPLITS,
         len(wanted),

@@ -61,24 +61,18 @@ class Document(NamedTuple):
     problem: str = ""
 
 
-class StoryReader:
-    """Converts a `.story` file to a document."""
-
-    def __init__(self, add_full_stops: bool, drop_prefix: bool):
-        self.add_full_stops = add_full_stops
-        self.drop_prefix = drop_prefix
-
-    def __call__(self, item: Item) -> Document:
-        story = parse_story(item.name, item.content, self.add_full_stops, self.drop_prefix)
-        # in a story, the characters of the boundary token are ordinary text
-        highlights = (line.replace(BOUNDARY, "< q >") for line in story.highlights)
-        return Document(
-            item.split,
-            item.name,
-            " ".join(story.article),
-            join_sentences(highlights),
-            story.problem,
-        )
+def read_story(item: Item) -> Document:
+    """Convert a `.story` file to a document."""
+    story = parse_story(item.name, item.content)
+    # in a story, the characters of the boundary token are ordinary text
+    highlights = (line.replace(BOUNDARY, "< q >") for line in story.highlights)
+    return Document(
+        item.split,
+        item.name,
+        " ".join(story.article),
+        join_sentences(highlights),
+        story.problem,
+    )
 
 
 class JsonReader:

@@ -16,18 +16,6 @@ from fairseq_plugins.preparation.archives import read_members
 MARK = "@highlight"
 ENDS = (".", "!", "?", "...", "\u2026", "'", "`", '"', "\u2019", "\u201d", ")")
 
-# "(CNN)", "(CNN) --", "LONDON, England (CNN) --", "Washington (CNN Business)"
-_AGENCY = re.compile(r"^[^.!?()]{0,60}\(CNN[^)]{0,30}\)\s*(?:--|\u2014|-)?\s*")
-# "By . Jane Doe . and A. Smith . PUBLISHED: . 10:20 EST, 6 June 2013 . | . UPDATED: . 11:20 EST,
-# 7 June 2013 .", of which each part may be missing; "Last updated at 2:18 PM on 5th May 2011 ."
-_STOP = r"(?: \.)+ "
-_NAME = r"(?:[^.!?]|(?<=\b[A-Z])\.){1,60}?"
-_DATE = rf"(?:(?:PUBLISHED|UPDATED):{_STOP}|Last updated at )[^.]{{1,40}}?{_STOP}(?:\|{_STOP})?"
-_BYLINE = re.compile(
-    rf"^(?:By{_STOP}{_NAME}{_STOP}(?:and {_NAME}{_STOP})*(?:{_DATE})*"
-    rf"|(?:By {_NAME}{_STOP})?(?:{_DATE})+)"
-)
-
 
 class Story(NamedTuple):
     """An article and its highlights.
@@ -45,17 +33,15 @@ class Story(NamedTuple):
     problem: str = ""
 
 
-def parse_story(
-    name: str, content: Optional[bytes], add_full_stops: bool = True, drop_prefix: bool = False
-) -> Story:
+def parse_story(name: str, content: Optional[bytes]) -> Story:
     """Split a `.story` file into article and highlights.
+
+    Each paragraph and highlight that ends with neither punctuation nor a quotation mark gets a full
+    stop, as in See et al. 2017.
 
     Args:
         name: the story's id, kept as it is.
         content: the file; None for one that is too long.
-        add_full_stops: add a full stop to each paragraph and highlight that ends with neither
-            punctuation nor a quotation mark.
-        drop_prefix: leave out the agency's name and the byline before the article.
 
     Returns:
         The story. It has a `problem` if it is too long, not UTF-8, or has no article or highlights.
@@ -79,12 +65,9 @@ def parse_story(
         elif line:
             article.append(line)
     highlights = [highlight for highlight in highlights if highlight]
-    if drop_prefix:
-        article = _without_prefix(article)
-    if add_full_stops:
-        # with a space before it in highlights, as in most highlights of the corpus
-        article = [with_full_stop(paragraph, ".") for paragraph in article]
-        highlights = [with_full_stop(highlight, " .") for highlight in highlights]
+    # with a space before it in highlights, as in most highlights of the corpus
+    article = [with_full_stop(paragraph, ".") for paragraph in article]
+    highlights = [with_full_stop(highlight, " .") for highlight in highlights]
     problem = ""
     if not article or not highlights:
         problem = "no highlights" if article else "no article" if highlights else "empty"
@@ -94,22 +77,6 @@ def parse_story(
 def with_full_stop(line: str, stop: str) -> str:
     """The line, with `stop` added if nothing ends its sentence."""
     return line if line.endswith(ENDS) else line + stop
-
-
-def _without_prefix(article: List[str]) -> List[str]:
-    # the corpus has bylines with and without full stops between their lines
-    stopped = [with_full_stop(paragraph, " .") for paragraph in article]
-    byline = _BYLINE.match(" ".join(stopped))
-    if byline:  # it spans paragraphs and may end within one
-        end = byline.end()
-        while end and len(stopped[0]) < end:
-            end -= len(stopped[0]) + 1
-            article, stopped = article[1:], stopped[1:]
-        article = [article[0][end:], *article[1:]]
-    if article:
-        first = _AGENCY.sub("", article[0])
-        article = ([first] if first else []) + article[1:]
-    return article
 
 
 def read_story_files(

@@ -174,10 +174,7 @@ def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
     changed = sorted(
         name
         for name in settings.keys() & stored
-        if settings[name] != stored[name]
-        and name != SHARING
-        # older releases stored an absolute path
-        and not (name == BEGIN and f"{stored[name]}".endswith(f"/{save_dir.name}/{settings[name]}"))
+        if settings[name] != stored[name] and name != SHARING
     )
     if changed:
         name = changed[0]

@@ -152,12 +152,6 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
         "has .*checkpoint_last",
         ["--checkpoint", "checkpoint_last.pt"],
     ),
-    (
-        evaluate,
-        ["--samples", "9"],
-        "for --compare: add",
-        ["--samples", "9", "--compare", "{other}"],
-    ),
     (evaluate, ["--compare", "{run}"], "name another one", ["--compare", "{other}"]),
     (evaluate, ["--ensemble", "{run}"], "name each training once", ["--ensemble", "{other}"]),
     (evaluate, ["--unicode"], "--unicode is for summaries.*leave it out", []),

@@ -21,7 +21,6 @@ SHARES = (-0.5, 0.0, 0.1, 0.5, 1.0, 1.5, float("nan"))
 WORDS = {
     "--encoder-blocks": ("1", "3", "2,1", "1,1,1", "3,3", "0", "2,-1", "x", "1,2,", str(HUGE)),
     "--encoder-token-mixer": (*TOKEN_MIXERS, "lstm"),
-    "--decoder-token-mixer": (*TOKEN_MIXERS, "lstm"),
     "--encoder-ffn": (*FEED_FORWARDS, "big"),
     "--decoder-ffn": (*FEED_FORWARDS, "big"),
     "--fastformer-sharing": ("none", "layer", "head,layer", "query-value", "all", ""),
@@ -34,7 +33,6 @@ LEFT_OUT = (
     "--decoder-embed-path",
     "--encoder-xformers-att-config",  # a package that is not installed
     "--decoder-xformers-att-config",
-    "--torch-compile",  # minutes
     "--help",
 )
 BASE = (

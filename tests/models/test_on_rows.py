@@ -124,7 +124,6 @@ REFUSED = {
     "--decoder-layerdrop 0.5": "LayerDrop",
     "--checkpoint-activations": "--checkpoint-activations",
     "--quant-noise-pq 0.1 --quant-noise-pq-block-size 2": "quantisation noise",
-    "--torch-compile": "--torch-compile",
     "--no-cross-attention": "--no-cross-attention",
     "--adaptive-softmax-cutoff 10,20": "--adaptive-softmax-cutoff",
     "--encoder-ffn switch": "--encoder-ffn or --decoder-ffn switch",

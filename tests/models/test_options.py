@@ -2,12 +2,15 @@
 
 import ast
 import re
+from argparse import Namespace
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import flag
+from fairseq_plugins.models.encoder_classifier import fill_classifier_defaults
+from fairseq_plugins.models.options import DELETED, fill_defaults
 from tests.conftest import ROOT
 from tests.models.conftest import TINY
 
@@ -175,9 +178,8 @@ def test_every_option_of_the_plugin_is_tried_here():
     from fairseq_plugins.models.options import plugin_options
 
     options = {name.replace("_", "-") for name, _ in plugin_options()}
-    # decoder-token-mixer has one value that works, the others are mistakes; the rest changes no
-    # number of a first forward, and has a test of its own below
-    others = {"decoder-token-mixer", "torch-compile", "performer-redraw", "switch-balance"}
+    # these change no number of a first forward, and have a test of their own below
+    others = {"performer-redraw", "switch-balance"}
     others |= {"cuda-graphs"}  # test_recorded_step.py
     # these need one dictionary: test_copying.py
     others |= {"copy-attention", "copy-layer", "copy-heads", "copy-next", "coverage"}
@@ -194,13 +196,27 @@ def test_options_of_later_updates_arrive_both_ways(parse, base, option, value, a
         assert found and set(found) == {value}
 
 
-def test_compilation_arrives_both_ways(parse):
-    words = ["--arch", "transformer_ftc", *TINY]
+@pytest.mark.parametrize("arch", ["transformer_ftc", "encoder_classifier"])
+def test_deleted_options_at_their_defaults_are_dropped(parse, arch, caplog):
+    # as checkpoints of earlier versions stored them
+    stored = {"decoder_token_mixer": "softmax", "torch_compile": False}
+    assert stored.keys() == DELETED.keys()
+    if arch == "encoder_classifier":
+        del stored["decoder_token_mixer"]
+    fill = fill_defaults if arch == "transformer_ftc" else fill_classifier_defaults
+    for args in (Namespace(**stored), OmegaConf.create(stored)):
+        fill(args)
+        assert not stored.keys() & set(args if OmegaConf.is_config(args) else vars(args))
+        assert not caplog.records
+
+
+def test_asking_for_compilation_is_one_warning(parse, caplog):
+    words = ["--arch", "transformer_ftc", *TINY, "--torch-compile"]
     for make in (from_words, from_yaml):
-        for more in ([], ["--torch-compile"]):
-            model = make(parse, words + more)
-            layers = [*model.encoder.layers, model.decoder]
-            assert {layer.compile_training for layer in layers} == {bool(more)}
+        caplog.clear()
+        make(parse, words)
+        said = [record.getMessage() for record in caplog.records]
+        assert said.count("--torch-compile is gone: layers are not compiled. Leave it out") == 1
 
 
 IWSLT = {"dim": 512, "ffn": 1024, "heads": 4, "decoder_layers": 6}
@@ -332,7 +348,6 @@ def test_encoder_layers_is_enough_without_compression(parse):
 MISTAKES = [  # words, what the message must hold
     ("--encoder-blocks 3,x", ["--encoder-blocks", "3,x"]),
     ("--encoder-ffn switch --checkpoint-activations", ["--checkpoint-activations", "switch"]),
-    ("--decoder-ffn switch --torch-compile", ["--torch-compile", "--decoder-ffn", "switch"]),
     ("--decoder-ffn switch --training-path plain", ["--decoder-ffn", "--training-path", "fast"]),
     ("--encoder-token-mixer bigbird --bigbird-block 0", ["--bigbird-block", "0"]),
     ("--encoder-blocks 3,0", ["--encoder-blocks", "3,0", "1"]),
@@ -518,7 +533,7 @@ def test_the_page_states_the_default_of_every_option():
             name = name if name.startswith("--") else family + name
             told[name] = [words[number].strip(",")] if several else words
     for name, option in plugin_options():
-        if option.default is not None and name != "decoder_token_mixer":  # which has one choice
+        if option.default is not None:
             assert _as_told(option.default) in told[flag(name)], name
 
 

@@ -34,40 +34,6 @@ def test_article_and_highlights():
 def test_full_stops_only_where_nothing_ends_the_sentence():
     for end in ("!", "?", ".", '"', "'", ")", "\u201d"):
         assert parse_story("id", ("It fell" + end).encode()).article == ["It fell" + end]
-    story = parse_story("id", STORY.encode(), add_full_stops=False)
-    assert story.article[0].endswith("fell") and story.highlights[0].endswith("London")
-
-
-@pytest.mark.parametrize(
-    "article, expected",
-    [
-        ("LONDON, England (CNN) -- Rain fell.", ["Rain fell."]),
-        ("(CNN)Rain fell.", ["Rain fell."]),
-        ("Coral Gables, Florida (CNN)Rain fell.", ["Rain fell."]),
-        ("Rain fell. Asked by a reporter (CNN) he said so.", None),
-        (
-            "By \n\n. \n\nJane Doe \n\n. \n\nPUBLISHED: \n\n. \n\n10:20 EST, 6 June 2013 \n\n. \n\n"
-            "| \n\n. \n\nUPDATED: \n\n. \n\n11:20 EST, 6 June 2013 \n\n. \n\nRain fell.\n\nOn us.",
-            ["Rain fell.", "On us."],
-        ),
-        (
-            "By\n\nJane Doe\n\nand A. Smith\n\nPUBLISHED:\n\n10:20 EST, 6 June 2013\n\n|\n\n"
-            "UPDATED:\n\n11:20 EST, 6 June 2013\n\nRain fell.\n\nOn us.",
-            ["Rain fell.", "On us."],
-        ),
-        ("By . Jane Doe . UPDATED: . 13:47 EST, 4 May 2012 . Rain fell.", ["Rain fell."]),
-        ("By . Jane Doe . and J. Roe . Rain fell. By . day .", ["Rain fell. By . day ."]),
-        ("By\n\nJane Doe\n\nRain fell", ["Rain fell."]),
-        ("Last updated at 3:31 PM on 19th July 2011 . Rain fell.", ["Rain fell."]),
-        ("By Monday the rain had stopped.", None),
-        ("By Monday . PUBLISHED: . never .", None),
-    ],
-)
-def test_prefix_is_dropped_on_request_alone(article, expected):
-    content = (article + "\n\n@highlight\n\nx").encode()
-    kept = parse_story("id", content, add_full_stops=False).article
-    assert " ".join(kept) == " ".join(article.split())
-    assert parse_story("id", content, drop_prefix=True).article == (expected or kept)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError, check_range, nearest
 from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.compilation import is_captured
+from fairseq_plugins.modules.captured import is_captured
 from fairseq_plugins.modules.dropout import probability
 
 from .chunked_products import ChunkedProducts

@@ -27,7 +27,6 @@ class SoftmaxAttention(TokenMixer):
         or None; result: T x B x d. `padding_mask` is not used: no position reads another's query.
     """
 
-    left_to_right = True
     takes_xformers = True
 
     def __init__(self, spec: MixerSpec, options: Any = None):

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.compilation import is_captured
+from fairseq_plugins.modules.captured import is_captured
 from fairseq_plugins.modules.masking import at_least_float32, hide
 from fairseq_plugins.modules.rows import Layout
 

@@ -43,8 +43,6 @@ class TokenMixer(nn.Module):
         B x T', True at padding, or None; result: T x B x d.
     """
 
-    # whether fairseq's left-to-right decoder has this mixer
-    left_to_right = False
     # whether it takes --encoder-xformers-att-config
     takes_xformers = False
     # whether it has weights of positions, which --attention-dropout drops
