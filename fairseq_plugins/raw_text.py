@@ -122,7 +122,15 @@ class RawTextGenerator:
         raise NotImplementedError
 
     def generate(self, sources: Sequence[Sequence[str]]) -> List[Output]:
-        """Generate an output for each list of subwords; none may be longer than `max_source`.
+        """The best output for each list of subwords; see `best`."""
+        return [outputs[0] for outputs in self.best(sources, 1)]
+
+    def best(self, sources: Sequence[Sequence[str]], count: int) -> List[List[Output]]:
+        """Up to `count` outputs for each list of subwords, the best first.
+
+        Args:
+            sources: none may be longer than `max_source`.
+            count: at least 1; there are no more outputs than the beam has hypotheses.
 
         Raises:
             ConfigurationError: a batch does not fit into the GPU's memory.
@@ -131,18 +139,18 @@ class RawTextGenerator:
             self.task.source_dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long()
             for pieces in sources
         ]
-        outputs = [Output("", True)] * len(tokens)
+        found: List[List[Output]] = [[] for _ in tokens]
         lengths = [len(source) for source in tokens]
         # one limit for a batch: an output must not depend on the other sources of its batch
         most = self.max_sentences
         for batch in fill_batches(lengths, self.max_tokens, most, kind=self.max_length):
-            for index, output in self._generate_batch(sources, tokens, batch):
-                outputs[index] = output
+            for index, output in self._generate_batch(sources, tokens, batch, count):
+                found[index].append(output)
             self.on_batch(len(batch))
-        return outputs
+        return found
 
     def _generate_batch(
-        self, sources: Sequence[Sequence[str]], tokens: List[Tensor], batch: List[int]
+        self, sources: Sequence[Sequence[str]], tokens: List[Tensor], batch: List[int], count: int
     ) -> List[Tuple[int, Output]]:
         lines = [tokens[index] for index in batch]
         dataset = self.task.build_dataset_for_inference(lines, [len(line) for line in lines])
@@ -154,8 +162,10 @@ class RawTextGenerator:
             with self._searching:
                 self.generator.max_len_a, self.generator.max_len_b = 0, longest
                 found = self.task.inference_step(self.generator, self.models, sample)
-            written = [hypotheses[0]["tokens"] for hypotheses in found]
-            copied = self._copied(sample["net_input"], written)
+            rows, written = zip(
+                *((row, each["tokens"]) for row, all in enumerate(found) for each in all[:count])
+            )
+            copied = self._copied(sample["net_input"], rows, written)
         except RuntimeError as error:
             # of a GPU, and of the CPU
             if not re.search("out of memory|can't allocate memory", str(error)):
@@ -166,8 +176,9 @@ class RawTextGenerator:
         dictionary = self.task.target_dictionary
         results = []
         # fairseq sorts a batch by length; `id` restores the order
-        for index, best, positions in zip(sample["id"].tolist(), written, copied):
-            best = best.int().cpu()
+        order = sample["id"].tolist()
+        for row, best, positions in zip(rows, written, copied):
+            index, best = order[row], best.int().cpu()
             pieces = dictionary.string(best)
             if positions:
                 unknown = best.eq(dictionary.unk()).tolist()
@@ -178,20 +189,27 @@ class RawTextGenerator:
         return results
 
     def _copied(
-        self, net_input: Dict[str, Tensor], written: List[Tensor]
+        self, net_input: Dict[str, Tensor], rows: Sequence[int], written: Sequence[Tensor]
     ) -> List[List[Optional[int]]]:
-        """The source positions of copied subwords, empty where they need not be known."""
+        """The source positions of copied subwords, empty where they need not be known.
+
+        Args:
+            net_input: of a batch.
+            rows: for each output, the row of its source.
+            written: the outputs, as tokens.
+        """
         copied: List[List[Optional[int]]] = [[] for _ in written]
         copiers = [m for m in self.models if getattr(m.decoder, "copying", None) is not None]
         unknown = self.task.target_dictionary.unk()
-        rows = [
-            row
-            for row, tokens in enumerate(written)
+        wanted = [
+            place
+            for place, tokens in enumerate(written)
             if copiers and (self.tells_copied or bool(tokens.eq(unknown).any()))
         ]
-        if rows:
-            those = {name: net_input[name][rows] for name in ("src_tokens", "src_lengths")}
-            found = find_copied(copiers[0], those, [written[row] for row in rows])
-            for row, positions in zip(rows, found):
-                copied[row] = positions
+        if wanted:
+            of = [rows[place] for place in wanted]
+            those = {name: net_input[name][of] for name in ("src_tokens", "src_lengths")}
+            found = find_copied(copiers[0], those, [written[place] for place in wanted])
+            for place, positions in zip(wanted, found):
+                copied[place] = positions
         return copied

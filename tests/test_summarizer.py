@@ -16,7 +16,7 @@ from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.commands import summarize as summarize_command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.page import mark_copied
-from fairseq_plugins.serving.text import _sentences
+from fairseq_plugins.serving.text import sentences_of
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
 
@@ -158,9 +158,9 @@ def test_a_summarizer_translates_nothing(model):
 
 
 def test_sentences_are_what_stands_between_boundaries():
-    assert _sentences("\u2581A b <q> c") == ["\u2581A b", "c"]
-    assert _sentences("<q> <q> a <q>") == ["", "", "a", ""]
-    assert _sentences("\u2581<q> <q>x") == ["\u2581<q> <q>x"]  # pieces of the text
+    assert sentences_of("\u2581A b <q> c") == ["\u2581A b", "c"]
+    assert sentences_of("<q> <q> a <q>") == ["", "", "a", ""]
+    assert sentences_of("\u2581<q> <q>x") == ["\u2581<q> <q>x"]  # pieces of the text
 
 
 def test_mistakes_are_told(summarize, model, tmp_path):

@@ -66,22 +66,26 @@ class ExportedModel:
         raise NotImplementedError
 
     def generate(self, sources: Sequence[List[str]]) -> List[Output]:
-        """The best hypothesis for each list of subwords.
+        """The best output for each list of subwords; see `best`."""
+        return [outputs[0] for outputs in self.best(sources, 1)]
+
+    def best(self, sources: Sequence[List[str]], count: int) -> List[List[Output]]:
+        """Up to `count` outputs for each list of subwords, the best first.
 
         Raises:
             ConfigurationError: the options allow none.
         """
         found = []
-        for pieces, hypotheses in zip(sources, self.search(sources)):
+        for pieces, hypotheses in zip(sources, self.search(sources, nbest=count)):
             if not hypotheses:
                 raise ConfigurationError(
                     "the options of search allow no output for a text: give a smaller --min-len "
                     f"(it is {self.options.min_len}), a larger --max-len, or leave out "
                     "--no-repeat-ngram-size"
                 )
-            best = hypotheses[0]
-            complete = self._is_complete(best, pieces)
-            found.append(Output(self._written(best, pieces), complete))
+            found.append(
+                [Output(self._written(h, pieces), self._is_complete(h, pieces)) for h in hypotheses]
+            )
         return found
 
     def _written(
@@ -106,17 +110,21 @@ class ExportedModel:
         sources: Sequence[List[str]],
         prefixes: Optional[Sequence[List[str]]] = None,
         numbers: Optional[Sequence[int]] = None,
+        nbest: Optional[int] = None,
     ) -> List[List[Hypothesis]]:
-        """All hypotheses for each list of subwords, the best first.
+        """Hypotheses for each list of subwords, the best first.
 
         Args:
             prefixes: for each source, the subwords that its hypotheses must begin with.
             numbers: the number of each source, from 0, in messages and for sampling.
+            nbest: how many hypotheses at most; None for that of the options.
 
         Raises:
             ConfigurationError: a prefix, or `min_len`, is longer than a hypothesis may be.
         """
-        export, wanted = self.export, []
+        export, options, wanted = self.export, self.options, []
+        if nbest is not None:
+            options = options._replace(nbest=nbest)
         numbers = range(len(sources)) if numbers is None else numbers
         for place, (number, pieces) in enumerate(zip(numbers, sources)):
             tokens = export.source.encode(pieces)
@@ -136,7 +144,7 @@ class ExportedModel:
         found: Dict[int, List[Hypothesis]] = {}
         for indices in fill_batches([len(s.tokens) for s in wanted], self.max_tokens, BATCH):
             batch = [wanted[index] for index in indices]
-            for source, hypotheses in zip(batch, search(export, batch, self.options)):
+            for source, hypotheses in zip(batch, search(export, batch, options)):
                 found[source.number] = hypotheses
         return [found[number] for number in numbers]
 

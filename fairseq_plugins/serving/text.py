@@ -125,7 +125,7 @@ def longest_translation(source_length: int) -> int:
 
 
 class LineTranslator:
-    """Lines to translations; a subclass has `processor`, `max_source` and `generate`.
+    """Lines to translations; a subclass has `processor`, `max_source` and `best`.
 
     Attributes:
         split: numbers (from 1) of lines that were too long for the model and translated in parts.
@@ -134,7 +134,7 @@ class LineTranslator:
 
     processor: Any
     max_source: int
-    generate: Any
+    best: Any
 
     def __init__(self) -> None:
         self.split: List[int] = []
@@ -152,6 +152,12 @@ class LineTranslator:
 
     def pieces(self, lines: Iterable[str]) -> List[str]:
         """As `translate`, in the subwords of the model, separated by spaces."""
+        return [outputs[0].pieces for outputs in self.candidates(lines, 1)]
+
+    def candidates(self, lines: Iterable[str], count: int) -> List[List[Output]]:
+        """Up to `count` translations per line in subwords, the best first; of a line without words
+        one, which is empty. Those of a line in parts are the best of each part, the next of each...
+        """
         lines = listed(lines)
         parts: List[List[str]] = []
         line_of: List[int] = []
@@ -163,16 +169,22 @@ class LineTranslator:
             for part in self._within_limit(pieces):
                 parts.append(part)
                 line_of.append(number)
-        pieces_of: List[List[str]] = [[] for _ in lines]
-        for number, output in zip(line_of, self.generate(parts)):
-            pieces_of[number].append(output.pieces)
-            if not output.complete:
+        found: List[List[List[Output]]] = [[] for _ in lines]
+        for number, outputs in zip(line_of, self.best(parts, count)):
+            found[number].append(outputs)
+            if not outputs[0].complete:
                 cut_off.add(number)
         with self._counting:
             first, self._lines_seen = self._lines_seen + 1, self._lines_seen + len(lines)
             self.split += [first + number for number in split]
             self.cut_off += [first + number for number in sorted(cut_off)]
-        return [" ".join(pieces) for pieces in pieces_of]
+        return [
+            [
+                Output(" ".join(o.pieces for o in each), all(o.complete for o in each))
+                for each in (zip(*outputs) if outputs else [()])
+            ]
+            for outputs in found
+        ]
 
     def _within_limit(self, pieces: List[str]) -> List[List[str]]:
         """Cut a line that is too long: after a sentence in the second half, else after a word."""
@@ -193,13 +205,13 @@ class LineTranslator:
 class DocumentSummarizer:
     """Documents to summaries.
 
-    A subclass has `processor`, `max_source`, `max_output` and `generate`, and calls `set_lengths`.
+    A subclass has `processor`, `max_source`, `max_output` and `best`, and calls `set_lengths`.
     """
 
     processor: Any
     max_source: int
     max_output: int
-    generate: Any
+    best: Any
     tells_copied: bool  # whether a summary has `copied`
 
     def set_lengths(self, least: int, most: Optional[int]) -> None:
@@ -234,7 +246,7 @@ class DocumentSummarizer:
         """
         summaries = []
         for whole, part, output in self.outputs(documents):
-            sentences = map(self.processor.decode, _sentences(output.pieces))
+            sentences = map(self.processor.decode, sentences_of(output.pieces))
             copied = list(zip(output.pieces.split(), output.copied)) if self.tells_copied else None
             summaries.append(
                 Summary([s for s in sentences if s], whole, part, output.complete, copied)
@@ -243,17 +255,24 @@ class DocumentSummarizer:
 
     def outputs(self, documents: Iterable[str]) -> Iterator[Tuple[int, int, Output]]:
         """For each document its number of subwords, how many are read, and the model's output."""
+        for whole, part, outputs in self.candidates(documents, 1):
+            yield whole, part, outputs[0]
+
+    def candidates(
+        self, documents: Iterable[str], count: int
+    ) -> Iterator[Tuple[int, int, List[Output]]]:
+        """As `outputs`, with up to `count` outputs, the best first."""
         lengths, kept = [], []
         for document in listed(documents):
             pieces = encode(self.processor, document)  # those that are not read take much memory
             lengths.append(len(pieces))
             kept.append(pieces[: self.max_source])
-        outputs = iter(self.generate([part for part in kept if part]))
+        found = iter(self.best([part for part in kept if part], count))
         for whole, part in zip(lengths, kept):
-            yield whole, len(part), next(outputs) if part else Output("", True)
+            yield whole, len(part), next(found) if part else [Output("", True)]
 
 
-def _sentences(pieces: str) -> List[str]:
+def sentences_of(pieces: str) -> List[str]:
     """The subwords of each sentence; the boundary is a token of its own."""
     sentences: List[List[str]] = [[]]
     for piece in pieces.split():

@@ -135,9 +135,9 @@ def test_of_documents_only_what_the_model_reads_is_held():
         processor = SimpleNamespace(encode=str, decode=str)
         max_source, tells_copied = 3, False
 
-        def generate(self, sources):
+        def best(self, sources, count):
             assert all(len(source) == 3 for source in sources)
-            return [SimpleNamespace(pieces="", copied=(), complete=True)] * len(sources)
+            return [[SimpleNamespace(pieces="", copied=(), complete=True)]] * len(sources)
 
     document = "ab " * 20000
     tracemalloc.start()

@@ -9,7 +9,7 @@ from fairseq_plugins.text.subwords import KINDS
 
 
 class Echo(LineTranslator):
-    """Reads at most eight subwords, and writes each part between brackets."""
+    """Reads at most eight subwords, and writes each part between brackets, of two kinds."""
 
     max_source = 8
 
@@ -17,8 +17,9 @@ class Echo(LineTranslator):
         super().__init__()
         self.processor = SimpleNamespace(encode=str, decode=str, subwords=KINDS[kind])
 
-    def generate(self, sources):
-        return [Output(f"[{' '.join(pieces)}]", True) for pieces in sources]
+    def best(self, sources, count):
+        texts = [" ".join(pieces) for pieces in sources]
+        return [[Output(f"[{t}]", True), Output(f"({t})", t != "short")][:count] for t in texts]
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,8 @@ def test_long_lines_are_cut_after_sentences_or_words(kind, line, parts):
     translator = Echo(kind)
     assert translator.translate([line, "short"]) == [" ".join(f"[{p}]" for p in parts), "[short]"]
     assert translator.split == [1]
+    assert translator.candidates([line, "", "short"], 2) == [
+        [(" ".join(f"{a}{p}{b}" for p in parts), True, ()) for a, b in ("[]", "()")],
+        [("", True, ())],
+        [("[short]", True, ()), ("(short)", False, ())],
+    ]
