@@ -317,7 +317,7 @@ def test_paired_bootstrap(data, fresh_run, tmp_path, translations, capsys):
     folder = fresh_run / "evaluation" / "test-checkpoint_best-beam5"
     found = json.loads((folder / "against-other.json").read_text("utf-8"))["scores"]
     for result in found.values():
-        assert result["p"] < 0.05 and "bs:200" in result["signature"]
+        assert result["p"] < 0.05 and "bs:1000" in result["signature"]
         low, high = result["baseline_interval"]
         assert low < result["baseline"] < high < 100
 

@@ -82,10 +82,6 @@ def test_a_pair_prepared_again_with_other_content_is_noticed(pair, both, tmp_pat
         tokens.write(b"\1")
     with pytest.raises(ConfigurationError, match="prepared with other settings .pair was "):
         prepare_bidirectional.main([str(other), str(made)])
-    content = json.loads((made / "preparation.json").read_text())
-    del content["settings"]["pair"]  # as earlier releases wrote it
-    (made / "preparation.json").write_text(json.dumps(content))
-    assert prepare_bidirectional.main([str(other), str(made)]) == 0
 
 
 def test_folders_that_cannot_be_joined_are_refused(make_pair, pair, both, tmp_path):
@@ -94,7 +90,7 @@ def test_folders_that_cannot_be_joined_are_refused(make_pair, pair, both, tmp_pa
     record["settings"]["boundary"] = "<q>"
     (documents / "preparation.json").write_text(json.dumps(record))
     for folder, message in (
-        (make_pair(), "a dictionary for each language.*--joined-dictionary"),
+        (make_pair("--no-joined-dictionary"), "a dictionary for each language.*--joined-dictionary"),
         (both, "has both directions"),
         (documents, "was prepared for summarization, which has one direction"),
         (tmp_path / "none", "none.* cannot be used"),
