@@ -2,7 +2,7 @@
 
 A model trained on both, and then on the pair alone, starts from twice the data.
 
-    python -m fairseq_plugins prepare-translation data/pair ... --joined-dictionary
+    python -m fairseq_plugins prepare-translation data/pair ...
     python -m fairseq_plugins prepare-bidirectional data/pair data/both
     fairseq-train data/both ... --share-all-embeddings --save-dir runs/both
     fairseq-train data/pair ... --share-all-embeddings --save-dir runs/pair \\
@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("pair", type=Path, help="folder prepared with --joined-dictionary")
+    parser.add_argument("pair", type=Path, help="folder prepared with one dictionary for both languages")
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     args = parser.parse_args(argv)
     needs_fairseq("prepare-bidirectional")

@@ -22,6 +22,7 @@ from fairseq_plugins.preparation.translation import (
     add_subword_options,
     check_options,
     find_files,
+    fits_one_dictionary,
     prepare,
     read_text,
     settings_like,
@@ -110,6 +111,9 @@ def main(argv: Sequence[str]) -> int:
     languages = [args.source_lang, args.target_lang]
     prefixes = {"train": args.train, "valid": [args.valid], "test": [args.test]}
     prefixes = {split: names for split, names in prefixes.items() if names != [None]}
+    inputs = find_files(prefixes, languages)
+    if args.joined_dictionary is None:
+        args.joined_dictionary = fits_one_dictionary(args.destination, prefixes, languages)
     settings: Dict[str, Any] = {
         "source_lang": args.source_lang,
         "target_lang": args.target_lang,
@@ -119,7 +123,7 @@ def main(argv: Sequence[str]) -> int:
         **Limits(max_words=args.max_words, max_ratio=args.max_ratio)._asdict(),
         **subword_settings(args),
         **normalization(args.destination, args.like),
-        "inputs": find_files(prefixes, languages),
+        "inputs": inputs,
         **args.like_settings,
     }
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}

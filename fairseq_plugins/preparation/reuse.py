@@ -41,9 +41,12 @@ def take_settings(folder: Path, names: Sequence[str], given: Dict[str, Any]) -> 
     for name, value in taken.items():
         if given.get(name, value) == value:
             continue
-        if given[name] is True:
+        if isinstance(given[name], bool):
+            ours, theirs = flag(name), "without it"
+            if not given[name]:
+                ours, theirs = flag(f"no-{name}"), f"with {ours}"
             raise ConfigurationError(
-                f"{flag(name)}: --like {folder} was prepared without it: leave it out"
+                f"{ours}: --like {folder} was prepared {theirs}: leave it out"
             )
         raise ConfigurationError(
             f"{flag(name)} {given[name]}: --like {folder} has {value}: leave it out"

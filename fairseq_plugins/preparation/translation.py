@@ -3,6 +3,7 @@
 import argparse
 import collections
 import contextlib
+import itertools
 import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -12,6 +13,7 @@ from fairseq_plugins.files import (
     LONGEST_LINE,
     count_lines,
     digest,
+    read_input,
     read_input_pairs,
     read_lines,
     read_pairs,
@@ -25,6 +27,8 @@ from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import translation_report
 from fairseq_plugins.preparation.reuse import copy_model, take_settings, vocabulary_files
 from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.prepared_folder import stored_settings
+from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing, normalise
 from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
@@ -38,6 +42,7 @@ SHARED_BY_LIKE = (
     "normalization",
 )  # fmt: skip
 CHANGED_SHOWN = 3  # lines of a language in the report
+SCRIPT_LINES = 1000  # of train, which tell the script of a language
 # subfolders that exist only during the preparation
 ALL_RAW = "work/raw"
 ALL_TOKENISED = "work/tokenised"
@@ -379,10 +384,12 @@ def add_subword_options(parser: argparse.ArgumentParser, default: Optional[str] 
         help="at most so many BPE merges or SentencePiece pieces, learnt on both sides of train "
         "(default: %(default)s)",
     )
+    joined = "two" if default else "one where both languages share a script"
     parser.add_argument(
         "--joined-dictionary",
-        action="store_true",
-        help="one dictionary for both sides, which --share-all-embeddings needs",
+        action=argparse.BooleanOptionalAction,
+        help="one dictionary for both sides, which --share-all-embeddings needs, or two (default: "
+        f"{joined})",
     )
     add_workers_option(parser)
 
@@ -394,8 +401,26 @@ def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
     return {
         "subword": args.subword,
         "vocab_size": args.vocab_size,
-        "joined_dictionary": args.joined_dictionary,
+        "joined_dictionary": bool(args.joined_dictionary),
     }
+
+
+def fits_one_dictionary(
+    destination: Path, prefixes: Dict[str, Sequence[str]], languages: Sequence[str]
+) -> bool:
+    """Whether both languages get one dictionary where no option says so.
+
+    As in the folder, if it is there; else where most letters at the start of train are of one
+    script.
+    """
+    stored = stored_settings(destination).get("joined_dictionary")
+    if stored is not None:
+        return bool(stored)
+    starts = (
+        itertools.islice(read_input(Path(f"{prefixes['train'][0]}.{language}")), SCRIPT_LINES)
+        for language in languages
+    )
+    return len({main_script(line or "" for line in start) for start in starts}) == 1
 
 
 def settings_like(folder: Path, languages: Sequence[str], given: Dict[str, Any]) -> Dict[str, Any]:

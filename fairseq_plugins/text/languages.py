@@ -1,6 +1,8 @@
-"""Languages: the two letters that Moses and sacreBLEU know, and scripts without spaces."""
+"""Languages: the two letters that Moses and sacreBLEU know, and the scripts of texts."""
 
+import collections
 import re
+import unicodedata
 from typing import Iterable
 
 # ISO 639-2 and 639-3 codes of the languages for which Moses, sacreBLEU or scores have rules
@@ -40,3 +42,10 @@ def is_unspaced(lines: Iterable[str]) -> bool:
         unspaced += len(_UNSPACED.findall(line))
         letters += sum(map(str.isalpha, line))
     return 2 * unspaced > letters
+
+
+def main_script(lines: Iterable[str]) -> str:
+    """The script of most letters of a text, as Unicode names it: LATIN, CYRILLIC; else empty."""
+    letters = (letter for line in lines for letter in line if letter.isalpha())
+    counts = collections.Counter(unicodedata.name(letter, "").split(" ")[0] for letter in letters)
+    return max(counts, key=lambda name: counts[name], default="")

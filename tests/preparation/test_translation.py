@@ -9,6 +9,7 @@ import pytest
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.translation import fits_one_dictionary
 from fairseq_plugins.text.processing import Processing
 
 
@@ -78,6 +79,7 @@ def test_new_text_in_the_subwords_of_another_folder(run, corpus, tmp_path, capsy
 def test_what_differs_from_the_other_folder_is_refused(run, corpus, tmp_path):
     folder = run("--train", corpus / "train", "--valid", corpus / "valid", "--subword", "bpe")
     for words, message in (
+        (["--no-joined-dictionary"], f"--no-.*: --like {folder} was prepared with --joined-dict"),
         (["--vocab-size", 30], f"--vocab-size 30: --like {folder} has 40: leave it out"),
         (["--lowercase"], f"--lowercase: --like {folder} was prepared without it: leave it out"),
         (
@@ -93,6 +95,22 @@ def test_what_differs_from_the_other_folder_is_refused(run, corpus, tmp_path):
     with pytest.raises(ConfigurationError, match=f"--like {folder} has no bpe.codes: name a fold"):
         prepare_like(folder, tmp_path / "new", corpus)
     assert not (tmp_path / "new").exists() and not (tmp_path / "new.part").exists()
+
+
+def test_languages_of_one_script_get_one_dictionary(run, corpus, tmp_path):
+    write(corpus / "train.el", ["Το έτος OK 7", "αυτός, BBC"] * 9)
+    for languages, expected in ((("fr", "en"), True), (("fr", "el"), False)):
+        found = fits_one_dictionary(tmp_path / "new", {"train": [corpus / "train"]}, languages)
+        assert found == expected
+
+    words = ["--train", corpus / "train", "--valid", corpus / "valid"]
+    folder = run(*words, "--no-joined-dictionary")
+    dictionaries = [folder / f"dict.{language}.txt" for language in ("fr", "en")]
+    run(*words)  # kept as it is
+    assert dictionaries[0].read_bytes() != dictionaries[1].read_bytes()
+    shutil.rmtree(folder)
+    run(*words)
+    assert dictionaries[0].read_bytes() == dictionaries[1].read_bytes()
 
 
 def test_several_files_make_up_train(run, corpus):
