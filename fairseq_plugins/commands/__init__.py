@@ -1,4 +1,4 @@
-"""The commands of `python -m fairseq_plugins COMMAND`, one file each.
+"""The commands of `python -m fairseq_plugins COMMAND`, one file each, here or in `lab/commands`.
 
 A command's file has a docstring, whose first line the list of commands shows, and a function
 `main(argv) -> int`: arguments in, a call into the package, a message out, the exit status. A file
@@ -16,14 +16,15 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import fairseq_plugins
 from fairseq_plugins.commands import _completion
 from fairseq_plugins.errors import ConfigurationError
 
 SERVING = ("summarize", "translate")  # these need no fairseq for an exported model
-FOLDER = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parent.parent
+FOLDERS = PACKAGE / "commands", PACKAGE / "lab" / "commands"
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
 
 Without a command: print the folder for fairseq's --user-dir. COMMAND -h shows its options.
@@ -60,8 +61,8 @@ def interrupted_when_terminated() -> Iterator[None]:
 
 
 def commands() -> Dict[str, Path]:
-    """The file of each command."""
-    files = sorted(FOLDER.glob("[a-z]*.py"))
+    """The file of each command, first those of the product, then the laboratory's."""
+    files = [path for folder in FOLDERS for path in sorted(folder.glob("[a-z]*.py"))]
     return {path.stem.replace("_", "-"): path for path in files}
 
 
@@ -102,7 +103,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             _completion.complete_a_command(found)
         words = [completed]
     if not words:
-        print(FOLDER.parent)
+        print(PACKAGE)
         return 0
     name = words[0]
     if name in ("-h", "--help"):
@@ -114,15 +115,25 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")
     if sys.stderr is None:  # closed, which libraries that write to it do not expect
         sys.stderr = open(os.devnull, "w")
-    module = importlib.import_module(f"fairseq_plugins.commands.{found[name].stem}")
+    place = found[name].relative_to(PACKAGE.parent).with_suffix("")
+    module = importlib.import_module(".".join(place.parts))
     if completed is not None:
         _completion.complete_its_options(module.main)
+    return run(name, module.main, words[1:])
+
+
+def run(name: str, main: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
+    """Call the `main` of a command; returns its exit status.
+
+    Raises:
+        ConfigurationError: also for an OSError, such as a full disk: it names the file or `name`.
+    """
     try:
         with interrupted_when_terminated():
-            return int(module.main(words[1:]))
+            return int(main(words))
     except ConfigurationError:
         raise
-    except OSError as error:  # such as a full disk
+    except OSError as error:
         raise ConfigurationError(f"{error.filename or name}: {error.strerror or error}") from error
     except KeyboardInterrupt as error:
         print("stopped", file=sys.stderr)

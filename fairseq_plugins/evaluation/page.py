@@ -4,9 +4,8 @@ import html
 from itertools import groupby
 from typing import List, Optional, Sequence, Tuple
 
-from fairseq_plugins.evaluation.lead import lead
 from fairseq_plugins.serving.text import Summary
-from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
+from fairseq_plugins.text.sentences import BOUNDARY, first_sentences, separate_sentences
 
 
 def section(number: int, document: str, reference: str, summary: Summary) -> str:
@@ -27,7 +26,7 @@ def section(number: int, document: str, reference: str, summary: Summary) -> str
     rows = {
         f"Document ({summary.pieces:,} pieces{read})": _plain([document]),
         "Reference": _plain(separate_sentences(reference)),
-        "Lead-1": _plain([lead(document, 1)]),
+        "Lead-1": _plain(first_sentences(document, 1)),
         "Summary": ours,
     }
     return "\n\n".join([f"## {number}", *(f"**{name}.** {text}" for name, text in rows.items())])

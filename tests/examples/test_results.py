@@ -67,7 +67,7 @@ def lines_of(path):
 
 def test_the_plots_show_the_results(tmp_path):
     pytest.importorskip("matplotlib", minversion="3.7")
-    command = [sys.executable, FOLDER / "plot_results.py", "--out", tmp_path]
+    command = [sys.executable, "-m", "fairseq_plugins.lab.plot_results", "--out", tmp_path]
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     made = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert made.returncode == 0 and made.stderr == "", made.stderr

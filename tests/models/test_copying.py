@@ -8,7 +8,6 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 
-from fairseq_plugins.benchmarks import peak_memory, workloads
 from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
@@ -16,6 +15,7 @@ from fairseq_plugins.criterions import (
 )
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import exporter
+from fairseq_plugins.lab.benchmarks import peak_memory, workloads
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.packed_decoder import Packing
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS

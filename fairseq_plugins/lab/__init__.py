@@ -1,0 +1,32 @@
+"""The laboratory: measurements, the tables of papers, made corpora, baselines, runs on a GPU.
+
+Training and serving need nothing of it, and nothing outside this package imports it. Its commands
+are in `commands/`; `python -m fairseq_plugins.lab.gpu_report` measures on a GPU.
+
+As fairseq's `--user-dir` it registers the plugin, and then the laboratory's own parts: the packages
+`criterions`, `models` and `tasks` of this folder, where they exist.
+"""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+NAME = "fairseq_plugins.lab"
+
+
+def register() -> None:
+    """Make the plugin and the laboratory's own parts known to fairseq."""
+    importlib.import_module("fairseq_plugins").register()
+    for part in ("criterions", "models", "tasks"):
+        if importlib.util.find_spec(f"{NAME}.{part}") is not None:
+            importlib.import_module(f"{NAME}.{part}")
+
+
+if __name__ != NAME:  # imported as a --user-dir, by the folder's name and from the folder above it
+    above = Path(__file__).parent.parent
+    sys.path[:] = [str(above.parent) if path == str(above) else path for path in sys.path]
+    importlib.import_module(NAME).register()
+    for name, module in list(sys.modules.items()):  # fairseq imports models/ and tasks/ once more
+        if f"{name}.".startswith(f"{NAME}."):
+            sys.modules[name.replace(NAME, __name__, 1)] = module

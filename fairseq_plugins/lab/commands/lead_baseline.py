@@ -1,0 +1,105 @@
+"""Score the first sentences of each document: the summarization baseline.
+
+    python -m fairseq_plugins lead-baseline test.source test.target
+    python -m fairseq_plugins lead-baseline --stories cnn_stories.tgz --ids test_ids.txt --stemmer
+
+Sources have one document per line, which is split into sentences at punctuation. Targets have one
+summary per line, with <q> between sentences. Published figures use stemming, and their ROUGE-L is
+our Lsum (CNN, three sentences: 29.1 / 11.1 / 25.9; whole CNN/DailyMail: 40.34 / 17.70 / 36.57).
+"""
+
+import argparse
+import random
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.files import read_pairs
+from fairseq_plugins.lab.lead import TextRank, draw, lead, oracle, read_archives
+
+
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins lead-baseline",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", type=Path, nargs="?", help="a file with one document per line")
+    parser.add_argument("target", type=Path, nargs="?", help="a file with one summary per line")
+    parser.add_argument(
+        "--stories", type=Path, nargs="+", metavar="ARCHIVE", help="tar archives of .story files"
+    )
+    parser.add_argument(
+        "--ids",
+        type=Path,
+        help="a file with the ids of the stories to score, one per line (default: all)",
+    )
+    parser.add_argument(
+        "--sentences", type=int, default=3, help="number of first sentences to take (default: 3)"
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also score fewer first sentences, random ones, TextRank's (needs sumy), and the "
+        "oracle's, which match the summary best",
+    )
+    parser.add_argument(
+        "--stemmer",
+        action="store_true",
+        help="strip suffixes with Porter's stemmer, as in published figures",
+    )
+    parser.add_argument(
+        "--unicode",
+        action="store_true",
+        help="count words of any script (default: letters a to z and digits make words)",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=0, help="number of processes (default: 0, one per core)"
+    )
+    args = parser.parse_args(argv)
+    if bool(args.stories) == bool(args.source) or bool(args.source) != bool(args.target):
+        raise ConfigurationError("give SOURCE and TARGET, or --stories")
+    if args.ids and not args.stories:
+        raise ConfigurationError(f"--ids {args.ids} selects among --stories: add them")
+    check_least(args, sentences=1, workers=0)
+    return args
+
+
+def main(argv: Sequence[str]) -> int:
+    args = read_arguments(argv)
+    needs_fairseq("lead-baseline")
+    from fairseq_plugins.scoring.rouge import available_workers, rouge, tokenizer_of
+
+    tokenizer_of(args.stemmer, args.unicode)  # refuses both
+    text_rank = TextRank() if args.all else None
+    if args.stories:
+        sources, targets = read_archives(args.stories, args.ids)
+    else:
+        pairs = list(read_pairs(args.source, args.target))
+        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    rows = {f"Lead-{args.sentences}": [lead(source, args.sentences) for source in sources]}
+    if text_rank is not None:
+        counts = range(1, args.sentences)
+        fewer = {f"Lead-{n}": [lead(source, n) for source in sources] for n in counts}
+        generator, count = random.Random(1), args.sentences
+        rows = {
+            **fewer,
+            **rows,
+            f"Random-{count}": [draw(source, count, generator) for source in sources],
+            f"TextRank-{count}": [text_rank(source, count) for source in sources],
+            f"Oracle-{count}": [
+                oracle(*pair, count, args.stemmer, args.unicode) for pair in zip(sources, targets)
+            ],
+        }
+    for name, summaries in rows.items():
+        result = rouge(
+            targets,
+            summaries,
+            stemmer=args.stemmer,
+            workers=available_workers(args.workers),
+            show_progress=True,
+            unicode=args.unicode,
+        )
+        print(f"{name} of {len(sources):,} documents: {result.table()}")
+    return 0

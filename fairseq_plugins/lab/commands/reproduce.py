@@ -1,0 +1,276 @@
+"""Reproduce a table of a paper or of this project: train and test every row.
+
+    python -m fairseq_plugins reproduce fastformer-imdb DATA --reduced       # on two CPU cores
+    python -m fairseq_plugins reproduce mscffn-text DATA --seeds 1 2 3 4 5   # on one GPU
+    python -m fairseq_plugins reproduce ftc DATA --parallel 4 -- --bf16
+    python -m fairseq_plugins reproduce translation DATA --minutes 9 --parallel 4
+    python -m fairseq_plugins reproduce ftc --report-only --out DIR          # table and plot again
+
+TABLE is one of
+
+{tables}
+
+DATA is the folder that a prepare-* command made. --reduced takes a small model and few updates, for
+small data on two CPU cores. ftc: the paper does not say how long it trained: runs end after the
+recipes' 50,000 updates, in float32. translation, multi30k: a run ends after 10 epochs without a
+gain on valid; its last 10 checkpoints are averaged. low-resource: the learning rate falls to 0
+within 14,000 updates, or --max-update; the last 5 checkpoints are averaged.
+
+Settings are those of the recipes and the table, then --settings files, then the options after --.
+Runs end earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept, and
+each says what would train it on: a larger limit, such as --max-update, or after -- --max-epoch, or
+another --out if its learning rate has ended. --minutes ends the call: runs save their state and
+stop.
+
+With --report-only, --beside names results on more or less data, and scores are also plotted against
+the number of pairs:
+
+    python -m fairseq_plugins reproduce low-resource --report-only --out ALL --beside HALF QUARTER
+
+The folder of --out gets table.md, which compares with the paper's figures, plots (.svg and .png) of
+the scores and of validation during training, results.json with everything, and the runs with their
+logs.
+"""
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Sequence
+
+from fairseq_plugins.commands import needs_fairseq, split
+from fairseq_plugins.commands._log import only_warnings_of_fairseq
+from fairseq_plugins.commands._numbers import at_least
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.json_files import read_json
+from fairseq_plugins.lab.reproduction.request import BATCHES, Request
+from fairseq_plugins.lab.reproduction.tables import TABLES, Table
+from fairseq_plugins.training import precision, recipes
+
+
+def _by_value(value: Callable[[Table], Any]) -> str:
+    """A default that differs from table to table: each value, and the tables that have it."""
+    tables: Dict[str, List[str]] = {}
+    for name, table in TABLES.items():
+        tables.setdefault(str(value(table)), []).append(name)
+    return "; ".join(f"{shown} ({', '.join(names)})" for shown, names in tables.items())
+
+
+def _seeds(table: Table) -> str:
+    seeds = sorted({seed for _, seed in table.runs} or table.seeds)
+    shown = " ".join(map(str, seeds))
+    return f"{shown}, of some rows 1" if table.runs and len(seeds) > 1 else shown
+
+
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what is run")
+    group.add_argument(
+        "--rows", nargs="+", default=[], metavar="ROW",
+        help="default: all. "
+        + "; ".join(
+            f"{name}: " + " ".join(row.name for row in table.rows) for name, table in TABLES.items()
+        ),
+    )  # fmt: skip
+    group.add_argument(
+        "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
+        help="default: " + _by_value(_seeds),
+    )  # fmt: skip
+    group.add_argument("--reduced", action="store_true", help="the table's size for two CPU cores")
+    group.add_argument(
+        "--settings", action="append", default=[], metavar="FILE",
+        help="settings that replace the recipes', as for train; repeatable",
+    )  # fmt: skip
+    group.add_argument(
+        "--average", type=at_least(0), metavar="K",
+        help="test the average of the last K checkpoints, of epochs or updates; 0: the best, by "
+        "--best-checkpoint-metric (default: " + _by_value(lambda table: table.average) + ")",
+    )  # fmt: skip
+    group.add_argument(
+        "--generate", default="", type=shlex.split, metavar="WORDS",
+        help='more options for fairseq-generate, in one word: "--lenpen 0.6"',
+    )  # fmt: skip
+
+
+def _add_lengths(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how long")
+    group.add_argument("--max-update", type=at_least(1), metavar="N", help="end each run there")
+    group.add_argument(
+        "--max-minutes", type=at_least(0.01, float), metavar="M",
+        help="end each training after so much time, that before a restart counted (rows that "
+        "begin with other data train twice)",
+    )  # fmt: skip
+    group.add_argument(
+        "--minutes", type=at_least(0.01, float), metavar="M",
+        help="stop everything after so much time, and half a minute to save; rerun to resume",
+    )  # fmt: skip
+
+
+def _add_machine(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("processes and devices")
+    group.add_argument(
+        "--parallel", type=at_least(1), default=1, metavar="N",
+        help="runs side by side: on several GPUs each has its own, as far as they go (default: 1)",
+    )  # fmt: skip
+    group.add_argument(
+        "--processes", type=at_least(1), default=1, metavar="N",
+        help="processes that share each training: GPUs, or cores with --cpu (default: 1)",
+    )  # fmt: skip
+    group.add_argument(
+        "--threads", type=at_least(1), metavar="N",
+        help="processor threads of each process (default: OMP_NUM_THREADS, or all cores / "
+        "--parallel / --processes)",
+    )  # fmt: skip
+    group.add_argument(
+        "--precision", choices=precision.PRECISIONS,
+        help=precision.HELP + " (default: "
+        + _by_value(lambda table: table.precision) + ")",
+    )  # fmt: skip
+    group.add_argument("--cpu", action="store_true", help="do not use a GPU")
+
+
+def _add_timing(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how training steps are timed")
+    group.add_argument(
+        "--time", choices=["interleaved", "log"], default="interleaved",
+        help="time ratio of tables that have one: interleaved times training steps of all rows in "
+        "turn after the runs (default); log compares the seconds per epoch of the runs",
+    )  # fmt: skip
+    group.add_argument(
+        "--time-rounds", type=at_least(1), default=5, metavar="N",
+        help=f"interleaved: how often each of {BATCHES} batches is timed (default: 5)",
+    )  # fmt: skip
+    group.add_argument(
+        "--timing-skip", type=at_least(0), default=100, metavar="N",
+        help="warm-up: updates after each start that are not timed (default: 100)",
+    )  # fmt: skip
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("tables of earlier results")
+    group.add_argument(
+        "--report-only", action="store_true",
+        help="make table and plot again from results.json, and do nothing else",
+    )  # fmt: skip
+    group.add_argument(
+        "--beside", nargs="+", type=Path, default=[], metavar="OUT",
+        help="with --report-only: folders of the same table on more or less data, to plot scores "
+        "against the number of training pairs",
+    )  # fmt: skip
+
+
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments; `.words` holds the options after the first ``--``."""
+    own, extra = split(argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins reproduce",
+        usage="%(prog)s TABLE DATA [options] [-- more options for fairseq-train]",
+        description=(__doc__ or "").format(
+            tables="\n".join(f"  {name:<23} {table.title}" for name, table in TABLES.items())
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("table", choices=list(TABLES), metavar="TABLE", help=", ".join(TABLES))
+    parser.add_argument("data", nargs="?", type=Path, metavar="DATA", help="the prepared folder")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where to work (default: runs/reproduce_TABLE)"
+    )  # fmt: skip
+    for add in (_add_runs, _add_lengths, _add_machine, _add_timing, _add_report):
+        add(parser)
+    args = parser.parse_args(own)
+    if args.beside and not args.report_only:
+        raise ConfigurationError("--beside only plots: train first, then add --report-only")
+    args.words = extra
+    args.out = args.out or Path("runs", f"reproduce_{args.table}")
+    return args
+
+
+def read_request(args: argparse.Namespace) -> Request:
+    if args.data is None:
+        raise ConfigurationError("DATA is missing: name a prepared folder")
+    from fairseq_plugins.training import planning
+
+    table = TABLES[args.table]
+    folder = recipes.find(table.rows[0].recipe).parent
+    given = {name: value for name, value in vars(args).items() if name in Request._fields}
+    given.update(
+        seeds=list(dict.fromkeys(args.seeds)),
+        settings=[recipes.find(name, [folder]) for name in args.settings],
+        interleaved=table.timed and args.time == "interleaved",
+        threads=args.threads or planning.available_threads(args.parallel * args.processes),
+    )
+    return Request(**given)
+
+
+def read_results(folder: Path, table: str, option: str) -> Dict[str, Any]:
+    """The results of a table in a folder that an option names.
+
+    Raises:
+        ConfigurationError: the folder has none, or those of another table.
+    """
+    results = read_json(folder / "results.json")
+    if results is None:
+        raise ConfigurationError(f"{option}: {folder} has no results.json; name its folder")
+    if not isinstance(results, dict) or not {"table", "data", "rows"} <= set(results):
+        raise ConfigurationError(
+            f"{option}: {folder}/results.json is not of this command: name another folder"
+        )
+    if results["table"] != table:
+        raise ConfigurationError(
+            f"{option}: {folder} has results of {results['table']}, not of {table}: name another "
+            "folder or that table"
+        )
+    return results
+
+
+def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:
+    """Table and plots from results.json alone."""
+    from fairseq_plugins.lab.reproduction import plots, report
+
+    results = read_results(folder, table, "--out")
+    others = [read_results(other, table, "--beside") for other in beside]
+    sizes = {results["data"]["pairs"]["train"]: folder}
+    for other, found in zip(beside, others):
+        if found["reduced"] != results["reduced"]:
+            size = "reduced" if found["reduced"] else "of full size"
+            raise ConfigurationError(
+                f"--beside: the runs in {other} are {size}, those in {folder} are not: name a "
+                "folder of the same size"
+            )
+        pairs = found["data"]["pairs"]["train"]
+        if pairs in sizes:
+            raise ConfigurationError(
+                f"--beside: {sizes[pairs]} and {other} both have {pairs:,} training pairs: name "
+                "one folder for each number of pairs"
+            )
+        sizes[pairs] = other
+    written = [folder / "results.json", report.write_table(results, folder)]
+    print("\n" + report.table(results))
+    try:
+        written += plots.plot(results, folder, others)
+    except ImportError:
+        print("no plot: matplotlib is missing (pip install matplotlib, then --report-only)")
+    print("written: " + " ".join(map(str, written)))
+
+
+def main(argv: Sequence[str]) -> int:
+    args = read_arguments(argv)
+    if args.report_only:
+        report_only(args.out, args.table, args.beside)
+        return 0
+    needs_fairseq("reproduce")
+    from fairseq_plugins.lab.reproduction import runs
+    from fairseq_plugins.training.jobs import alone_in
+
+    with only_warnings_of_fairseq():  # it tells of models that are checked
+        request = read_request(args)
+        with alone_in(request.out, "reproduction"):
+            work = runs.Reproduction(request, lambda line: print(line, flush=True))
+            work.finish_all()
+            if request.interleaved and not work.time_is_up.is_set():
+                work.measure_interleaved()
+            work.write_results()
+    report_only(request.out, args.table)
+    if work.failures:
+        failed = "; ".join(f"{each['run']}: {each['message']}" for each in work.failures)
+        raise ConfigurationError(f"failed: {failed}")
+    return 0

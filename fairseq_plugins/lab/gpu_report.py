@@ -1,0 +1,378 @@
+"""Measure on a GPU, in prepared runs of at most 8 minutes each.
+
+    python -m fairseq_plugins.lab.gpu_report --list                # the runs and their parts
+    python -m fairseq_plugins.lab.gpu_report DATA --out DIR        # the next unfinished run
+    python -m fairseq_plugins.lab.gpu_report DATA --out DIR --run 1
+    python -m fairseq_plugins.lab.gpu_report DATA --out DIR --run 1 --toy   # without a GPU
+
+It needs no network. DATA is a folder of a prepare-* command for translation. A run consists of
+parts, each a process with its own time limit: if one fails or is too slow, the others still run.
+Rerun to resume: finished parts of this commit are kept. --out gets, written after each part,
+
+    report.md     tables of the parts, and the goals
+    report.json   the same with every figure, and the end of each log
+
+--work gets the logs and the figures of each part (RUN/PART.log, RUN/PART.json), and the models.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from fairseq_plugins import commands
+from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.commands._numbers import at_least
+from fairseq_plugins.errors import ConfigurationError
+
+FINISHED, STOPPED, INTERRUPTED = "finished", "stopped: its time was up", "interrupted"
+# SIGTERM counts as Ctrl-C, so that pytest tells what failed before the time was up
+PYTEST = """import signal, sys, pytest
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+sys.exit(pytest.main(sys.argv[1:]))"""
+LEAST = 5.0  # seconds; with less left no part begins
+LINES = 40  # of each log that the report keeps
+
+
+def run_words(words: Sequence[str], log: Path, environment: Dict[str, str]) -> None:
+    """The process of a part: runs a command line, with its output in a file."""
+    from fairseq_plugins.training.jobs import end_with_the_parent
+
+    os.setsid()
+    end_with_the_parent()
+    with open(log, "a", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(environment)
+    if words[0] == "pytest":
+        os.execv(sys.executable, [sys.executable, "-c", PYTEST, *words[1:]])
+    try:
+        status = commands.main(words)
+    except ConfigurationError as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = 1
+    sys.stdout.flush()
+    sys.exit(status)
+
+
+class Processes:
+    """Starts the process of each part.
+
+    A process is a fork of this one, which has imported everything: imports take some ten seconds.
+    Where CUDA does not work in a fork, each starts anew.
+    """
+
+    def __init__(self) -> None:
+        self.method = "fork"
+
+    def run(self, words: Sequence[str], log: Path, seconds: float, triton: Any = None) -> str:
+        """Run a command line; returns how it ended."""
+        import multiprocessing
+
+        environment = {"PYTHONUNBUFFERED": "1"}
+        if triton is not None:
+            environment["FAIRSEQ_PLUGINS_TRITON"] = str(int(triton))
+        context: Any = multiprocessing.get_context(self.method)
+        process = context.Process(target=run_words, args=(list(words), log, environment))
+        process.start()
+        status = STOPPED
+        try:
+            process.join(seconds)
+        except KeyboardInterrupt:
+            status = INTERRUPTED
+        if process.exitcode is not None:
+            ended = process.exitcode
+            return FINISHED if ended == 0 else f"failed with exit status {ended}"
+        process.terminate()
+        process.join(40 if words[0] in ("train", "reproduce") else 8)  # a training saves its state
+        with contextlib.suppress(ProcessLookupError):  # what it started, such as data loaders
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.join()
+        return status
+
+    def describe(self, folder: Path, toy: bool) -> Dict[str, Any]:
+        """The machine, told by a process of its own, as a process that used CUDA cannot fork.
+
+        Raises:
+            ConfigurationError: there is no GPU.
+        """
+        from fairseq_plugins.json_files import read_json
+
+        found = folder / "machine.json"
+        words = ["benchmark", "layer", "--contender", "copy", "--dim", "8", "--tokens", "8"]
+        words += ["--lengths", "8", "--rounds", "1", "--warmup", "0", "--json", str(found)]
+        for method in ("fork", "spawn"):
+            self.method = method
+            found.unlink(missing_ok=True)
+            self.run([*words, *(["--cpu"] if toy else [])], folder / "machine.log", 60)
+            machine = (read_json(found) or {}).get("machine")
+            if machine and (toy or machine["kind"] == "cuda"):
+                return machine
+        raise ConfigurationError(
+            f"torch finds no GPU here: use --toy to try the runs without one ({folder}/machine.log)"
+        )
+
+
+def has_graphs() -> bool:
+    """Whether fairseq-train has --cuda-graphs."""
+    from fairseq_plugins.lab.benchmarks import contenders, gpu_runs
+
+    try:
+        contenders.configure(f"transformer {gpu_runs.GRAPHS}", "", "none", "fp32", True)
+    except ConfigurationError as error:
+        return "unrecognized arguments" not in str(error)
+    return True
+
+
+def check_text(data: Path) -> None:
+    """Raise a ConfigurationError if the folder lacks the text that a test is scored with."""
+    from fairseq_plugins.evaluation.translation import Translations
+    from fairseq_plugins.text.processing import Processing
+
+    Translations(data, "test", Processing.load(data).target_lang)
+
+
+def summarize(log: Path) -> List[str]:
+    """The last table in a log, or its last lines."""
+    if not log.is_file():
+        return []
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = [line.split("\r")[-1] for line in lines[-400:]]
+    table = [number for number, line in enumerate(lines) if line.startswith("|")]
+    if table and table[-1] >= len(lines) - 3:
+        begin = table[-1]
+        while begin > 0 and lines[begin - 1].startswith("|"):
+            begin -= 1
+        return lines[begin : table[-1] + 1]
+    return [line for line in lines if line.strip()][-6:]
+
+
+def write_report(out: Path, work: Path, report: Dict[str, Any]) -> None:
+    """report.md and report.json: what is known of each part, and the goals."""
+    from fairseq_plugins.files import written_whole
+    from fairseq_plugins.json_files import write_json
+    from fairseq_plugins.lab.benchmarks import gpu_runs
+    from fairseq_plugins.markdown import table_head, table_line
+
+    report["goals"] = gpu_runs.judge(work)
+    write_json(out / "report.json", report)
+    with written_whole(out / "report.md") as file:
+        file.write("{device}, Python {python}, torch {torch}, commit {commit}\n".format(
+            **report["machine"]
+        ))  # fmt: skip
+        for name, parts in report["runs"].items():
+            file.write(f"\n## Run {name}: {gpu_runs.find(name).what}\n")
+            for part, found in parts.items():
+                file.write(f"\n{part}: {found['status']}, {found['seconds']:.0f} s\n\n")
+                file.write("\n".join(found["summary"]) + "\n")
+        file.write("\n## Goals\n\n")
+        head = table_head(["what", "run", "before", "goal", "moonshot", "ratio", ""])
+        lines = [
+            table_line(
+                [
+                    goal["what"],
+                    f"{goal['run']}, {goal['part']}",
+                    *(
+                        "-" if goal[name] is None else f"{goal[name]:.3g}"
+                        for name in ("before", "limit", "moonshot", "time_ratio")
+                    ),
+                    goal["state"],
+                ]
+            )
+            for goal in report["goals"]
+        ]
+        file.write("\n".join([*head, *lines]) + "\n")
+
+
+def choose(asked: Any, report: Dict[str, Any], places: Dict[str, Any], commit: str) -> Any:
+    """The run that is asked for, or the next one: the first with a part that is not finished."""
+    from fairseq_plugins.lab.benchmarks import gpu_runs
+
+    if asked:
+        return gpu_runs.find(asked)
+    for run in gpu_runs.RUNS:
+        before = report["runs"].get(run.name, {})
+        for part in run.parts:
+            possible = all(places.get(name) for name in part.needs)
+            if possible and not kept(before.get(part.name), commit):
+                return run
+    raise ConfigurationError("all runs are finished: repeat one with --run")
+
+
+def obstacle(part: Any, places: Dict[str, Any], graphs: bool, left: float) -> str:
+    """Why a part cannot run, or nothing."""
+    from fairseq_plugins.lab.benchmarks import gpu_runs, machine
+
+    missing = [f"--{name.lower()} DIR" for name in part.needs if not places[name]]
+    if missing:
+        return f"needs {' and '.join(missing)}"
+    if not graphs and part.contenders and all(gpu_runs.GRAPHS in c for c in part.contenders):
+        return f"needs {gpu_runs.GRAPHS}"
+    if part.words.startswith("pytest"):
+        modules = ("pytest", "pytest_timeout", "xdist")
+        if not (machine.ROOT / "tests").is_dir() or not all(map(importlib.util.find_spec, modules)):
+            return "needs a checkout, pytest, pytest-timeout and pytest-xdist"
+    return "no time was left" if left < LEAST else ""
+
+
+def kept(before: Any, commit: str) -> bool:
+    return bool(before) and before["status"] == FINISHED and before["commit"] == commit
+
+
+def short_table(name: str, parts: Dict[str, Any]) -> List[str]:
+    """A line for each figure of a run."""
+    from fairseq_plugins.markdown import table_head, table_line
+
+    lines = table_head([f"run {name}", "s", "what", "ratio", "ms", ""])
+    for part, found in parts.items():
+        rows = (found["figures"] or {}).get("rows", [])
+        told = found["status"] if rows else "; ".join([found["status"], *found["summary"][-4:]])
+        lines.append(table_line([part, f"{found['seconds']:.0f}", "", "", "", told]))
+        for row in rows:
+            ratio, took = row.get("time_ratio"), row.get("median_seconds")
+            told = str(row.get("figure") or row.get("problem") or "")
+            if row.get("recordings") is not None:
+                told = f"{row['recordings']} recordings; {told}"
+            lines.append(
+                table_line(
+                    [
+                        "",
+                        "",
+                        str(row.get("contender", ""))[:90],
+                        "" if ratio is None else f"{ratio:.3f}",
+                        "" if took is None else f"{took * 1000:.3f}",
+                        told[:150],
+                    ]
+                )
+            )
+    return lines
+
+
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins.lab.gpu_report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("data", type=Path, nargs="?", metavar="DATA", help="the prepared folder")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the report goes")
+    parser.add_argument(
+        "--work", type=Path, metavar="DIR", help="where the parts work (default: --out)"
+    )
+    parser.add_argument("--list", action="store_true", help="show the runs and their parts")
+    parser.add_argument("--run", metavar="N", help="default: the next unfinished run")
+    parser.add_argument(
+        "--part", action="append", default=[], metavar="NAME",
+        help="only this part of the run, also if it is finished; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--minutes", type=at_least(0.1, float), default=8.0, metavar="M",
+        help="stop after this many minutes, plus up to one to save (default: 8)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--summaries", type=Path, metavar="DIR", help="prepared documents and summaries, for run 5"
+    )
+    parser.add_argument("--multi30k", type=Path, metavar="DIR", help="prepared, for run 4f")
+    parser.add_argument("--toy", action="store_true", help="try the runs at a toy size on a CPU")
+    args = parser.parse_args(argv)
+    if not args.list and (args.data is None or args.out is None):
+        parser.error("give DATA and --out, or --list")
+    return args
+
+
+def main(argv: Sequence[str]) -> int:
+    args = read_arguments(argv)
+    needs_fairseq("gpu-report")
+    from fairseq_plugins.lab.benchmarks import gpu_runs
+
+    if args.list:
+        for run in gpu_runs.RUNS:
+            print(f"{run.name:3} {run.what}")
+            for part in run.parts:
+                print(f"      {part.name:18} {part.seconds:4.0f} s  {part.words}")
+        return 0
+    from fairseq_plugins.json_files import read_json
+    from fairseq_plugins.training import planning
+    from fairseq_plugins.training.jobs import alone_in
+
+    # so that asking for a GPU does not begin to use it, after which processes cannot fork
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    end = time.monotonic() + 60 * args.minutes
+    planning.check_data(args.data)
+    work = (args.work or args.out).resolve()
+    places = {
+        gpu_runs.DATA: args.data.resolve(),
+        gpu_runs.SUMMARIES: args.summaries and args.summaries.resolve(),
+        gpu_runs.MULTI30K: args.multi30k and args.multi30k.resolve(),
+    }
+    work.mkdir(parents=True, exist_ok=True)
+    with alone_in(args.out, "report"):
+        report = read_json(args.out / "report.json") or {"runs": {}}
+        graphs = has_graphs()
+        processes = Processes()
+        here = processes.describe(work, args.toy)
+        if report.get("machine", here)["device"] != here["device"]:
+            device = report["machine"]["device"]
+            raise ConfigurationError(f"--out {args.out} has a report of a {device}: choose another")
+        report["machine"] = here
+        run = choose(args.run, report, places, here["commit"])
+        names = [part.name for part in run.parts]
+        for name in args.part:
+            if name not in names:
+                raise ConfigurationError(
+                    f"--part {name} is not in run {run.name}: give one of {', '.join(names)}"
+                )
+        if run.tests:
+            check_text(args.data)
+        print(f"run {run.name}: {run.what}", flush=True)
+        if not graphs:
+            print("without --cuda-graphs, which this version does not have", flush=True)
+        folder = work / run.name
+        folder.mkdir(exist_ok=True)
+        done = report["runs"].setdefault(run.name, {})
+        for part in run.parts:
+            if part.name not in args.part and (
+                args.part or kept(done.get(part.name), here["commit"])
+            ):
+                continue
+            left = end - time.monotonic()
+            why = obstacle(part, places, graphs, left)
+            if why:
+                print(f"{part.name}: {why}", flush=True)
+                empty = {"seconds": 0.0, "figures": None, "summary": [], "commit": here["commit"]}
+                done.setdefault(part.name, {"status": why, **empty})
+                continue
+            words = part.command({**places, gpu_runs.WORK: folder}, graphs, args.toy)
+            figures, log = folder / f"{part.name}.json", folder / f"{part.name}.log"
+            if words[0] == "benchmark":
+                words += ["--json", str(figures)]
+            begin = time.monotonic()
+            status = processes.run(words, log, min(part.seconds, left), part.triton)
+            done[part.name] = {
+                "status": status,
+                "seconds": time.monotonic() - begin,
+                "command": words,
+                "commit": here["commit"],
+                "figures": read_json(figures),
+                "summary": summarize(log),
+                "log": log.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:],
+            }
+            print(f"{part.name}: {status}, {done[part.name]['seconds']:.0f} s", flush=True)
+            write_report(args.out, work, report)
+            if status == INTERRUPTED:
+                raise KeyboardInterrupt
+        write_report(args.out, work, report)
+    print("\n" + "\n".join(short_table(run.name, done)))
+    print(f"written: {args.out / 'report.md'} {args.out / 'report.json'}")
+    return int(any(found["status"].startswith("failed") for found in done.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(commands.run("gpu-report", main, sys.argv[1:]))

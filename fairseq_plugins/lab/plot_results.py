@@ -1,0 +1,112 @@
+"""Draw the plots of examples/translation from the results of all runs, results/*.json.
+
+    python -m fairseq_plugins.lab.plot_results     # needs matplotlib: install.sh --extras plot
+
+BLEU on valid of one checkpoint against hours of training, which are updates times the median time
+of one: validation and saving are left out. A curve that begins with both directions shows the
+second stage, behind the hours of the first. Test scores against training pairs, beside those of
+Sennrich & Zhang 2019.
+"""
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from fairseq_plugins.json_files import read_json
+from fairseq_plugins.lab.benchmarks import plots
+from fairseq_plugins.lab.reproduction.tables import TABLES
+
+RESULTS = Path(__file__).resolve().parents[2] / "examples" / "translation" / "results"
+FEW_PAIRS = "iwslt14_few_pairs_*_seed1*.json"
+CURVES = {  # plot: pattern of its runs, range of BLEU
+    "multi30k_learning_curves": ("multi30k_*_seed?.json", (34.0, 43.5)),
+    "iwslt14_few_pairs_learning_curves": (FEW_PAIRS, (0.0, 28.0)),
+}
+PAIRS = "iwslt14_few_pairs_scores"
+
+
+def read_runs(pattern: str) -> List[Dict[str, Any]]:
+    """The results of the runs that a pattern of names fits."""
+    return [read_json(path) for path in sorted(RESULTS.glob(pattern))]
+
+
+def training_pairs(run: Dict[str, Any]) -> int:
+    """The number of training pairs, as `data` names it."""
+    found = re.search(r"([\d,]+) / ", run["data"])
+    assert found, run["data"]
+    return int(found.group(1).replace(",", ""))
+
+
+def learning_curve(run: Dict[str, Any]) -> Tuple[List[float], List[float]]:
+    """Hours of training, and BLEU on valid at each validation."""
+    first = run.get("both directions first")
+    before = first["updates"] * first["median_seconds_of_an_update"] / 3600 if first else 0.0
+    last = run["epochs"][-1]["updates"]
+    hours = [
+        before + (run["hours_of_training"] - before) * epoch["updates"] / last
+        for epoch in run["epochs"]
+    ]
+    return hours, [epoch["valid_bleu"] for epoch in run["epochs"]]
+
+
+def draw_curves(name: str, folder: Path) -> None:
+    """BLEU on valid against hours: a colour for each row, a line for each run."""
+    pattern, limits = CURVES[name]
+    runs = read_runs(pattern)
+    whole = max(map(training_pairs, runs))
+    with plots.figure(folder / f"{name}.svg", width=6.5, height=4.8) as (axis,):
+        seen: Dict[str, int] = {}
+        for run in runs:
+            row = run["row"]
+            if training_pairs(run) < whole:
+                row += f", {training_pairs(run):,} pairs"
+            known = row in seen
+            number = seen.setdefault(row, len(seen))
+            axis.plot(
+                *learning_curve(run), color=f"C{number % 10}", linewidth=1.1,
+                linestyle=("-", "--")[number // 10], label=None if known else row,
+            )  # fmt: skip
+        axis.set_ylim(limits)
+        axis.set_xlim(left=0)
+        axis.set_xlabel("hours of training, without validation and saving")
+        axis.set_ylabel("tokenised BLEU on valid, one checkpoint")
+        axis.figure.legend(fontsize=7, ncol=3, loc="outside upper center")
+
+
+def draw_pairs(folder: Path) -> None:
+    """Test scores against the number of training pairs, beside the published curve."""
+    published = TABLES["low-resource"].by_pairs
+    assert published is not None
+    points: Dict[str, Dict[int, float]] = {}
+    for run in read_runs(FEW_PAIRS):
+        ((_, scores),) = run["test"].items()
+        points.setdefault(run["row"], {})[training_pairs(run)] = scores["BLEU"]
+    with plots.figure(folder / f"{PAIRS}.svg", width=6.5, height=4.2) as (axis,):
+        for number, (row, found) in enumerate(points.items()):
+            pairs = sorted(found)
+            marker = plots.MARKERS[number % len(plots.MARKERS)]
+            axis.plot(pairs, [found[each] for each in pairs], marker=marker, label=row)
+        axis.plot(*zip(*published.points), "--", color="black", marker=".", label=published.source)
+        axis.set_xscale("log")
+        axis.set_xlabel("training pairs")
+        axis.set_ylabel(f"test {published.metric}")
+        axis.legend(fontsize=8)
+
+
+def draw(folder: Path) -> None:
+    """Write all plots into a folder."""
+    for name in CURVES:
+        draw_curves(name, folder)
+    draw_pairs(folder)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the plots (.svg)")
+    target = parser.parse_args().out
+    plots.check(target / f"{PAIRS}.svg")
+    draw(target)
+    print(f"{len(CURVES) + 1} plots are in {target}")

@@ -1,0 +1,187 @@
+"""The notes below a table: data, scoring, seeds, timing, machine, and every known limitation."""
+
+import re
+from typing import Any, Dict, List, Tuple
+
+from fairseq_plugins.lab.reproduction.agreement import AGREEMENT_NOTE
+from fairseq_plugins.lab.reproduction.figures import distinct, extent, has_paper
+from fairseq_plugins.lab.reproduction.tables import BASELINE
+
+
+def notes(results: Dict[str, Any]) -> List[str]:
+    """Data, scoring, seeds, timing and machine of the figures, with every known limitation."""
+    runs = [run for row in results["rows"] for run in row["runs"]]
+    data = results["data"]
+    here = {**data["pairs"], **({"classes": data["classes"]} if "classes" in data else {})}
+    found = [f"Data: {_counts(here)}, {data['name']}."]
+    paper = results.get("data_of_paper", {})
+    # papers round: 287.1k
+    if any(abs(here.get(name, 0) - count) > 0.001 * count for name, count in paper.items()):
+        found.append(
+            f"The paper's data: {_counts(paper)}. Compare the rows here with each other, not with "
+            "the paper's column."
+        )
+    found += results.get("remarks", [])
+    if results["cited"]:
+        found.append("cited: figures of other work that the paper quotes; they are not run.")
+    failed = [f"Failed: {failure['run']}: {failure['message']}" for failure in results["failures"]]
+    if not runs:
+        return [*found, "No run is finished.", *failed]
+    scored = [run["scoring"] for run in runs if run.get("scoring")]
+    for metric in results["metrics"]:
+        kind = " of lower-case tokens, not smoothed" if metric == "BLEU" else ""
+        each = [score["scores"][metric] for score in scored if metric in score["scores"]]
+        for signature in distinct([score["signature"] for score in each]):
+            found.append(f"{metric}{kind}: `{signature}`.")
+    if any("interval" in each for score in scored for each in score["scores"].values()):
+        found.append(
+            "[...] in the table: 95 % bootstrap interval of the test texts, its ends averaged over "
+            "the seeds; it does not cover the choice of the seed."
+        )
+    found += test_notes(results)
+    found += not_run(results)
+    seeds = {
+        row["name"]: tuple(sorted(run["seed"] for run in row["runs"]))
+        for row in results["rows"] if row["runs"]
+    }  # fmt: skip
+    if len(set(seeds.values())) == 1:
+        found.append(f"Seeds: {', '.join(map(str, next(iter(seeds.values()))))}.")
+    else:
+        of_rows = (f"{name} {', '.join(map(str, own))}" for name, own in seeds.items())
+        found.append(f"Seeds differ: {'; '.join(of_rows)}.")
+    if max(map(len, seeds.values())) > 1:
+        found.append("Scores: mean ± standard deviation (seeds).")
+    if has_paper(results):
+        found.append(AGREEMENT_NOTE)
+    for row in results["rows"]:
+        counts = [run["training"].get("first_updates", 0) for run in row["runs"]]
+        if any(counts):
+            found.append(
+                f"{row['name']} was trained before on other data ({row['begins']}), for "
+                f"{extent(counts)} updates; these are not in the column."
+            )
+    if len({run["training"]["updates"] for run in runs}) > 1:
+        found.append("The rows were not trained for the same number of updates.")
+    found += precision_notes(results)
+    if results["timed"]:
+        found += time_notes(results, runs)
+    machines = [place["machine"] for run in runs for place in places_of(run)]
+    found += [describe_machine(machine) for machine in distinct(machines)]
+    found.append(f"Settings: `{results['settings']}`.")
+    return [*found, *failed]
+
+
+def test_notes(results: Dict[str, Any]) -> List[str]:
+    """Notes of the checkpoints and options of the tests, by runs if they differ."""
+    runs: Dict[Tuple[str, str], List[str]] = {}
+    for row in results["rows"]:
+        for run in row["runs"]:
+            if run.get("scoring"):
+                way = run["scoring"]["checkpoint"], " ".join(run["scoring"].get("generate", []))
+                runs.setdefault(way, []).append(f"{row['name']} {run['seed']}")
+    if len(runs) > 1:
+        ways = (
+            checkpoint
+            + (f" with `--generate`: `{words}`" if words else "")
+            + f" ({', '.join(each)})"
+            for (checkpoint, words), each in runs.items()
+        )
+        return [f"The test set is read once, in different ways: {'; '.join(ways)}."]
+    found = []
+    for checkpoint, words in runs:
+        found.append(f"The test set is read once, by: {checkpoint}.")
+        if words:
+            found.append(f"Generation was changed by `--generate`: `{words}`.")
+    return found
+
+
+def precision_notes(results: Dict[str, Any]) -> List[str]:
+    """A note of the precision of training, by runs if it differs."""
+    runs: Dict[str, List[str]] = {}
+    for row in results["rows"]:
+        for run in row["runs"]:
+            words = " ".join(run["training"]["command"])
+            half = re.search(r"(?<!\S)--(?:memory-efficient-)?(bf16|fp16|amp)(?!\S)", words)
+            name = half.group(1) if half else "fp32"
+            begun = run["training"].get("first_precision") or name
+            name = name if begun == name else f"{begun}, then {name}"
+            runs.setdefault(name, []).append(f"{row['name']} {run['seed']}")
+    if len(runs) == 1:
+        return [f"Precision of training: {name}." for name in runs]
+    by_name = (f"{name} ({', '.join(each)})" for name, each in runs.items())
+    return [f"Precision of training differs: {'; '.join(by_name)}."]
+
+
+def not_run(results: Dict[str, Any]) -> List[str]:
+    """A note that names the rows and planned runs without a score."""
+    done = {row["name"]: {run["seed"] for run in row["runs"] if run.get("scoring")}
+            for row in results["rows"]}  # fmt: skip
+    missing = [f"{name}, all seeds" for name, seeds in done.items() if not seeds]
+    missing += [
+        f"{name}, seed {seed}"
+        for name, seed in results.get("planned", [])
+        if done[name] and seed not in done[name]
+    ]
+    return [f"Not run: {'; '.join(missing)}."] if missing else []
+
+
+def _counts(counts: Dict[str, int]) -> str:
+    return " / ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]:
+    skipped = extent([run["training"]["timing_skip"] for run in runs])
+    found = [
+        "s/epoch: median time of an update by the training log x updates of an epoch; the "
+        f"first {skipped} updates of each start, validation and saving are left out."
+    ]
+    together = extent([run["training"]["parallel"] for run in runs])
+    disturbed = together != "1"
+    if disturbed:
+        found.append(f"Up to {together} runs shared the machine: their s/epoch disturb each other.")
+    shared = extent([place.get("processes", 1) for run in runs for place in places_of(run)])
+    if shared != "1":
+        found.append(f"Processes that shared a training: {shared}.")
+    several = [
+        f"{row['name']} {run['seed']}"
+        for row in results["rows"]
+        for run in row["runs"]
+        if len(places_of(run)) > 1
+    ]
+    if several:
+        found.append(
+            "Trained in parts, on other machines, by other versions or numbers of processes, so "
+            f"that s/epoch is of all parts: {', '.join(several)}."
+        )
+    interleaved = results["interleaved"]
+    if interleaved:
+        quartiles = "; ".join(
+            "{} {:.3f} - {:.3f}".format(name, *row["time_ratio_quartiles"])
+            for name, row in interleaved["rows"].items()
+            if name != BASELINE
+        )
+        found.append(
+            "Time ratio: training steps of all rows in turn on the same batches after the runs "
+            f"(benchmark train-step, {interleaved['batches']} batches x {interleaved['rounds']} "
+            f"rounds), median; quartiles: {quartiles}."
+        )
+        if interleaved["machine"] not in [run["training"]["machine"] for run in runs]:
+            found.append(describe_machine(interleaved["machine"], "Time ratio measured on"))
+    else:
+        found.append(
+            "Time ratio: of s/epoch, from runs one after the other or side by side, not "
+            "interleaved" + (": not to be trusted here." if disturbed else ".")
+        )
+    return found
+
+
+def places_of(run: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """The machines that a run was trained on, and the processes that shared it on each."""
+    return [*run["training"].get("earlier_places", []), run["training"]]
+
+
+def describe_machine(machine: Dict[str, Any], word: str = "Machine") -> str:
+    return (
+        "{}: {device} ({cores} cores, {threads} thread(s) a process), Python {python}, "
+        "torch {torch}, fairseq {fairseq}, commit {commit}.".format(word, **machine)
+    )

@@ -1,0 +1,243 @@
+"""The plots of `reproduce`: scores, learning curves, scores against the size of the data."""
+
+import functools
+import logging
+import statistics
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+from fairseq_plugins.files import replacing
+from fairseq_plugins.lab.reproduction.figures import (
+    VALIDATION,
+    distinct,
+    epoch_seconds,
+    has_paper,
+    paper_ratio,
+    ratio_function,
+    scores,
+)
+from fairseq_plugins.lab.reproduction.intervals import Sample, half_interval
+from fairseq_plugins.lab.reproduction.tables import TABLES
+
+MARKERS = "osD^vP*X"
+
+
+class Curve(NamedTuple):
+    """Validations of one run."""
+
+    row: str
+    seed: int
+    hours: List[float]
+    values: List[float]
+
+
+def plot(
+    results: Dict[str, Any], folder: Path, beside: Sequence[Dict[str, Any]] = ()
+) -> List[Path]:
+    """Plot the scores: against training time if the table has times, otherwise as bars.
+
+    If logs of training hold validations, a second plot shows how each run came to its score.
+
+    Args:
+        results: the content of results.json.
+        folder: where to write.
+        beside: results of the same table on other numbers of training pairs; one more plot shows
+            all scores against these numbers.
+
+    Returns:
+        the files written: bleu_against_time.svg and .png, or such as accuracy.svg and .png;
+        learning_curves.svg and .png; scores_against_pairs.svg and .png.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it logs each font it looks at
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    if results["timed"]:
+        plots = {"bleu_against_time": _draw_times}
+    else:
+        plots = {results["metrics"][0].replace(" ", "_"): _draw_bars}
+    if learning_curves(results)[1]:
+        plots["learning_curves"] = _draw_curves
+    if beside:
+        plots["scores_against_pairs"] = functools.partial(_draw_sizes, beside=beside)
+    written = []
+    with pyplot.rc_context({"svg.hashsalt": results["table"], "font.size": 9}):
+        for name, draw in plots.items():
+            figure = draw(pyplot, results)
+            for kind, metadata in (("svg", {"Date": None}), ("png", {})):
+                path = folder / f"{name}.{kind}"
+                with replacing(path) as part:
+                    figure.savefig(str(part), format=kind, dpi=150, metadata=metadata)
+                written.append(path)
+            pyplot.close(figure)
+    return written
+
+
+def learning_curves(results: Dict[str, Any]) -> Tuple[str, List[Curve]]:
+    """How the runs learned.
+
+    Returns:
+        the first of `VALIDATION` that all runs were validated by, and the curve of each run. Hours
+        are updates times the run's median time of one, after those of its training on other data.
+    """
+    runs = [
+        (row["name"], run["seed"], run["training"])
+        for row in results["rows"]
+        for run in row["runs"]
+        if run["training"].get("valid") and run["training"]["epoch_seconds"]
+    ]
+    for measure in VALIDATION:
+        if runs and all(measure in point for *_, trained in runs for point in trained["valid"]):
+            break
+    else:
+        return "", []
+    curves = []
+    for row, seed, trained in runs:
+        begun = trained.get("first_seconds", 0) / 3600  # on other data
+        hours = trained["epoch_seconds"] / trained["updates_per_epoch"] / 3600
+        # a run that was killed repeats some
+        points = {point["num_updates"]: point[measure] for point in trained["valid"]}
+        times = [begun + updates * hours for updates in sorted(points)]
+        curves.append(Curve(row, seed, times, [points[updates] for updates in sorted(points)]))
+    return measure, curves
+
+
+def _draw_curves(pyplot: Any, results: Dict[str, Any]) -> Any:
+    measure, curves = learning_curves(results)
+    rows = distinct([curve.row for curve in curves])
+    figure, axis = pyplot.subplots(figsize=(6.5, 4.2))
+    for curve in curves:
+        first = curve.seed == min(other.seed for other in curves if other.row == curve.row)
+        axis.plot(
+            curve.hours, curve.values, color=f"C{rows.index(curve.row)}", linewidth=1,
+            label=curve.row if first else None,
+        )  # fmt: skip
+    # leave the first quarter of each run out of the range: it is far below where the runs differ
+    ends = sorted(value for curve in curves for value in curve.values[len(curve.values) // 4 :])
+    room = 0.1 * (ends[-1] - ends[0]) or 1.0
+    axis.set_ylim(ends[0] - room, ends[-1] + room)
+    axis.set_xlabel("hours of training, without validation and saving")
+    axis.set_ylabel(f"{measure} on valid, one checkpoint")
+    axis.set_title("a line for each seed")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    return figure
+
+
+def by_pairs(all_results: Sequence[Dict[str, Any]], metric: str) -> Dict[str, Dict[int, float]]:
+    """The mean score over the seeds of each row, by the number of training pairs."""
+    found: Dict[str, Dict[int, float]] = {}
+    for results in sorted(all_results, key=lambda each: each["data"]["pairs"]["train"]):
+        for row in results["rows"]:
+            values = scores(row, metric)
+            if values:
+                pairs = results["data"]["pairs"]["train"]
+                found.setdefault(row["name"], {})[pairs] = statistics.mean(values)
+    return found
+
+
+def _draw_sizes(pyplot: Any, results: Dict[str, Any], beside: Sequence[Dict[str, Any]]) -> Any:
+    """Scores against the number of training pairs, beside published ones."""
+    published = TABLES[results["table"]].by_pairs
+    metric = published.metric if published else results["metrics"][0]
+    figure, axis = pyplot.subplots(figsize=(6.5, 4.2))
+    for number, (row, points) in enumerate(by_pairs([results, *beside], metric).items()):
+        axis.plot(list(points), list(points.values()), marker=MARKERS[number % 8], label=row)
+    if published:
+        axis.plot(*zip(*published.points), "--", color="black", marker=".", label=published.source)
+    axis.set_xscale("log")
+    axis.set_xlabel("training pairs")
+    axis.set_ylabel(f"test {metric}")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    return figure
+
+
+def _draw_bars(pyplot: Any, results: Dict[str, Any]) -> Any:
+    """Bars of the first metric: here with intervals over seeds and each seed, and in the paper."""
+    metric, rows = results["metrics"][0], results["rows"][::-1]
+    panels = [("here", [scores(row, metric) for row in rows])]
+    if all(row["paper"] for row in rows):
+        panels.insert(0, ("paper", [row["paper"]["scores"][:1] for row in rows]))
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(2 + 3.6 * len(panels), 1 + 0.36 * len(rows)), sharey=True,
+        squeeze=False,
+    )  # fmt: skip
+    for axis, (title, values) in zip(axes[0], panels):
+        ends: List[float] = []
+        for place, (row, own) in enumerate(zip(rows, values)):
+            if not own:
+                axis.text(0.02, place, "not run", va="center", transform=axis.get_yaxis_transform())
+                continue
+            sample = Sample.of(own)
+            half = half_interval(sample)
+            if title == "paper":
+                deviations = row["paper"]["deviations"]
+                half = deviations[0] if deviations else None
+            axis.barh(place, sample.mean, height=0.62, color="#9ecae1")
+            axis.errorbar(sample.mean, place, xerr=half, color="black", capsize=3, linestyle="none")
+            if title == "here":
+                axis.plot(own, [place] * len(own), "o", ms=3, color="#d55e00")
+            ends += [sample.mean - (half or 0), sample.mean + (half or 0), *own]
+        if ends:
+            room = 0.08 * (max(ends) - min(ends)) or 1.0
+            axis.set_xlim(min(ends) - 3 * room, max(ends) + room)
+        axis.set_title(title)
+        axis.set_xlabel(f"test {metric} (the axis does not begin at 0)")
+        axis.grid(axis="x", alpha=0.3)
+    axes[0, 0].set_yticks(range(len(rows)))
+    axes[0, 0].set_yticklabels([" ".join(row["labels"]) for row in rows])
+    lines = "black: 95 % interval over seeds; orange: each seed"
+    if len(panels) == 2:
+        lines = f"here, {lines}; paper, black: its standard deviation, if published"
+    figure.text(0.5, 0.005, lines, ha="center", fontsize=7)
+    figure.tight_layout(rect=(0, 0.03, 1, 1))
+    return figure
+
+
+def _draw_times(pyplot: Any, results: Dict[str, Any]) -> Any:
+    """BLEU against training time, with a second panel for the paper's figures."""
+    ratio = ratio_function(results)
+    relative = any(ratio(results, row) for row in results["rows"])
+    panels = 2 if has_paper(results) else 1
+    figure, axes = pyplot.subplots(1, panels, figsize=(1.5 + 4 * panels, 4.2), squeeze=False)
+    here = axes[0, -1]
+    kinds: Dict[str, int] = {}  # last row number of each first label; a label has one colour
+    for row in results["rows"]:
+        kind = row["labels"][0]
+        number = kinds[kind] = kinds.get(kind, -1) + 1
+        style: Dict[str, Any] = {
+            "color": f"C{list(kinds).index(kind)}",
+            "marker": MARKERS[number % len(MARKERS)],
+            "linestyle": "none",
+            "label": row["name"],
+        }
+        values = scores(row, results["metrics"][0])
+        time = ratio(results, row) if relative else epoch_seconds(row)
+        if values and time:
+            deviation = statistics.stdev(values) if len(values) > 1 else 0
+            here.errorbar(time, statistics.mean(values), yerr=deviation or None, **style)
+        else:
+            here.plot([], [], **style)
+        if panels == 2:
+            axes[0, 0].plot(paper_ratio(results, row), row["paper"]["scores"][0], **style)
+    relative_label = "time of an epoch, ratio to the Transformer"
+    if panels == 2:
+        axes[0, 0].set_title("paper")
+        axes[0, 0].set_xlabel(relative_label)
+    here.set_title(f"here, {results['data']['pairs']['train']:,} pairs")
+    here.set_xlabel(relative_label if relative else "seconds per epoch")
+    for each in axes[0]:
+        each.set_ylabel(f"test {results['metrics'][0]}")
+        each.grid(alpha=0.3)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="center right", frameon=False, fontsize=8)
+    figure.tight_layout(rect=(0, 0, 1 - 1.9 / (1.5 + 4 * panels), 1))
+    return figure

@@ -1,0 +1,42 @@
+"""Block sizes are tried in turn, and those that fail are named."""
+
+import pytest
+
+from fairseq_plugins.lab.benchmarks import blocks
+from tests.lab.benchmarks.test_train_step import measure
+from tests.modules.test_kernels import DEVICE, needs_triton
+
+
+@needs_triton
+@pytest.mark.skipif(DEVICE == "cuda", reason="the interpreter takes block sizes that a GPU may not")
+@pytest.mark.parametrize("name", blocks.KERNELS)
+def test_each_kernel_runs_with_other_blocks(tmp_path, monkeypatch, name):
+    build = blocks.KERNELS[name]
+
+    def some(*given):
+        kernel = build(*given)
+        names = [label for label, _ in kernel.candidates]
+        assert len(set(names)) == len(names)
+        return kernel._replace(candidates=kernel.candidates[:2])
+
+    monkeypatch.setitem(blocks.KERNELS, name, some)
+    words = ["blocks", "--cpu", "--kernel", name, "--part", 128, "--rounds", 1, "--warmup", 0]
+    first, second = measure(tmp_path, *words)["rows"]
+    assert first["contender"].startswith(name) and first["time_ratio"] == 1.0
+    assert second["contender"] != first["contender"] and second["time_ratio"] > 0
+
+
+def test_blocks_that_fail_are_named(tmp_path, monkeypatch):
+    sizes = {"size": 1}
+
+    def work():
+        if sizes["size"] == 2:
+            raise RuntimeError("first\nout of resource: shared memory")
+
+    candidates = [(str(size), (sizes, "size", size)) for size in (1, 2, 3)]
+    kernel = blocks.Kernel(work, candidates)
+    monkeypatch.setitem(blocks.KERNELS, "residual", lambda *given: kernel)
+    rows = measure(tmp_path, "blocks", "--cpu", "--kernel", "residual", "--rounds", 1)["rows"]
+    assert sizes == {"size": 1}
+    assert [row["problem"] for row in rows] == ["out of resource: shared memory", "", ""]
+    assert [row["contender"] for row in rows] == ["residual 2", "residual 1", "residual 3"]

@@ -1,0 +1,114 @@
+"""The benchmark on a toy corpus: what it compares, what it counts, and what it refuses."""
+
+import json
+
+import pytest
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.lab.benchmarks import train_step
+from fairseq_plugins.lab.commands import benchmark
+
+SIZES = (
+    "--encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
+    " --decoder-embed-dim 16 --decoder-ffn-embed-dim 32 --decoder-attention-heads 2"
+    " --decoder-layers 1"
+)
+
+
+def measure(tmp_path, *words):
+    """The JSON that a subcommand writes."""
+    out = tmp_path / "figures.json"
+    assert benchmark.main([*map(str, words), "--cpu", "--json", str(out)]) == 0
+    return json.loads(out.read_text())
+
+
+def refused(*words):
+    """The one line that a mistake ends in."""
+    with pytest.raises(ConfigurationError) as stopped:
+        benchmark.main([*map(str, words), "--cpu"])
+    message = str(stopped.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("part", train_step.PARTS)
+def test_each_part_in_bf16(toy_data, tmp_path, part):
+    words = ["train-step", toy_data.bin, "--options", SIZES, "--part", part, "--batches", 1]
+    words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
+    (row,) = measure(tmp_path, *words, "--dtype", "bf16")["rows"]
+    assert row["seconds"][0] > 0
+
+
+def test_training_steps_side_by_side(toy_data, tmp_path, capsys):
+    words = ["train-step", toy_data.bin, "--options", SIZES]
+    for model in ("transformer", "transformer_ftc --bf16 --criterion cross_entropy"):
+        words += ["--arch", model]
+    words += ["--batches", 2, "--rounds", 2, "--warmup", 0, "--max-tokens", 300]
+    words += ["--plot", tmp_path / "plot.svg"]
+    found = measure(tmp_path, *words)
+
+    assert found["machine"]["threads"] == 1 and found["machine"]["torch"]
+    assert found["arguments"]["max_tokens"] == 300
+    baseline, compressed = found["rows"]
+    assert baseline["time_ratio"] == 1.0 and baseline["flop_ratio"] == 1.0
+    assert len(compressed["seconds"]) == 4 and min(compressed["seconds"]) > 0
+    # half the positions and features in half of the layers
+    assert compressed["flop_ratio"] < 1 and compressed["parameters"] < baseline["parameters"]
+    assert compressed["ratio_to_flop_limit"] == pytest.approx(
+        compressed["time_ratio"] / compressed["flop_ratio"]
+    )
+    assert "| `transformer_ftc --bf16" in capsys.readouterr().out
+    assert "operations" in (tmp_path / "plot.svg").read_text()
+
+
+def test_the_encoder_alone(toy_data, tmp_path):
+    found = measure(
+        tmp_path, "train-step", toy_data.bin, "--options", SIZES, "--part", "encoder",
+        "--arch", "transformer", "--batches", 1, "--rounds", 1, "--warmup", 0,
+        "--max-tokens", 300,
+    )  # fmt: skip
+    (row,) = found["rows"]
+    norms = 4 * 16
+    layer = 4 * 16 * 17 + 2 * 16 * 32 + 16 + 32 + norms
+    assert row["parameters"] - 6 * layer == 16 * 48  # the dictionary, filled up to eights
+
+
+def test_projection_and_loss_alone(toy_data, tmp_path):
+    words = ["train-step", toy_data.bin, "--options", SIZES, "--part", "loss", "--batches", 1]
+    words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
+    words += ["--arch", "transformer_ftc --criterion cross_entropy"]
+    rows = measure(tmp_path, *words)["rows"]
+    # forward, and the gradients of features and matrix: 16 features, 48 types, real and padded rows
+    positions, rest = divmod(rows[0]["flops"], 3 * 2 * 16 * 48)
+    assert rest == 0 and 200 < positions <= 300
+    assert rows[1]["flop_ratio"] == 1.0
+
+
+def test_batches_of_any_length_have_more_padding_for_the_fused_loss_to_skip(toy_data, tmp_path):
+    def share_of_operations(order):
+        words = ["train-step", toy_data.bin, "--options", SIZES, "--part", "loss", "--batches", 1]
+        words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
+        words += ["--arch", "transformer_ftc --criterion label_smoothed_cross_entropy_fused"]
+        return measure(tmp_path, *words, "--order", order)["rows"][1]["flop_ratio"]
+
+    assert share_of_operations("random") < share_of_operations("length") <= 1
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["--arch", "transformer_ftcc"], "did you mean transformer_ftc"),
+        (["--arch", "transformer --nonsense"], "unrecognized arguments: --nonsense"),
+        (["--arch", "transformer_ftc --time-window 0"], "--time-window 0"),
+        (["--arch", "transformer", "--rounds", "0"], "--rounds 0: must be at least 1"),
+        (["--arch", "transformer", "--batches", "99"], "--batches 99: the training set has"),
+        (["--arch", "transformer", "--dtype", "fp16"], "--dtype fp16 needs a GPU"),
+        (["--arch", "transformer", "--plot", "plot.png"], "must end in .svg"),
+    ],
+)
+def test_mistakes_are_errors_of_one_line(toy_data, words, complaint):
+    assert complaint in refused("train-step", toy_data.bin, *words)
+
+
+def test_a_folder_that_was_not_prepared(tmp_path):
+    assert "has no dict" in refused("train-step", tmp_path, "--arch", "transformer")

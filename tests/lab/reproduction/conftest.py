@@ -1,0 +1,106 @@
+"""A prepared toy corpus, reproductions on it, and results and logs as `reproduce` has them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.lab.commands import reproduce
+from fairseq_plugins.lab.reproduction import runs
+from fairseq_plugins.lab.reproduction.tables import TABLES
+from tests.conftest import SIZES
+
+FTC_PAPER = TABLES["ftc"]
+TINY = """
+model:
+  encoder_embed_dim: 128
+  decoder_embed_dim: 16
+  encoder_ffn_embed_dim: 128
+  decoder_ffn_embed_dim: 32
+  decoder_layers: 1
+dataset: {max_tokens: 400, num_workers: 0}
+lr_scheduler: {warmup_updates: 4}
+task: {eval_bleu: false}
+checkpoint: {best_checkpoint_metric: loss, maximize_best_checkpoint_metric: false}
+"""
+
+
+@pytest.fixture
+def settings(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory, toy_data) -> Path:
+    """The toy corpus, prepared as IWSLT'14 is."""
+    folder = tmp_path_factory.mktemp("prepared")
+    words = [folder / "data", "--source-lang", "de", "--target-lang", "en", "--workers", 1]
+    words += ["--vocab-size", 60, "--joined-dictionary", "--tokenizer", "none"]
+    for split in SIZES:
+        for ours, its in (("de", "src"), ("en", "tgt")):
+            shutil.copy(str(toy_data.raw / f"{split}.{its}"), str(folder / f"{split}.{ours}"))
+        words += [f"--{split}", folder / split]
+    assert prepare_translation.main([str(word) for word in words]) == 0
+    return folder / "data"
+
+
+def make(data, out, *words, table="ftc"):
+    words = [table, data, "--out", out, "--cpu", "--threads", 1, *words]
+    args = reproduce.read_arguments(list(map(str, words)))
+    return runs.Reproduction(reproduce.read_request(args), lambda line: None)
+
+
+def log_line(seconds, update, batches=50):
+    return (
+        f"2026-01-01 00:00:00 | INFO | train_inner | epoch 001: {update:6d} / {batches} loss=9, "
+        f"nll_loss=8.5, ppl=300, wps={3000 / seconds:.1f}, ups={1 / seconds:.2f}, wpb=3000, "
+        f"bsz=9, num_updates={update}, lr=1e-05, gnorm=2\n"
+    )
+
+
+@pytest.fixture
+def results():
+    machine = {"device": "a GPU", "kind": "cuda", "cores": 8, "threads": 4, "commit": "1234567"}
+    machine.update(python="3.11.7", torch="2.13.0", fairseq="0.12.3.1")
+    made = {
+        **FTC_PAPER._asdict(),
+        "table": "ftc",
+        "metrics": ["BLEU"],
+        "data": {"name": "some data", "pairs": {"train": 160239, "valid": 7, "test": 6}},
+        "settings": "--lr 5e-4",
+        "interleaved": None,
+        "failures": [],
+        "unfinished": [],
+        "planned": [["transformer", 1], ["transformer", 2], ["ftc-2x3", 3]],
+        "cited": [row._asdict() for row in FTC_PAPER.cited],
+        "rows": [],
+    }
+    for row in FTC_PAPER.rows:
+        made["rows"].append({**row._asdict(), "paper": row.paper._asdict(), "runs": []})
+
+    def add(name, seed, bleu, seconds, **training):
+        row = next(row for row in made["rows"] if row["name"] == name)
+        done = {
+            "parameters": 39469056, "updates": 50000, "epoch_seconds": seconds, "timing_skip": 100,
+            "parallel": 1, "machine": machine, "command": [], **training,
+        }  # fmt: skip
+        scores = {"BLEU": {"score": bleu, "signature": "nrefs:1|tok:none"}}
+        scoring = {"scores": scores, "checkpoint": "the best one"}
+        row["runs"].append({"seed": seed, "training": done, "scoring": scoring})
+
+    add("transformer", 1, 34.5, 80.0)
+    add("transformer", 2, 34.7, 84.0)
+    add("ftc-2x3", 1, 35.25, 61.5)
+    add("ftc-2x3", 2, 35.25, 61.5)
+    return made, add
+
+
+def cells(table, *start):
+    for line in table.splitlines():
+        found = [cell.strip() for cell in line.strip("|").split("|")]
+        if found[: len(start)] == list(start):
+            return found[len(start) :]
+    raise AssertionError(f"no row {start}")

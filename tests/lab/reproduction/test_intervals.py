@@ -1,0 +1,47 @@
+"""Intervals of means over a few seeds, against tables of Student's t and a worked example."""
+
+import pytest
+
+from fairseq_plugins.lab.reproduction.intervals import (
+    Difference,
+    Sample,
+    half_interval,
+    student,
+    subtract,
+)
+
+
+@pytest.mark.parametrize(
+    "freedom, quantile", [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (30, 2.042)]
+)
+def test_quantiles_are_those_of_the_tables(freedom, quantile):
+    assert student(freedom) == pytest.approx(quantile, abs=1e-3)
+
+
+def test_the_interval_of_a_mean():
+    # mean 2, deviation 1, three values: 4.303 / sqrt(3)
+    assert half_interval(Sample.of([1.0, 2.0, 3.0])) == pytest.approx(2.484, abs=1e-3)
+    assert half_interval(Sample.of([1.0])) is None
+
+
+def test_welch_of_two_samples():
+    """Means 5 and 2, errors 1 / 3 and 4 / 3: (5 / 3)^2 / ((1 / 9 + 16 / 9) / 2) = 2.941 degrees."""
+    found = subtract(Sample.of([4.0, 5.0, 6.0]), Sample.of([0.0, 2.0, 4.0]))
+    assert found.value == 3.0
+    assert found.half == pytest.approx(student(2.9412) * (5 / 3) ** 0.5, rel=1e-4)
+    assert found.sign == 0  # half is 4.15
+
+
+def test_equal_figures_on_every_seed_give_no_interval():
+    same, other = Sample.of([50.0] * 3), Sample.of([51.0] * 3)
+    assert subtract(same, same).sign == 0
+    assert subtract(other, same).half is None and subtract(other, same).sign == 0
+
+
+def test_a_difference_is_clear_only_with_an_interval():
+    one, three = Sample.of([9.0]), Sample.of([1.0, 1.1, 1.2])
+    assert subtract(one, three) == Difference(pytest.approx(7.9), None)
+    assert subtract(one, three).sign == 0
+    assert subtract(Sample.of([9.0, 9.1, 9.2]), three).sign == 1
+    assert subtract(three, Sample.of([9.0, 9.1, 9.2])).sign == -1
+    assert subtract(Sample.of([2.0, 2.1]), Sample.of([1.0, 1.0])).sign == 1

@@ -1,0 +1,131 @@
+"""The table of results, and what its notes say."""
+
+import json
+
+import pytest
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.lab.commands import reproduce
+from fairseq_plugins.lab.reproduction import report
+from fairseq_plugins.lab.reproduction.request import choose_rows
+from tests.lab.reproduction.conftest import FTC_PAPER, cells
+
+
+def test_the_table_stands_beside_the_papers_figures(results):
+    table = report.table(results[0])
+    assert cells(table, "Transformer", "1x6", "-") == [
+        "34.9", "34.60 ± 0.14 (2)", "216", "82", "1.000", "1.000", "39.47 M", "50,000",
+    ]  # fmt: skip
+    assert cells(table, "Feature+Time", "2x3", "2") == [
+        "35.1", "35.25 ± 0.00 (2)", "163", "61.5", "0.755", "0.750", "39.47 M", "50,000",
+    ]  # fmt: skip
+    assert cells(table, "Feature", "2x3", "2 (linear)") == [
+        "35.1", "-", "204", "-", "0.944", "-", "-", "-",
+    ]  # fmt: skip
+    for note in (
+        "not interleaved.",
+        "a GPU (8 cores, 4 thread(s) a process)",
+        "1234567",
+        "Seeds: 1, 2.",
+        "Precision of training: fp32.",
+        "`--lr 5e-4`",
+        "ftc-2x4, all seeds; ",
+        "; ftc-2x3, seed 3.",
+    ):
+        assert note in table
+    assert "not with the paper's column" not in table and "shared the machine" not in table
+    assert "Processes" not in table
+
+
+def test_the_table_says_what_limits_its_figures(results):
+    made, add = results
+    made["data"]["pairs"]["train"] = 48880
+    assert "--generate" not in report.table(made)
+    add("tc-2x3", 1, 34.0, None, updates=700, parallel=3, processes=2, command=["--bf16"])
+    here = made["rows"][0]["runs"][0]["training"]["machine"]
+    there = [{"processes": 4, "machine": {**here, "device": "another GPU"}}]
+    add("ftc-2x3", 3, 35.25, 61.5, command=["--bf16"], first_precision="fp32", earlier_places=there)
+    made["rows"][0]["runs"][0]["scoring"]["generate"] = ["--beam", "1"]
+    table = report.table(made)
+    assert cells(table, "Time", "2x3", "2")[3] == "-"  # too short to be timed
+    for note in (
+        "not with the paper's column",
+        "not trained for the same number of updates",
+        "not to be trusted here",
+        "Up to 1 to 3 runs shared the machine",
+        "Processes that shared a training: 1 to 4.",
+        "that s/epoch is of all parts: ftc-2x3 3.",
+        "Machine: another GPU (8 cores",
+        "Seeds differ",
+        "Precision of training differs: fp32 (transformer 1, transformer 2, ftc-2x3 1, "
+        "ftc-2x3 2); bf16 (tc-2x3 1); fp32, then bf16 (ftc-2x3 3).",
+        "The test set is read once, in different ways: the best one with `--generate`: `--beam 1` "
+        "(transformer 1); the best one (transformer 2, ",
+    ):
+        assert note in table
+    for row in made["rows"]:
+        for run in row["runs"]:
+            run["scoring"]["generate"] = ["--beam", "1"]
+    table = report.table(made)
+    assert "read once, by: the best one." in table
+    assert "Generation was changed by `--generate`: `--beam 1`." in table
+
+
+def test_interleaved_times_replace_those_of_the_log(results):
+    made, _ = results
+    machine = made["rows"][0]["runs"][0]["training"]["machine"]
+    figure = {"time_ratio": 0.7654, "time_ratio_quartiles": [0.75, 0.77]}
+    rows = {"transformer": dict(figure, time_ratio=1.0), "ftc-2x3": figure}
+    made["interleaved"] = {"rows": rows, "machine": machine}
+    made["interleaved"].update(batches=8, rounds=5)
+    table = report.table(made)
+    assert cells(table, "Feature+Time", "2x3", "2")[5] == "0.765"
+    assert "ftc-2x3 0.750 - 0.770" in table and "not interleaved" not in table
+
+
+def test_rows_of_other_work_are_printed_as_cited(results):
+    table = report.table(results[0])
+    assert cells(table, "BiLSTM (Gehring et al. 2016)", "-", "-")[:2] == ["29.8", "cited"]
+    with pytest.raises(ConfigurationError, match="is no row"):
+        choose_rows(FTC_PAPER, ["BiLSTM"])
+
+
+def test_results_beside_are_of_the_same_table_and_other_data(results, tmp_path):
+    words = ["ftc", "--report-only", "--out", tmp_path / "out", "--beside", tmp_path / "less"]
+    with pytest.raises(ConfigurationError, match="--beside .* add --report-only"):
+        reproduce.main(["ftc", *map(str, words[2:])])
+    for folder, table, message in (
+        ("out", "", "--out: .*out has no results.json"),
+        ("out", "ftc", "--beside: .*less has no results.json"),
+        ("less", "multi30k", "--beside: .*less has results of multi30k, not of ftc"),
+        ("less", "ftc", "--beside: .*out and .*less both have 160,239 training pairs"),
+    ):
+        if table:
+            (tmp_path / folder).mkdir(exist_ok=True)
+            made = json.dumps({**results[0], "table": table})
+            (tmp_path / folder / "results.json").write_text(made)
+        with pytest.raises(ConfigurationError, match=message):
+            reproduce.main(list(map(str, words)))
+    for made, message in (
+        (
+            {**results[0], "reduced": True},
+            "--beside: the runs in .*less are reduced, .*out are not",
+        ),
+        ([], "--beside: .*less/results.json is not of this command"),
+        ({"rows": []}, "--beside: .*less/results.json is not of this command"),
+    ):
+        (tmp_path / "less" / "results.json").write_text(json.dumps(made))
+        with pytest.raises(ConfigurationError, match=message):
+            reproduce.main(list(map(str, words)))
+
+
+def test_a_table_without_a_papers_figures(results):
+    made, _ = results
+    for row in made["rows"]:
+        row["paper"] = None
+    made.update(data_of_paper={}, cited=[])
+    table = report.table(made)
+    assert "paper" not in table.lower()
+    assert cells(table, "Transformer", "1x6", "-") == [
+        "34.60 ± 0.14 (2)", "82", "1.000", "39.47 M", "50,000",
+    ]  # fmt: skip

@@ -1,0 +1,203 @@
+"""`lab.gpu_report`: prepared runs within their time, what is kept, and what the report says."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.lab import gpu_report
+from fairseq_plugins.lab.benchmarks import gpu_runs
+from tests.conftest import ROOT
+
+HERE = {"device": "a GPU", "kind": "cuda", "python": "3", "torch": "2", "commit": "1234567"}
+PARTS = [part.name for part in gpu_runs.find("1").parts]
+
+
+@pytest.fixture
+def report(tmp_path, monkeypatch):
+    """report(*words): runs it with fake processes; returns the status, and the parts' words."""
+    out, started = tmp_path / "out", {}
+    again = type("Again", (), {"status": {}, "here": dict(HERE), "graphs": True, "seconds": {}})
+    (tmp_path / "dict.en.txt").write_text("a 1\n")
+
+    def run(self, words, log, seconds, triton=None):
+        started[log.stem] = words
+        again.seconds[log.stem] = seconds
+        log.write_text(f"noise\n\n| the table of {log.stem} |\n")
+        if "--json" in words:
+            rows = [{"contender": "first", "time_ratio": 1.0, "median_seconds": 0.0625}]
+            log.with_suffix(".json").write_text(json.dumps({"rows": rows}))
+        return again.status.get(log.stem, "finished")
+
+    def start(*words):
+        started.clear()
+        return gpu_report.main([str(tmp_path), "--out", str(out), *words]), dict(started)
+
+    monkeypatch.setattr(gpu_report.Processes, "run", run)
+    monkeypatch.setattr(gpu_report.Processes, "describe", lambda *given: dict(again.here))
+    monkeypatch.setattr(gpu_report, "has_graphs", lambda: again.graphs)
+    monkeypatch.setattr(gpu_report, "check_text", lambda data: None)
+    again.run, again.out = staticmethod(start), out
+    return again
+
+
+def test_the_runs_are_listed(capsys):
+    assert gpu_report.main(["--list"]) == 0
+    listed = capsys.readouterr().out
+    for run in gpu_runs.RUNS:
+        assert f"{run.name:3} {run.what}\n" in listed
+        assert all(f" {part.name} " in listed for part in run.parts)
+
+
+def test_the_next_run_comes_first_and_everything_is_in_the_report(report, capsys):
+    status, started = report.run()
+    assert status == 0 and list(started) == PARTS
+    assert str(report.out / "1" / "launch.json") in started["launch"]
+    text = (report.out / "report.md").read_text()
+    assert "## Run 1: " in text and "| the table of flash |" in text and "noise" not in text
+    assert "not measured yet" in text
+    written = json.loads((report.out / "report.json").read_text())
+    assert written["machine"] == HERE and list(written["runs"]["1"]) == PARTS
+    found = written["runs"]["1"]["step_4096"]
+    assert found["figures"]["rows"][0]["time_ratio"] == 1.0 and "noise" in found["log"]
+    # a short table comes last
+    assert "| first | 1.000 | 62.500 |" in capsys.readouterr().out.split("\n\n")[-1]
+    assert list(report.run()[1]) == ["training", "test"]
+
+
+def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
+    report.status = {"flash": "failed with exit status 1", "epoch": gpu_report.STOPPED}
+    status, started = report.run()
+    assert status == 1 and list(started) == PARTS
+    assert "flash: failed with exit status 1" in (report.out / "report.md").read_text()
+    report.status = {}
+    status, started = report.run()
+    assert status == 0 and list(started) == ["flash", "epoch"]
+    assert list(report.run("--run", "1", "--part", "launch")[1]) == ["launch"]
+    # those of another commit say nothing of this one
+    report.here["commit"] = "7654321"
+    assert list(report.run()[1]) == PARTS
+
+
+def test_an_interrupted_part_is_in_the_report(report):
+    report.status = {"flash": gpu_report.INTERRUPTED}
+    with pytest.raises(KeyboardInterrupt):
+        report.run()
+    written = json.loads((report.out / "report.json").read_text())["runs"]["1"]
+    assert written["flash"]["status"] == "interrupted" and "step_4096" not in written
+
+
+def test_a_part_gets_no_more_than_is_left(report, monkeypatch):
+    report.run("--minutes", "0.5")
+    assert report.seconds["launch"] <= 30 and max(report.seconds.values()) <= 30
+    status, started = report.run("--run", "3a", "--minutes", "0.1", "--part", "mscffn")
+    assert 0 < report.seconds["mscffn"] <= 6
+    monkeypatch.setattr(gpu_report, "LEAST", 60.0)
+    status, started = report.run("--run", "3a", "--minutes", "0.1", "--part", "summaries")
+    assert not started and "no time was left" in (report.out / "report.md").read_text()
+
+
+def test_what_cannot_run_says_what_it_needs(report, tmp_path, capsys):
+    report.graphs = False
+    _, started = report.run()
+    assert "profile" not in started and "profile: needs --cuda-graphs" in capsys.readouterr().out
+    assert not any("--cuda-graphs" in word for words in started.values() for word in words)
+    _, started = report.run("--run", "5")
+    assert "step_documents" not in started
+    assert "step_documents: needs --summaries DIR" in capsys.readouterr().out
+    _, started = report.run("--run", "5", "--summaries", str(tmp_path))
+    assert list(started) == ["step_documents"] and str(tmp_path) in started["step_documents"]
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["--run", "9"], "--run 9 is unknown: give one of 1, 2a, "),
+        (
+            ["--run", "2a", "--part", "flash"],
+            "--part flash is not in run 2a: give one of training, test",
+        ),
+    ],
+)
+def test_unknown_names_are_refused(report, words, told):
+    with pytest.raises(ConfigurationError, match=f"^{told}"):
+        report.run(*words)
+
+
+def test_another_device_does_not_get_into_the_same_report(report):
+    report.run()
+    report.here["device"] = "other"
+    with pytest.raises(ConfigurationError, match="has a report of a .*: choose another"):
+        report.run()
+
+
+def test_the_text_to_score_must_be_there_before_a_training(report, tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(gpu_report.Processes, "describe", lambda *given: dict(HERE))
+    with pytest.raises(ConfigurationError, match="preparation"):
+        gpu_report.main([str(tmp_path), "--out", str(tmp_path / "out"), "--run", "2a"])
+
+
+def test_processes_end_in_time_and_with_what_they_started(tmp_path):
+    """In a program of their own, as this one has threads that forks do not get."""
+    (tmp_path / "program.py").write_text(
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from fairseq_plugins import commands\n"
+        "from fairseq_plugins.lab import gpu_report\n"
+        "def main(words):\n"
+        "    print('said', words[0], flush=True)\n"
+        "    if words[0] == 'fails': raise RuntimeError('the reason')\n"
+        "    if words[0] == 'crashes': import os; os.kill(os.getpid(), 11)\n"
+        "    if words[0] == 'hangs':\n"
+        "        import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
+        "        import signal; signal.signal(15, signal.SIG_IGN); time.sleep(600)\n"
+        "    return 0\n"
+        "commands.main = main\n"
+        "for name in ('works', 'fails', 'crashes', 'hangs'):\n"
+        "    log = Path(name + '.log')\n"
+        "    print(gpu_report.Processes().run([name], log, 2.0), flush=True)\n"
+    )
+    begin = time.monotonic()
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=str(tmp_path), env=environment, capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "finished", "failed with exit status 1", "failed with exit status -11", gpu_report.STOPPED,
+    ], done.stderr  # fmt: skip
+    assert "said works" in (tmp_path / "works.log").read_text()
+    assert gpu_report.summarize(tmp_path / "fails.log")[-1] == "RuntimeError: the reason"
+    started = int((tmp_path / "hangs.log").read_text().split()[-1])
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() - begin < 250:  # until the system has noticed
+            os.kill(started, 0)
+            time.sleep(0.1)
+
+
+def test_tests_that_are_stopped_tell_what_failed(tmp_path):
+    (tmp_path / "test_two.py").write_text(
+        "import os, time\n"
+        "def test_one():\n    assert 1 == 2\n"
+        "def test_two():\n    os.kill(os.getpid(), 15)\n    time.sleep(600)\n"
+    )
+    words = [sys.executable, "-c", gpu_report.PYTEST, "-q", "-p", "no:cacheprovider", "test_two.py"]
+    ended = subprocess.run(words, cwd=str(tmp_path), stdout=subprocess.PIPE, timeout=300)
+    assert ended.returncode != 0 and b"FAILED test_two.py::test_one" in ended.stdout
+
+
+def test_without_a_gpu_it_is_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "dict.en.txt").write_text("a 1\n")
+    monkeypatch.setattr(gpu_report.Processes, "run", lambda *given: "finished")
+    with pytest.raises(ConfigurationError, match="torch finds no GPU here: use --toy"):
+        gpu_report.main([str(tmp_path), "--out", str(tmp_path / "out")])
+    with pytest.raises(ConfigurationError, match="no such folder"):
+        gpu_report.main([str(tmp_path / "no"), "--toy", "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit):
+        gpu_report.main([str(tmp_path)])
+    assert "give DATA and --out, or --list" in capsys.readouterr().err
