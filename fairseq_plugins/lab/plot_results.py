@@ -5,13 +5,13 @@
 BLEU on valid of one checkpoint against hours of training, which are updates times the median time
 of one: validation and saving are left out. A curve that begins with both directions shows the
 second stage, behind the hours of the first. Test scores against training pairs, beside those of
-Sennrich & Zhang 2019.
+Sennrich & Zhang 2019. Test scores of all models against their hours of training.
 """
 
 import argparse
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.benchmarks import plots
@@ -24,6 +24,13 @@ CURVES = {  # plot: pattern of its runs, range of BLEU
     "iwslt14_few_pairs_learning_curves": (FEW_PAIRS, (0.0, 28.0)),
 }
 PAIRS = "iwslt14_few_pairs_scores"
+TIMES = "bleu_against_time"
+MODELS = {  # in the legend: rows that begin so
+    "Transformer": r"transformer",
+    "TransformerFTC": r"(ftc|fc|tc)(_both)?(,|$)",
+    "MSCFFN": r"(ftc_)?mscffn",
+    "Fastformer": r"fastformer",
+}
 
 
 def read_runs(pattern: str) -> List[Dict[str, Any]]:
@@ -94,11 +101,52 @@ def draw_pairs(folder: Path) -> None:
         axis.legend(fontsize=8)
 
 
+def model_of(run: Dict[str, Any]) -> Optional[str]:
+    """The model of a run; None with another criterion than cross entropy."""
+    if "SimCut" in run["row"]:
+        return None
+    return next((name for name, row in MODELS.items() if re.match(row, run["row"])), None)
+
+
+def draw_times(folder: Path) -> None:
+    """Test scores against hours of training: a colour for each model, a marker for each run."""
+    panels = {
+        "Multi30k English-German": read_runs("multi30k_*_seed?.json"),
+        "IWSLT'14 German-English, 48,880 pairs": [
+            run for run in read_runs(FEW_PAIRS) if training_pairs(run) == 48880
+        ],
+    }
+    names = list(MODELS)
+    with plots.figure(folder / f"{TIMES}.svg", columns=2, width=4.4, height=3.9) as axes:
+        known: Set[str] = set()
+        for axis, (title, runs) in zip(axes, panels.items()):
+            points = [(model_of(run), "_both" in run["row"], run) for run in runs]
+            shown = [(model, both, run) for model, both, run in points if model]
+            for model, both, run in sorted(shown, key=lambda each: (each[1], names.index(each[0]))):
+                label = f"{model}, both directions first" if both else model
+                colour = plots.COLOURS[names.index(model)]
+                filled = "two processes" not in run["machine"]
+                ((_, scores),) = run["test"].items()
+                axis.plot(
+                    run["hours_of_training"], scores["tokenised BLEU"],
+                    marker="^" if both else "o", linestyle="", color=colour,
+                    markerfacecolor=colour if filled else "white",
+                    label=None if label in known else label,
+                )  # fmt: skip
+                known.add(label)
+            axis.set_title(title, fontsize=9)
+            axis.set_xlim(left=0)
+            axis.set_xlabel("hours of training on one core (hollow: on two)")
+        axes[0].set_ylabel("tokenised BLEU on test")
+        axes[0].figure.legend(fontsize=8, ncol=3, loc="outside upper center")
+
+
 def draw(folder: Path) -> None:
     """Write all plots into a folder."""
     for name in CURVES:
         draw_curves(name, folder)
     draw_pairs(folder)
+    draw_times(folder)
 
 
 if __name__ == "__main__":
@@ -109,4 +157,4 @@ if __name__ == "__main__":
     target = parser.parse_args().out
     plots.check(target / f"{PAIRS}.svg")
     draw(target)
-    print(f"{len(CURVES) + 1} plots are in {target}")
+    print(f"{len(CURVES) + 2} plots are in {target}")

@@ -52,14 +52,25 @@ def test_the_pages_for_a_reader_state_scores_of_the_runs():
 
 
 def lines_of(path):
-    """The lines of a plot: their points on the axes, as shares of these, as sizes vary with fonts.
+    """The lines and markers of a plot: points as shares of their axes, as sizes vary with fonts.
 
     Which points off the axes a file keeps depends on its sizes.
     """
     text = path.read_text("utf-8")
-    (axes,) = re.findall(r'<rect x="([^"]+)" y="([^"]+)" width="([^"]+)" height="([^"]+)"', text)
-    x, y, width, height = map(float, axes)
-    for points in re.findall(r'<path d="(M [^"]*)" clip-path', text):
+    axes = {
+        name: tuple(map(float, numbers))
+        for name, *numbers in re.findall(
+            r'<clipPath id="([^"]+)">\s*'
+            r'<rect x="([^"]+)" y="([^"]+)" width="([^"]+)" height="([^"]+)"',
+            text,
+        )
+    }
+    lines = re.findall(r'<path d="(M [^"]*)" clip-path="url\(#([^)]+)\)"', text)
+    for name, marks in re.findall(r'<g clip-path="url\(#([^)]+)\)">(.*?)</g>', text, re.S):
+        points = re.findall(r'x="([^"]+)" y="([^"]+)"', marks)
+        lines.append((" ".join(map(" ".join, points)), name))
+    for points, name in lines:
+        x, y, width, height = axes[name]
         places = np.array(re.findall(r"(-?[\d.]+) (-?[\d.]+)", points), dtype=float)
         shares = (places - (x, y)) / (width, height)
         yield shares[((shares > -1e-3) & (shares < 1 + 1e-3)).all(axis=1)]
