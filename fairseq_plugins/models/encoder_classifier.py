@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-import torch
 import torch.nn.functional as F
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -15,13 +14,12 @@ from fairseq.models import (
     register_model,
 )
 from fairseq.models.transformer import TransformerModel
-from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError, check_choice
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.masking import at_least_float32
+from fairseq_plugins.modules.sentence_pooling import ClassificationHead
 
 from .efficient_transformer import EfficientTransformerModel, Encoder
 from .options import (
@@ -68,6 +66,8 @@ class EncoderClassifierModel(FairseqEncoderModel):
     tokens contribute to the sentence vector.
     """
 
+    head = ClassificationHead
+
     def __init__(self, encoder: Encoder, sentence_pooling: str, dropout: float):
         super().__init__(encoder)
         self.sentence_pooling, self.dropout = sentence_pooling, dropout
@@ -98,7 +98,7 @@ class EncoderClassifierModel(FairseqEncoderModel):
         """
         with completing(args, cls):
             fill_classifier_defaults(args)
-            plan, cfg = _plan(args, task.max_positions())
+            plan, cfg = plan_encoder(args, task.max_positions())
             store_completed(plan, args)
         embedding = EfficientTransformerModel.build_embedding(
             cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path
@@ -158,7 +158,7 @@ class EncoderClassifierModel(FairseqEncoderModel):
         if inner_dim is not None:
             raise ConfigurationError(f"inner_dim {inner_dim}: heads here have no hidden layer")
         dim = self.encoder.cfg.encoder.embed_dim
-        self.classification_heads[name] = ClassificationHead(
+        self.classification_heads[name] = self.head(
             dim, num_classes, self.sentence_pooling, self.dropout
         )
 
@@ -168,47 +168,6 @@ class EncoderClassifierModel(FairseqEncoderModel):
         """(Log-)probabilities of the classes, B x classes, in float32."""
         scores = net_output[0].float()
         return F.log_softmax(scores, dim=-1) if log_probs else F.softmax(scores, dim=-1)
-
-
-class ClassificationHead(nn.Module):
-    """A weighted mean of the sequence and a linear layer: ``W dropout(sum_t w_t x_t) + b``.
-
-    Sentence pooling "attention" is the additive attention network of Fastformer (its code and
-    section 4.1 of the paper): ``w = softmax_t(v . tanh(U x_t + c))``. Sentence pooling "mean" is
-    ``w_t = 1 / T``. Both are over real tokens only, with weights computed in float32 at least.
-
-    Args:
-        dim: d.
-        num_classes: number of logits.
-        pooling: "attention" or "mean".
-        dropout: probability, on the sentence vector.
-
-    Shape:
-        x: T x B x d; padding_mask: B x T, True at padding, with a real token in each row; result:
-        B x num_classes, in the dtype of x.
-    """
-
-    def __init__(self, dim: int, num_classes: int, pooling: str, dropout: float):
-        super().__init__()
-        self.hidden: Optional[nn.Linear] = None
-        self.score: Optional[nn.Linear] = None
-        if pooling == "attention":
-            self.hidden = nn.Linear(dim, dim)
-            # no bias: softmax over positions would cancel it
-            self.score = nn.Linear(dim, 1, bias=False)
-        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
-        self.out_proj = nn.Linear(dim, num_classes)
-
-    def forward(self, x: Tensor, padding_mask: Tensor) -> Tensor:
-        padding = padding_mask.t()  # T x B
-        x = x.masked_fill(padding.unsqueeze(-1), 0.0)  # a weight of 0 does not remove NaN
-        scores = x.new_zeros(x.shape[:2])
-        if self.hidden is not None and self.score is not None:
-            scores = self.score(torch.tanh(self.hidden(x))).squeeze(-1)
-        scores = at_least_float32(scores).masked_fill(padding, float("-inf"))
-        weights = torch.softmax(scores, dim=0).type_as(x)
-        pooled = torch.einsum("tb,tbd->bd", weights, x)
-        return self.out_proj(self.dropout_module(pooled))
 
 
 def fill_classifier_defaults(args: Any) -> None:
@@ -231,7 +190,7 @@ def fill_classifier_defaults(args: Any) -> None:
             setattr(args, name, value)
 
 
-def _plan(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
+def plan_encoder(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
     """The plan and fairseq's configuration of a Transformer with this encoder and some decoder.
 
     The decoder is never built. It has the encoder's sizes, so that no check fails because of it.
