@@ -30,6 +30,7 @@ from fairseq_plugins.preparation.classification import (
     prepare,
     read_texts,
     show,
+    units_of,
 )
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.labelled import imdb_files
@@ -76,8 +77,7 @@ def main(argv: Sequence[str]) -> int:
     valid_every = VALID_EVERY if args.valid_every is None else args.valid_every
     if args.cifar10 is not None and (args.bytes or args.words):
         raise ConfigurationError("--cifar10 has grey levels: leave --bytes and --words out")
-    units = "bytes" if args.bytes else "words" if args.words else "subwords"
-    units = "pixels" if args.cifar10 is not None else units
+    units = "pixels" if args.cifar10 is not None else units_of(args)
     settings = classification_settings(args, units)
     if not files:
         settings["valid_every"] = valid_every

@@ -9,6 +9,7 @@ from unittest import mock
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import flush_to_disk, read_lines
+from fairseq_plugins.text.subwords import END
 from fairseq_plugins.workers import Pool, killed
 
 
@@ -114,7 +115,7 @@ def _says_something(record: logging.LogRecord) -> bool:
 
 def count_unknown(text: Path, dictionary: Path) -> int:
     """The tokens of a text that a dictionary lacks, so that the model sees ``<unk>``."""
-    types = _types(dictionary)
+    types = {END, *_types(dictionary)}  # between the texts of a pair
     return sum(token not in types for line in read_lines(text) for token in line.split())
 
 

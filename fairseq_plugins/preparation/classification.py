@@ -39,11 +39,12 @@ from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sen
 from fairseq_plugins.prepared_folder import RECORD, stored_settings, subword_model
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import is_blank
-from fairseq_plugins.text.subwords import SPECIAL, SentencePiece
+from fairseq_plugins.text.subwords import END, SPECIAL, SentencePiece
 from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
 TASK = "classification"
 LABELS, BYTES = "work/labels.txt", "work/bytes.txt"
+NOTES = "notes"  # lines for the report, in the result of what read the texts
 Cut = Callable[[str], List[str]]
 
 
@@ -87,7 +88,7 @@ def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
 
     Raises:
         ConfigurationError: the folder was not prepared for classification, lacks its subword model,
-            or holds images.
+            or holds images or pairs of texts.
     """
     settings = stored_settings(folder)
     if settings.get("task") != TASK:
@@ -97,6 +98,8 @@ def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
         )
     if settings["units"] == "pixels":
         raise ConfigurationError(f"{folder} was made of images: there is no raw text for it")
+    if settings.get("pairs"):
+        raise ConfigurationError(f"{folder} was made of pairs of texts: a line has only one")
     if settings["units"] == "subwords":
         subword_model(folder, SentencePiece.file_name)
     cut = find_cut(settings["units"], folder, settings.get("normalization"))
@@ -147,20 +150,28 @@ def read_texts(
 def cut_split(
     folder: Path, split: str, units: str, max_positions: Optional[int], workers: int
 ) -> Dict[str, int]:
-    """Write `PIECES` of a split; returns the counts of texts, tokens and cuts."""
+    """Write `PIECES` of a split; returns the counts of texts, tokens and cuts.
+
+    A tab in a text separates the texts of a pair. Each has the positions of a text to itself, and
+    the end symbol between them.
+    """
     cut = find_cut(units, folder)
     source = folder / RAW / f"{split}.source"
     numbers = dict.fromkeys("texts tokens longest cut_texts cut_tokens".split(), 0)
     with written_whole(folder / PIECES / split) as out:
-        texts = map_lines(cut, read_lines(source), workers, f"cut {split}", count_lines(source))
-        for tokens in texts:
-            kept = tokens if max_positions is None else tokens[: max_positions - 1]
+        texts = map_lines(
+            lambda text: [cut(side) for side in text.split("\t")],
+            read_lines(source), workers, f"cut {split}", count_lines(source),
+        )  # fmt: skip
+        for sides in texts:
+            kept = [side[: max_positions and max_positions - 1] for side in sides]
+            length, whole = (sum(map(len, each)) for each in (kept, sides))
             numbers["texts"] += 1
-            numbers["tokens"] += len(kept)
-            numbers["longest"] = max(numbers["longest"], len(kept))
-            numbers["cut_texts"] += len(kept) < len(tokens)
-            numbers["cut_tokens"] += len(tokens) - len(kept)
-            out.write(" ".join(kept) + "\n")
+            numbers["tokens"] += length
+            numbers["longest"] = max(numbers["longest"], length + len(sides) - 1)
+            numbers["cut_texts"] += length < whole
+            numbers["cut_tokens"] += whole - length
+            out.write(f" {END} ".join(map(" ".join, kept)) + "\n")
     return numbers
 
 
@@ -255,6 +266,7 @@ def _report(
     if len(names) > len(shown):
         lines.append(f"... and {len(names) - len(shown):,} more labels: label/dict.txt has all")
     lines += ["", *left_out(found["left_out"], "texts", LEFT_OUT), *form_of_text(settings)]
+    lines += found.get(NOTES, [])
     return "\n".join(lines) + "\n"
 
 
@@ -286,6 +298,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "off is counted (default: keep all)",
     )  # fmt: skip
     add_workers_option(parser)
+
+
+def units_of(args: argparse.Namespace) -> str:
+    """The units of tokens that the options of `add_options` choose."""
+    return "bytes" if args.bytes else "words" if args.words else "subwords"
 
 
 def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, Any]:

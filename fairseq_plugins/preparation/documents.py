@@ -296,7 +296,7 @@ def _sides(prefix: Path, target: str = "target") -> List[Path]:
 
 def write_documents(
     folder: Path,
-    items: Iterable[Item],
+    items: Iterable[Any],
     read: Any,
     workers: int,
     splits: Sequence[str],
@@ -308,7 +308,7 @@ def write_documents(
     Args:
         folder: the folder of the preparation.
         items: documents as read.
-        read: converts an Item to a Document.
+        read: converts an item to a Document.
         workers: number of processes.
         splits: the splits, which must not be empty.
         total: the number of items, if known, for the progress bar.

@@ -45,9 +45,7 @@ def take_settings(folder: Path, names: Sequence[str], given: Dict[str, Any]) -> 
             ours, theirs = flag(name), "without it"
             if not given[name]:
                 ours, theirs = flag(f"no-{name}"), f"with {ours}"
-            raise ConfigurationError(
-                f"{ours}: --like {folder} was prepared {theirs}: leave it out"
-            )
+            raise ConfigurationError(f"{ours}: --like {folder} was prepared {theirs}: leave it out")
         raise ConfigurationError(
             f"{flag(name)} {given[name]}: --like {folder} has {value}: leave it out"
         )

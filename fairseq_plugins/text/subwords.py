@@ -16,7 +16,8 @@ MOST_LINES = 2_000_000  # that SentencePiece learns from: it holds them in memor
 LONGEST_SAMPLE = 1000  # characters; SentencePiece learns from no line of more than 4,192 bytes
 MOST_WORDS = 500_000  # that subword-nmt keeps with their pieces: 180 MB
 # the first entries of fairseq's dictionaries, which their files leave out
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+END = "</s>"
+SPECIAL = ("<s>", "<pad>", END, "<unk>")
 
 
 class BytePairEncoding:
