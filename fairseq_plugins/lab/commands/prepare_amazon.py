@@ -1,0 +1,48 @@
+"""Prepare Amazon's reviews of electronics with their five ratings.
+
+    python -m fairseq_plugins prepare-amazon DIR reviews_Electronics_5.json.gz
+    python -m fairseq_plugins train amazon DIR
+
+A random sample has the paper's sizes. Which file the paper sampled is not known: the 5-core one is
+an assumption. A line that cannot be used is left out, and left_out.txt in DIR says why.
+
+Rerun to resume. Until all is done, DIR is named DIR.part.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.files import digest
+from fairseq_plugins.lab import corpora
+from fairseq_plugins.lab.corpora import amazon
+from fairseq_plugins.preparation.classification import (
+    add_options,
+    classification_settings,
+    units_of,
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins prepare-amazon",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
+    parser.add_argument("reviews", type=Path, metavar="FILE", help="JSON lines, compressed or not")
+    corpora.add_sizes(parser, 40000, 5000)
+    add_options(parser)
+    args = parser.parse_args(argv)
+    needs_fairseq("prepare-amazon")
+    sizes = corpora.sizes_of(args)
+    settings = classification_settings(args, units_of(args))
+    settings.update(sizes=sizes, seed=args.seed, inputs=digest(args.reviews))
+
+    corpora.prepare_corpus(
+        args.destination, settings,
+        lambda: corpora.sampled(amazon.reviews(args.reviews, args.workers), sizes, args.seed),
+        args.workers,
+    )  # fmt: skip
+    return 0

@@ -1,0 +1,47 @@
+"""Prepare Pathfinder of the Long-Range Arena: pictures as 1,024 grey levels.
+
+    python -m fairseq_plugins prepare-pathfinder DIR pathfinder32/curv_contour_length_14
+    python -m fairseq_plugins train pathfinder DIR
+
+The folder has metadata/ and pictures, as lra_release or make-pathfinder has them. As in the
+benchmark's code, a tenth is valid and another tenth test, here by chance and a seed. A picture that
+cannot be used is left out, and left_out.txt in DIR says why.
+
+Rerun to resume. Until all is done, DIR is named DIR.part.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.files import digest
+from fairseq_plugins.lab import corpora
+from fairseq_plugins.lab.corpora import pathfinder
+from fairseq_plugins.preparation.classification import classification_settings
+from fairseq_plugins.workers import add_workers_option
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins prepare-pathfinder",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
+    parser.add_argument("pictures", type=Path, metavar="FOLDER", help="metadata/ and pictures")
+    corpora.add_sizes(parser, 160000, 20000)
+    add_workers_option(parser)
+    parser.set_defaults(vocab_size=None, sentencepiece_documents=None, max_positions=None)
+    args = parser.parse_args(argv)
+    needs_fairseq("prepare-pathfinder")
+    sizes = corpora.sizes_of(args)
+    settings = classification_settings(args, "pixels")
+    inputs = {path.name: digest(path) for path in sorted(args.pictures.glob("metadata/*.npy"))}
+    settings.update(sizes=sizes, seed=args.seed, inputs=inputs)
+    corpora.prepare_corpus(
+        args.destination, settings,
+        lambda: corpora.sampled(pathfinder.pictures(args.pictures), sizes, args.seed),
+        args.workers, pathfinder.read_picture,
+    )  # fmt: skip
+    return 0

@@ -1,0 +1,46 @@
+"""Prepare Retrieval of the Long-Range Arena: pairs of texts in bytes.
+
+    python -m fairseq_plugins prepare-retrieval DIR lra_release/tsv_data
+    python -m fairseq_plugins reproduce mscffn-retrieval DIR
+
+The folder has new_aan_pairs.train.tsv, .eval.tsv and .test.tsv. A line that cannot be used is left
+out, and left_out.txt in DIR says why.
+
+Rerun to resume. Until all is done, DIR is named DIR.part.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.files import digest
+from fairseq_plugins.lab import corpora
+from fairseq_plugins.lab.corpora import retrieval
+from fairseq_plugins.preparation.classification import classification_settings
+from fairseq_plugins.workers import add_workers_option
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins prepare-retrieval",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
+    parser.add_argument("pairs", type=Path, metavar="FOLDER", help="the folder of the three files")
+    parser.add_argument(
+        "--max-positions", type=int, default=4000, metavar="N",
+        help="positions of each of both texts, the end symbol among them (default: %(default)s)",
+    )  # fmt: skip
+    add_workers_option(parser)
+    parser.set_defaults(vocab_size=None, sentencepiece_documents=None)
+    args = parser.parse_args(argv)
+    needs_fairseq("prepare-retrieval")
+    settings = classification_settings(args, "bytes")
+    inputs = {name: digest(args.pairs / name) for name in retrieval.NAMES.values()}
+    settings.update(pairs=True, inputs=inputs)
+    corpora.prepare_corpus(
+        args.destination, settings, lambda: retrieval.pairs(args.pairs), args.workers
+    )
+    return 0

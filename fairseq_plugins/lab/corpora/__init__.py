@@ -1,0 +1,167 @@
+"""Corpora of the papers' tables, read in the formats in which they are released.
+
+Each becomes the folder that prepare-classification makes. What cannot be used is left out, counted
+in the report, and named in left_out.txt with its file and line.
+"""
+
+import argparse
+import lzma
+import random
+import zlib
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.files import raw_lines
+from fairseq_plugins.preparation.archives import OPENERS
+from fairseq_plugins.preparation.classification import NOTES, prepare, show
+from fairseq_plugins.preparation.documents import (
+    SPLITS,
+    TOO_LONG,
+    Document,
+    tell_left_out,
+    write_documents,
+)
+from fairseq_plugins.preparation.steps import Preparation
+
+
+class Row(NamedTuple):
+    """A line of a table as its columns, with its place (FILE:LINE), or the problem with it."""
+
+    place: str
+    columns: List[str]
+    problem: str = ""
+
+
+def numbered_lines(path: Path) -> Iterator[Tuple[str, Optional[bytes]]]:
+    """The lines of a file, which may be compressed with gzip, bzip2 or xz, with FILE:LINE.
+
+    None stands for a line that is too long.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is damaged; the message names the line.
+    """
+    number = 0
+    try:
+        with open(path, "rb") as raw:
+            start = raw.read(2)
+        with OPENERS.get(start, open)(path, "rb") as file:  # type: ignore[operator]
+            for number, line in enumerate(raw_lines(file), 1):
+                yield f"{path.name}:{number}", line
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(
+            f"{path}, line {number + 1}: damaged ({reason}): copy or download it again"
+        ) from None
+
+
+def rows(path: Path, columns: int) -> Iterator[Row]:
+    """The lines of a file with so many columns, which tabs separate.
+
+    Raises:
+        ConfigurationError: as `numbered_lines`.
+    """
+    for place, line in numbered_lines(path):
+        found: List[str] = []
+        problem = TOO_LONG
+        if line is not None:
+            try:
+                found = line.decode("utf-8-sig").rstrip("\r").split("\t")
+                problem = "" if len(found) == columns else f"not {columns} columns: {len(found)}"
+            except UnicodeDecodeError as error:
+                problem = f"byte {error.start} is not UTF-8"
+        yield Row(place, found, problem)
+
+
+def sampled(documents: Iterable[Document], sizes: Dict[str, int], seed: int) -> Iterator[Document]:
+    """Yield the documents with a problem as they come, then a random sample, split by split.
+
+    If fewer can be used, the splits share them in the proportions of `sizes`. The first document of
+    each label goes to the first split, so that no other split has a label of its own.
+
+    Args:
+        documents: read once; no more than the sample are held in memory.
+        sizes: the number of documents of each split, train first.
+        seed: another seed gives another sample.
+    """
+    # Python guarantees a stable stream across versions for random() only
+    uniform = random.Random(f"sample {seed}").random
+    total, seen = sum(sizes.values()), 0
+    kept: List[Document] = []
+    for document in documents:
+        if document.problem:
+            yield document
+            continue
+        seen += 1
+        if len(kept) < total:
+            kept.append(document)
+        elif (place := int(uniform() * seen)) < total:
+            kept[place] = document
+    keys = [uniform() for _ in kept]
+    labels: Dict[str, int] = {}
+    for number in sorted(range(len(kept)), key=keys.__getitem__):
+        labels.setdefault(kept[number].target, number)
+    firsts = set(labels.values())
+    order = sorted(range(len(kept)), key=lambda number: (number not in firsts, keys[number]))
+    start = end = 0
+    for split, size in sizes.items():
+        end += size
+        last = len(kept) * end // total
+        yield from (kept[number]._replace(split=split) for number in order[start:last])
+        start = last
+
+
+def add_sizes(parser: argparse.ArgumentParser, train: int, held_out: int) -> None:
+    """Add the options of a random sample, with the sizes of a paper."""
+    for option, default, text in (
+        ("--train", train, "texts for training"),
+        ("--held-out", held_out, "texts in each of valid and test"),
+        ("--seed", 1, "random seed of the sample"),
+    ):
+        parser.add_argument(
+            option, type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)"
+        )
+
+
+def sizes_of(args: argparse.Namespace) -> Dict[str, int]:
+    """The size of each split by the options of `add_sizes`."""
+    check_least(args, train=1, held_out=1)
+    return dict(zip(SPLITS, (args.train, args.held_out, args.held_out)))
+
+
+def prepare_corpus(
+    destination: Path,
+    settings: Dict[str, Any],
+    documents: Callable[[], Iterable[Document]],
+    workers: int,
+    read: Callable[[Document], Document] = lambda document: document,
+    notes: Iterable[str] = (),
+) -> None:
+    """Make the folder of a corpus and print its report.
+
+    Args:
+        destination: the folder.
+        settings: of the preparation; "sizes" are those asked for of a sample.
+        documents: called for the documents of the corpus.
+        workers: number of processes.
+        read: reads a document where `documents` only says where it is.
+        notes: lines for the report.
+    """
+
+    def write(folder: Path) -> Dict[str, Any]:
+        form = preparation.settings.get("normalization")
+        found = write_documents(folder, documents(), read, workers, SPLITS, form=form)
+        tell_left_out(found, folder)
+        asked = settings.get("sizes", {})
+        fewer = sum(found["documents"].values()) < sum(asked.values())
+        told = " / ".join(f"{size:,}" for size in asked.values())
+        short = f"Fewer than {told} texts can be used: the splits share them in that proportion."
+        return {**found, NOTES: [*notes, *([short] if fewer else [])]}
+
+    with Preparation(destination, settings) as preparation:
+        if not preparation.finished:
+            found = preparation.step("read texts", write, preparation.folder)
+            prepare(preparation, found, workers)
+    show(destination)

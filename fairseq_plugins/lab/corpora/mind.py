@@ -1,0 +1,115 @@
+"""MIND: news of Microsoft News and who clicked them (Wu et al., ACL 2020).
+
+Source: https://msnews.github.io, MINDlarge_train and MINDlarge_dev. `news.tsv` has 8 columns: ID,
+category, subcategory, title, abstract, address, and the entities of title and abstract.
+`behaviors.tsv` has 5: impression, user, time, the user's clicked news (IDs, the last one latest),
+and the news that were shown, each ID with -1 if it was clicked and -0 if not. The released test
+set lacks these marks.
+
+The release has no text bodies, which Fastformer's topic classification reads (505 words a text).
+"""
+
+from pathlib import Path
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence
+
+from fairseq_plugins.lab.corpora import Row, rows
+from fairseq_plugins.preparation.documents import Document
+
+NEWS, BEHAVIORS = "news.tsv", "behaviors.tsv"
+NEWS_COLUMNS, BEHAVIOR_COLUMNS = 8, 5
+
+
+class News(NamedTuple):
+    """A line of news.tsv, or the problem with it."""
+
+    place: str
+    id: str
+    category: str
+    title: str
+    abstract: str
+    problem: str = ""
+
+
+def read_news(paths: Sequence[Path]) -> Iterator[News]:
+    """The news of several files in their order; an ID that occurred before is passed over.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or is damaged.
+    """
+    known = set()
+    for path in paths:
+        for row in rows(path, NEWS_COLUMNS):
+            if row.problem:
+                yield News(row.place, "", "", "", "", row.problem)
+            elif row.columns[0] not in known:
+                known.add(row.columns[0])
+                name, category, _, title, abstract = row.columns[:5]
+                yield News(row.place, name, category, title, abstract)
+
+
+def topics(paths: Sequence[Path], bodies: Optional[Path]) -> Iterator[Document]:
+    """Title, abstract and, where there is a file of them, body of each news, and its category.
+
+    Args:
+        paths: files news.tsv.
+        bodies: a file of ID, tab and body; None for texts without one.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or is damaged.
+    """
+    body_of: Dict[str, str] = {}
+    for row in rows(bodies, 2) if bodies is not None else ():
+        if row.problem:
+            yield Document("all", row.place, "", "", row.problem)
+        else:
+            body_of[row.columns[0]] = row.columns[1]
+    for news in read_news(paths):
+        body = body_of.get(news.id, "")
+        text = " ".join(f"{news.title} {news.abstract} {body}".split())
+        problem = news.problem
+        if not problem:
+            if len(news.category.split()) != 1:
+                problem = "no category of one word"
+            elif bodies is not None and not body.strip():
+                problem = "no body"
+            elif not text:
+                problem = "no text"
+        yield Document("all", news.place, "" if problem else text, news.category, problem)
+
+
+class Impression(NamedTuple):
+    """What a user saw: indices of news, each list in the order of the file."""
+
+    history: Sequence[int]
+    shown: Sequence[int]
+    clicked: Sequence[bool]
+
+
+def read_impression(row: Row, numbers: Dict[str, int]) -> Impression:
+    """A line of behaviors.tsv.
+
+    Args:
+        row: the line.
+        numbers: the index of each news by its ID.
+
+    Raises:
+        ValueError: the line cannot be used; the message begins with a reason that others share.
+    """
+    if row.problem:
+        raise ValueError(row.problem)
+    shown, clicked = [], []
+    for word in row.columns[4].split():
+        name, _, mark = word.rpartition("-")
+        if mark not in ("0", "1") or not name:
+            raise ValueError(f"neither -0 nor -1: {word}")
+        shown.append(name)
+        clicked.append(mark == "1")
+    history = row.columns[3].split()
+    unknown = [name for name in (*history, *shown) if name not in numbers]
+    if unknown:
+        raise ValueError(f"not in {NEWS}: {unknown[0]}")
+    if not any(clicked):
+        raise ValueError("no click")
+    if all(clicked):
+        raise ValueError("no news without a click")
+    return Impression([numbers[n] for n in history], [numbers[n] for n in shown], clicked)

@@ -1,0 +1,133 @@
+"""Pathfinder: PNG files, drawn pictures that keep the puzzle's promises, and their preparation."""
+
+import random
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.lab.commands import make_pathfinder, prepare_pathfinder
+from fairseq_plugins.lab.corpora import pathfinder, png
+
+
+def filtered(image, kinds):
+    """A PNG file of a square image whose lines have these filters, by the specification."""
+    size = len(image)
+    lines = b""
+    for y, kind in zip(range(size), kinds):
+        line = bytearray()
+        for x in range(size):
+            left = int(image[y, x - 1]) if x else 0
+            up = int(image[y - 1, x]) if y else 0
+            corner = int(image[y - 1, x - 1]) if x and y else 0
+            guess = left + up - corner
+            distances = [abs(guess - value) for value in (left, up, corner)]
+            paeth = (left, up, corner)[distances.index(min(distances))]
+            line.append((int(image[y, x]) - (0, left, up, (left + up) // 2, paeth)[kind]) % 256)
+        lines += bytes([kind]) + bytes(line)
+    plain = png.encode(size, size, image.tobytes())
+    start = plain.index(b"IDAT") - 4
+    body = zlib.compress(lines)
+    chunks = [body[:7], body[7:]]  # in two parts, as large files have
+    parts = [struct.pack(">I", len(c)) + b"IDAT" + c + b"\0\0\0\0" for c in chunks]
+    return plain[:start] + b"".join(parts) + plain[plain.index(b"IEND") - 4 :]
+
+
+def test_images_come_back_whatever_their_filters():
+    image = np.random.RandomState(1).randint(0, 256, (8, 8)).astype(np.uint8)
+    assert png.decode(png.encode(8, 8, image.tobytes())) == (8, 8, image.tobytes())
+    assert png.decode(filtered(image, [4, 1, 2, 3, 4, 0, 3, 1])) == (8, 8, image.tobytes())
+
+
+@pytest.mark.parametrize("dashes", [5, 14])
+def test_a_picture_has_what_the_puzzle_says(dashes):
+    uniform = random.Random(f"test {dashes}").random
+    for connected in (True, False):
+        picture = pathfinder.draw(uniform, dashes, connected)
+        levels = np.frombuffer(picture.levels, np.uint8).reshape(32, 32)
+        short = max(1, dashes // 3)
+        assert [len(path) for path in picture.paths] == [dashes] * 2 + [short] * (20 // short)
+        # dots are at ends of long paths, of the same one only where they are connected
+        ends = [{tuple(path[0, 0]), tuple(path[-1, 1])} for path in picture.paths]
+        dots = set(map(tuple, picture.dots))
+        assert np.linalg.norm(picture.dots[0] - picture.dots[1]) >= 7
+        assert len(dots) == 2 and (ends[0] == dots) == connected == picture.connected
+        assert connected or (len(ends[0] & dots), len(ends[1] & dots)) == (1, 1)
+        for x, y in picture.dots:
+            assert levels[round(y), round(x)] == 255
+        for number, path in enumerate(picture.paths):
+            lengths = np.linalg.norm(path[:, 1] - path[:, 0], axis=1)
+            gaps = np.linalg.norm(path[1:, 0] - path[:-1, 1], axis=1)
+            assert np.allclose(lengths, 2) and np.allclose(gaps, 1)
+            for x, y in path.mean(axis=1):
+                assert levels[round(y), round(x)] > 0
+            for other in picture.paths[:number]:  # they neither touch nor cross
+                near = np.linalg.norm(path.reshape(-1, 1, 2) - other.reshape(-1, 2), axis=2)
+                assert near.min() >= 1.5
+        assert 0.3 < (levels == 0).mean() < 0.9
+
+
+def prepare(folder, pictures, *words):
+    words = [folder, pictures, "--workers", 1, "--train", 24, "--held-out", 8, *words]
+    assert prepare_pathfinder.main([str(word) for word in words]) == 0
+    return folder
+
+
+def test_pictures_become_grey_levels_and_bad_ones_are_counted(tmp_path):
+    pictures = tmp_path / "curv_contour_length_4"
+    assert make_pathfinder.main([str(pictures), "--pictures", "46", "--dashes", "4"]) == 0
+    with pytest.raises(ConfigurationError, match="metadata exists"):
+        make_pathfinder.main([str(pictures)])
+    (pictures / "imgs/0/sample_3.png").write_bytes(b"")
+    (pictures / "imgs/0/sample_4.png").write_bytes(png.encode(2, 3, b"abcdef"))
+    (pictures / "imgs/0/sample_5.png").unlink()
+    whole = (pictures / "imgs/0/sample_6.png").read_bytes()
+    (pictures / "imgs/0/sample_6.png").write_bytes(whole[:-40])
+    with (pictures / "metadata/0.npy").open("a") as file:
+        file.write("imgs/0 sample_0.png\nimgs/0 sample_1.png 1 2\n")
+    folder = prepare(tmp_path / "data", pictures, "--train", 46 - 16)
+    left_out = (folder / "left_out.txt").read_text()
+    for line in (
+        "all\tmetadata/0.npy:47\tnot 4 columns or more: 2",
+        "all\tmetadata/0.npy:48\tthe label is neither 0 nor 1: 2",
+        "metadata/0.npy:4\tan empty file",
+        "metadata/0.npy:5\tanother size than 32 x 32: 2 x 3",
+        "metadata/0.npy:6\tthe picture cannot be read: ",
+        "metadata/0.npy:7\ta damaged PNG file",
+    ):
+        assert line in left_out
+    report = (folder / "report.txt").read_text()
+    assert "6 texts were left out" in report and "takes 1,025 positions" in report
+    rows = (pictures / "metadata/0.npy").read_text().splitlines()
+    found = 0
+    for split in ("train", "valid", "test"):
+        raw = folder / "text/raw"
+        texts, labels, ids = (
+            (raw / f"{split}.{end}").read_text().splitlines() for end in ("source", "target", "id")
+        )
+        for text, label, name in zip(texts, labels, ids):
+            columns = rows[int(name.partition(":")[2]) - 1].split()
+            _, _, levels = png.decode((pictures / columns[0] / columns[1]).read_bytes())
+            assert (text.split(), label) == ([str(level) for level in levels], columns[3])
+            found += 1
+    assert found == 42
+
+
+def test_the_same_arguments_draw_the_same_pictures(tmp_path):
+    for name, seed in (("one", 3), ("same", 3), ("other", 4)):
+        pathfinder.write(tmp_path / name, 3, 4, seed)
+    one, same, other = (
+        (tmp_path / name / "imgs/0/sample_2.png").read_bytes() for name in ("one", "same", "other")
+    )
+    assert one == same != other
+
+
+def test_what_cannot_work_is_refused_in_one_line(tmp_path, monkeypatch):
+    with pytest.raises(ConfigurationError, match="has no metadata/"):
+        prepare(tmp_path / "data", tmp_path)
+    monkeypatch.setattr(pathfinder, "PICTURES", 1)
+    monkeypatch.setattr(pathfinder, "PATHS", 2)
+    with pytest.raises(ConfigurationError, match="--dashes 900: paths so long do not fit"):
+        pathfinder.write(tmp_path / "long", 1, 900, 1)
