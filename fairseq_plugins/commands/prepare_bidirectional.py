@@ -26,7 +26,9 @@ def main(argv: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("pair", type=Path, help="folder prepared with one dictionary for both languages")
+    parser.add_argument(
+        "pair", type=Path, help="folder prepared with one dictionary for both languages"
+    )
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     args = parser.parse_args(argv)
     needs_fairseq("prepare-bidirectional")

@@ -9,21 +9,15 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "fairseq_plugins"
 LAB = PACKAGE / "lab"
-MODEL = """
-from fairseq.models import register_model_architecture
-
-@register_model_architecture("transformer", "transformer_of_the_laboratory")
-def architecture(args):
-    pass
-"""
 CODE = """
 import argparse, sys
-from fairseq import models, utils
+from fairseq import criterions, models, tasks, utils
 utils.import_user_module(argparse.Namespace(user_dir=sys.argv[1]))
-for name in ("transformer_ftc", "transformer_of_the_laboratory"):
+for name in ("transformer_ftc", "news_recommender", "pair_classifier"):
     assert name in models.ARCH_MODEL_REGISTRY, name
+assert "news_recommendation" in tasks.TASK_REGISTRY
+assert "news_recommendation" in criterions.CRITERION_REGISTRY
 assert sys.modules["lab"] is sys.modules["fairseq_plugins.lab"]
-import fairseq_plugins.lab.models.one
 assert not any(path.endswith("fairseq_plugins") for path in sys.path), sys.path
 """
 
@@ -57,16 +51,13 @@ def test_nothing_outside_imports_it():
 
 
 def test_it_is_a_user_dir(tmp_path):
-    """Not installed and with a model of its own, which registers once under either name."""
+    """Not installed, with models of its own, which register once under either name."""
     for folder in (PACKAGE, LAB):
         copy = tmp_path / folder.relative_to(ROOT)
         copy.mkdir()
         for path in folder.iterdir():
             if path != LAB:
                 (copy / path.name).symlink_to(path)
-    (tmp_path / "fairseq_plugins/lab/models").mkdir()
-    (tmp_path / "fairseq_plugins/lab/models/__init__.py").write_text("from . import one\n")
-    (tmp_path / "fairseq_plugins/lab/models/one.py").write_text(MODEL)
     words = [sys.executable, "-W", "ignore", "-P", "-c", CODE, "lab"]
     done = subprocess.run(
         words,

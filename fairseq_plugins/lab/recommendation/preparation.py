@@ -1,0 +1,185 @@
+"""Prepare MIND for recommendation.
+
+The prepared folder holds
+
+- `text/titles/{train,test}`: titles as words in lower case, and what news they are of (`.id`): all
+  news of train, then those that only test has;
+- `input0/`: the dictionary of the words of train, and binary titles;
+- `impressions/`: impressions as `impressions.py` stores them, and the names they have (`.id`);
+- `left_out.txt`: every line that could not be used, and why.
+"""
+
+import itertools
+import re
+from pathlib import Path
+from typing import IO, Any, Dict, Iterator, List, Set, Tuple
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
+from fairseq_plugins.lab.corpora import mind, rows
+from fairseq_plugins.lab.recommendation.impressions import pack
+from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
+from fairseq_plugins.preparation.classification import show
+from fairseq_plugins.preparation.documents import LEFT_OUT, SPLITS
+from fairseq_plugins.preparation.report import NAME as REPORT
+from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
+from fairseq_plugins.preparation.reuse import normalization
+from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.text.processing import normalise
+
+TITLES, IMPRESSIONS = "text/titles", "impressions"
+COUNTED = ("impressions", "no history", "clicked before", "shown", "clicks")
+WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def prepare(destination: Path, train: Path, test: Path, valid_every: int, workers: int) -> None:
+    """Make the folder and print its report.
+
+    Args:
+        destination: the folder.
+        train, test: folders with news.tsv and behaviors.tsv.
+        valid_every: every n-th impression of train goes to valid.
+        workers: number of processes.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or a split has no impression.
+    """
+    names = [folder / name for folder in (train, test) for name in (mind.NEWS, mind.BEHAVIORS)]
+    settings: Dict[str, Any] = {"task": "news_recommendation", "valid_every": valid_every}
+    settings.update(inputs=[digest(path) for path in names], **normalization(destination))
+    with Preparation(destination, settings) as preparation:
+        if not preparation.finished:
+            folder, step = preparation.folder, preparation.step
+            form = preparation.settings["normalization"]
+            found = step("read impressions", _read, folder, train, test, valid_every, form)
+            texts = {part: folder / TITLES / part for part, count in found["news"].items() if count}
+            step("binarise titles", binarise_one_side, texts, folder / "input0", None, workers)
+            unknown = step("count unknown words", _count_unknown, folder, list(texts))
+            with written_whole(folder / REPORT) as file:
+                file.write(_report(preparation.settings, found, unknown))
+            preparation.finish()
+    show(destination)
+
+
+class _LeftOut:
+    """The lines that cannot be used: written to a file, and counted by their reason."""
+
+    def __init__(self, file: IO[str]):
+        self.file, self.first = file, ""
+        self.reasons: Dict[str, int] = {}
+
+    def add(self, split: str, place: str, problem: str) -> None:
+        reason = problem.partition(":")[0]
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        self.file.write(f"{split}\t{place}\t{problem}\n")
+        self.first = self.first or f"{place}: {problem}"
+
+
+def _read(folder: Path, train: Path, test: Path, valid_every: int, form: str) -> Dict[str, Any]:
+    """Write titles and impressions; returns how many there are, and what was left out."""
+    with written_whole(folder / LEFT_OUT) as file:
+        bad = _LeftOut(file)
+        found = _read_news(folder, train, test, form, bad)
+        counts = _read_impressions(folder, train, test, valid_every, bad)
+    return {**found, "counts": counts, "left_out": bad.reasons}
+
+
+def _read_news(folder: Path, train: Path, test: Path, form: str, bad: _LeftOut) -> Dict[str, Any]:
+    """Write titles and IDs; returns the numbers of news and of words."""
+    known: Set[str] = set()
+    found: Dict[str, Any] = {"news": {}, "words": {}}
+    for part, source in (("train", train), ("test", test)):
+        titles, ids = [], []
+        for news in mind.read_news([source / mind.NEWS]):
+            if news.problem:
+                bad.add(part, news.place, news.problem)
+            elif news.id not in known:
+                known.add(news.id)
+                ids.append(news.id)
+                titles.append(" ".join(WORD.findall(normalise(news.title, form).lower())))
+        write_lines(folder / TITLES / part, titles)
+        write_lines(folder / TITLES / f"{part}.id", ids)
+        found["news"][part] = len(ids)
+        found["words"][part] = sum(len(title.split()) for title in titles)
+    return found
+
+
+def _read_impressions(
+    folder: Path, train: Path, test: Path, valid_every: int, bad: _LeftOut
+) -> Dict[str, Dict[str, int]]:
+    """Write impressions; returns the numbers of each split."""
+    import numpy as np
+    import torch
+    from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+    parts = [read_lines(folder / TITLES / f"{part}.id") for part in ("train", "test")]
+    numbers = {name: number for number, name in enumerate(itertools.chain(*parts))}
+    (folder / IMPRESSIONS).mkdir(exist_ok=True)
+    prefixes = {split: str(folder / IMPRESSIONS / split) for split in SPLITS}
+    files = {
+        split: MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
+        for split, prefix in prefixes.items()
+    }
+    counts = {split: dict.fromkeys(COUNTED, 0) for split in SPLITS}
+    ids: Dict[str, List[str]] = {split: [] for split in SPLITS}
+    for split, name, (history, shown, clicked) in _usable(train, test, valid_every, numbers, bad):
+        sizes = (1, not history, len(history), len(shown), sum(clicked))
+        for counted, size in zip(COUNTED, sizes):
+            counts[split][counted] += size
+        ids[split].append(name)
+        if split == "train":  # one for each click
+            others = [news for news, click in zip(shown, clicked) if not click]
+            marks = [True, *[False] * len(others)]
+            for news in itertools.compress(shown, clicked):
+                files[split].add_item(torch.tensor(pack(history, [news, *others], marks)))
+        else:
+            files[split].add_item(torch.tensor(pack(history, shown, clicked)))
+    for split in SPLITS:
+        files[split].finalize(f"{prefixes[split]}.idx")
+        write_lines(folder / IMPRESSIONS / f"{split}.id", ids[split])
+        if not counts[split]["impressions"]:
+            raise ConfigurationError(
+                f"no impression of {split} can be used"
+                + (f"; what comes first: {bad.first}" if bad.first else "")
+            )
+    return counts
+
+
+def _usable(
+    train: Path, test: Path, valid_every: int, numbers: Dict[str, int], bad: _LeftOut
+) -> Iterator[Tuple[str, str, mind.Impression]]:
+    """Split, number and content of each impression that can be used."""
+    for part, source in (("train", train), ("test", test)):
+        lines = rows(source / mind.BEHAVIORS, mind.BEHAVIOR_COLUMNS)
+        bar = progress_bar(lines, description=f"impressions of {part}", unit=" lines")
+        for number, row in enumerate(bar, 1):
+            split = "valid" if part == "train" and number % valid_every == 0 else part
+            try:
+                impression = mind.read_impression(row, numbers)
+            except ValueError as problem:
+                bad.add(split, row.place, str(problem))
+            else:
+                yield split, row.columns[0], impression
+
+
+def _count_unknown(folder: Path, parts: List[str]) -> Dict[str, int]:
+    dictionary = folder / "input0" / "dict.txt"
+    return {part: count_unknown(folder / TITLES / part, dictionary) for part in parts}
+
+
+def _report(settings: Dict[str, Any], found: Dict[str, Any], unknown: Dict[str, int]) -> str:
+    lines = [["split", *COUNTED]]
+    for split, count in found["counts"].items():
+        lines.append([split, *(f"{count[counted]:,}" for counted in COUNTED)])
+    told = [
+        *table(lines),
+        "",
+        "Clicked before and shown are sums. Titles are in lower case, cut into words and signs.",
+        f"{found['news']['train']:,} news in train, and {found['news']['test']:,} more in test.",
+        *unknown_tokens(unknown, found["words"], "words"),
+        "",
+        *left_out(found["left_out"], "lines", LEFT_OUT),
+        *form_of_text(settings),
+    ]
+    return "\n".join(told) + "\n"

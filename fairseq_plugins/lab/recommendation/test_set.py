@@ -1,0 +1,109 @@
+"""The impressions of a split, and what `evaluate` does with them."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.data import data_utils
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED
+from fairseq_plugins.evaluation.splits import check_files
+from fairseq_plugins.files import read_lines, write_lines, written_whole
+from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression, ranks_of
+from fairseq_plugins.prepared_folder import dictionaries
+from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.training.jobs import Jobs
+
+AT_ONCE = 64  # impressions in a batch
+
+
+class Recommendations:
+    """The impressions of a split, with the functions that `evaluate` needs.
+
+    Args:
+        data: a folder of prepare-mind.
+        split: test or valid.
+
+    Raises:
+        ConfigurationError: the folder lacks the split.
+    """
+
+    def __init__(self, data: Path, split: str):
+        self.data, self.split = data, split
+        folder = data / "impressions"
+        prefix = folder / split
+        binary = [prefix.with_name(f"{split}.{end}") for end in ("idx", "bin", "id")]
+        self.files = [*dictionaries(data), *sorted((data / "input0").glob("*.bin")), *binary]
+        self.text_files: List[Path] = []
+        check_files(f"--split {split}", self.files, data, folder.glob("*.id"))
+        rows: Any = data_utils.load_indexed_dataset(str(prefix))
+        self.references = [row[1 + int(row[0]) :].numpy() % 2 == 1 for row in rows]
+        self.names = list(read_lines(binary[2]))
+        self.total = len(self.references)
+
+    def predict(
+        self, checkpoint: Path, log: Path, jobs: Jobs, cpu: bool, threads: Optional[int] = None
+    ) -> None:
+        """Write the ranks of all news, in the format of the MIND challenge, to `log`."""
+        if threads is not None:
+            torch.set_num_threads(threads)
+        device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        bar = progress_bar(description=self.split, total=self.total, unit=" impressions")
+        with jobs.here() as check, written_whole(log) as file, bar:
+            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+                [str(checkpoint)], {"data": str(self.data)}
+            )
+            model.to(device).eval()
+            dataset = task.load_dataset(self.split)
+            for start in range(0, self.total, AT_ONCE):
+                check()
+                numbers = range(start, min(start + AT_ONCE, self.total))
+                batch = dataset.collater([dataset[number] for number in numbers])
+                inputs = utils.move_to_cuda(batch) if device.type == "cuda" else batch
+                with torch.no_grad():
+                    scores = model(**inputs["net_input"]).float().cpu().numpy()
+                for number, row in zip(numbers, scores):
+                    ranks = ranks_of(row[: len(self.references[number])])
+                    file.write(f"{self.names[number]} [{','.join(map(str, ranks))}]\n")
+                bar.update(len(numbers))
+
+    def read(self, log: Path) -> List[np.ndarray]:
+        """Read the ranks that `predict` wrote.
+
+        Raises:
+            ConfigurationError: some are missing.
+        """
+        found = [
+            np.array(line.partition(" ")[2].strip("[]").split(","), dtype=int)
+            for line in read_lines(log)
+        ]
+        if list(map(len, found)) != list(map(len, self.references)):
+            raise ConfigurationError(f"{log} lacks ranks: all are needed for a score")
+        return found
+
+    def write(self, found: List[np.ndarray], folder: Path) -> None:
+        """Write prediction.txt, in the format of the MIND challenge."""
+        lines = (f"{name} [{','.join(map(str, r))}]" for name, r in zip(self.names, found))
+        write_lines(folder / "prediction.txt", lines)
+
+    def score(self, found: List[np.ndarray]) -> Dict[str, Dict[str, Any]]:
+        """The means of `METRICS` over impressions, in percent, with 95 % bootstrap intervals."""
+        values = 100 * np.array(
+            [of_impression(clicked, 1 / ranks) for clicked, ranks in zip(self.references, found)]
+        )
+        random = np.random.RandomState(SEED)
+        means = [
+            values[random.randint(self.total, size=self.total)].mean(axis=0) for _ in range(SAMPLES)
+        ]
+        low, high = np.percentile(means, [2.5, 97.5], axis=0)
+        return {
+            name: {
+                "score": float(values[:, n].mean()),
+                "interval": [float(low[n]), float(high[n])],
+                "signature": f"impressions:{self.total}|bs:{SAMPLES}|seed:{SEED}",
+            }
+            for n, name in enumerate(METRICS)
+        }

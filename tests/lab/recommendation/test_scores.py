@@ -1,0 +1,56 @@
+"""Scores equal those of the MIND challenge's evaluation, written out here as it is published."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression, ranks_of
+
+
+def dcg(labels, scores, k):
+    order = np.argsort(scores)[::-1][:k]
+    return sum((2 ** labels[n] - 1) / np.log2(place + 2) for place, n in enumerate(order))
+
+
+def official(labels, ranks):
+    """AUC, MRR, nDCG@5 and @10 of an impression; predictions are ranks."""
+    labels, scores = np.array(labels), 1 / np.array(ranks)
+    places = [place for place, n in enumerate(np.argsort(scores)[::-1], 1) if labels[n]]
+    return (
+        roc_auc_score(labels, scores),
+        sum(1 / place for place in places) / labels.sum(),
+        *(dcg(labels, scores, k) / dcg(labels, labels, k) for k in (5, 10)),
+    )
+
+
+# labels and ranks, as in truth.txt and prediction.txt of the challenge
+HAND_MADE = [
+    ([1, 0, 0], [1, 2, 3]),
+    ([0, 0, 1], [1, 2, 3]),
+    ([0, 1, 0, 1, 0, 0], [4, 2, 1, 6, 5, 3]),
+    ([1] + [0] * 11, [12, *range(1, 12)]),
+    ([0] * 6 + [1] * 6, list(range(12, 0, -1))),
+    ([1, 1, 0], [2, 3, 1]),
+]
+
+
+@pytest.mark.parametrize("labels, ranks", HAND_MADE)
+def test_an_impression_is_scored_as_officially(labels, ranks):
+    assert of_impression(labels, 1 / np.array(ranks)) == pytest.approx(official(labels, ranks))
+    assert ranks_of(-np.array(ranks)).tolist() == ranks
+
+
+def test_a_case_by_hand():
+    # ranks of the clicks are 2 and 6 of 6: of 8 pairs, 3 are in order
+    found = dict(zip(METRICS, of_impression([0, 1, 0, 1, 0, 0], -np.array([4, 2, 1, 6, 5, 3]))))
+    best = 1 + 1 / np.log2(3)
+    assert found["AUC"] == 3 / 8 and found["MRR"] == pytest.approx((1 / 2 + 1 / 6) / 2)
+    assert found["nDCG@5"] == pytest.approx(1 / np.log2(3) / best)
+    assert found["nDCG@10"] == pytest.approx((1 / np.log2(3) + 1 / np.log2(7)) / best)
+
+
+def test_equal_scores_are_half_right_and_keep_their_order():
+    assert of_impression([1, 0, 0], [0.5, 0.5, 0.5])[0] == 0.5
+    labels, scores = [0, 1, 1, 0, 0], [2.0, 2.0, 1.0, 1.0, 0.0]
+    assert of_impression(labels, scores)[0] == pytest.approx(roc_auc_score(labels, scores))
+    assert ranks_of([0.5, 0.5, 0.7]).tolist() == [2, 3, 1]
