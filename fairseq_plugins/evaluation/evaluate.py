@@ -31,6 +31,8 @@ from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 # in a folder's inputs.json, but not of earlier releases:
 OUTPUT = "output"  # the digest of what was generated
 TEXT = "text"  # the text that it was generated from
+# the test sets of tasks whose models do not generate: the laboratory adds its own
+PREDICTED: Dict[str, Callable[[Path, str], Any]] = dict.fromkeys(LABEL_TASKS, Labels)
 
 
 class System(NamedTuple):
@@ -135,7 +137,7 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
         chosen: the checkpoints of each model of an ensemble, or of the only one.
 
     Returns:
-        `Translations`, `Summaries` or `Labels`; no languages for a classifier.
+        `Translations`, `Summaries` or one of `PREDICTED`; no languages for the latter.
 
     Raises:
         ConfigurationError: the models do not fit the data, each other or the options.
@@ -144,7 +146,7 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
     tasks = [training.task for training in trainings]
     if request.ensemble:
         for member, other in zip(request.members, tasks):
-            if other["_name"] in LABEL_TASKS:
+            if other["_name"] in PREDICTED:
                 raise ConfigurationError(
                     f"--ensemble: {member.run} is a classifier, and only models that generate are "
                     "combined"
@@ -152,7 +154,7 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
     task = tasks[0]["_name"]
     if request.unicode and task != "summarization":
         raise ConfigurationError("--unicode is for summaries, which ROUGE scores: leave it out")
-    if task in LABEL_TASKS:
+    if task in PREDICTED:
         if request.words or request.settings:
             raise ConfigurationError(
                 f"{request.run} is a classifier: --beam, --max-tokens, --settings and what stands "
@@ -182,13 +184,13 @@ def open_test_set(
         unicode: whether ROUGE takes words of any script.
 
     Returns:
-        `Translations`, `Summaries` or `Labels`.
+        `Translations`, `Summaries` or one of `PREDICTED`.
 
     Raises:
         ConfigurationError: a file is missing, or the folder has another language.
     """
-    if task in LABEL_TASKS:
-        return Labels(data, split)
+    if task in PREDICTED:
+        return PREDICTED[task](data, split)
     if task == "summarization":
         return Summaries(data, split, unicode)
     return Translations(data, split, target or Processing.load(data).target_lang)

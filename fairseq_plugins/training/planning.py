@@ -45,6 +45,7 @@ class Request(NamedTuple):
     precision: str = "auto"
     cpu: bool = False
     threads: Optional[int] = None  # per process on a CPU; None: the processes share the cores
+    user_dir: Path = PLUGIN
 
     @property
     def name(self) -> str:
@@ -312,7 +313,7 @@ def plan(request: Request) -> Plan:
     words += ["--cpu"] if on_cpu else []
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process for each GPU
-    words += ["--user-dir", str(PLUGIN), "--save-dir", str(save_dir)]
+    words += ["--user-dir", str(request.user_dir), "--save-dir", str(save_dir)]
     words = resuming(words, given.restore_file, save_dir)
     logging = ["--log-format", "simple", "--log-interval", "50"]
     device = "CPU" if on_cpu else torch.cuda.get_device_name()
