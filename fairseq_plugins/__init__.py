@@ -2,8 +2,8 @@
 
 Importing the package applies the workarounds for newer torch and Python (`compat`), registers
 architectures, criterions, scorers and tasks, and makes generation fast (`generation`). It prints
-nothing. `python -m fairseq_plugins` starts without all that, as the command it runs decides; and
-where fairseq is not installed, there is only `fairseq_plugins.serving`.
+nothing. `python -m fairseq_plugins` starts without all that, as the command it runs decides.
+Without fairseq, `Translator` and `Summarizer` take exported models.
 """
 
 import importlib
@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_plugins.errors import show_configuration_errors_in_one_line
+from fairseq_plugins.errors import ConfigurationError, show_configuration_errors_in_one_line
 from fairseq_plugins.on_demand import defer_statistics
 
 if TYPE_CHECKING:
@@ -33,8 +33,17 @@ PATCHES = (
 )
 
 
-def register() -> None:
-    """Make everything known to fairseq. A second call does nothing."""
+def register(needed_by: str = "this") -> None:
+    """Make everything known to fairseq. A second call does nothing.
+
+    Raises:
+        ConfigurationError: fairseq is not installed.
+    """
+    if importlib.util.find_spec("fairseq") is None:
+        raise ConfigurationError(
+            f"{needed_by} needs torch and fairseq, which are not installed; without them translate "
+            "and summarize run exported models"
+        )
     defer_statistics()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fairseq and torch, about how they are written
@@ -47,10 +56,11 @@ def register() -> None:
 
 def __getattr__(name: str) -> Any:
     """`Classifier`, `Summarizer` and `Translator` are imported when they are used."""
-    if name in ("Classifier", "Summarizer", "Translator"):
-        register()
-        return getattr(importlib.import_module(f"fairseq_plugins.{name.lower()}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in ("Classifier", "Summarizer", "Translator"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "Classifier":
+        register(name)
+    return getattr(importlib.import_module(f"fairseq_plugins.{name.lower()}"), name)
 
 
 def _is_the_program() -> bool:

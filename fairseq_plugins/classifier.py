@@ -9,11 +9,15 @@ from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_plugins import pretrained
+from fairseq_plugins.engine import Place
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.classification import Cut, load_cut
+from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.serving.batches import fill_batches
+from fairseq_plugins.serving.folder import is_export
 from fairseq_plugins.serving.text import listed
-from fairseq_plugins.trained_models import Place, find_checkpoint, load_models
+from fairseq_plugins.trained_models import find_checkpoint, load_models
 
 
 class Prediction(NamedTuple):
@@ -31,6 +35,7 @@ class Classifier:
         data: the prepared folder; None for the folder that the model was trained on.
         cpu: do not use a GPU.
         max_tokens: tokens in a batch, padding included; a longer text is a batch by itself.
+        progress: show a bar on stderr.
 
     Attributes:
         labels: the classes, in the order of the model's scores.
@@ -48,7 +53,10 @@ class Classifier:
         data: Optional[Place] = None,
         cpu: bool = False,
         max_tokens: int = 16384,
+        progress: bool = False,
     ):
+        if is_export(pretrained.find(model)):
+            raise ConfigurationError(f"--model {model}: exported models do not classify")
         path = find_checkpoint(model)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         self.folder, (loaded,), _, self.task = load_models([str(path)], data, classifier=True)
@@ -60,7 +68,7 @@ class Classifier:
         self.model: Any = loaded.to(self.device).eval()
         dictionary = self.task.label_dictionary
         self.labels = dictionary.symbols[dictionary.nspecial :][: self.task.cfg.num_classes]
-        self.max_tokens = max_tokens
+        self.max_tokens, self.progress = max_tokens, progress
         self.cut: List[int] = []
         self.empty: List[int] = []
         self._texts = 0
@@ -117,6 +125,7 @@ class Classifier:
             one prediction per text, in the order of the texts.
         """
         found: List[Prediction] = [Prediction("", 0.0)] * len(tokens)
+        bar = progress_bar(description="done", total=len(tokens), disable=not self.progress)
         for batch in fill_batches([len(text) for text in tokens], self.max_tokens):
             size = (len(batch), max(len(tokens[index]) for index in batch))
             padded = tokens[0].new_full(size, self.task.source_dictionary.pad())
@@ -132,6 +141,8 @@ class Classifier:
             best = probabilities.max(dim=-1)
             for index, value, label in zip(batch, best.values.tolist(), best.indices.tolist()):
                 found[index] = Prediction(self.labels[label], value)
+            bar.update(len(batch))
+        bar.close()
         return found
 
     def classify_split(self, split: str, at_once: int = 2000) -> Iterable[List[Prediction]]:

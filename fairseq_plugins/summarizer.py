@@ -1,55 +1,99 @@
-"""Summarize raw documents with a trained model.
+"""Summarize raw documents with a trained or an exported model.
 
 Summarizer("runs/fastformer_copy_cnn_dm").summarize(["A long document."])[0].summary
 """
 
-from typing import Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
-from fairseq.dataclass.configs import GenerationConfig
-
-from fairseq_plugins.raw_text import RawTextGenerator
-from fairseq_plugins.serving.text import LONGEST, DocumentSummarizer, Summary
-from fairseq_plugins.trained_models import Place
+from fairseq_plugins.engine import Engine, Place, Progress, open_engine, search
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.serving.text import LONGEST, Output, Summary, encode, listed, sentences_of
 
 __all__ = ["LONGEST", "Summarizer", "Summary"]
 
 
-class Summarizer(DocumentSummarizer, RawTextGenerator):
-    """Summarizes documents with beam search.
+class Summarizer:
+    """Summarizes documents with beam search. Several threads may share one.
 
     Args:
-        models: a checkpoint, or a folder of them; several form an ensemble.
-        data: the prepared folder; None for the folder that the model was trained on.
-        cpu: do not use a GPU.
-        fp16: half precision, on a GPU only.
-        beam, lenpen: as in fairseq-generate.
+        models, data: see `engine.open_engine`.
         min_length, max_length: limits of a summary's length in subwords; None for `LONGEST`, or for
             the model's limit if that is smaller.
         no_repeat_ngram: no n-gram of this many subwords occurs twice in a summary; 0 for no limit.
-        max_tokens: subwords in a batch, padding included; a longer document is a batch by itself.
-        int8: 8-bit matrix products, on a CPU only (see `generation.int8`).
+        progress: show a bar on stderr; or a function that is called with the number of texts of
+            each batch that is done.
+        options: those of `engine.open_engine`, and of the search, see `engine.Options`.
+
+    Attributes:
+        engine: what runs the model.
+        max_source: the model reads the first so many subwords of a document, as in preparation:
+            longer ones were not trained on.
+        max_length: the most subwords of a summary, for a source of so many tokens.
+        wants_copied: whether summaries have `copied`, where the engine tells it; of an ensemble,
+            the first model's.
 
     Raises:
-        ConfigurationError: a folder or file is missing, model and data do not match, or the model
-            cannot write summaries of these lengths.
+        ConfigurationError: as `engine.open_engine`, or the model cannot write summaries of these
+            lengths.
     """
+
+    wants_copied = False
 
     def __init__(
         self,
-        models: Union[Place, Sequence[Place]],
+        models: Union[Engine, Place, Sequence[Place]],
         data: Optional[Place] = None,
-        cpu: bool = False,
-        fp16: bool = False,
-        beam: int = 5,
-        lenpen: float = 1.0,
+        *,
         min_length: int = 1,
         max_length: Optional[int] = None,
         no_repeat_ngram: int = 3,
-        max_tokens: int = 4000,
-        int8: bool = False,
-    ):
-        generation = GenerationConfig(
-            beam=beam, lenpen=lenpen, min_len=min_length, no_repeat_ngram_size=no_repeat_ngram
-        )
-        super().__init__(models, data, cpu, fp16, generation, max_tokens, int8)
-        self.set_lengths(min_length, max_length)
+        progress: Progress = False,
+        **options: Any,
+    ) -> None:
+        options.update(min_len=min_length, no_repeat_ngram=no_repeat_ngram)
+        engine = self.engine = open_engine(models, data, **options)
+        self.processor, self.max_source = engine.processor, engine.max_source
+        prepared = self.processor.settings.max_source
+        if prepared is not None:
+            self.max_source = min(self.max_source, prepared - 1)
+        longest = min(LONGEST, engine.max_output) if max_length is None else max_length
+        if longest > engine.max_output:
+            raise ConfigurationError(
+                f"--max-len {longest}: the model writes at most {engine.max_output:,} subwords"
+            )
+        if min_length > longest:
+            raise ConfigurationError(f"--min-len {min_length} is above --max-len {longest}")
+        self.max_length: Callable[[int], int] = lambda source_length: longest
+        self._progress = progress
+
+    def summarize(self, documents: Iterable[str]) -> List[Summary]:
+        """One summary per document, in order; a document without words has an empty summary."""
+        engine, summaries = self.engine, []
+        tells_copied = self.wants_copied and engine.copies and engine.tells_copied
+        for whole, part, output in self.outputs(documents):
+            sentences = map(self.processor.decode, sentences_of(output.pieces))
+            copied = list(zip(output.pieces.split(), output.copied)) if tells_copied else None
+            summaries.append(
+                Summary([s for s in sentences if s], whole, part, output.complete, copied)
+            )
+        return summaries
+
+    def outputs(self, documents: Iterable[str]) -> Iterator[Tuple[int, int, Output]]:
+        """For each document its number of subwords, how many are read, and the model's output."""
+        for whole, part, outputs in self.candidates(documents, 1):
+            yield whole, part, outputs[0]
+
+    def candidates(
+        self, documents: Iterable[str], count: int
+    ) -> Iterator[Tuple[int, int, List[Output]]]:
+        """As `outputs`, with up to `count` outputs, the best first."""
+        lengths, kept = [], []
+        for document in listed(documents):
+            pieces = encode(self.processor, document)  # those that are not read take much memory
+            lengths.append(len(pieces))
+            kept.append(pieces[: self.max_source])
+        real, copied = [part for part in kept if part], self.wants_copied
+        found = search(self.engine, real, self.max_length, count, self._progress, copied)
+        outputs = iter(found)
+        for whole, part in zip(lengths, kept):
+            yield whole, len(part), next(outputs) if part else [Output("", True)]

@@ -5,7 +5,7 @@ A place is a checkpoint, or the folder of a training (`--save-dir`).
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
@@ -14,6 +14,7 @@ from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
 from fairseq_plugins.compat.mismatched_models import SizeMismatch
+from fairseq_plugins.engine import Place
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import (
     dictionaries,
@@ -21,10 +22,10 @@ from fairseq_plugins.prepared_folder import (
     digests_of_words,
     stored_settings,
 )
+from fairseq_plugins.quiet import only_warnings_of_fairseq
 
 DIRECTION = ("source_lang", "target_lang")
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
-Place = Union[str, Path]
 
 
 def find_checkpoint(path: Place, option: str = "--model") -> Path:
@@ -49,6 +50,7 @@ def find_checkpoint(path: Place, option: str = "--model") -> Path:
     )
 
 
+@only_warnings_of_fairseq()
 def load_models(
     paths: List[str],
     data: Optional[Place],

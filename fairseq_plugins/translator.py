@@ -1,56 +1,169 @@
-"""Translate raw text with a trained model.
+"""Translate raw text with a trained or an exported model.
 
 Translator("runs/transformer_ftc").translate(["Guten Morgen!"])
 """
 
-from typing import Optional, Sequence, Union
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Union
 
-from fairseq.dataclass.configs import GenerationConfig
-
+from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine, search
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.raw_text import RawTextGenerator
-from fairseq_plugins.serving.text import LineTranslator
-from fairseq_plugins.tasks.summarization import SummarizationTask
-from fairseq_plugins.trained_models import Place
+from fairseq_plugins.serving.text import Lock, Output, encode, listed, longest_translation
+
+FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # of Chinese and Japanese
 
 
-class Translator(LineTranslator, RawTextGenerator):
-    """Translates lines with beam search.
+class Scored(NamedTuple):
+    """One of several translations of a line."""
+
+    text: str
+    score: float  # as in fairseq: sum of log-probabilities over length to the power of lenpen
+    complete: bool = True  # False if it was stopped at the length limit
+
+
+class Translator:
+    """Translates lines with beam search. Several threads may share one.
 
     Args:
-        models: a checkpoint, or a folder of them; several form an ensemble.
-        data: the prepared folder; None for the folder that the model was trained on.
-        cpu: do not use a GPU.
-        fp16: half precision, on a GPU only.
-        beam, lenpen: as in fairseq-generate.
-        max_tokens: subwords in a batch, padding included.
-        int8: 8-bit matrix products, on a CPU only (see `generation.int8`).
+        models, data: see `engine.open_engine`.
+        progress: show a bar on stderr; or a function that is called with the number of texts of
+            each batch that is done.
+        options: those of `engine.open_engine`, such as cpu=True, int8=True or threads=2, and of the
+            search, such as beam=5, nbest=1, lenpen=1.0, sampling=True; see `engine.Options`.
 
     Attributes:
-        split: numbers (from 1) of the lines that were too long for the model and were translated in
-            parts.
-        cut_off: numbers of the lines whose translation stopped at the length limit.
+        engine: what runs the model.
+        max_length: the most subwords of a translation, for a source of so many tokens.
+        split: numbers (from 1) of lines that were too long for the model and translated in parts.
+        cut_off: numbers of lines whose translation was stopped at the length limit.
 
     Raises:
-        ConfigurationError: a folder or file is missing, model and data do not match, or the model
-            summarizes.
+        ConfigurationError: as `engine.open_engine`, or the model summarizes.
     """
 
     def __init__(
         self,
-        models: Union[Place, Sequence[Place]],
+        models: Union[Engine, Place, Sequence[Place]],
         data: Optional[Place] = None,
-        cpu: bool = False,
-        fp16: bool = False,
-        beam: int = 5,
-        lenpen: float = 1.0,
-        max_tokens: int = 4000,
-        int8: bool = False,
-    ):
-        generation = GenerationConfig(beam=beam, lenpen=lenpen)
-        RawTextGenerator.__init__(self, models, data, cpu, fp16, generation, max_tokens, int8)
-        if isinstance(self.task, SummarizationTask):
+        *,
+        progress: Progress = False,
+        **options: Any,
+    ) -> None:
+        self.engine = open_engine(models, data, **options)
+        if self.engine.summarizes:
             raise ConfigurationError(
-                "--model was trained with --task summarization: it is for the command summarize"
+                f"--model {self.engine.name} was trained with --task summarization: it is for the "
+                "command summarize"
             )
-        LineTranslator.__init__(self)
+        least = options.get("min_len", 0)
+        if least > self.engine.max_output:
+            raise ConfigurationError(
+                f"min_len {least}: this model writes at most {self.engine.max_output:,} subwords"
+            )
+        self.processor, self.max_source = self.engine.processor, self.engine.max_source
+        self.max_length: Callable[[int], int] = longest_translation
+        self.split: List[int] = []
+        self.cut_off: List[int] = []
+        self._progress, self._nbest = progress, options.get("nbest", 1)
+        self._lines_seen = 0
+        self._counting = Lock()
+
+    def translate(self, lines: Iterable[str]) -> List[str]:
+        """One translation per line, in the order of `lines`; a line without words stays empty."""
+        return [self.processor.decode(found) if found else "" for found in self.pieces(lines)]
+
+    def pieces(self, lines: Iterable[str]) -> List[str]:
+        """As `translate`, in the subwords of the model, separated by spaces."""
+        return [outputs[0].pieces for outputs in self.candidates(lines, 1)]
+
+    def candidates(self, lines: Iterable[str], count: int) -> List[List[Output]]:
+        """Up to `count` translations per line in subwords, the best first; of a line without words
+        one, which is empty. Those of a line in parts are the best of each part, the next of each...
+        """
+        lines = listed(lines)
+        parts: List[List[str]] = []
+        line_of: List[int] = []
+        split, cut_off = [], set()
+        for number, line in enumerate(lines):
+            pieces = encode(self.processor, line)
+            if len(pieces) > self.max_source:
+                split.append(number)
+            for part in self._within_limit(pieces):
+                parts.append(part)
+                line_of.append(number)
+        found: List[List[List[Output]]] = [[] for _ in lines]
+        searched = search(self.engine, parts, self.max_length, count, self._progress)
+        for number, outputs in zip(line_of, searched):
+            found[number].append(outputs)
+            if not outputs[0].complete:
+                cut_off.add(number)
+        with self._counting:
+            first, self._lines_seen = self._lines_seen + 1, self._lines_seen + len(lines)
+            self.split += [first + number for number in split]
+            self.cut_off += [first + number for number in sorted(cut_off)]
+        return [
+            [
+                Output(" ".join(o.pieces for o in each), all(o.complete for o in each))
+                for each in (zip(*outputs) if outputs else [()])
+            ]
+            for outputs in found
+        ]
+
+    def hypotheses(
+        self, lines: Sequence[str], prefixes: Optional[Sequence[str]] = None
+    ) -> List[List[Scored]]:
+        """`nbest` translations per line with scores, the best first; "" for a line without words.
+
+        Args:
+            lines: raw text.
+            prefixes: for each line, raw text that its translations must begin with.
+
+        Raises:
+            ConfigurationError: a line or a prefix is too long, or there are not as many prefixes as
+                lines.
+        """
+        lines = listed(lines)
+        prefixes = [""] * len(lines) if prefixes is None else listed(prefixes)
+        if len(prefixes) != len(lines):
+            raise ConfigurationError(
+                f"prefixes: there are {len(prefixes):,} for {len(lines):,} lines: give one for "
+                'each line, "" for none'
+            )
+        sources = [encode(self.processor, line) for line in lines]
+        begin = [self.processor.encode_target(prefix).split() for prefix in prefixes]
+        for number, (pieces, prefix) in enumerate(zip(sources, begin), 1):
+            if len(pieces) > self.max_source:
+                raise ConfigurationError(
+                    f"line {number} has {len(pieces):,} subwords, but the model reads at most "
+                    f"{self.max_source:,}: split it, or use translate(), which does"
+                )
+            limit = min(self.max_length(len(pieces) + 1), self.engine.max_output)
+            if len(prefix) > limit:
+                raise ConfigurationError(
+                    f"prefix {number} has {len(prefix):,} subwords, but the limit is {limit:,}: "
+                    "give a shorter one"
+                )
+        real = [number for number, pieces in enumerate(sources) if pieces]
+        requests = [Request(sources[n], begin[n], n) for n in real]
+        found = self.engine.search(requests, self.max_length, self._nbest)
+        scored = [[Scored("", 0.0)] for _ in lines]
+        for number, outputs in zip(real, found):
+            scored[number] = [
+                Scored(self.processor.decode(each.pieces), each.score, each.complete)
+                for each in outputs
+            ]
+        return scored
+
+    def _within_limit(self, pieces: List[str]) -> List[List[str]]:
+        """Cut a line that is too long: after a sentence in the second half, else after a word."""
+        parts = []
+        while len(pieces) > self.max_source:
+            window = range(self.max_source, self.max_source // 2, -1)
+            words = [end for end in window if self.processor.subwords.is_word_end(pieces, end)]
+            sentences = [end for end in words if pieces[end - 1][-1] in ".!?\u2026"]
+            # Chinese and Japanese have no spaces, so a sentence may end within a word
+            ends = {end for end in window if pieces[end - 1].replace("@@", "")[-1:] in FULL_STOPS}
+            sentences = sorted({*sentences, *ends}, reverse=True)
+            end = (sentences or words or [self.max_source])[0]
+            parts.append(pieces[:end])
+            pieces = pieces[end:]
+        return parts + [pieces] if pieces else parts

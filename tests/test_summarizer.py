@@ -242,11 +242,11 @@ def test_the_page_shows_each_document_beside_its_reference(copying, summarize, m
 @pytest.mark.parametrize("copies", [True, False])
 def test_an_export_that_copies_says_that_it_does_not_tell(copies, monkeypatch, capsys):
     exported = SimpleNamespace(
-        export=SimpleNamespace(copies=copies),
+        engine=SimpleNamespace(copies=copies, tells_copied=False),
         processor=SimpleNamespace(for_summaries=True),
         summarize=lambda texts: [],
     )
-    monkeypatch.setattr(summarize_command._lines, "load", lambda kind, args, **options: exported)
+    monkeypatch.setattr(summarize_command, "Summarizer", lambda model, **options: exported)
     monkeypatch.setattr(summarize_command._lines, "convert", lambda *arguments: True)
     assert summarize_command.main(["--model", "DIR", "--json"]) == 0
     told = "an exported model does not tell which subwords it copied"

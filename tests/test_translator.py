@@ -21,9 +21,9 @@ from fairseq_plugins import commands, trained_models
 from fairseq_plugins.commands import evaluate, prepare_translation, summarize
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
+from fairseq_plugins.engine import LARGEST_PENALTY, Options
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import DIGESTS, RECORD, digests_of_words
-from fairseq_plugins.serving.search import LARGEST_PENALTY, Options
 from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION, reversed_copy
 
@@ -96,10 +96,9 @@ def test_a_line_has_the_limit_of_its_own_length(model, monkeypatch):
     """In a batch with a longer line it may not write more than alone."""
     translator = Translator([model], cpu=True)
     monkeypatch.setattr(translator, "max_length", lambda length: length // 4 + 1)
-    sources = [translator.processor.encode(line).split() for line in SENTENCES]
-    alone = [translator.generate([source])[0] for source in sources]
-    assert translator.generate(sources) == alone
-    assert not any(output.complete for output in alone), "no limit was reached: nothing is tested"
+    alone = [translator.translate([line])[0] for line in SENTENCES]
+    assert translator.cut_off == [1, 2, 3, 4, 5], "no limit was reached: nothing is tested"
+    assert translator.translate(SENTENCES) == alone
 
 
 def test_8_bit_products_translate_much_the_same(translate, model):
@@ -108,7 +107,7 @@ def test_8_bit_products_translate_much_the_same(translate, model):
     pairs = list(zip(exact.split("\n")[:-1], rounded.split("\n")[:-1]))
     assert len(pairs) == len(SENTENCES)
     assert sum(a == b for a, b in pairs) >= len(SENTENCES) - 2
-    quantised = Translator([model], cpu=True, int8=True).models[0]
+    quantised = Translator([model], cpu=True, int8=True).engine.models[0]
     assert quantised.decoder.layers[0].fc1.weight().dtype == torch.qint8
 
 
@@ -176,7 +175,7 @@ def test_parts_end_with_sentences_or_else_words(folder, model, kind):
 
 def test_a_translation_that_does_not_end_is_told(model):
     translator = Translator([model], cpu=True)
-    translator.generator.max_len = 2
+    translator.engine.generator.max_len = 2
     translator.translate(["", "Eins zwei drei."])
     translator.translate(["Acht neun eins."])
     assert translator.cut_off == [2, 3]
@@ -369,10 +368,10 @@ def test_the_data_tell_the_direction_of_a_model_that_has_none(trained_on, folder
     options = {"source_lang": None, "target_lang": None, "data": str(both)}
     untold = with_options(model, tmp_path / "untold", **options)
     for data, languages in ((other_way, ("en", "de")), (folder / "bpe", ("de", "en"))):
-        task = Translator(untold, data, cpu=True).task
+        task = Translator(untold, data, cpu=True).engine.task
         assert (task.cfg.source_lang, task.cfg.target_lang) == languages
     # the other models of an ensemble may tell it
-    task = Translator([untold, model], other_way, cpu=True).task
+    task = Translator([untold, model], other_way, cpu=True).engine.task
     assert (task.cfg.source_lang, task.cfg.target_lang) == ("de", "en")
 
 
@@ -438,15 +437,15 @@ def test_threads_share_a_translator(model, monkeypatch):
     """The limit of one call's batch is not that of another's."""
     translator = Translator(model, cpu=True)
     monkeypatch.setattr(translator, "max_length", lambda length: 3 * length)
-    inference, limits = translator.task.inference_step, []
+    inference, limits = translator.engine.task.inference_step, []
 
-    def slow(generator, models, sample):
+    def slow(generator, models, sample, **words):
         before = generator.max_len_b
         time.sleep(0.05)
         limits.append((before, generator.max_len_b, 3 * sample["net_input"]["src_tokens"].size(1)))
-        return inference(generator, models, sample)
+        return inference(generator, models, sample, **words)
 
-    monkeypatch.setattr(translator.task, "inference_step", slow)
+    monkeypatch.setattr(translator.engine.task, "inference_step", slow)
     lines = ["Eins.", "Acht neun eins vier acht neun.", "Zwei drei vier."] * 2
     with ThreadPoolExecutor(3) as pool:
         together = list(pool.map(lambda line: translator.translate([line]), lines))

@@ -22,7 +22,6 @@ import fairseq_plugins
 from fairseq_plugins.commands import _completion
 from fairseq_plugins.errors import ConfigurationError
 
-SERVING = ("summarize", "translate")  # these need no fairseq for an exported model
 PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS = PACKAGE / "commands", PACKAGE / "lab" / "commands"
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
@@ -80,17 +79,8 @@ def split(argv: Sequence[str]) -> Tuple[List[str], List[str]]:
 
 
 def needs_fairseq(command: str) -> None:
-    """Register everything with fairseq, whose import takes seconds: call it after parsing.
-
-    Raises:
-        ConfigurationError: fairseq is not installed.
-    """
-    if importlib.util.find_spec("fairseq") is None:
-        raise ConfigurationError(
-            f"{command} needs torch and fairseq, which are not installed; without them "
-            f"{' and '.join(SERVING)} run exported models"
-        )
-    fairseq_plugins.register()
+    """Register everything with fairseq, whose import takes seconds: call it after parsing."""
+    fairseq_plugins.register(command)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

@@ -2,17 +2,15 @@
 
 import argparse
 import contextlib
-import importlib.util
 import io
 import os
 import sys
 from pathlib import Path
-from typing import IO, Any, Callable, Iterable, Iterator, List, Optional, Sequence
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
-import fairseq_plugins
-from fairseq_plugins import serving
-from fairseq_plugins.commands._log import only_warnings_of_fairseq
+from fairseq_plugins import pretrained
 from fairseq_plugins.commands._numbers import at_least
+from fairseq_plugins.engine import LARGEST_PENALTY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
@@ -23,25 +21,39 @@ from fairseq_plugins.files import (
     written_whole,
 )
 from fairseq_plugins.progress import progress_bar
-from fairseq_plugins.serving import is_export
-from fairseq_plugins.serving.search import LARGEST_PENALTY
+from fairseq_plugins.quiet import only_warnings_of_fairseq
 
 MOST_BYTES = 1 << 22  # of the lines that are held at a time: their subwords take 20 times as much
 
 
-def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: int) -> None:
-    """Options of every such command; `what` is written, of one input `unit` each."""
-    parser.add_argument(
-        "--model", type=Path, nargs="+", required=True, metavar="DIR",
-        help="a checkpoint, or a folder with checkpoint_best.pt; several make an ensemble; or an "
-        "exported model",
-    )  # fmt: skip
+def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffer: int) -> None:
+    """Options of a model that reads some input, of one `unit` each."""
     parser.add_argument(
         "--data",
         type=Path,
         metavar="DIR",
         help="the prepared folder (default: the one the model was trained on)",
     )
+    parser.add_argument(
+        "--max-tokens", type=at_least(1), default=max_tokens, metavar="N",
+        help="tokens in a batch (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--buffer", type=at_least(1), default=buffer, metavar=unit.upper(),
+        help=f"{unit} read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
+    )  # fmt: skip
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+
+
+def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: int) -> None:
+    """Options of a model that writes `what`, for one input `unit` each."""
+    known = ", ".join(pretrained.names())
+    parser.add_argument(
+        "--model", nargs="+", required=True, metavar="DIR",
+        help="a checkpoint, or a folder with checkpoint_best.pt; several make an ensemble; or an "
+        "exported model" + (f"; or the name of one in the box: {known}" if known else ""),
+    )  # fmt: skip
+    add_model(parser, 4000, unit, buffer)
     parser.add_argument(
         "--beam", type=at_least(1), default=5, help="beam size (default: %(default)s)"
     )
@@ -51,17 +63,6 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
         default=1.0,
         help=f"above 1 favours long {what} (default: %(default)s)",
     )
-    parser.add_argument(
-        "--max-tokens",
-        type=at_least(1),
-        default=4000,
-        help="subwords in a batch (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--buffer", type=at_least(1), default=buffer, metavar=unit.upper(),
-        help=f"{unit} read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
-    )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument("--fp16", action="store_true", help="half precision, on a GPU")
     parser.add_argument(
         "--int8", action="store_true", help="8-bit matrix products: much faster on a CPU"
@@ -110,37 +111,10 @@ def check_files(args: argparse.Namespace) -> None:
         raise ConfigurationError("standard input is closed: give --input, a file or a pipe")
 
 
-def load(kind: str, args: argparse.Namespace, **options: Any) -> Any:
-    """A "Translator" or "Summarizer": of checkpoints, or of an exported model without torch.
-
-    Raises:
-        ConfigurationError: a model cannot be loaded, or an exported one is given with options or
-            models that it cannot be used with.
-    """
-    options.update(beam=args.beam, lenpen=args.lenpen, max_tokens=args.max_tokens)
-    exported = [path for path in args.model if is_export(path)]
-    if not exported:
-        for name, default in (("shortlist", False), ("threads", 1)):
-            if getattr(args, name) != default:
-                raise ConfigurationError(f"--{name} is for models that the command export wrote")
-        if importlib.util.find_spec("fairseq") is None:
-            raise ConfigurationError(
-                f"--model {args.model[0]}: this is no folder that `export` wrote, and a checkpoint "
-                "needs torch and fairseq, which are not installed"
-            )
-        return getattr(fairseq_plugins, kind)(
-            args.model, data=args.data, cpu=args.cpu, fp16=args.fp16, int8=args.int8, **options
-        )
-    if len(args.model) > 1:
-        raise ConfigurationError(f"--model {exported[0]}: an exported model is used alone")
-    for name in ("data", "fp16", "int8"):
-        if getattr(args, name):
-            raise ConfigurationError(
-                f"--{name} is for checkpoints: {exported[0]} holds all that it needs as it was "
-                "exported"
-            )
-    options.update(threads=args.threads, shortlist=args.shortlist)
-    return getattr(serving, kind)(exported[0], **options)
+def engine_options(args: argparse.Namespace) -> Dict[str, Any]:
+    """The options of `engine.open_engine` and of the search among those of `add_options`."""
+    names = ("data", "cpu", "fp16", "int8", "threads", "shortlist", "max_tokens", "beam", "lenpen")
+    return {name: vars(args)[name] for name in names}
 
 
 @contextlib.contextmanager

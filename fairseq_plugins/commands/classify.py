@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import List, Sequence
 
 from fairseq_plugins.commands import _lines, needs_fairseq
-from fairseq_plugins.commands._numbers import at_least
 
 
 def main(argv: Sequence[str]) -> int:
@@ -27,21 +26,7 @@ def main(argv: Sequence[str]) -> int:
         "--model", type=Path, required=True, metavar="DIR",
         help="a checkpoint, or a folder with checkpoint_best.pt",
     )  # fmt: skip
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="the prepared folder (default: the one the model was trained on)",
-    )
-    parser.add_argument(
-        "--max-tokens", type=at_least(1), default=16384, metavar="N",
-        help="tokens in a batch (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--buffer", type=at_least(1), default=2000, metavar="LINES",
-        help="lines read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
-    )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    _lines.add_model(parser, 16384, "lines", buffer=2000)
     args = parser.parse_args(argv)
     _lines.check_files(args)
     needs_fairseq("classify")

@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
 from fairseq_plugins.commands import needs_fairseq, split
-from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES
 from fairseq_plugins.json_files import write_json
+from fairseq_plugins.quiet import only_warnings_of_fairseq
 from fairseq_plugins.training import recipes
 
 if TYPE_CHECKING:

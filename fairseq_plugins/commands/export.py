@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, List, Sequence
 
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.quiet import only_warnings_of_fairseq
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -25,7 +25,7 @@ from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.page import section
 from fairseq_plugins.files import read_lines
-from fairseq_plugins.serving.text import LONGEST, Summary
+from fairseq_plugins.summarizer import LONGEST, Summarizer, Summary
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -117,12 +117,12 @@ def main(argv: Sequence[str]) -> int:
     notes = Notes()
     write_page = None if args.page is None else page_writer(args.page)
     with _lines.own_output(args.output) as out:
-        summarizer = _lines.load(
-            "Summarizer",
-            args,
+        summarizer = Summarizer(
+            args.model,
             min_length=args.min_len,
             max_length=args.max_len,
             no_repeat_ngram=args.no_repeat_ngram_size,
+            **_lines.engine_options(args),
         )
         if not summarizer.processor.for_summaries:
             print(
@@ -131,8 +131,8 @@ def main(argv: Sequence[str]) -> int:
                 file=sys.stderr,
             )
         summarizer.wants_copied = args.json or write_page is not None
-        exported = getattr(summarizer, "export", None)
-        if summarizer.wants_copied and exported is not None and exported.copies:
+        engine = summarizer.engine
+        if summarizer.wants_copied and engine.copies and not engine.tells_copied:
             print(
                 "an exported model does not tell which subwords it copied: for that, give the "
                 "checkpoint",

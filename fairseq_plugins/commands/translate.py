@@ -15,6 +15,7 @@ from typing import Sequence
 
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.commands._lines import first_ten
+from fairseq_plugins.translator import Translator
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     _lines.check_files(args)
     with _lines.own_output(args.output) as out:
-        translator = _lines.load("Translator", args)
+        translator = Translator(args.model, **_lines.engine_options(args))
         whole = _lines.convert(
             translator.translate, out, args.buffer, "translated", "lines", args.input
         )

@@ -1,12 +1,11 @@
 """Beam search and sampling with an exported model; needs only numpy and onnxruntime."""
 
-import numbers
 from collections import Counter
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_plugins.errors import ConfigurationError, check_least, flag
+from fairseq_plugins.engine import Options
 
 from .folder import UNKNOWN, Export
 from .shortlist import Shortlist, Words
@@ -14,59 +13,11 @@ from .shortlist import Shortlist, Words
 CAPACITY = 32  # initial positions of a cache; it doubles when it is full
 KEPT = 0.75  # finished sentences leave the batch when fewer than this share remains
 NEVER = -np.inf
-LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
 # inputs of the graph with a row for each sentence
 OF_COPIES = ("source_words", "source_places", "source_before", "source_unknown")
 OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
 Candidates = Tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-class Options(NamedTuple):
-    """Options with the names of fairseq-generate.
-
-    Attributes:
-        beam: number of hypotheses per sentence.
-        nbest: number of hypotheses returned, at most `beam`.
-        lenpen: scores are sums of log-probabilities over length to this power.
-        min_len: the fewest tokens of a hypothesis, without the end symbol.
-        no_repeat_ngram: no sequence of this many tokens occurs twice; 0 allows repetition.
-        sampling: draw `beam` hypotheses instead of searching for the best.
-        sampling_topk: draw among this many best tokens; 0 for all.
-        temperature: divisor of the logits when sampling.
-        seed: seed of sampling; a sentence's draws depend on it and on the sentence's number alone.
-    """
-
-    beam: int = 5
-    nbest: int = 1
-    lenpen: float = 1.0
-    min_len: int = 1
-    no_repeat_ngram: int = 0
-    sampling: bool = False
-    sampling_topk: int = 0
-    temperature: float = 1.0
-    seed: int = 1
-
-    def check(self) -> None:
-        """Raise ConfigurationError for values that cannot work."""
-        for name in ("beam", "nbest", "min_len", "no_repeat_ngram", "sampling_topk", "seed"):
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral):
-                raise ConfigurationError(f"{flag(name)} {value!r}: must be a whole number")
-        check_least(self, beam=1, nbest=1, min_len=0, no_repeat_ngram=0, sampling_topk=0, seed=0)
-        if self.nbest > self.beam:
-            raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
-        if not abs(self.lenpen) <= LARGEST_PENALTY:
-            limits = f"from {-LARGEST_PENALTY} to {LARGEST_PENALTY}"
-            raise ConfigurationError(f"--lenpen {self.lenpen}: give a number {limits}")
-        if not 0 < self.temperature < np.inf:
-            raise ConfigurationError(f"--temperature {self.temperature}: must be above 0")
-        for name, off in (("sampling_topk", 0), ("temperature", 1.0)):
-            value = getattr(self, name)
-            if value != off and not self.sampling:
-                raise ConfigurationError(
-                    f"{flag(name)} {value} is for --sampling: leave it out, or sample"
-                )
 
 
 class Hypothesis(NamedTuple):

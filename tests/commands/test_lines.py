@@ -12,7 +12,8 @@ import pytest
 from fairseq_plugins import commands, files
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving.text import DocumentSummarizer
+from fairseq_plugins.serving.text import Output
+from fairseq_plugins.summarizer import Summarizer
 
 
 @pytest.fixture
@@ -131,17 +132,20 @@ def test_a_line_that_is_never_held_in_memory(batches, monkeypatch):
 
 
 def test_of_documents_only_what_the_model_reads_is_held():
-    class Fake(DocumentSummarizer):
-        processor = SimpleNamespace(encode=str, decode=str)
-        max_source, tells_copied = 3, False
+    settings = SimpleNamespace(max_source=None)
 
-        def best(self, sources, count):
-            assert all(len(source) == 3 for source in sources)
-            return [[SimpleNamespace(pieces="", copied=(), complete=True)]] * len(sources)
+    class Fake:
+        processor = SimpleNamespace(encode=str, decode=str, settings=settings)
+        max_source, max_output, copies, tells_copied = 3, 3, False, False
+
+        def search(self, requests, max_length, count, copied, done):
+            assert all(len(request.pieces) == 3 for request in requests)
+            return [[Output("", True)]] * len(requests)
 
     document = "ab " * 20000
+    summarizer = Summarizer(Fake())
     tracemalloc.start()
-    found = Fake().summarize([document] * 20)
+    found = summarizer.summarize([document] * 20)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert [(each.pieces, each.read) for each in found] == [(20000, 3)] * 20

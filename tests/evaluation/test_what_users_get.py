@@ -130,6 +130,20 @@ def test_copied_words_have_the_characters_of_the_source(folder, run, exported):
         assert text and set(text) <= known and "unk" not in text
 
 
+def test_the_hypotheses_are_those_of_an_exported_model(folder, run):
+    """With a prefix or without; sampling repeats its draws."""
+    lines, begin = ["tea rice", "", NOT_IN_THE_DICTIONARY], ["", "fish", "soup"]
+    one, other = (Translator(m, cpu=True, nbest=3) for m in (run, folder / "exported"))
+    for prefixes in (None, begin):
+        for these, those in zip(*(m.hypotheses(lines, prefixes) for m in (one, other))):
+            assert [(t.text, t.complete) for t in these] == [(t.text, t.complete) for t in those]
+            assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-4)
+            assert len(these) in (1, 3)
+    assert all(t.text.startswith("soup") for t in one.hypotheses(lines, begin)[2])
+    drawn = [Translator(run, cpu=True, sampling=True, seed=s).translate(lines) for s in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 class Started(Exception):
     """A training would begin."""
 

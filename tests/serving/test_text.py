@@ -4,21 +4,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_plugins.serving.text import LineTranslator, Output
+from fairseq_plugins.serving.text import Output
 from fairseq_plugins.text.subwords import KINDS
+from fairseq_plugins.translator import Translator
 
 
-class Echo(LineTranslator):
+class Echo:
     """Reads at most eight subwords, and writes each part between brackets, of two kinds."""
 
-    max_source = 8
+    max_source, max_output, summarizes = 8, 8, False
 
     def __init__(self, kind):
-        super().__init__()
         self.processor = SimpleNamespace(encode=str, decode=str, subwords=KINDS[kind])
 
-    def best(self, sources, count):
-        texts = [" ".join(pieces) for pieces in sources]
+    def search(self, requests, max_length, count, copied, done):
+        texts = [" ".join(request.pieces) for request in requests]
         return [[Output(f"[{t}]", True), Output(f"({t})", t != "short")][:count] for t in texts]
 
 
@@ -39,11 +39,11 @@ def test_long_lines_are_cut_after_sentences_or_words(kind, line, parts):
     if isinstance(parts, int):
         pieces = line.split()
         parts = [" ".join(pieces[:parts]), " ".join(pieces[parts:])]
-    translator = Echo(kind)
+    translator = Translator(Echo(kind))
     assert translator.translate([line, "short"]) == [" ".join(f"[{p}]" for p in parts), "[short]"]
     assert translator.split == [1]
     assert translator.candidates([line, "", "short"], 2) == [
-        [(" ".join(f"{a}{p}{b}" for p in parts), True, ()) for a, b in ("[]", "()")],
-        [("", True, ())],
-        [("[short]", True, ()), ("(short)", False, ())],
+        [Output(" ".join(f"{a}{p}{b}" for p in parts), True) for a, b in ("[]", "()")],
+        [Output("", True)],
+        [Output("[short]", True), Output("(short)", False)],
     ]

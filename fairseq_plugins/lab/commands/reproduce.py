@@ -38,12 +38,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
 from fairseq_plugins.commands import needs_fairseq, split
-from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.reproduction.request import BATCHES, Request
 from fairseq_plugins.lab.reproduction.tables import TABLES, Table
+from fairseq_plugins.quiet import only_warnings_of_fairseq
 from fairseq_plugins.training import precision, recipes
 
 

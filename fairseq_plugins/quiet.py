@@ -1,4 +1,4 @@
-"""What commands let libraries log."""
+"""What fairseq may log."""
 
 import contextlib
 import logging

@@ -1,0 +1,203 @@
+"""What runs a model: torch for trainings, onnxruntime for exports. `open_engine` chooses."""
+
+import importlib.util
+import math
+import numbers
+from pathlib import Path
+from typing import Any, Callable, List, NamedTuple, Optional, Protocol, Sequence, Union
+
+import fairseq_plugins
+from fairseq_plugins import pretrained
+from fairseq_plugins.errors import ConfigurationError, check_least, check_range, flag
+from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.serving.text import Output
+
+LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
+Place = Union[str, Path]
+# whether to show a bar on stderr, or what is called with the number of texts of each batch
+Progress = Union[bool, Callable[[int], Any]]
+
+
+class Options(NamedTuple):
+    """Options of the search, with the names of fairseq-generate.
+
+    Attributes:
+        beam: number of hypotheses per sentence.
+        nbest: number of hypotheses that `Translator.hypotheses` returns, at most `beam`.
+        lenpen: scores are sums of log-probabilities over length to this power.
+        min_len: the fewest tokens of a hypothesis, without the end symbol.
+        no_repeat_ngram: no sequence of this many tokens occurs twice; 0 allows repetition.
+        sampling: draw `beam` hypotheses instead of searching for the best.
+        sampling_topk: draw among this many best tokens; 0 for all.
+        temperature: divisor of the logits when sampling.
+        seed: seed of sampling. With an exported model, a sentence's draws depend on it and on the
+            sentence's number alone; with torch, on the other sentences, too.
+    """
+
+    beam: int = 5
+    nbest: int = 1
+    lenpen: float = 1.0
+    min_len: int = 1
+    no_repeat_ngram: int = 0
+    sampling: bool = False
+    sampling_topk: int = 0
+    temperature: float = 1.0
+    seed: int = 1
+
+    def check(self) -> None:
+        """Raise ConfigurationError for values that cannot work."""
+        for name in ("beam", "nbest", "min_len", "no_repeat_ngram", "sampling_topk", "seed"):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral):
+                raise ConfigurationError(f"{flag(name)} {value!r}: must be a whole number")
+        check_least(self, beam=1, nbest=1, min_len=0, no_repeat_ngram=0, sampling_topk=0, seed=0)
+        if self.nbest > self.beam:
+            raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
+        if not abs(self.lenpen) <= LARGEST_PENALTY:
+            limits = f"from {-LARGEST_PENALTY} to {LARGEST_PENALTY}"
+            raise ConfigurationError(f"--lenpen {self.lenpen}: give a number {limits}")
+        if not 0 < self.temperature < math.inf:
+            raise ConfigurationError(f"--temperature {self.temperature}: must be above 0")
+        for name, off in (("sampling_topk", 0), ("temperature", 1.0)):
+            value = getattr(self, name)
+            if value != off and not self.sampling:
+                raise ConfigurationError(
+                    f"{flag(name)} {value} is for --sampling: leave it out, or sample"
+                )
+
+
+class Request(NamedTuple):
+    """A source to search for."""
+
+    pieces: Sequence[str]  # its subwords, at most `Engine.max_source`
+    prefix: Sequence[str] = ()  # the subwords that every hypothesis must begin with
+    number: int = 0  # from 0, for the draws of sampling and for messages
+
+
+class Engine(Protocol):
+    """Searches for lists of subwords. Several threads may share one.
+
+    Attributes:
+        name: of the model, for messages.
+        processor: converts raw text to subwords and back.
+        max_source: the largest number of subwords that the model reads, without the end symbol.
+        max_output: the largest number of subwords that the model writes.
+        summarizes: whether it was trained to; earlier exports do not tell, and have False.
+        copies: whether the model copies.
+        tells_copied: whether outputs can have `copied`.
+    """
+
+    name: str
+    processor: Any
+    max_source: int
+    max_output: int
+    summarizes: bool
+    copies: bool
+    tells_copied: bool
+
+    def search(
+        self,
+        requests: Sequence[Request],
+        max_length: Callable[[int], int],
+        count: int = 1,
+        copied: bool = False,
+        done: Callable[[int], Any] = bool,
+    ) -> List[List[Output]]:
+        """Up to `count` hypotheses for each request, the best first.
+
+        Args:
+            requests: what to search for.
+            max_length: the most subwords to write, for a source of so many tokens.
+            count: at least 1; there are no more hypotheses than the beam has.
+            copied: whether outputs are to have `copied`, if the engine tells it.
+            done: called with the number of sources of each batch that is done.
+
+        Raises:
+            ConfigurationError: the options allow no hypothesis, or the memory is too small.
+        """
+
+
+def open_engine(
+    models: Union[Engine, Place, Sequence[Place]],
+    data: Optional[Place] = None,
+    cpu: bool = False,
+    fp16: bool = False,
+    int8: bool = False,
+    threads: int = 1,
+    shortlist: bool = False,
+    max_tokens: int = 4000,
+    **options: Any,
+) -> Engine:
+    """Load a model.
+
+    Args:
+        models: a checkpoint, or a folder of them; several form an ensemble; or a folder that
+            `export` wrote, or the name of a model in the box (see `pretrained`), which need neither
+            torch nor fairseq. A path that exists is preferred to a name. An engine is returned as
+            it is.
+        data: for checkpoints, the prepared folder; None for the one the model was trained on.
+        cpu: do not use a GPU, which exported models never do.
+        fp16: for checkpoints, half precision, on a GPU only.
+        int8: for checkpoints, 8-bit matrix products, on a CPU only (see `generation.int8`).
+        threads: of an exported model.
+        shortlist: of an exported model: choose among likely words only, which is not exact.
+        max_tokens: subwords in a batch, padding included; a longer source is a batch by itself.
+        options: of the search, see `Options`.
+
+    Raises:
+        ConfigurationError: a folder or file is missing, model and data do not match, an option
+            cannot work, or a package is missing.
+    """
+    if not isinstance(models, (str, Path, list, tuple)):
+        return models  # type: ignore[return-value]
+    wanted = Options(**options)
+    wanted.check()
+    check_range("--threads", threads, 1)
+    check_range("--max-tokens", max_tokens, 1)
+    places = [pretrained.find(m) for m in ([models] if isinstance(models, (str, Path)) else models)]
+    if not places:
+        raise ConfigurationError("no model is given: give a checkpoint, or a folder of them")
+    from fairseq_plugins.serving.folder import is_export  # numpy takes a tenth of a second
+
+    exported = next(filter(is_export, places), None)
+    if exported is not None:
+        if len(places) > 1:
+            raise ConfigurationError(f"--model {exported}: an exported model is used alone")
+        for name, given in (("data", data), ("fp16", fp16), ("int8", int8)):
+            if given:
+                raise ConfigurationError(
+                    f"--{name} is for checkpoints: {exported} holds all that it needs as it was "
+                    "exported"
+                )
+        from fairseq_plugins.serving.engine import ExportedModel
+
+        return ExportedModel(exported, threads, max_tokens, shortlist, wanted)
+    for name, given in (("shortlist", shortlist), ("threads", threads != 1)):
+        if given:
+            raise ConfigurationError(f"--{name} is for models that the command export wrote")
+    if importlib.util.find_spec("fairseq") is None:
+        raise ConfigurationError(
+            f"--model {places[0]}: this is no folder that `export` wrote, and a checkpoint needs "
+            "torch and fairseq, which are not installed"
+        )
+    fairseq_plugins.register()
+    from fairseq_plugins.generation.engine import TrainedModel, generation_options
+
+    generation = generation_options(wanted)
+    return TrainedModel(places, data, cpu, fp16, generation, max_tokens, int8, seed=wanted.seed)
+
+
+def search(
+    engine: Engine,
+    sources: Sequence[Sequence[str]],
+    max_length: Callable[[int], int],
+    count: int,
+    progress: Progress,
+    copied: bool = False,
+) -> List[List[Output]]:
+    """`Engine.search` for lists of subwords, with progress."""
+    requests = [Request(pieces, (), number) for number, pieces in enumerate(sources)]
+    bar = progress_bar(description="done", total=len(requests), disable=progress is not True)
+    with bar:
+        done = progress if callable(progress) else bar.update
+        return engine.search(requests, max_length, count, copied, done)

@@ -1,0 +1,231 @@
+"""Runs trained models with torch and fairseq's search."""
+
+import re
+import sys
+from argparse import Namespace
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from fairseq import utils
+from fairseq.data.data_utils import collate_tokens
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.models.nat import FairseqNATModel
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor
+
+from fairseq_plugins.engine import Options, Place, Request
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.serving.batches import fill_batches
+from fairseq_plugins.serving.text import Lock, Output, with_characters
+from fairseq_plugins.tasks.summarization import SummarizationTask
+from fairseq_plugins.text.processing import Processor
+from fairseq_plugins.trained_models import find_checkpoint, load_models
+
+from .copied import find_copied
+from .int8 import quantize
+
+
+def generation_options(options: Options) -> GenerationConfig:
+    """The same options as fairseq has them; the seed is left out."""
+    given = options._asdict()
+    given.pop("seed")
+    given["no_repeat_ngram_size"] = given.pop("no_repeat_ngram")
+    given["sampling_topk"] = given["sampling_topk"] or -1
+    return GenerationConfig(**given)
+
+
+class TrainedModel:
+    """The `Engine` of checkpoints: one model or an ensemble.
+
+    Args:
+        places: checkpoints, or folders of them.
+        data: the prepared folder; None for the folder that the first model was trained on.
+        cpu: do not use a GPU.
+        fp16: half precision, on a GPU only.
+        generation: fairseq's options of the search.
+        max_tokens: subwords in a batch, padding included.
+        int8: 8-bit matrix products, on a CPU only.
+        seed: of sampling; None to draw from torch's present state.
+        max_sentences: the most sources in a batch.
+        overrides: values that replace options of the checkpoints.
+        word_by_word: whether only models that write so are taken.
+
+    Raises:
+        ConfigurationError: a folder or file is missing, or model and data do not match.
+    """
+
+    tells_copied = True  # in an ensemble, those of the first model
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        data: Optional[Place],
+        cpu: bool,
+        fp16: bool,
+        generation: Any,
+        max_tokens: int,
+        int8: bool = False,
+        seed: Optional[int] = None,
+        max_sentences: Optional[int] = None,
+        overrides: Optional[Dict[str, Any]] = None,
+        word_by_word: bool = True,
+    ):
+        paths = [str(find_checkpoint(place)) for place in places]
+        self.name = " ".join(map(str, places))
+        self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        if fp16 and self.device.type == "cpu":
+            reason = "--cpu is given" if cpu else "torch sees none here"
+            raise ConfigurationError(f"--fp16 needs a GPU, and {reason}")
+        folder, loaded, _, self.task = load_models(paths, data, overrides=overrides)
+        if not hasattr(getattr(self.task, "cfg", None), "source_lang"):
+            raise ConfigurationError(
+                f"--model {paths[0]} was trained with a task of fairseq that is not read here "
+                f"({type(self.task).__name__}): use fairseq-generate or fairseq-interactive"
+            )
+        self.processor: Any = Processor(
+            folder, self.task.cfg.source_lang, self.task.cfg.target_lang
+        )
+        for model in loaded:
+            if fp16:
+                model.half()
+            model.to(self.device)
+            model.eval()
+            # the beam of the search: fairseq's convolutional decoders group their rows by it
+            model.prepare_for_inference_(Namespace(generation=generation))
+            if int8:
+                quantize(model)
+        self.models, self.generation, self.seed = loaded, generation, seed
+        self.generator = self.task.build_generator(loaded, generation)
+        for path, model in zip(paths, loaded):
+            by_word = isinstance(self.generator, SequenceGenerator)
+            if word_by_word and (not by_word or isinstance(model, FairseqNATModel)):
+                raise ConfigurationError(
+                    f"--model {path} does not write word by word ({type(model).__name__}): use "
+                    "fairseq-interactive"
+                )
+        limits = [self.task.max_positions()] + [model.max_positions() for model in loaded]
+        longest = utils.resolve_max_positions(*limits)
+        self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
+        self.max_tokens, self.max_sentences = max_tokens, max_sentences or sys.maxsize
+        self.summarizes = isinstance(self.task, SummarizationTask)
+        self.copies = getattr(loaded[0].decoder, "copying", None) is not None
+        self._searching = Lock()  # fairseq's generator has one limit at a time
+
+    def search(
+        self,
+        requests: Sequence[Request],
+        max_length: Callable[[int], int],
+        count: int = 1,
+        copied: bool = False,
+        done: Callable[[int], Any] = bool,
+    ) -> List[List[Output]]:
+        """See `Engine.search`."""
+        tokens = _encode(self.task.source_dictionary, [request.pieces for request in requests])
+        outputs: List[List[Output]] = [[] for _ in requests]
+        lengths = [len(source) for source in tokens]
+        # fairseq has one limit for a batch, and the shortest output where any source has a prefix;
+        # but an output must not depend on the other sources of its batch
+        for width in {len(request.prefix) for request in requests}:
+            those = [index for index, each in enumerate(requests) if len(each.prefix) == width]
+            for places in fill_batches(
+                [lengths[index] for index in those],
+                self.max_tokens,
+                self.max_sentences,
+                kind=max_length,
+            ):
+                batch = [those[place] for place in places]
+                found = self._search_batch(
+                    [requests[index] for index in batch],
+                    [tokens[index] for index in batch],
+                    max_length(lengths[batch[0]]),
+                    count,
+                    copied,
+                )
+                for index, hypotheses in zip(batch, found):
+                    outputs[index] = hypotheses
+                done(len(batch))
+        return outputs
+
+    def _search_batch(
+        self,
+        requests: Sequence[Request],
+        tokens: List[Tensor],
+        longest: int,
+        count: int,
+        copied: bool,
+    ) -> List[List[Output]]:
+        dataset = self.task.build_dataset_for_inference(tokens, [len(line) for line in tokens])
+        sample = dataset.collater([dataset[i] for i in range(len(tokens))])
+        requests = [requests[number] for number in sample["id"]]  # fairseq sorts them by length
+        dictionary, begin = self.task.target_dictionary, None
+        if any(request.prefix for request in requests):
+            lines = _encode(dictionary, [request.prefix for request in requests])
+            begin = collate_tokens([line[:-1] for line in lines], dictionary.pad())
+            begin = begin.to(self.device)
+        order = sample["id"].tolist()
+        sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
+        limit = min(longest, getattr(self.generator, "max_len", self.max_output + 1) - 1)
+        drawn = self.generation.sampling and self.seed is not None
+        try:
+            with self._searching, torch.random.fork_rng(enabled=drawn):
+                if drawn:
+                    torch.manual_seed(self.seed)
+                self.generator.max_len_a, self.generator.max_len_b = 0, longest
+                found = self.task.inference_step(
+                    self.generator, self.models, sample, prefix_tokens=begin
+                )
+            best = [(row, h) for row, each in enumerate(found) for h in each[:count]]
+            positions = self._copied(sample["net_input"], best, copied)
+        except RuntimeError as error:
+            # of a GPU, and of the CPU
+            if not re.search("out of memory|can't allocate memory", str(error)):
+                raise
+            raise ConfigurationError(
+                f"the memory is too small for --max-tokens {self.max_tokens}: give a smaller number"
+            ) from None
+        outputs: List[List[Output]] = [[] for _ in requests]
+        for (row, hypothesis), places in zip(best, positions):
+            written = hypothesis["tokens"].int().cpu()
+            pieces, prefix = dictionary.string(written), requests[row].prefix
+            if places or prefix:
+                unknown = written.eq(dictionary.unk()).tolist()
+                pieces = with_characters(
+                    pieces.split(" "), unknown, places, requests[row].pieces, prefix
+                )
+            complete, score = len(written) <= limit, float(hypothesis["score"])
+            outputs[order[row]].append(Output(pieces, complete, places, score))
+        return outputs
+
+    def _copied(
+        self, net_input: Dict[str, Tensor], best: List[Tuple[int, Any]], wanted: bool
+    ) -> List[List[Optional[int]]]:
+        """The source positions of copied subwords, empty where they need not be known.
+
+        Args:
+            net_input: of the batch.
+            best: rows of the batch, each with a hypothesis of fairseq's.
+            wanted: whether those of known subwords are needed, too.
+        """
+        copied: List[List[Optional[int]]] = [[] for _ in best]
+        copiers = [m for m in self.models if getattr(m.decoder, "copying", None) is not None]
+        unknown, wanted = self.task.target_dictionary.unk(), wanted and self.copies
+        written = [hypothesis["tokens"] for _, hypothesis in best]
+        which = [
+            index
+            for index, tokens in enumerate(written)
+            if copiers and (wanted or bool(tokens.eq(unknown).any()))
+        ]
+        if which:
+            rows = [best[index][0] for index in which]
+            those = {name: net_input[name][rows] for name in ("src_tokens", "src_lengths")}
+            found = find_copied(copiers[0], those, [written[index] for index in which])
+            for index, positions in zip(which, found):
+                copied[index] = positions
+        return copied
+
+
+def _encode(dictionary: Any, lines: Sequence[Sequence[str]]) -> List[Tensor]:
+    """Numbers of subwords, with the end symbol."""
+    return [
+        dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long() for pieces in lines
+    ]

@@ -1,0 +1,30 @@
+"""Models in the box: folders that `export` wrote, each with a `CARD.md`, found by name."""
+
+from pathlib import Path
+from typing import List, Union
+
+from fairseq_plugins.errors import ConfigurationError
+
+FOLDER = Path(__file__).resolve().parent
+
+
+def names() -> List[str]:
+    """The names of the models."""
+    return sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
+
+
+def find(model: Union[str, Path]) -> Path:
+    """The path of a model, which may be a name; a path that exists is preferred.
+
+    Raises:
+        ConfigurationError: there is neither.
+    """
+    if Path(model).exists():
+        return Path(model)
+    if str(model) in names():
+        return FOLDER / model
+    known = "".join(f", or one of {', '.join(names())}" for _ in names()[:1])
+    raise ConfigurationError(
+        f"--model {model} does not exist: give the folder of a training, a checkpoint, an exported "
+        f"folder{known}"
+    )

@@ -1,0 +1,110 @@
+"""Runs an exported model with onnxruntime."""
+
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Sequence
+
+from fairseq_plugins.engine import Options, Request
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.text.processing import Processor
+
+from .batches import fill_batches
+from .folder import END, UNKNOWN, Export
+from .search import Hypothesis, Source, search
+from .text import Output, with_characters
+
+BATCH = 32  # the most sentences in a batch
+
+
+class ExportedModel:
+    """The `Engine` of an exported model, with batches of similar length.
+
+    Args:
+        folder: what `export` wrote.
+        threads: threads of a batch.
+        max_tokens: subwords in a batch, padding included; a longer source is a batch by itself.
+        shortlist: whether to choose among likely words only: faster, and not exact.
+        options: of the search.
+
+    Raises:
+        ConfigurationError: the folder cannot be read, or an option cannot work.
+    """
+
+    tells_copied = False
+
+    def __init__(
+        self, folder: Path, threads: int, max_tokens: int, shortlist: bool, options: Options
+    ) -> None:
+        if shortlist and options.sampling:
+            raise ConfigurationError("--shortlist is for beam search: leave out --sampling")
+        export = self.export = Export(folder, threads, shortlist)
+        if export.copies and options.temperature != 1:
+            raise ConfigurationError(
+                "--temperature: an exported model that copies has probabilities alone, and no "
+                "logits to divide: leave it out"
+            )
+        if 2 * options.beam > export.most_candidates:
+            raise ConfigurationError(
+                f"--beam {options.beam}: this model's vocabulary allows up to "
+                f"{export.most_candidates // 2}"
+            )
+        export.check_listed(RECORD)
+        self.processor: Any = Processor(folder, export.source_lang, export.target_lang)
+        export.check_listed(type(self.processor.subwords).file_name)
+        self.name, self.options, self.max_tokens = str(folder), options, max_tokens
+        self.max_source, self.max_output = export.max_source, export.max_output
+        self.summarizes = bool(export.config.get("summarizes"))
+        self.copies = export.copies
+
+    def search(
+        self,
+        requests: Sequence[Request],
+        max_length: Callable[[int], int],
+        count: int = 1,
+        copied: bool = False,
+        done: Callable[[int], Any] = bool,
+    ) -> List[List[Output]]:
+        """See `Engine.search`."""
+        export, options, wanted = self.export, self.options._replace(nbest=count), []
+        for pieces, prefix, number in requests:
+            tokens = export.source.encode(pieces)
+            limit = min(max_length(len(tokens)), self.max_output)
+            if options.min_len > limit:
+                raise ConfigurationError(
+                    f"min_len {options.min_len:,}: {len(pieces):,} subwords become at most "
+                    f"{limit:,}: give a smaller one"
+                )
+            wanted.append(Source(tokens, limit, export.target.encode(prefix)[:-1], number))
+        found: Dict[int, List[Output]] = {}
+        for indices in fill_batches([len(s.tokens) for s in wanted], self.max_tokens, BATCH):
+            batch = [wanted[index] for index in indices]
+            for index, hypotheses in zip(indices, search(export, batch, options)):
+                if not hypotheses:
+                    raise ConfigurationError(
+                        "the options of search allow no output for a text: give a smaller "
+                        f"--min-len (it is {options.min_len}), a larger --max-len, or leave "
+                        "out --no-repeat-ngram-size"
+                    )
+                limit = wanted[index].max_len
+                found[index] = [
+                    Output(
+                        self._written(requests[index], each),
+                        len(each.tokens) <= limit,
+                        score=each.score,
+                    )
+                    for each in hypotheses
+                ]
+            done(len(batch))
+        return [found[index] for index in range(len(requests))]
+
+    def _written(self, request: Request, hypothesis: Hypothesis) -> str:
+        """The subwords of a hypothesis, separated by spaces."""
+        tokens = [token for token in hypothesis.tokens if token != END]
+        copies = UNKNOWN in tokens and UNKNOWN in self.export.source.encode(request.pieces)
+        return with_characters(
+            [self.export.target.words[token] for token in tokens],
+            [token == UNKNOWN for token in tokens],
+            hypothesis.unknown_from if copies else (),
+            request.pieces,
+            request.prefix,
+        )
