@@ -8,7 +8,7 @@ here = Path(__file__).resolve().parent
 version: dict = {}
 exec((here / "fairseq_plugins" / "version.py").read_text(encoding="utf-8"), version)
 
-EXPORT = ["onnx>=1.17", "onnxruntime>=1.21", "onnxscript>=0.5"]
+EXPORT = ["onnx>=1.17", "onnxscript>=0.5"]
 SHORTLIST = ["sil-thot>=3.5"]  # the aligner of `export --shortlist`
 TEXTRANK = ["sumy>=0.11"]  # the TextRank row of `lead-baseline --all`
 
@@ -21,7 +21,7 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     packages=find_packages(include=["fairseq_plugins", "fairseq_plugins.*"]),
-    package_data={"": ["*"], "fairseq_plugins": ["recipes/*/*.yaml"]},
+    package_data={"": ["*"], "fairseq_plugins": ["recipes/*/*.yaml", "pretrained/*/*"]},
     exclude_package_data={"": ["*.pyc"]},
     zip_safe=False,  # fairseq's --user-dir needs a folder
     python_requires=">=3.11",
@@ -33,6 +33,7 @@ setup(
         # that pip never replaces an installed torch.
         "torch>=2.10",
         "numpy",
+        "onnxruntime>=1.21",  # runs the models in the box, and exported ones
         "pyyaml",
         "rouge-score>=0.1.2",
         "sacrebleu>=2.0",

@@ -85,6 +85,9 @@ def install(checkout, *words, **environment):
 
 
 def test_the_wheel_holds_every_file_and_says_what_it_needs(checkout, tmp_path):
+    card = checkout / "fairseq_plugins" / "pretrained" / "a-b" / "CARD.md"  # of a model in the box
+    card.parent.mkdir()
+    card.touch()
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
     subprocess.run(command + ["--wheel-dir", str(tmp_path), str(checkout)], check=True)
     (path,) = tmp_path.glob("*.whl")

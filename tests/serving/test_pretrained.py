@@ -1,0 +1,74 @@
+"""Models in the box: found by name, after what exists under that name."""
+
+import io
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import fairseq_plugins
+from fairseq_plugins import Translator, commands, pretrained, serving
+from fairseq_plugins.errors import ConfigurationError
+
+LARGEST = 8 << 20  # bytes of a model in the box
+
+
+@pytest.fixture
+def box(exported, tmp_path, monkeypatch):
+    """A folder with one model, which is looked in for names."""
+    shutil.copytree(exported.folder, tmp_path / "box" / "tiny-de-en")
+    (tmp_path / "box" / "tiny-de-en" / "CARD.md").write_text("# A model\n")
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "box")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_name_is_a_model(box, exported, monkeypatch, capsys):
+    lines = ["a b", ""]
+    expected = Translator(exported.folder).translate(lines)
+    assert Translator("tiny-de-en").translate(lines) == expected
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\n\n")))
+    assert commands.main(["translate", "--model", "tiny-de-en"]) == 0
+    assert capsys.readouterr().out.splitlines() == expected
+    with pytest.raises(SystemExit):
+        commands.main(["translate", "-h"])
+    assert "the name of one in the box: tiny-de-en" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_unknown_name_lists_those_that_exist(box):
+    with pytest.raises(ConfigurationError, match="^--model tiny does not exist: .* tiny-de-en$"):
+        Translator("tiny")
+
+
+def test_a_path_that_exists_is_preferred(box):
+    (box / "tiny-de-en").mkdir()
+    with pytest.raises(ConfigurationError, match="tiny-de-en has neither checkpoint_best.pt nor"):
+        Translator("tiny-de-en")
+
+
+def test_each_model_has_a_card_and_is_small():
+    for name in pretrained.names():
+        files = [*(pretrained.FOLDER / name).iterdir()]
+        assert "CARD.md" in {path.name for path in files}
+        assert sum(path.stat().st_size for path in files) <= LARGEST
+        assert Translator(name).translate([""]) == [""]
+
+
+def test_there_is_one_translator_with_a_bar_on_demand(exported, capsys):
+    assert serving.Translator is Translator and serving.Summarizer is fairseq_plugins.Summarizer
+    Translator(exported.folder).translate(["a b"] * 3)
+    assert capsys.readouterr().err == ""
+    Translator(exported.folder, progress=True).translate(["a b"] * 3)
+    assert "3/3" in capsys.readouterr().err
+    with pytest.raises(AttributeError, match="no attribute 'Translater'"):
+        _ = serving.Translater
+
+
+def test_without_torch_one_line_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for command in ("translate", "summarize"):
+        with pytest.raises(ConfigurationError, match="no folder that `export` wrote, and a check"):
+            commands.main([command, "--model", str(tmp_path)])
+    with pytest.raises(ConfigurationError, match="^Classifier needs torch and fairseq"):
+        _ = fairseq_plugins.Classifier
