@@ -27,6 +27,8 @@ __all__ = ["Classifier", "Summarizer", "Translator", "register"]
 PATCHES = (
     "criterions.auxiliary",
     "generation",
+    "known_to_compat",
+    "models.loaded_optimizer",
     "tasks.bleu_of_valid",
     "training.kernel_choice",
     "training.recorded_step",

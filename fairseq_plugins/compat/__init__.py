@@ -109,7 +109,6 @@ def apply() -> None:
     resuming.remember_plateaus()
     resuming.count_time_anew()
     resuming.keep_parameters_in_float32()
-    resuming.refuse_an_optimizer_of_another_order()
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()
     one_training.release_after_training()
     stopping.save_when_terminated()

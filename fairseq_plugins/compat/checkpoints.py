@@ -13,9 +13,9 @@ from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import overlay, wrap
+from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.compat.stored_options import plain
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import differing, digests_of_words
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +63,9 @@ def store_digests_of_words() -> None:
 
 
 def _words_of_data(task: Any) -> Dict[str, str]:
-    """`digests_of_words` of the data that the options of a task name; {} where they name none."""
+    """Digests of the data that the options of a task name; {} where they name none."""
     paths = utils.split_paths(getattr(task, "data", None) or "")
-    return digests_of_words(Path(paths[0])) if paths[0] else {}
+    return plugin.digests_of_words(Path(paths[0])) if paths[0] else {}
 
 
 def warn_of_other_words() -> None:
@@ -77,13 +77,14 @@ def warn_of_other_words() -> None:
     read: Dict[str, Any] = {}  # of each checkpoint that is being loaded
 
     def compare(paths: Iterable[str], task: Any) -> None:
-        known = {str(path): read.pop(str(path), None) for path in paths}
+        stored = {str(path): read.pop(str(path), None) for path in paths}
         try:
             here = _words_of_data(task)
         except (OSError, UnicodeDecodeError):
             return
-        for path, words in known.items():
-            other = sorted(differing(words, here)) if isinstance(words, dict) else []
+        for path, words in stored.items():
+            known = words if isinstance(words, dict) else here
+            other = sorted(name for name in here if known.get(name, here[name]) != here[name])
             if other:
                 logger.warning(
                     f"{path} was trained with other words than those in {', '.join(other)} of "

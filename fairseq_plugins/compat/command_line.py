@@ -16,10 +16,8 @@ from fairseq.dataclass import utils as dataclass_utils
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_plugins.compat.patch import after_parsing, wrap
-from fairseq_plugins.compat.training_options import LABEL_TASKS
+from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError
-
-OF_LABELS = (*LABEL_TASKS, "sentence_prediction_adapters")
 
 
 def is_given(option: str, words: Optional[List[str]]) -> bool:
@@ -89,7 +87,7 @@ def require_a_criterion_of_labels() -> None:
         task, name = (getattr(given, key, None) for key in ("task", "criterion"))
         options_of = CRITERION_DATACLASS_REGISTRY.get(name)
         known = getattr(options_of, "__dataclass_fields__", {})
-        if name and task in OF_LABELS and "classification_head_name" not in known:
+        if name and is_of_labels(task) and "classification_head_name" not in known:
             raise ConfigurationError(
                 f"--criterion {name} is for text, and --task {task} has labels: use --criterion "
                 "sentence_prediction"

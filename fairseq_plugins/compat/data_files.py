@@ -15,8 +15,8 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD, check_intact
 
 MAGIC = b"MMIDIDX\x00\x00"  # of the default format of fairseq-preprocess
 HEADER = "<9sQBQ"  # magic, version, type of the tokens, number of sentences
@@ -28,17 +28,15 @@ class MissingData(ConfigurationError, FileNotFoundError):
 
 def remake(folder: str) -> str:
     """Advice for the user: how to create a prepared folder again."""
-    if os.path.exists(os.path.join(folder, RECORD)):
-        return f"remove {folder} and run the prepare-* command that made it again"
-    log = os.path.join(folder, "preprocess.log")
-    how = f" with the options in {log}" if os.path.exists(log) else ""
-    return f"remove {folder} and run fairseq-preprocess again{how}"
+    how, log = plugin.how_to_prepare(Path(folder)), os.path.join(folder, "preprocess.log")
+    if not how:
+        how = "run fairseq-preprocess again"
+        how += f" with the options in {log}" if os.path.exists(log) else ""
+    return f"remove {folder} and {how}"
 
 
 def _no_folder(path: str) -> MissingData:
-    return MissingData(
-        f"DATA {path}: no such folder; the prepare-* commands or fairseq-preprocess make one"
-    )
+    return MissingData(f"DATA {path}: no such folder; fairseq-preprocess makes one")
 
 
 def check_dictionaries() -> None:
@@ -167,7 +165,7 @@ def check_files(path: str, dictionary: Any = None) -> None:
         raise ConfigurationError(f"{tokens} is empty, as was the text it was made from: {how}")
     for file in (index, tokens):
         for folder in list(Path(file).parents)[:2]:  # some tasks have a folder for each side
-            check_intact(folder, Path(file))
+            plugin.check_intact(folder, Path(file))
     if dictionary is not None:
         largest = int(np.memmap(tokens, dtype=kind, mode="r").max())
         if largest >= len(dictionary):

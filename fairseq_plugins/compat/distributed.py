@@ -143,7 +143,9 @@ def check_the_machine() -> None:
     """
 
     def make(original: Callable) -> Callable:
-        def __init__(self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
+        def __init__(
+            self: Trainer, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
+        ) -> None:
             launch = Launch.from_environment()
             together = dist.is_available() and dist.is_initialized()
             if launch is not None and launch.world_size > 1 and not together:
@@ -161,27 +163,25 @@ def check_the_machine() -> None:
                     logger.warning("--amp has no effect without a GPU: training in float32")
                 if common.bf16:
                     bf16.warn_if_emulated()
-            _check_ddp(cfg)
+            _check_ddp(cfg, model)
             _check_quant_noise(cfg)
-            original(self, cfg, *args, **kwargs)
+            original(self, cfg, task, model, *args, **kwargs)
 
         return __init__
 
     wrap(Trainer, "__init__", "check_the_machine", make)
 
 
-def _check_ddp(cfg: Any) -> None:
+def _check_ddp(cfg: Any, model: torch.nn.Module) -> None:
     """Raise a ConfigurationError for models that torch's DDP does not train."""
-    parallel, model = getattr(cfg, "distributed_training", cfg), getattr(cfg, "model", cfg)
+    parallel, asked = getattr(cfg, "distributed_training", cfg), getattr(cfg, "model", cfg)
     if parallel.distributed_world_size == 1 or parallel.ddp_backend not in ("c10d", "pytorch_ddp"):
         return
     for option in ("checkpoint_activations", "offload_activations"):
-        if not getattr(model, option, False):
+        if not getattr(asked, option, False):
             continue
-        shared = getattr(model, "encoder_token_mixer", "") == "fastformer" and "layer" in str(
-            getattr(model, "fastformer_sharing", "")
-        )
-        reason = "Fastformer's layers share parameters" if shared else "--find-unused-parameters"
+        shared = _checkpointed_layers_share(model)
+        reason = "layers that share parameters" if shared else "--find-unused-parameters"
         if shared or parallel.find_unused_parameters:
             raise ConfigurationError(
                 f"{flag(option)} with {reason}: --ddp-backend pytorch_ddp refuses parameters whose "
@@ -190,13 +190,20 @@ def _check_ddp(cfg: Any) -> None:
     if parallel.find_unused_parameters:
         return
     for option in ("encoder_layerdrop", "decoder_layerdrop"):
-        share = getattr(model, option, 0)
+        share = getattr(asked, option, 0)
         if share:
             raise ConfigurationError(
                 f"{flag(option)} {share}: a layer that is left out has no gradient, for which "
                 "--ddp-backend pytorch_ddp waits: add --ddp-backend legacy_ddp, or "
                 "--find-unused-parameters"
             )
+
+
+def _checkpointed_layers_share(model: torch.nn.Module) -> bool:
+    """Whether a parameter is in several layers that fairseq's `checkpoint_wrapper` has wrapped."""
+    layers = [layer for layer in model.modules() if hasattr(layer, "precheckpoint_forward")]
+    parameters = [id(parameter) for layer in layers for parameter in layer.parameters()]
+    return len(set(parameters)) < len(parameters)
 
 
 def _check_quant_noise(cfg: Any) -> None:

@@ -153,8 +153,8 @@ def tell_that_no_hypothesis_is_allowed() -> None:
                 most = f" of at most {reached[1]} tokens" if reached else ""
                 raise ConfigurationError(
                     f"the options of search allow no output{most} for a sentence: give a smaller "
-                    f"--min-len (it is {self.min_len}), a larger limit (--max-len-b; --max-len of "
-                    "summarize), or leave out --no-repeat-ngram-size"
+                    f"--min-len (it is {self.min_len}), a larger limit of length "
+                    "(--max-len-b), or leave out --no-repeat-ngram-size"
                 ) from None
 
         return generate

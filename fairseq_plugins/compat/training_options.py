@@ -14,17 +14,18 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderMo
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.optim import OPTIMIZER_REGISTRY, build_optimizer
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY, build_lr_scheduler
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from fairseq.tasks.translation import TranslationTask
 from torch import nn
 
 from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
 from fairseq_plugins.json_files import json_object
 
-HIGHER_IS_BETTER = ("bleu", "accuracy", "rouge1", "rouge2", "rougeL", "rougeLsum")
-METRICS = ("loss", "nll_loss", "ppl", *HIGHER_IS_BETTER)
-TEXT_TASKS = ("translation", "translation_sampled", "summarization")
-LABEL_TASKS = ("classification", "sentence_prediction")
+LOSSES = ("loss", "nll_loss", "ppl")
 
 
 def check_before_training() -> None:
@@ -41,8 +42,8 @@ def check_before_training() -> None:
     - `--best-checkpoint-metric` without what measures it, or misspelt, and an unknown
       `--eval-bleu-remove-bpe` fail at the first validation, before anything is saved. A metric that
       is better if higher keeps the worst checkpoint without `--maximize-best-checkpoint-metric`.
-    - Unknown names in `--eval-bleu-args` and `--eval-rouge-args` have no effect. An unknown
-      `--eval-bleu-detok` is a KeyError.
+    - Unknown names in `--eval-bleu-args` have no effect. An unknown `--eval-bleu-detok` is a
+      KeyError.
     - `--update-freq`, `--batch-size` or inverse_sqrt's `--warmup-updates` of 0, `--adam-betas` of
       one number and tri_stage's `--phase-ratio` without a length end in tracebacks; label smoothing
       and decays of an average that are no shares train nothing of use.
@@ -63,15 +64,8 @@ def check_before_training() -> None:
                 _check_optimizer(cfg)
                 _check_intervals(cfg)
                 _check_metric(cfg)
-                for option in ("eval_bleu_remove_bpe", "eval_rouge_remove_bpe"):
-                    _check_subwords(flag(option), getattr(cfg.task, option, None))
-                for option in ("eval_bleu_detok", "eval_rouge_detok"):
-                    detokenizer = getattr(cfg.task, option, "space")
-                    check_choice(option, detokenizer, encoders.TOKENIZER_REGISTRY)
-                    json_object(f"{option}_args", getattr(cfg.task, f"{option}_args", None))
-                for option in ("eval_bleu_args", "eval_rouge_args"):
-                    words = json_object(option, getattr(cfg.task, option, None))
-                    check_search_options(flag(option), words)
+                for score in plugin.scores:
+                    _check_score(f"eval_{score}", cfg.task)
             return original(cfg, main, **kwargs)
 
         return call_main
@@ -79,12 +73,22 @@ def check_before_training() -> None:
     wrap(distributed_utils, "call_main", "check_before_training", make)
 
 
+def is_of_text(task: Any) -> bool:
+    """Whether the task of this name reads and writes text."""
+    return issubclass(TASK_REGISTRY.get(task, object), TranslationTask)
+
+
+def is_of_labels(task: Any) -> bool:
+    """Whether the task of this name gives labels to text."""
+    return issubclass(TASK_REGISTRY.get(task, object), SentencePredictionTask)
+
+
 def _check_criterion(cfg: Any) -> None:
     task, criterion = (getattr(part, "_name", None) for part in (cfg.task, cfg.criterion))
-    if task in TEXT_TASKS and hasattr(cfg.criterion, "classification_head_name"):
+    if is_of_text(task) and hasattr(cfg.criterion, "classification_head_name"):
         raise ConfigurationError(
             f"--criterion {criterion} is for labels, and --task {task} has text: use --criterion "
-            "label_smoothed_cross_entropy_fused"
+            f"{plugin.text_criterion}"
         )
     cutoff = getattr(cfg.model, "adaptive_softmax_cutoff", None)
     adaptive = criterion == "adaptive_loss"
@@ -120,16 +124,17 @@ def _is_a(kind: Any, model: Any) -> bool:
 
 def _check_model(cfg: Any) -> None:
     task, arch = (getattr(part, "_name", None) for part in (cfg.task, cfg.model))
-    if task in TEXT_TASKS and _is_a(FairseqEncoderModel, cfg.model):
+    if is_of_text(task) and _is_a(FairseqEncoderModel, cfg.model):
         raise ConfigurationError(
             f"--arch {arch} has no decoder, and --task {task} writes text: use --arch "
-            "transformer_ftc, or for labels --task classification --criterion sentence_prediction"
+            f"{plugin.text_model}, or for labels --task {plugin.label_task} --criterion "
+            "sentence_prediction"
         )
     model = _model_class(cfg.model)
-    if task in LABEL_TASKS and model and not hasattr(model, "register_classification_head"):
+    if is_of_labels(task) and model and not hasattr(model, "register_classification_head"):
         raise ConfigurationError(
             f"--arch {arch} gives no labels, and --task {task} has them: use --arch "
-            "encoder_classifier"
+            f"{plugin.label_model}"
         )
 
 
@@ -184,12 +189,21 @@ def _check_numbers(cfg: Any) -> None:
             ) from None
 
 
-def _check_subwords(option: str, kind: Any) -> None:
+def _check_score(option: str, task: Any) -> None:
+    """Check what belongs to `--eval-bleu`, or to another option of its kind."""
+    check_choice(
+        f"{option}_detok", getattr(task, f"{option}_detok", "space"), encoders.TOKENIZER_REGISTRY
+    )
+    json_object(f"{option}_detok_args", getattr(task, f"{option}_detok_args", None))
+    words = json_object(f"{option}_args", getattr(task, f"{option}_args", None))
+    check_search_options(flag(f"{option}_args"), words)
+    kind = getattr(task, f"{option}_remove_bpe", None)
     try:
         data_utils.post_process("", kind)
     except NotImplementedError:
         raise ConfigurationError(
-            f"{option} {kind} is unknown: give subword_nmt or sentencepiece, as the text was cut"
+            f"{flag(option)}-remove-bpe {kind} is unknown: give subword_nmt or sentencepiece, as "
+            "the text was cut"
         ) from None
 
 
@@ -220,15 +234,15 @@ def _check_intervals(cfg: Any) -> None:
 
 def _check_metric(cfg: Any) -> None:
     metric = cfg.checkpoint.best_checkpoint_metric
-    kind = "rouge" if metric.startswith("rouge") else metric
-    asked = getattr(cfg.task, f"eval_{kind}", None)
+    of_text = {name: score for score, names in plugin.scores.items() for name in names}
+    asked = getattr(cfg.task, f"eval_{of_text.get(metric)}", None)
     if asked is False:
         raise ConfigurationError(
-            f"--best-checkpoint-metric {metric} is not measured: add --eval-{kind}"
+            f"--best-checkpoint-metric {metric} is not measured: add --eval-{of_text[metric]}"
         )
     task, criterion = (getattr(part, "_name", None) for part in (cfg.task, cfg.criterion))
-    text = metric in HIGHER_IS_BETTER and metric != "accuracy"
-    if asked is None and text and task in (*TEXT_TASKS, *LABEL_TASKS):
+    known = is_of_text(task) or is_of_labels(task)
+    if asked is None and metric in of_text and known:
         raise ConfigurationError(
             f"--best-checkpoint-metric {metric} is not measured by --task {task}: give another one"
         )
@@ -238,12 +252,14 @@ def _check_metric(cfg: Any) -> None:
             "--best-checkpoint-metric accuracy is not measured: "
             + ("add --report-accuracy" if reports is False else "give another one")
         )
-    if metric not in METRICS and task in (*TEXT_TASKS, *LABEL_TASKS):
-        for near in difflib.get_close_matches(metric, METRICS, n=1, cutoff=0.8):
+    higher_is_better = ("accuracy", *of_text)
+    metrics = (*LOSSES, *higher_is_better)
+    if metric not in metrics and known:
+        for near in difflib.get_close_matches(metric, metrics, n=1, cutoff=0.8):
             raise ConfigurationError(
                 f"--best-checkpoint-metric {metric} is not measured: did you mean {near}?"
             )
-    if metric in HIGHER_IS_BETTER and not cfg.checkpoint.maximize_best_checkpoint_metric:
+    if metric in higher_is_better and not cfg.checkpoint.maximize_best_checkpoint_metric:
         raise ConfigurationError(
             f"--best-checkpoint-metric {metric} keeps the lowest: add "
             "--maximize-best-checkpoint-metric"

@@ -13,7 +13,6 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import torch
 
 from fairseq_plugins.compat.intact_checkpoints import find_damage
-from fairseq_plugins.compat.training_options import LABEL_TASKS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.classification import Labels
@@ -32,7 +31,9 @@ from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 OUTPUT = "output"  # the digest of what was generated
 TEXT = "text"  # the text that it was generated from
 # the test sets of tasks whose models do not generate: the laboratory adds its own
-PREDICTED: Dict[str, Callable[[Path, str], Any]] = dict.fromkeys(LABEL_TASKS, Labels)
+PREDICTED: Dict[str, Callable[[Path, str], Any]] = dict.fromkeys(
+    ("classification", "sentence_prediction"), Labels
+)
 
 
 class System(NamedTuple):

@@ -10,7 +10,7 @@ from typing import List, NamedTuple, Optional, Sequence
 from fairseq import options
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-from fairseq_plugins.compat.training_options import LABEL_TASKS
+from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError, check_path, flag
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.training import recipes, settings
@@ -153,7 +153,7 @@ def check_generation(task: str, words: Sequence[str]) -> None:
     """
     if not words:
         return
-    if task in LABEL_TASKS:
+    if is_of_labels(task):
         raise ConfigurationError(
             f"--generate {' '.join(words)}: a classifier does not generate: leave it out"
         )

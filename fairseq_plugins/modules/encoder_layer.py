@@ -94,7 +94,7 @@ class EncoderLayer(nn.Module):
         """Rename the entries of fairseq's encoder layer, so that its checkpoints load.
 
         fairseq registers these parameters in another order, and optimizer states follow the order:
-        `reordered` tells `compat.resuming` that those of the checkpoint do not fit.
+        `reordered` tells `models.loaded_optimizer` that those of the checkpoint do not fit.
         """
         prefix = name + "."
         if f"{prefix}self_attn.q_proj.weight" in state_dict:  # fairseq may upgrade a state twice

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.trainer import Trainer
 
 from fairseq_plugins import compat
@@ -47,26 +48,30 @@ def test_layerdrop_that_ddp_would_end_at_the_second_update_is_refused(side):
     with pytest.raises(ConfigurationError, match=f"--{side}-layerdrop 0.2: .* legacy_ddp, or"):
         Trainer(options(), None, None, None)
     for works in (options(1), options(backend="legacy_ddp"), options(find=True)):
-        _check_ddp(works)
+        _check_ddp(works, torch.nn.Module())
 
 
 @pytest.mark.parametrize("option", ["checkpoint_activations", "offload_activations"])
 def test_gradients_that_come_twice_to_ddp_are_refused(option):
-    def options(mixer="fastformer", sharing="query-value,layer", backend="pytorch_ddp", find=False):
+    def options(backend="pytorch_ddp", find=False):
         return SimpleNamespace(
             distributed_world_size=2,
             ddp_backend=backend,
             find_unused_parameters=find,
-            encoder_token_mixer=mixer,
-            fastformer_sharing=sharing,
             **{option: True},
         )
 
-    for refused in (options(), options("softmax", find=True)):
+    apart, shared = (
+        torch.nn.ModuleList(map(torch.nn.Sequential, each))
+        for each in ([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)], [torch.nn.Linear(2, 2)] * 2)
+    )
+    for layer in (*apart, *shared):
+        checkpoint_wrapper(layer)
+    for refused in ((options(), shared), (options(find=True), apart)):
         with pytest.raises(ConfigurationError, match="gradient comes twice: add --ddp-backend leg"):
-            _check_ddp(refused)
-    for works in (options("softmax"), options(sharing="head"), options(backend="legacy_ddp")):
-        _check_ddp(works)
+            _check_ddp(*refused)
+    for works in ((options(), apart), (options("legacy_ddp"), shared)):
+        _check_ddp(*works)
 
 
 def test_quantisation_noise_that_would_destroy_the_weights_is_refused():

@@ -1,0 +1,36 @@
+"""What these repairs know of the plugin that brings them: it fills this when it registers.
+
+They know nothing else of it. Left as it is here, they speak of fairseq's own parts.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Dict, Tuple
+
+
+@dataclass
+class Plugin:
+    """Parts that messages advise, the scores of tasks, and what prepared folders hold.
+
+    Args:
+        text_model, label_model: an `--arch` that writes text, and one that gives labels.
+        text_criterion: a `--criterion` for text.
+        label_task: a `--task` of labels.
+        scores: the metrics that `--eval-NAME` of a task measures; each is better if higher.
+        digests_of_words: of a folder of data, a digest of each file on whose words or pieces a
+            model depends. They are stored in checkpoints and compared.
+        check_intact: raises a ConfigurationError if a file of a folder has changed.
+        how_to_prepare: how the user prepares a folder again; "" if fairseq-preprocess made it.
+    """
+
+    text_model: str = "transformer"
+    label_model: str = "roberta"
+    text_criterion: str = "label_smoothed_cross_entropy"
+    label_task: str = "sentence_prediction"
+    scores: Dict[str, Tuple[str, ...]] = field(default_factory=lambda: {"bleu": ("bleu",)})
+    digests_of_words: Callable[[Path], Dict[str, str]] = lambda folder: {}
+    check_intact: Callable[[Path, Path], None] = lambda folder, path: None
+    how_to_prepare: Callable[[Path], str] = lambda folder: ""
+
+
+plugin = Plugin()

@@ -1,0 +1,48 @@
+"""Optimizer states of fairseq's `transformer`, which do not fit this plugin's encoder layers."""
+
+from typing import Any, Callable
+
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.modules.encoder_layer import EncoderLayer
+
+
+def install() -> None:
+    """Refuse to train on with the optimizer of fairseq's `transformer` in this package's model.
+
+    Optimizer states follow the order of the parameters, and the two orders differ. In float32 the
+    first update would fail at sizes that differ; in fp16 the states are one vector, whose parts
+    would silently go to other parameters.
+    """
+
+    def make(original: Callable) -> Callable:
+        def load_checkpoint(
+            self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
+        ) -> Any:
+            layers = [m for m in self.get_model().modules() if isinstance(m, EncoderLayer)]
+            for layer in layers:
+                layer.reordered = False
+            refused = ConfigurationError(
+                f"{filename} is of a model with fairseq's encoder layers, whose optimizer does not "
+                "fit this one: train on from its parameters with --reset-optimizer"
+            )
+
+            def fits() -> bool:
+                loaded = not reset_optimizer and self._optimizer is not None
+                return not loaded or not any(layer.reordered for layer in layers)
+
+            try:
+                extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
+            except ValueError:  # fairseq 0.12.2 has another number of parameters
+                if fits():
+                    raise
+                raise refused from None
+            if not fits():
+                raise refused
+            return extra_state
+
+        return load_checkpoint
+
+    wrap(Trainer, "load_checkpoint", "refuse_an_optimizer_of_another_order", make)
