@@ -1,7 +1,14 @@
-"""Links of the pages lead to files and headings that exist."""
+"""The pages: links lead to files and headings that exist, and commands have known options."""
 
+import argparse
 import re
+import shlex
+from collections import defaultdict
 
+import pytest
+
+from fairseq_plugins import commands
+from fairseq_plugins.training import recipes, settings
 from tests.conftest import ROOT
 
 PAGES = [
@@ -9,6 +16,7 @@ PAGES = [
     for pattern in ("*.md", "examples/**/*.md", "fairseq_plugins/**/*.md", "tests/**/*.md")
     for page in sorted(ROOT.glob(pattern))
 ]
+PLACEHOLDERS = {"MIXER": "softmax", "$mixer": "softmax", "MORE": "", "FILE": ""}
 
 
 def anchors(page):
@@ -30,3 +38,56 @@ def test_links_and_pictures_lead_somewhere():
             if not target.exists() or (anchor and anchor not in anchors(target)):
                 broken.append(f"{page.relative_to(ROOT)}: {link}")
     assert seen > 50 and broken == []
+
+
+def calls():
+    """The arguments of each call of this package's commands in a code block, without variables."""
+    for page in PAGES:
+        text = page.read_text("utf-8").replace("\\\n", " ")
+        for line in re.findall(r"^    .*python -m fairseq_plugins (\w.*)$", text, re.M):
+            line = re.split(r" #| [|<>] |; ", line)[0].rstrip()
+            words = shlex.split(line.rstrip('"') if line.count('"') % 2 else line)
+            words = [PLACEHOLDERS.get(word, word) for word in words]
+            yield [word for word in words if word and not re.match(r"\$[a-z{]", word)]
+
+
+class Parsed(Exception):
+    pass
+
+
+def test_commands_of_the_pages_parse(monkeypatch, capsys):
+    parse = argparse.ArgumentParser.parse_args
+
+    def stop(parser, *args, **kwargs):
+        parse(parser, *args, **kwargs)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    seen = set()
+    for words in calls():
+        try:
+            with pytest.raises(Parsed):
+                commands.main(words)
+        except SystemExit:
+            pytest.fail(f"{shlex.join(words)}: {capsys.readouterr().err}")
+        seen.add(words[0])
+    assert seen > {"train", "evaluate", "reproduce", "benchmark", "export", "prepare-translation"}
+
+
+def test_recipes_settings_and_options_of_the_pages_are_known():
+    """Those that `train` passes to fairseq-train, all of a recipe at once."""
+    given = defaultdict(list)
+    for words in calls():
+        own, extra = commands.split(words)
+        if own[0] != "train" or not own[1].islower():
+            continue
+        recipe = recipes.find(own[1])
+        for option, value in zip(own, own[1:]):
+            if option == "--settings":
+                recipes.find(value, recipes.folders(recipe))
+        if not any("$" in word for word in extra):
+            criterion = extra[extra.index("--criterion") + 1] if "--criterion" in extra else ""
+            given[recipe, criterion] += extra
+    assert len(given) > 5
+    for (recipe, _), extra in given.items():
+        settings.parse(["DATA", *recipes.arguments([recipe]), *extra])
