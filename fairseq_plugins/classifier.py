@@ -125,8 +125,8 @@ class Classifier:
             one prediction per text, in the order of the texts.
         """
         found: List[Prediction] = [Prediction("", 0.0)] * len(tokens)
-        bar = progress_bar(description="done", total=len(tokens), disable=not self.progress)
-        for batch in fill_batches([len(text) for text in tokens], self.max_tokens):
+        batches = fill_batches([len(text) for text in tokens], self.max_tokens)
+        for batch in progress_bar(batches, description="batches", disable=not self.progress):
             size = (len(batch), max(len(tokens[index]) for index in batch))
             padded = tokens[0].new_full(size, self.task.source_dictionary.pad())
             for row, index in enumerate(batch):
@@ -141,8 +141,6 @@ class Classifier:
             best = probabilities.max(dim=-1)
             for index, value, label in zip(batch, best.values.tolist(), best.indices.tolist()):
                 found[index] = Prediction(self.labels[label], value)
-            bar.update(len(batch))
-        bar.close()
         return found
 
     def classify_split(self, split: str, at_once: int = 2000) -> Iterable[List[Prediction]]:

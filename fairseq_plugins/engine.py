@@ -197,7 +197,6 @@ def search(
 ) -> List[List[Output]]:
     """`Engine.search` for lists of subwords, with progress."""
     requests = [Request(pieces, (), number) for number, pieces in enumerate(sources)]
-    bar = progress_bar(description="done", total=len(requests), disable=progress is not True)
-    with bar:
+    with progress_bar(description="done", total=len(requests), show=progress is True) as bar:
         done = progress if callable(progress) else bar.update
         return engine.search(requests, max_length, count, copied, done)

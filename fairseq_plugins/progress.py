@@ -1,9 +1,9 @@
 """Progress: a bar on a terminal, a line every 30 seconds in a log."""
 
+import contextlib
 import sys
+from types import SimpleNamespace
 from typing import Any, Iterable, Optional
-
-from tqdm import tqdm
 
 SECONDS_BETWEEN_LINES = 30.0  # in a log, which keeps every state of the bar
 
@@ -13,6 +13,7 @@ def progress_bar(
     *,
     description: str,
     total: Optional[int] = None,
+    show: bool = True,
     **how: Any,
 ) -> Any:
     """A tqdm bar on stderr, over `items` or advanced by hand.
@@ -21,8 +22,13 @@ def progress_bar(
         items: the items to iterate over; None for a bar that the caller updates.
         description: the text before the bar.
         total: the number of items, if `items` has no length.
+        show: whether to; otherwise it can only be updated.
         how: further arguments of tqdm, such as `unit`.
     """
+    if not show:
+        return contextlib.nullcontext(SimpleNamespace(update=bool))
+    from tqdm import tqdm  # which takes as long as numpy
+
     if not sys.stderr.isatty():
         how.setdefault("mininterval", SECONDS_BETWEEN_LINES)
         how.setdefault("ascii", True)

@@ -174,7 +174,7 @@ def convert(
             lines = _lines_of(source, "standard input" if path is None else str(path))
         shown = sys.stderr.isatty() and not typed
         bar = stack.enter_context(
-            progress_bar(description=done, total=total, unit=" " + unit, disable=not shown)
+            progress_bar(description=done, total=total, unit=" " + unit, show=shown)
         )
         for batch in _batches(lines, 1 if typed else buffer):
             try:
