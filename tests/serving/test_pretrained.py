@@ -1,6 +1,7 @@
 """Models in the box: found by name, after what exists under that name."""
 
 import io
+import json
 import shutil
 import sys
 from types import SimpleNamespace
@@ -50,7 +51,8 @@ def test_a_path_that_exists_is_preferred(box):
 def test_each_model_has_a_card_and_is_small():
     for name in pretrained.names():
         files = [*(pretrained.FOLDER / name).iterdir()]
-        assert "CARD.md" in {path.name for path in files}
+        listed = json.loads((pretrained.FOLDER / name / "config.json").read_text())["files"]
+        assert {path.name for path in files} == {"CARD.md", "config.json", *listed}
         assert sum(path.stat().st_size for path in files) <= LARGEST
         assert Translator(name).translate([""]) == [""]
 
