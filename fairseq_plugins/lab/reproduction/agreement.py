@@ -30,7 +30,7 @@ def agreement(results: Dict[str, Any]) -> List[str]:
             verdict = "not run"
             if here:
                 verdict = AGREEMENT[here.sign * claimed]
-                verdict = "clear here alone" if here.sign and not claimed else verdict
+                verdict = "clear only here" if here.sign and not claimed else verdict
             lines.append(table_line([row["name"], base["name"], theirs, _signed(here), verdict]))
     return [*lines, "", *pairs_in_order(results)]
 
@@ -49,7 +49,7 @@ def pairs_in_order(results: Dict[str, Any]) -> List[str]:
         return []
     return [
         f"Pairs of rows: {total}. Their order is clear here and as in the paper for {counts[1]}, "
-        f"clear and the other way round for {counts[-1]}, clear here alone for {counts['alone']}, "
+        f"clear but reversed for {counts[-1]}, clear only here for {counts['alone']}, "
         f"and open for {counts[0]}."
     ]
 

@@ -86,10 +86,10 @@ def test_notes(results: Dict[str, Any]) -> List[str]:
             + f" ({', '.join(each)})"
             for (checkpoint, words), each in runs.items()
         )
-        return [f"The test set is read once, in different ways: {'; '.join(ways)}."]
+        return [f"Tested once, in different ways: {'; '.join(ways)}."]
     found = []
     for checkpoint, words in runs:
-        found.append(f"The test set is read once, by: {checkpoint}.")
+        found.append(f"Tested once, with {checkpoint}.")
         if words:
             found.append(f"Generation was changed by `--generate`: `{words}`.")
     return found

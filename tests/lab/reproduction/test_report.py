@@ -59,7 +59,7 @@ def test_the_table_says_what_limits_its_figures(results):
         "Seeds differ",
         "Precision of training differs: fp32 (transformer 1, transformer 2, ftc-2x3 1, "
         "ftc-2x3 2); bf16 (tc-2x3 1); fp32, then bf16 (ftc-2x3 3).",
-        "The test set is read once, in different ways: the best one with `--generate`: `--beam 1` "
+        "Tested once, in different ways: the best one with `--generate`: `--beam 1` "
         "(transformer 1); the best one (transformer 2, ",
     ):
         assert note in table
@@ -67,7 +67,7 @@ def test_the_table_says_what_limits_its_figures(results):
         for run in row["runs"]:
             run["scoring"]["generate"] = ["--beam", "1"]
     table = report.table(made)
-    assert "read once, by: the best one." in table
+    assert "Tested once, with the best one." in table
     assert "Generation was changed by `--generate`: `--beam 1`." in table
 
 

@@ -203,7 +203,7 @@ def test_each_difference_is_judged(imdb):
 
     assert verdict("fastformer") == "agrees" and verdict("linformer") == "disagrees"
     assert verdict("bigbird") == "open" and verdict("linear") == "open"
-    assert verdict("longformer") == "clear here alone"
+    assert verdict("longformer") == "clear only here"
     assert verdict("poolingformer") == "not run"
     paper, here, _ = cells(table, "fastformer", "transformer")
     assert paper == "+2.06 [+1.38, +2.74]"  # deviations 0.50 and 0.42 over five runs
@@ -211,7 +211,7 @@ def test_each_difference_is_judged(imdb):
     # of 15 pairs, linear's five are open here, bigbird's with the Transformer too, and in the paper
     # longformer's with the Transformer and bigbird's with linformer
     assert "Pairs of rows: 15. Their order" in table and "and open for 6." in table
-    assert "clear here alone for 2" in table
+    assert "clear only here for 2" in table
 
 
 def test_the_table_of_accuracies_says_what_it_holds(imdb):
