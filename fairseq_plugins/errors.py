@@ -8,6 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Iterable, List, Optional, Type
 
+# how fairseq-train ends that was asked to: its exit status, and a line of its log on each machine
+TERMINATED = 128 + signal.SIGTERM
+STATE_SAVED = "asked to end: the state is saved"
+
 
 class ConfigurationError(ValueError):
     """An option that cannot work: the message names it, its value and what would work.

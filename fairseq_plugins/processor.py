@@ -1,5 +1,6 @@
 """What kind of processor this is, as Linux lists it in /proc/cpuinfo."""
 
+import os
 import platform
 from pathlib import Path
 from typing import FrozenSet, Iterator
@@ -35,6 +36,14 @@ def kind() -> str:
     """Its name and the extensions that decide its speed; figures of one kind are comparable."""
     found = flags()
     return " ".join([f"{name()} with", *(each for each in FAST if each in found)])
+
+
+def available_threads(processes: int) -> int:
+    """Processor threads for each of several processes: OMP_NUM_THREADS, or they share the cores."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked):
+        return int(asked)
+    return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
 def has_bf16() -> bool:

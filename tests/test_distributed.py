@@ -21,8 +21,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_plugins.compat import stopping
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import STATE_SAVED, TERMINATED, ConfigurationError
 from fairseq_plugins.training import recorded_step
 from tests.tape import Tape
 
@@ -218,7 +217,7 @@ def test_one_process_that_gets_sigterm_stops_all(
     words = [*words, "--save-dir", tmp_path, "--max-update", 4, "--log-format", "simple"]
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, with_a_signal)
-        train_together(words, tmp_path, torchrun, run_train, stopping.STATUS)
+        train_together(words, tmp_path, torchrun, run_train, TERMINATED)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
     assert state["optimizer_history"][-1]["num_updates"] == updates
     output = train_together(words, tmp_path, torchrun, run_train)[0]
@@ -251,8 +250,8 @@ def test_sigterm_to_what_started_the_processes(words, tmp_path, start):
     process.terminate()
     status = process.wait()
     output = log.read_text()
-    assert status == stopping.STATUS if alone else status != 0, output
-    assert stopping.SAVED in output
+    assert status == TERMINATED if alone else status != 0, output
+    assert STATE_SAVED in output
     updates = re.findall(r"Saved checkpoint .*checkpoint_last.pt .* @ (\d+) updates", output)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
     assert state["optimizer_history"][-1]["num_updates"] == int(updates[-1]) >= 2
@@ -349,7 +348,7 @@ def test_process_takes_the_gpu_of_its_place_on_the_node(monkeypatch):
     assert (distributed.distributed_rank, distributed.device_id) == (3, 1)
 
 
-@pytest.mark.parametrize("status", [stopping.STATUS, 1])
+@pytest.mark.parametrize("status", [TERMINATED, 1])
 def test_processes_that_fairseq_starts_for_gpus_end_with_their_status(monkeypatch, status):
     """Those that saved their state make the command exit like one training that did."""
     gpus(monkeypatch, 2)
@@ -361,7 +360,7 @@ def test_processes_that_fairseq_starts_for_gpus_end_with_their_status(monkeypatc
     monkeypatch.setattr(torch.multiprocessing, "spawn", spawn)
     before = signal.getsignal(signal.SIGTERM)
     exited = torch.multiprocessing.ProcessExitedException
-    with pytest.raises(SystemExit if status == stopping.STATUS else exited) as error:
+    with pytest.raises(SystemExit if status == TERMINATED else exited) as error:
         launched_config(monkeypatch, "tcp://localhost:1")
     assert getattr(error.value, "code", status) == status
     assert signal.getsignal(signal.SIGTERM) == before

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from fairseq_plugins import Classifier, Summarizer, Translator, serving
+from fairseq_plugins.run_folder import Run
 from fairseq_plugins.text.processing import Processor
-from fairseq_plugins.training import settings
 from tests.conftest import ROOT
 from tests.faults.training import difference, load
 from tests.fixtures.make import planned, recording
@@ -132,7 +132,7 @@ def test_its_training_goes_on(name, kept, run_train):
         shutil.copytree("run", "copy")
         end = expected["updates"][-1][0] + 1
         plan, words = planned("recipe.yaml", "data", "copy", end)
-        assert settings.check_same(Path("copy"), plan.settings)
+        assert Run(Path("copy")).check_same(plan.settings)
         updates, sentences, losses = trains_on(run_train, words, "run")
         before = list(zip(*expected["updates"]))
         assert [updates, sentences] == before[:2]

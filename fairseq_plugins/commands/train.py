@@ -1,18 +1,17 @@
 """Train a recipe (a YAML file) on this machine's GPUs or CPU; rerun to resume."""
 
 import argparse
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Sequence
+from typing import Sequence
 
-from fairseq_plugins.commands import needs_fairseq, split
+from fairseq_plugins.commands import split
 from fairseq_plugins.commands._numbers import at_least
-from fairseq_plugins.training import precision, recipes
-
-if TYPE_CHECKING:
-    from fairseq_plugins.training.planning import Request
+from fairseq_plugins.training import jobs, launch, precision, process, recipes
+from fairseq_plugins.training.request import Request
 
 
-def read_request(argv: Sequence[str]) -> "Request":
+def read_request(argv: Sequence[str]) -> Request:
     """What the command line asks for.
 
     Raises:
@@ -64,18 +63,30 @@ def read_request(argv: Sequence[str]) -> "Request":
         help="processor threads of each process on a CPU (default: OMP_NUM_THREADS, or the cores "
         "are shared)",
     )  # fmt: skip
+    parser.add_argument(
+        "--dry-run", action="store_true",
+        help="write nothing: make some updates, and tell the time, the number of parameters and "
+        "the command",
+    )  # fmt: skip
     args = vars(parser.parse_args(own))
     recipe = recipes.find(args.pop("recipe"))
     files = [recipes.find(name, recipes.folders(recipe)) for name in args.pop("settings")]
-    needs_fairseq("train")
-    from fairseq_plugins.training.planning import Request
-
     return Request(recipe=recipe, settings=files, words=extra, **args)
 
 
 def main(argv: Sequence[str]) -> int:
     request = read_request(argv)
-    from fairseq_plugins.training import jobs, launch, planning
 
-    launch.train(planning.plan(request), jobs.Jobs(), say=lambda line: print(line, flush=True))
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    running = jobs.Jobs()
+    planned = process.Planned(request, running)
+    try:
+        if not request.dry_run:
+            say(f"command: {shlex.join(planned.plan.command)}")
+        work = launch.rehearse if request.dry_run else launch.train
+        work(planned.plan, running, say, planned=planned)
+    finally:
+        running.end(planned.process)
     return 0

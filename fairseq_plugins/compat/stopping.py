@@ -19,15 +19,13 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import Overlay, overlay, wrap
 from fairseq_plugins.compat.resuming import DUE, REPEATING, what_follows
-from fairseq_plugins.errors import ConfigurationError, killed_by
+from fairseq_plugins.errors import STATE_SAVED, TERMINATED, ConfigurationError, killed_by
 
 logger = logging.getLogger(__name__)
 
-STATUS = 128 + signal.SIGTERM
 # seconds within which two signals are one request: a scheduler sends them to a command and to the
 # training that it started, and the command asks its training, too
 TOGETHER = 5.0
-SAVED = "asked to end: the state is saved"  # a line of the log, on each machine
 
 
 def save_state(trainer: Trainer, iterator: Any) -> None:
@@ -92,10 +90,10 @@ class _Request:
             dist.barrier(distributed_utils.get_global_group())
             dist.destroy_process_group()
         if first and not trainer.cfg.checkpoint.no_save:
-            logger.warning(SAVED)  # only rank 0 logs INFO
+            logger.warning(STATE_SAVED)  # only rank 0 logs INFO
         self.made = self.made_to_any = False
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise SystemExit(STATUS)
+        raise SystemExit(TERMINATED)
 
 
 def save_when_terminated() -> None:
@@ -162,7 +160,7 @@ def spawn(*args: Any, **kwargs: Any) -> None:
     torch would end at once, and they with it.
 
     Raises:
-        SystemExit: with `STATUS`, if they saved their state and ended.
+        SystemExit: with `TERMINATED`, if they saved their state and ended.
         ConfigurationError: one was killed; torch may show what another one says of that.
     """
 
@@ -182,8 +180,8 @@ def spawn(*args: Any, **kwargs: Any) -> None:
         torch.multiprocessing.ProcessExitedException,
         torch.multiprocessing.ProcessRaisedException,
     ) as error:
-        if getattr(error, "exit_code", 0) == STATUS:
-            raise SystemExit(STATUS) from None
+        if getattr(error, "exit_code", 0) == TERMINATED:
+            raise SystemExit(TERMINATED) from None
         for rank, process in enumerate(processes):
             status = process.exitcode or 0
             if status < 0 and status != -signal.SIGTERM:  # with which torch ends the others

@@ -15,8 +15,6 @@ import time
 from pathlib import Path
 from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
-import torch
-
 from fairseq_plugins.errors import ConfigurationError, killed_by
 from fairseq_plugins.files import lock, open_to_append
 
@@ -114,8 +112,49 @@ class Jobs:
                 raise KeyboardInterrupt
 
         check()
+        import torch  # takes seconds, and what only watches a training needs none
+
         with torch.cuda.device(self._gpus[0]) if self._gpus else contextlib.nullcontext():
             yield check
+
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        held: Optional[IO[str]] = None,
+        stdin: int = subprocess.DEVNULL,
+        stderr: Optional[int] = subprocess.STDOUT,
+    ) -> "subprocess.Popen[str]":
+        """Start a program; `run` reads its output and waits for it.
+
+        Args:
+            command: the program and its arguments.
+            environment: of `environment`.
+            log: names the program where it does not end.
+            held: the lock of the folder; the program inherits it, as it may outlive this process.
+            stdin, stderr: its standard input and standard error.
+
+        Raises:
+            KeyboardInterrupt: `stop` was called.
+        """
+        with self._guard:
+            if self._stopping.is_set():
+                raise KeyboardInterrupt
+            process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                encoding="utf-8",
+                errors="replace",
+                env=environment,
+                preexec_fn=end_with_the_parent,
+                start_new_session=True,
+                pass_fds=[held.fileno()] if held else [],
+            )
+            self._running[process] = log
+        return process
 
     def run(
         self,
@@ -124,6 +163,7 @@ class Jobs:
         on_line: Callable[[str], None],
         held: Optional[IO[str]] = None,
         threads: Optional[int] = None,
+        begun: Optional["subprocess.Popen[str]"] = None,
     ) -> int:
         """Run a program; returns its exit status.
 
@@ -131,9 +171,10 @@ class Jobs:
             command: the program and its arguments.
             log: where its output is appended, after a line with the time and the command.
             on_line: called with each line of the output.
-            held: the lock of the folder; the program inherits it, as it may outlive this process.
+            held: the lock of the folder, for `start`.
             threads: number of threads of a program that computes on the CPU; None leaves it to
                 OMP_NUM_THREADS and torch.
+            begun: a process of `start` that does what `command` says.
 
         Raises:
             KeyboardInterrupt: `stop` was called.
@@ -142,22 +183,7 @@ class Jobs:
             file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}\n# ")
             file.write(shlex.join(command) + "\n")
             file.flush()
-            with self._guard:
-                if self._stopping.is_set():
-                    raise KeyboardInterrupt
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    encoding="utf-8",
-                    errors="replace",
-                    env=self._environment(threads),
-                    preexec_fn=end_with_the_parent,
-                    start_new_session=True,
-                    pass_fds=[held.fileno()] if held else [],
-                )
-                self._running[process] = log
+            process = begun or self.start(command, self.environment(threads), log, held)
             output = process.stdout
             assert output is not None
 
@@ -177,9 +203,7 @@ class Jobs:
                 rest.start()  # the log keeps what it says while it ends
                 raise
             finally:
-                with self._guard:
-                    self._running.pop(process, None)
-                _end({process: log})
+                self.end(process)
                 if rest.ident is not None:
                     rest.join(1)  # in case that something else still holds the pipe
                 if not rest.is_alive():
@@ -188,7 +212,15 @@ class Jobs:
             raise KeyboardInterrupt
         return process.returncode
 
-    def _environment(self, threads: Optional[int]) -> Dict[str, str]:
+    def end(self, process: "subprocess.Popen[str]") -> None:
+        """End a process of `start`, and what it has started."""
+        with self._guard:
+            log = self._running.pop(process, None)
+        if log is not None:
+            _end({process: log})
+
+    def environment(self, threads: Optional[int]) -> Dict[str, str]:
+        """That of a program; see `run`."""
         environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
         # threads that spin while waiting would take processor time from other programs
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,30 +1,31 @@
-"""Run the planned fairseq-train command, or go on where an earlier run of it ended."""
+"""Run the planned fairseq-train command, or resume where an earlier run of it ended."""
 
 import contextlib
-import platform
+import shlex
+import tempfile
 import time
-from typing import Callable
+from pathlib import Path
+from typing import IO, Callable, List, Optional, Tuple
 
-from fairseq_plugins.compat import stopping
-from fairseq_plugins.errors import flag
-from fairseq_plugins.training import settings
-from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
-from fairseq_plugins.training.planning import Plan
-from fairseq_plugins.training.progress import Progress
+from fairseq_plugins.errors import STATE_SAVED, TERMINATED
+from fairseq_plugins.run_folder import PRECISION, SHARING, Run
+from fairseq_plugins.training.jobs import JobFailed, Jobs, failure_in
+from fairseq_plugins.training.process import Planned
+from fairseq_plugins.training.progress import EPOCH, PARAMETERS, REPORT, Progress, in_words
+from fairseq_plugins.training.request import Plan
 
-
-def advice_to_go_on(todo: Plan) -> str:
-    """What the user may change to train on where this plan ended."""
-    if 0 < settings.schedule_end(todo.given) <= todo.end["max_update"]:
-        return "its learning rate has ended; to train longer, choose another folder"
-    limits = ("max_update", "max_epoch", "stop_time_hours", "patience")
-    names = [flag(name) for name in limits if todo.end[name] > 0]
-    ways = [f"a larger {' or '.join(names)}"] if names else []
-    ways += ["a smaller --stop-min-lr"] if todo.end["stop_min_lr"] >= 0 else []
-    return f"train longer with {', or '.join(ways)}"
+# a rehearsal makes so many updates, or fewer where they take longer than so many seconds, and
+# leaves out the first ones
+UPDATES, SECONDS, FIRST = 43, 20.0, 3
 
 
-def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: float = 0) -> bool:
+def train(
+    todo: Plan,
+    jobs: Jobs,
+    say: Callable[[str], None] = print,
+    seconds: float = 0,
+    planned: Optional[Planned] = None,
+) -> bool:
     """Train or resume, unless the training is finished; returns whether anything was trained.
 
     Args:
@@ -32,33 +33,34 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
         jobs: runs the programs.
         say: called with each line of progress.
         seconds: the shortest time between two lines about training steps.
+        planned: the process that made the plan, which trains if it can.
 
     Raises:
         ConfigurationError: the folder is in use, or holds another training.
         JobFailed: fairseq-train failed, or was asked to stop.
     """
-    save_dir, sharing = todo.save_dir, settings.SHARING
-    save_dir.mkdir(parents=True, exist_ok=True)
+    run = Run(todo.save_dir)
+    run.folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         # on a shared file system, the lock of one machine would exclude the others
-        lock = stack.enter_context(alone_in(save_dir, "training")) if todo.nodes == 1 else None
-        before = settings.check_same(save_dir, todo.settings)
+        lock = stack.enter_context(run.lock("training")) if todo.nodes == 1 else None
+        before = run.check_same(todo.settings)
         for line in todo.summary:
             say(line)
-        if before and settings.reached(save_dir, todo.end):
-            say(f"kept: training is finished; {advice_to_go_on(todo)}")
+        if before and run.reached(todo.end):
+            say(f"kept: training is finished; {todo.longer}")
             return False
-        if before.get(sharing, todo.settings[sharing]) != todo.settings[sharing]:
+        if before.get(SHARING, todo.settings[SHARING]) != todo.settings[SHARING]:
             say(
-                f"before, an update was {before[sharing]}. fairseq resumes within an epoch by the "
+                f"before, an update was {before[SHARING]}. fairseq resumes within an epoch by the "
                 "number of batches: if they have another size now, this epoch reads some sentences "
                 "twice or not at all"
             )
         stored = dict(todo.settings)
-        if before and settings.PRECISION not in before:  # an older release did not store it
-            del stored[settings.PRECISION]
-        settings.store(save_dir, stored)
-        log = save_dir / ("train.log" if todo.nodes == 1 else f"train.{platform.node()}.log")
+        if before and PRECISION not in before:  # an older release did not store it
+            del stored[PRECISION]
+        run.store(stored)
+        log = run.log(todo.nodes)
         progress = Progress(
             lambda text: say("  " + text),
             int(todo.end["max_update"]),
@@ -69,21 +71,127 @@ def train(todo: Plan, jobs: Jobs, say: Callable[[str], None] = print, seconds: f
 
         def read(line: str) -> None:
             progress.line(line)
-            if stopping.SAVED in line:
+            if STATE_SAVED in line:
                 saved.append(line)
 
-        settings.mark_unfinished(save_dir)
+        run.mark_unfinished()
         started = time.monotonic()
-        status = jobs.run(todo.command, log, read, lock, todo.threads)
-        if status != 0 and (saved or status == stopping.STATUS):
-            how = "its state is saved: rerun to resume"
-            if todo.given.no_save:
+        before_it = log.stat().st_size if log.exists() else 0
+        try:
+            status = _run(todo, todo.command, jobs, log, read, lock, planned)
+        except KeyboardInterrupt:
+            if STATE_SAVED in log.read_bytes()[before_it:].decode("utf-8", "replace"):
+                say(f"its state is saved in {run.folder}: rerun to resume")
+            raise
+        if status != 0 and (saved or status == TERMINATED):
+            how = f"its state is saved in {run.folder}: rerun to resume"
+            if not todo.saves:
                 how = "nothing is saved (--no-save)"
             raise JobFailed(f"{todo.name}: stopped by SIGTERM, {how}")
         if status != 0:
             raise JobFailed(
                 f"{todo.name}: training failed: {failure_in(log, status)}; its log is {log}"
             )
-        settings.mark_finished(save_dir, todo.end)
+        run.mark_finished(todo.end)
         say(f"trained in {time.monotonic() - started:.0f} s; the log is {log}")
     return True
+
+
+def _run(
+    todo: Plan,
+    command: List[str],
+    jobs: Jobs,
+    log: Path,
+    on_line: Callable[[str], None],
+    lock: Optional[IO[str]] = None,
+    planned: Optional[Planned] = None,
+) -> int:
+    """Run a command of the plan: in the process that planned it, or in a new one."""
+    if planned is not None:
+        if todo.alone and planned.environment == jobs.environment(todo.threads):
+            planned.begin(command[3:], lock)
+            return jobs.run(command, log, on_line, begun=planned.process)
+        jobs.end(planned.process)
+    return jobs.run(command, log, on_line, lock, todo.threads)
+
+
+class _Rehearsed(Exception):
+    """Enough updates were measured."""
+
+
+class _Rehearsal:
+    """What the log says of the first updates.
+
+    Attributes:
+        told: lines of progress, without those on updates.
+        times: of each report, in seconds, and the update.
+        per_epoch: updates of an epoch; 0 until it is known.
+    """
+
+    def __init__(self) -> None:
+        self.told: List[str] = []
+        self.times: List[Tuple[float, int]] = []
+        self.per_epoch = 0
+
+    def line(self, text: str) -> None:
+        report, epoch = REPORT.search(text), EPOCH.search(text)
+        if PARAMETERS.search(text):
+            Progress(self.told.append, 0).line(text)
+        if report is None:
+            return
+        self.per_epoch = int(epoch[1]) if epoch else self.per_epoch
+        self.times.append((time.monotonic(), int(report[1])))
+        times = self.times[FIRST - 1 :]
+        if len(times) > 1 and times[-1][0] - times[0][0] > SECONDS:
+            raise _Rehearsed
+
+    def estimate(self, todo: Plan) -> str:
+        """The time of all updates, or why it is not known."""
+        times = self.times[FIRST - 1 :]
+        if len(times) < 2:
+            return f"time: not estimated, as the training ends within {FIRST} updates"
+        (begun, first), (end, last) = times[0], times[-1]
+        each = (end - begun) / (last - first)
+        limits = [int(todo.end["max_update"]), int(todo.end["max_epoch"]) * self.per_epoch]
+        updates = min((limit for limit in limits if limit > 0), default=0)
+        how = f"{each:.2g} s per update, measured over {last - first}"
+        if not updates:
+            return f"time: not estimated, as no option says how many updates there are ({how})"
+        return (
+            f"time: about {in_words(each * updates)} for {updates:,} updates, without validation "
+            f"and checkpoints ({how}; an epoch has {self.per_epoch:,})"
+        )
+
+
+def rehearse(
+    todo: Plan,
+    jobs: Jobs,
+    say: Callable[[str], None] = print,
+    planned: Optional[Planned] = None,
+) -> None:
+    """Tell what `train` would do, and make some updates in a temporary folder to tell how long.
+
+    Raises:
+        ConfigurationError: the folder holds another training.
+        JobFailed: fairseq-train failed.
+    """
+    seen = _Rehearsal()
+    before = Run(todo.save_dir).check_same(todo.settings)
+    for line in todo.summary:
+        say(line)
+    if before:
+        done = "is finished" if Run(todo.save_dir).reached(todo.end) else "resumes"
+        say(f"{todo.save_dir} has checkpoints: the training {done}")
+    with tempfile.TemporaryDirectory(prefix="train-dry-run-") as folder:
+        words = ["--save-dir", folder, "--restore-file", "checkpoint_last.pt", "--no-save"]
+        words += ["--disable-validation", "--log-interval", "1"]
+        words += ["--max-update", str(min(int(todo.end["max_update"]) or UPDATES, UPDATES))]
+        for option in ("--tensorboard-logdir", "--wandb-project", "--aim-repo"):
+            words += [option, ""]
+        log = Path(folder) / "train.log"
+        with contextlib.suppress(_Rehearsed):
+            status = _run(todo, [*todo.command, *words], jobs, log, seen.line, planned=planned)
+            if status != 0:
+                raise JobFailed(f"{todo.name}: training would fail: {failure_in(log, status)}")
+    for line in [*seen.told, seen.estimate(todo), f"command: {shlex.join(todo.command)}"]:
+        say(line)

@@ -8,62 +8,27 @@ win: the recipe, then --settings files, then options after --.
 
 import argparse
 import contextlib
-import os
 import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.prepared_folder import dictionaries, stored_settings
+from fairseq_plugins.processor import available_threads
+from fairseq_plugins.run_folder import PRECISION, SHARING, Run
 from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.training import batches, precision, recipes, settings
 from fairseq_plugins.training.batches import Batch
+from fairseq_plugins.training.request import Plan, Request
 
-PLUGIN = Path(__file__).resolve().parent.parent
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
 # values of --eval-bleu-remove-bpe, by the kind of subwords in the data
 JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
-
-
-class Request(NamedTuple):
-    """What to train, and where."""
-
-    recipe: Path
-    data: Path
-    save_dir: Optional[Path] = None  # None: runs/NAME in the current folder
-    settings: Sequence[Path] = ()
-    words: Sequence[str] = ()  # more options for fairseq-train
-    processes: Optional[int] = None  # None: one per GPU
-    tokens_per_process: Optional[int] = None
-    nodes: int = 1
-    rendezvous: Optional[str] = None
-    precision: str = "auto"
-    cpu: bool = False
-    threads: Optional[int] = None  # per process on a CPU; None: the processes share the cores
-    user_dir: Path = PLUGIN
-
-    @property
-    def name(self) -> str:
-        return self.recipe.stem
-
-
-class Plan(NamedTuple):
-    """The command that will run, and the settings it results from."""
-
-    name: str
-    command: List[str]
-    save_dir: Path
-    summary: List[str]
-    settings: Dict[str, Any]  # what the result of the training depends on
-    end: Dict[str, Any]  # when the training ends
-    given: argparse.Namespace  # all options as fairseq-train parses them
-    threads: Optional[int]  # per process; None leaves the choice to torch
-    nodes: int
 
 
 def check_data(data: Path) -> None:
@@ -196,25 +161,17 @@ def check_lengths(
         batches.check_longest_of_valid(int(given.max_tokens_valid), longest)
 
 
-def resuming(words: Sequence[str], begin: str, save_dir: Path) -> List[str]:
+def resuming(words: Sequence[str], begin: str, run: Run) -> List[str]:
     """The words without those that would begin again where a folder has checkpoints.
 
     fairseq reads a --restore-file of another folder at every start, so a rerun would begin anew.
     """
     default = begin == "checkpoint_last.pt"  # fairseq looks for this name alone in --save-dir
-    elsewhere = not default and save_dir.resolve() not in Path(begin).resolve().parents
-    if not elsewhere or not any(save_dir.glob("checkpoint*.pt")):
+    elsewhere = not default and run.folder.resolve() not in Path(begin).resolve().parents
+    if not elsewhere or not run.checkpoints():
         return list(words)
     kept = [word for word in words if not word.startswith("--reset-")]
     return [*kept, "--restore-file", "checkpoint_last.pt"]
-
-
-def available_threads(processes: int) -> int:
-    """Processor threads for each of several processes: OMP_NUM_THREADS, or they share the cores."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdigit() and int(asked):
-        return int(asked)
-    return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
 def launcher(request: Request, processes: int) -> List[str]:
@@ -284,6 +241,24 @@ def batch_options(given: argparse.Namespace, batch: Batch) -> List[str]:
     return words
 
 
+def advice_to_go_on(given: argparse.Namespace) -> str:
+    """What the user may change to train on where the training ends."""
+    if 0 < settings.schedule_end(given) <= given.max_update:
+        return "its learning rate has ended; to train longer, choose another folder"
+    limits = ("max_update", "max_epoch", "stop_time_hours", "patience")
+    names = [flag(name) for name in limits if getattr(given, name) > 0]
+    ways = [f"a larger {' or '.join(names)}"] if names else []
+    ways += ["a smaller --stop-min-lr"] if given.stop_min_lr >= 0 else []
+    return f"train longer with {', or '.join(ways)}"
+
+
+def ends(given: argparse.Namespace) -> List[str]:
+    """A line about the options that end the training, if there are any."""
+    limits = {name: getattr(given, name) for name in ("max_update", "max_epoch", "stop_time_hours")}
+    told = [f"{flag(name)} {value:,g}" for name, value in limits.items() if value > 0]
+    return [f"ends at {' or '.join(told)}"] if told else []
+
+
 def plan(request: Request) -> Plan:
     """Work out the command for this machine.
 
@@ -304,17 +279,18 @@ def plan(request: Request) -> Plan:
     processes, batch, idle = share_batch(request, given, whole, on_cpu)
     total = processes * request.nodes
 
-    save_dir = request.save_dir or Path("runs") / request.name
+    run = request.run
+    save_dir = run.folder
     check_path("--save-dir", save_dir)  # fairseq-generate could not read its checkpoints
-    before = settings.precision_in(save_dir)
-    finished = settings.reached(save_dir, settings.end_of(given))
+    before = run.precision()
+    finished = run.reached(settings.end_of(given))
     half = precision.choose(request.precision, given, on_cpu, before, finished)
     words += [*half, *batch_options(given, batch)]
     words += ["--cpu"] if on_cpu else []
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process for each GPU
     words += ["--user-dir", str(request.user_dir), "--save-dir", str(save_dir)]
-    words = resuming(words, given.restore_file, save_dir)
+    words = resuming(words, given.restore_file, run)
     logging = ["--log-format", "simple", "--log-interval", "50"]
     device = "CPU" if on_cpu else torch.cuda.get_device_name()
     threads = request.threads or available_threads(processes)
@@ -325,16 +301,19 @@ def plan(request: Request) -> Plan:
         summary=[
             f"{request.name}: {given.arch} on {request.data}, into {save_dir}",
             f"an update: {batch.describe(total)}; {' '.join([device, *half])}",
+            *ends(given),
             *idle,
             *tell_left_out(request.data, given),
             *bleu_of_valid.tell(request.data, given),
         ],
         settings={
             **settings.settled(given, whole, request.data, save_dir),
-            settings.PRECISION: settings.precision_of(given, half),
-            settings.SHARING: batch.describe(total),
+            PRECISION: settings.precision_of(given, half),
+            SHARING: batch.describe(total),
         },
         end=settings.end_of(given),
+        longer=advice_to_go_on(given),
+        saves=not given.no_save,
         given=given,
         threads=threads if on_cpu else None,
         nodes=request.nodes,

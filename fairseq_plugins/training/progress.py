@@ -7,6 +7,8 @@ from typing import Callable, Optional, Tuple
 RESUMED = re.compile(r"Loaded checkpoint (?P<path>.*) \(epoch .* @ (?P<update>\d+) updates")
 RECOVERED = re.compile(r"\S+ is (?:missing|damaged).*: resuming from the newest intact one.*")
 REPORT = re.compile(r"train_inner .* num_updates=(\d+)")
+EPOCH = re.compile(r"epoch \d+: +\d+ / (\d+) ")
+PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 VALID = re.compile(r"valid on '(?P<subset>[^']+)' subset.* num_updates (?P<update>\d+)")
 SLOW = re.compile(r"--bf16 is slow here.*")
 NOTHING_LEFT = re.compile(r"nothing left to train.*")
@@ -35,6 +37,7 @@ class Progress:
     def line(self, text: str) -> None:
         """Process a line of the log."""
         report, valid, resumed = REPORT.search(text), VALID.search(text), RESUMED.search(text)
+        parameters = PARAMETERS.search(text)
         told = RECOVERED.search(text) or NOTHING_LEFT.search(text) or SLOW.search(text)
         if report:
             done, now = int(report.group(1)), time.monotonic()
@@ -43,6 +46,8 @@ class Progress:
             if now - self.said >= self.seconds:
                 self.said = now
                 self.say(f"update {done:,}{self.goal}  train {_loss(text)}{self._left(now, done)}")
+        elif parameters:
+            self.say(f"parameters: {parameters[1]}")
         elif valid:
             scores = "".join(f"  {score}" for score in SCORE.findall(text))
             done = int(valid["update"])
@@ -68,10 +73,11 @@ class Progress:
         begun, before = self.first
         if done > before and self.updates:
             left = min(left, (now - begun) / (done - before) * max(0, self.updates - done))
-        return f"  about {_time(left)} left" if left < float("inf") else ""
+        return f"  about {in_words(left)} left" if left < float("inf") else ""
 
 
-def _time(seconds: float) -> str:
+def in_words(seconds: float) -> str:
+    """A time for people."""
     if seconds < 120:
         return f"{max(0, seconds):.0f} s"
     minutes = round(seconds / 60)

@@ -1,14 +1,13 @@
-"""The settings of a training, and checks that a folder holds a training with the same settings."""
+"""The settings of a training, which its folder stores and a rerun compares (`run_folder`)."""
 
 import argparse
-import contextlib
 import hashlib
 import json
 import re
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Sequence
 from unittest import mock
 
 from fairseq import options
@@ -19,17 +18,12 @@ from fairseq.dataclass.configs import (
     DistributedTrainingConfig,
 )
 
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
-from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.prepared_folder import dictionaries
+from fairseq_plugins.run_folder import END, PER_UPDATE, TOKENS
 from fairseq_plugins.training.batches import Batch
 
-STORED, FINISHED = "settings.json", "finished"
-# stored with the settings: how the processes share the batch, and the precision, which the machine
-# may have chosen
-SHARING, PRECISION = "batch_of_a_process", "precision"
-TOKENS = "tokens_of_the_data"
 BEGIN = "finetune_from_model"
 # Options that may change when a training resumes: how long it runs, what it logs, keeps and
 # validates, and which machine it runs on.
@@ -47,11 +41,7 @@ FREE -= {"memory_efficient_fp16", "memory_efficient_bf16", "quantization_config_
 FREE -= {"model_parallel_size"}
 # fairseq compares the best value so far with the next one, whatever metric it was of
 FREE -= {"seed", BEGIN, "best_checkpoint_metric", "maximize_best_checkpoint_metric"}
-# stored as the total of an update, because any number of processes may share it
-PER_UPDATE = {name: f"{flag(name)} x --update-freq" for name in ("max_tokens", "batch_size")}
 _parsing = threading.Lock()  # sys.argv is patched meanwhile, and `reproduce` has several threads
-# Options that decide when a training ends.
-END = ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr", "patience")
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -147,87 +137,12 @@ def _within(folder: Path, path: str) -> str:
         return path
 
 
-def check_same(save_dir: Path, settings: Dict[str, Any]) -> Dict[str, Any]:
-    """Refuse to resume with other settings than those of the folder's checkpoints.
-
-    Not compared are SHARING and options that only one side has, as with another version of fairseq.
-
-    Returns:
-        The settings of the checkpoints; empty if there are no checkpoints.
-
-    Raises:
-        ConfigurationError: the settings differ, or those of the checkpoints are unknown.
-    """
-    if not any(save_dir.glob("checkpoint*.pt")):
-        return {}
-    path = save_dir / STORED
-    if not path.exists():
-        raise ConfigurationError(
-            f"--save-dir {save_dir} has checkpoints that no recipe wrote: choose another folder"
-        )
-    stored = read_json(path)
-    if not isinstance(stored, dict):
-        raise ConfigurationError(
-            f"{path} is damaged, so the settings of the checkpoints beside it are unknown: "
-            "restore it, or choose another --save-dir"
-        )
-    changed = sorted(
-        name
-        for name in settings.keys() & stored
-        if settings[name] != stored[name] and name != SHARING
-    )
-    if changed:
-        name = changed[0]
-        what = (
-            "other data"
-            if name in ("data", TOKENS)
-            else f"other settings ({PER_UPDATE.get(name, flag(name))} was {stored[name]}, "
-            f"is {settings[name]}" + (f"; {len(changed) - 1} more" if changed[1:] else "") + ")"
-        )
-        raise ConfigurationError(
-            f"--save-dir {save_dir} holds a training with {what}: choose another folder, or remove "
-            "it to start over"
-        )
-    return stored
-
-
 def precision_of(given: argparse.Namespace, flags: Sequence[str]) -> str:
     """The name of the precision that these options and further flags choose."""
     chosen = [name for name in ("bf16", "fp16", "amp") if getattr(given, name)]
     return [*chosen, *(flag.lstrip("-") for flag in flags), "fp32"][0]
 
 
-def precision_in(save_dir: Path) -> Optional[str]:
-    """The precision of the checkpoints in a folder; None if there are none, or it is unknown."""
-    stored = read_json(save_dir / STORED) if any(save_dir.glob("checkpoint*.pt")) else None
-    return stored.get(PRECISION) if isinstance(stored, dict) else None
-
-
-def store(save_dir: Path, settings: Dict[str, Any]) -> None:
-    """Write the settings beside the checkpoints."""
-    write_json(save_dir / STORED, dict(sorted(settings.items())))
-
-
 def end_of(args: argparse.Namespace) -> Dict[str, Any]:
     """The options that decide when the training ends."""
     return {name: getattr(args, name) for name in END}
-
-
-def mark_finished(save_dir: Path, end: Dict[str, Any]) -> None:
-    """Record that a training reached this end."""
-    write_json(save_dir / FINISHED, end)
-
-
-def mark_unfinished(save_dir: Path) -> None:
-    """Forget the end that a training reached: it goes on."""
-    with contextlib.suppress(FileNotFoundError):
-        (save_dir / FINISHED).unlink()
-
-
-def reached(save_dir: Path, end: Dict[str, Any]) -> bool:
-    """Whether an earlier run reached this end or a later one; a damaged record counts as none."""
-    before = read_json(save_dir / FINISHED)
-    if not isinstance(before, dict) or set(before) != set(END):
-        return False
-    further = 0 < end["max_update"] <= before["max_update"]
-    return before == end or (further and {**before, "max_update": end["max_update"]} == end)

@@ -15,6 +15,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import stopping
 from fairseq_plugins.compat.resuming import what_follows
+from fairseq_plugins.errors import STATE_SAVED, TERMINATED
 from fairseq_plugins.training import jobs
 
 forks = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
@@ -88,7 +89,7 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
     monkeypatch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
     with pytest.raises(SystemExit) as ended:
         run_train(*words, "--save-dir", tmp_path / "stopped")
-    assert ended.value.code == stopping.STATUS == 143
+    assert ended.value.code == TERMINATED == 143
     last = state_of(tmp_path / "stopped" / "checkpoint_last.pt")
     assert last["optimizer_history"][-1]["num_updates"] == updates
     place = last["extra_state"]["train_iterator"]
@@ -118,10 +119,10 @@ def test_it_says_that_the_state_is_saved_where_it_is(
     terminate(FairseqTask, "train_step", 2)
     with pytest.raises(SystemExit) as ended:
         run_train(*words)
-    assert ended.value.code == stopping.STATUS
+    assert ended.value.code == TERMINATED
     saves = option != "--no-save"
     log = ended.value.cli_output
-    assert (stopping.SAVED in log) == saves and ("nothing is saved" in log) != saves
+    assert (STATE_SAVED in log) == saves and ("nothing is saved" in log) != saves
     assert [path.name for path in tmp_path.glob("*.pt")] == ["checkpoint_last.pt"] * saves
     if saves:
         last = state_of(tmp_path / "checkpoint_last.pt")
@@ -142,7 +143,7 @@ def test_it_may_be_stopped_again_in_the_validation_that_it_makes_up_for(
     terminate(TranslationTask, "valid_step", 1)
     with pytest.raises(SystemExit) as ended:
         run_train(*words)
-    assert ended.value.code == stopping.STATUS
+    assert ended.value.code == TERMINATED
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
     # without validation there is none to make up for
     assert not validations(run_train(*words, "--disable-validation").output)
@@ -272,7 +273,7 @@ def test_it_saves_when_the_signal_ends_its_data_loaders_too(
     training = multiprocessing.get_context("fork").Process(target=train)
     training.start()
     training.join()
-    assert training.exitcode == stopping.STATUS
+    assert training.exitcode == TERMINATED
     state = state_of(tmp_path / "checkpoint_last.pt")
     assert state["optimizer_history"][-1]["num_updates"] == 1
 

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+import torch
 
 from fairseq_plugins import files
 from fairseq_plugins.errors import ConfigurationError
@@ -78,9 +79,7 @@ def test_programs_see_only_their_gpus(tmp_path, monkeypatch, exported, gpus, see
 
 def test_work_in_this_process_has_the_gpu_and_the_end_of_the_jobs(monkeypatch):
     used = []
-    monkeypatch.setattr(
-        jobs.torch.cuda, "device", lambda gpu: contextlib.nullcontext(used.append(gpu))
-    )
+    monkeypatch.setattr(torch.cuda, "device", lambda gpu: contextlib.nullcontext(used.append(gpu)))
     running = jobs.Jobs()
     with running.here():
         assert used == []

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,21 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.compat import stopping
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training import jobs, launch, settings
+from fairseq_plugins.errors import STATE_SAVED, ConfigurationError
+from fairseq_plugins.run_folder import Run
+from fairseq_plugins.training import jobs, launch
 from tests.conftest import ROOT
 from tests.training.conftest import BY_LOSS, plan, value
 
-RECIPE = ROOT / "examples" / "translation" / "transformer_ftc.sh"
 TINY = (
     "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "
     "--decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 "
     "--encoder-blocks 1,1 --decoder-layers 1 --dropout 0 --log-interval 1 "
     "--no-epoch-checkpoints --num-workers 0"
 ).split()
-
-pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 
 
 @pytest.fixture
@@ -39,17 +37,13 @@ def by_loss(tmp_path):
 
 def start(data, save_dir, *words):
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
-    environment["PATH"] = str(Path(sys.executable).parent) + os.pathsep + environment["PATH"]
-    command = ["bash", RECIPE, data, "--save-dir", save_dir, "--cpu"]
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-m", "fairseq_plugins", "train", "transformer_ftc", data]
+    command += ["--save-dir", save_dir, "--cpu"]
     return subprocess.Popen(
         [str(word) for word in (*command, *words)],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
     )  # fmt: skip
-
-
-def finish(process):
-    output, _ = process.communicate(timeout=1200)
-    return process.returncode, output
 
 
 def losses(folder):
@@ -58,20 +52,53 @@ def losses(folder):
     return {int(update): float(loss) for loss, update in found}
 
 
-@pytest.mark.slow
-def test_two_processes_train_as_one(toy_data, tmp_path, by_loss, run_train):
-    class Here(jobs.Jobs):
-        """Runs fairseq-train in this process, which has imported fairseq already."""
+@pytest.fixture
+def here(run_train):
+    """Jobs that run fairseq-train in this process, which has imported fairseq already."""
 
+    class Here(jobs.Jobs):
         def run(self, words, log, on_line, lock=None, threads=None):
             assert words[1:3] == ["-m", "fairseq_cli.train"]
             log.write_text(run_train(*words[3:]).output)
+            for line in log.read_text().splitlines():
+                on_line(line)
             return 0
 
+    return Here()
+
+
+@pytest.mark.parametrize(
+    "limits, told",
+    [
+        (["--max-update", 500], "for 500 updates, .* per update, measured over 4; an epoch has"),
+        (["--max-epoch", 3], "time: about .* for [1-9].* updates, without validation"),
+        (["--max-update", 2], "time: not estimated, as the training ends within 3 updates"),
+        ([], "time: not estimated, as no option says how many"),
+    ],
+)
+def test_a_dry_run_measures_and_writes_nothing(
+    toy_data, tmp_path, here, by_loss, monkeypatch, limits, told
+):
+    monkeypatch.setattr(launch, "UPDATES", 7)
+    said, run = [], tmp_path / "run"
+    words = [*by_loss, "--", *TINY, "--max-tokens", 800, "--log-interval", 9, *limits]
+    todo = plan(toy_data.bin, "--save-dir", run, "--cpu", *words)
+    if not limits:
+        todo = todo._replace(end={**todo.end, "max_update": 0})
+    launch.rehearse(todo, here, said.append)
+    *summary, parameters, time_needed, command = said
+    assert summary == todo.summary and re.fullmatch(r"parameters: \d,\d+", parameters)
+    assert re.search(told, time_needed)
+    assert command == "command: " + shlex.join(todo.command)
+    assert not run.exists()
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(toy_data, tmp_path, by_loss, here):
     folders = [tmp_path / "one", tmp_path / "two processes"]
     words = ["--", *TINY, "--max-tokens", 400, "--update-freq", 2, "--warmup-updates", 2]
     words += ["--max-update", 3]
-    for folder, processes, running in zip(folders, (1, 2), (Here(), jobs.Jobs())):
+    for folder, processes, running in zip(folders, (1, 2), (here, jobs.Jobs())):
         options = ["--save-dir", folder, "--cpu", "--processes", processes, *by_loss]
         launch.train(plan(toy_data.bin, *options, *words), running, lambda line: None)
     expected = losses(folders[0])
@@ -189,11 +216,11 @@ def test_a_folder_can_be_moved_with_the_checkpoint_that_it_began_with(toy_data, 
     for stored in (name, f"{here}/{name}"):  # an older release stored the whole path
         there.mkdir(parents=True, exist_ok=True)
         (there / "checkpoint_last.pt").touch()
-        settings.store(there, {**begun(here, here / name), "finetune_from_model": stored})
-        settings.check_same(there, begun(there, there / name))
+        Run(there).store({**begun(here, here / name), "finetune_from_model": stored})
+        Run(there).check_same(begun(there, there / name))
     for other in (tmp_path / "checkpoint_best.pt", there / "checkpoint_best.pt"):
         with pytest.raises(ConfigurationError, match="--finetune-from-model was"):
-            settings.check_same(there, begun(there, other))
+            Run(there).check_same(begun(there, other))
 
 
 def test_a_finished_decay_is_not_to_be_trained_on(trained):
@@ -243,7 +270,7 @@ def test_damaged_files_of_a_folder(trained, content):
 
 
 @pytest.mark.parametrize(
-    "status, line", [(128 + signal.SIGTERM, ""), (1, f"WARNING | {stopping.SAVED}\n")]
+    "status, line", [(128 + signal.SIGTERM, ""), (1, f"WARNING | {STATE_SAVED}\n")]
 )
 def test_a_training_that_was_asked_to_stop_says_how_to_go_on(
     toy_data, tmp_path, monkeypatch, status, line
@@ -271,7 +298,7 @@ def test_failure_says_why_and_the_folder_can_be_used_again(toy_data, tmp_path):
     assert str(error.value).endswith(f"; its log is {tmp_path / 'train.log'}")
     assert "\n" not in str(error.value) and not (tmp_path / "finished").exists()
     # nothing was trained: other settings may
-    settings.check_same(tmp_path, plan(toy_data.bin, *words).settings)
+    Run(tmp_path).check_same(plan(toy_data.bin, *words).settings)
 
 
 @pytest.mark.slow
@@ -282,6 +309,8 @@ def test_one_training_at_a_time_and_none_outlives_its_parent(toy_data, tmp_path,
     while not (log.exists() and "train_inner" in log.read_text()):
         assert process.poll() is None
         time.sleep(0.05)
+    if sys.platform == "linux":  # what starts a training imports neither torch nor fairseq
+        assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
     with pytest.raises(ConfigurationError, match="another training is running"):
         with jobs.alone_in(tmp_path, "training", patience=0):
             pass

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_plugins import processor
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.training import planning
@@ -22,9 +23,9 @@ def test_threads_are_those_asked_for(toy_data, monkeypatch, asked, exported, exp
 
 
 def test_processes_share_the_cores(monkeypatch):
-    monkeypatch.setattr(planning.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(processor.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "4,2")  # of nested regions, too: not one number
-    assert [planning.available_threads(n) for n in (1, 3, 9)] == [8, 2, 1]
+    assert [processor.available_threads(n) for n in (1, 3, 9)] == [8, 2, 1]
 
 
 def test_later_options_win(toy_data, tmp_path):

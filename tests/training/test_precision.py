@@ -4,7 +4,7 @@ import pytest
 
 from fairseq_plugins import processor
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training import settings
+from fairseq_plugins.run_folder import Run
 from tests.training.conftest import gpus, plan, value
 
 
@@ -39,16 +39,16 @@ def test_a_training_resumes_in_its_precision(monkeypatch, toy_data, tmp_path):
 
     begun = resume("--cpu", "--precision", "bf16")
     (tmp_path / "checkpoint_last.pt").touch()
-    settings.store(tmp_path, begun.settings)
+    Run(tmp_path).store(begun.settings)
     gpus(monkeypatch, 0)
     assert "--bf16" in resume().command
     monkeypatch.setattr(processor, "has_bf16", lambda: False)
     assert "--bf16" in resume("--precision", "fastest").command
-    settings.check_same(tmp_path, resume().settings)
+    Run(tmp_path).check_same(resume().settings)
     for words in (["--precision", "fp32"], ["--", "--amp"]):
         other = resume(*words).settings
         with pytest.raises(ConfigurationError, match="--precision was bf16, is (fp32|amp)"):
-            settings.check_same(tmp_path, other)
+            Run(tmp_path).check_same(other)
     gpus(monkeypatch, 1, (8, 0))
     assert "--bf16" in resume().command
     gpus(monkeypatch, 1, (7, 0))
@@ -57,8 +57,8 @@ def test_a_training_resumes_in_its_precision(monkeypatch, toy_data, tmp_path):
     (tmp_path / "checkpoint_last.pt").unlink()
     assert "--fp16" in resume().command
     (tmp_path / "checkpoint_last.pt").touch()
-    settings.store(tmp_path, resume("--precision", "fp16").settings)
+    Run(tmp_path).store(resume("--precision", "fp16").settings)
     with pytest.raises(ConfigurationError, match="in fp16, which this machine .* another folder"):
         resume("--cpu")
-    settings.mark_finished(tmp_path, resume().end)  # any machine may find that nothing is left
-    settings.check_same(tmp_path, resume("--cpu").settings)
+    Run(tmp_path).mark_finished(resume().end)  # any machine may find that nothing is left
+    Run(tmp_path).check_same(resume("--cpu").settings)

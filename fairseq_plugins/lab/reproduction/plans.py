@@ -19,6 +19,7 @@ from fairseq_plugins.lab.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.lab.reproduction.request import Request, choose_runs, refuse_fixed
 from fairseq_plugins.lab.reproduction.tables import TABLES, Row
 from fairseq_plugins.preparation.documents import SPLITS
+from fairseq_plugins.run_folder import Run
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.training import planning, recipes, settings
 
@@ -113,7 +114,7 @@ class PlannedRuns:
                         FIRST_DATA[row.begins](request.data.resolve(), self.first_data(row))
                         plans.insert(0, self.plan(row, seed, first=True))
                     for plan in plans:
-                        settings.check_same(plan.save_dir, plan.settings)
+                        Run(plan.save_dir).check_same(plan.settings)
                         self.check_checkpoints(plan.given, plan is not plans[-1])
                     self.plans[name_of(row, seed)] = plans
                 self.parameters[row.name] = count_parameters(plans[-1].given)

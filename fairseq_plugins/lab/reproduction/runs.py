@@ -25,7 +25,8 @@ from fairseq_plugins.lab.reproduction.plans import FIRST, PlannedRuns, name_of
 from fairseq_plugins.lab.reproduction.request import BATCHES, Request
 from fairseq_plugins.lab.reproduction.tables import BASELINE, Row
 from fairseq_plugins.lab.reproduction.training_log import log_of
-from fairseq_plugins.training import launch, planning, settings
+from fairseq_plugins.run_folder import Run
+from fairseq_plugins.training import launch, planning
 from fairseq_plugins.training.jobs import Jobs, failure_in
 
 SECONDS_BETWEEN_LINES = 20.0
@@ -126,14 +127,14 @@ class Reproduction(PlannedRuns):
         for first in beginnings:
             if not begun:
                 launch.train(first, jobs, say, SECONDS_BETWEEN_LINES)
-            elif first.save_dir.is_dir() and not settings.reached(first.save_dir, first.end):
+            elif first.save_dir.is_dir() and not Run(first.save_dir).reached(first.end):
                 say(
                     "its first stage was trained with another length and is kept: delete "
                     f"{plan.save_dir} to train both stages anew"
                 )
         # what the times of a training in several calls are of, kept if this call is ended
         parallel, places = record.get("parallel", 0), record.get("places", [])
-        if not settings.reached(plan.save_dir, plan.end):
+        if not Run(plan.save_dir).reached(plan.end):
             parallel = record["parallel"] = max(parallel, self.request.parallel)
             place = {"processes": self.request.processes, "machine": self.machine}
             places = record["places"] = [*(each for each in places if each != place), place]
@@ -191,7 +192,7 @@ class Reproduction(PlannedRuns):
             begun = log_of(plan.save_dir / FIRST, self.request.timing_skip)
             time_of_one = statistics.median(begun.step_seconds) if begun.step_seconds else 0
             first = {"first_updates": begun.updates, "first_seconds": begun.updates * time_of_one}
-            first["first_precision"] = settings.precision_in(plan.save_dir / FIRST)
+            first["first_precision"] = Run(plan.save_dir / FIRST).precision()
         return {
             "command": plan.command,
             **first,
@@ -215,7 +216,7 @@ class Reproduction(PlannedRuns):
         for run, plans in self.plans.items():
             tested = (read_json(plans[-1].save_dir / "result.json") or {}).get("scoring")
             begun = [plan for plan in plans if (plan.save_dir / "train.log").is_file()]
-            reached = settings.reached(plans[-1].save_dir, plans[-1].end)
+            reached = Run(plans[-1].save_dir).reached(plans[-1].end)
             if begun and not (tested and reached):
                 name = f"{run}, other data" if begun[-1] != plans[-1] else run
                 log = log_of(begun[-1].save_dir)

@@ -1,0 +1,121 @@
+"""The folder of a training (--save-dir): what stands there beside the checkpoints.
+
+Nothing here needs torch or fairseq.
+"""
+
+import platform
+from pathlib import Path
+from typing import IO, Any, ContextManager, Dict, List, Optional
+
+from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.training.jobs import alone_in
+
+# stored with the settings: how the processes share the batch, and the precision, which the machine
+# may have chosen
+SHARING, PRECISION = "batch_of_a_process", "precision"
+TOKENS = "tokens_of_the_data"
+# stored as the total of an update, because any number of processes may share it
+PER_UPDATE = {name: f"{flag(name)} x --update-freq" for name in ("max_tokens", "batch_size")}
+# Options that decide when a training ends.
+END = ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr", "patience")
+
+
+class Run:
+    """The folder of a training; it need not exist yet.
+
+    Args:
+        folder: the --save-dir.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def checkpoints(self) -> List[Path]:
+        """All files of checkpoints."""
+        return list(self.folder.glob("checkpoint*.pt"))
+
+    def log(self, nodes: int = 1) -> Path:
+        """The log of the training; several machines have one each."""
+        return self.folder / ("train.log" if nodes == 1 else f"train.{platform.node()}.log")
+
+    def lock(self, work: str, patience: Optional[float] = None) -> ContextManager[IO[str]]:
+        """Work here alone; see `jobs.alone_in`."""
+        return alone_in(self.folder, work, patience)
+
+    @property
+    def _settings(self) -> Path:
+        return self.folder / "settings.json"
+
+    @property
+    def _finished(self) -> Path:
+        return self.folder / "finished"
+
+    def check_same(self, settings: Dict[str, Any]) -> Dict[str, Any]:
+        """Refuse to resume with other settings than those of the folder's checkpoints.
+
+        Not compared are SHARING and options that only one side has, as with another version of
+        fairseq.
+
+        Returns:
+            The settings of the checkpoints; empty if there are no checkpoints.
+
+        Raises:
+            ConfigurationError: the settings differ, or those of the checkpoints are unknown.
+        """
+        if not self.checkpoints():
+            return {}
+        if not self._settings.exists():
+            raise ConfigurationError(
+                f"--save-dir {self.folder} has checkpoints that no recipe wrote: choose another "
+                "folder"
+            )
+        stored = read_json(self._settings)
+        if not isinstance(stored, dict):
+            raise ConfigurationError(
+                f"{self._settings} is damaged, so the settings of the checkpoints beside it are "
+                "unknown: restore it, or choose another --save-dir"
+            )
+        changed = sorted(
+            name
+            for name in settings.keys() & stored
+            if settings[name] != stored[name] and name != SHARING
+        )
+        if changed:
+            name = changed[0]
+            what = (
+                "other data"
+                if name in ("data", TOKENS)
+                else f"other settings ({PER_UPDATE.get(name, flag(name))} was {stored[name]}, "
+                f"is {settings[name]}" + (f"; {len(changed) - 1} more" if changed[1:] else "") + ")"
+            )
+            raise ConfigurationError(
+                f"--save-dir {self.folder} holds a training with {what}: choose another folder, or "
+                "remove it to start over"
+            )
+        return stored
+
+    def precision(self) -> Optional[str]:
+        """The precision of the checkpoints; None if there are none, or it is unknown."""
+        stored = read_json(self._settings) if self.checkpoints() else None
+        return stored.get(PRECISION) if isinstance(stored, dict) else None
+
+    def store(self, settings: Dict[str, Any]) -> None:
+        """Write the settings beside the checkpoints."""
+        write_json(self._settings, dict(sorted(settings.items())))
+
+    def mark_finished(self, end: Dict[str, Any]) -> None:
+        """Record that the training reached this end."""
+        write_json(self._finished, end)
+
+    def mark_unfinished(self) -> None:
+        """Forget the end that the training reached: it goes on."""
+        self._finished.unlink(missing_ok=True)
+
+    def reached(self, end: Dict[str, Any]) -> bool:
+        """Whether an earlier run reached this end or a later one; a damaged record is none."""
+        before = read_json(self._finished)
+        if not isinstance(before, dict) or set(before) != set(END):
+            return False
+        further = 0 < end["max_update"] <= before["max_update"]
+        return before == end or (further and {**before, "max_update": end["max_update"]} == end)

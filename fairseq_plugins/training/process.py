@@ -1,0 +1,107 @@
+"""The process that plans a training and then is the training, so that fairseq is imported once.
+
+    python -m fairseq_plugins.training.process
+
+Its standard input is a socket to the command `train`, which needs neither torch nor fairseq, reads
+the output, keeps the log and outlives a training that is killed. The command sends a `Request`, and
+gets the `Plan` or an error. It then sends the arguments of fairseq-train and the lock of the
+folder, which this process holds until it ends, or closes the socket.
+"""
+
+import logging
+import multiprocessing
+import os
+import sys
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Optional, Sequence
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.processor import available_threads
+from fairseq_plugins.training.jobs import Jobs
+from fairseq_plugins.training.request import Plan, Request
+
+
+class Planned:
+    """Such a process, seen from the command that starts it.
+
+    Args:
+        request: what to train.
+        jobs: runs the process, and ends it.
+
+    Attributes:
+        plan: what it will do.
+
+    Raises:
+        ConfigurationError: the data, an option or their combination cannot work.
+    """
+
+    def __init__(self, request: Request, jobs: Jobs):
+        # before torch tells whether there is a GPU; where this is wrong, the process only plans
+        on_cpu = request.cpu or not has_gpu_files()
+        threads = request.threads or available_threads(request.processes or 1)
+        self.environment = jobs.environment(threads if on_cpu else None)
+        self.connection, theirs = multiprocessing.Pipe()
+        with theirs:
+            self.process = jobs.start(
+                [sys.executable, "-m", "fairseq_plugins.training.process"],
+                self.environment,
+                request.run.log(request.nodes),
+                stdin=theirs.fileno(),
+                stderr=None,
+            )
+        try:
+            self.connection.send(request)
+            answer = self.connection.recv()
+        except (EOFError, OSError):
+            raise ConfigurationError("planning the training failed: see above") from None
+        if isinstance(answer, Exception):
+            raise answer
+        self.plan: Plan = answer
+
+    def begin(self, words: Sequence[str], held: Optional[IO[str]]) -> None:
+        """Let the process train with these arguments, and hold this lock."""
+        self.connection.send((list(words), held is not None))
+        if held is not None:
+            reduction.send_handle(self.connection, held.fileno(), self.process.pid)
+
+
+def has_gpu_files() -> bool:
+    """Whether the system shows a GPU, without the driver, whose start takes long."""
+    names = "nvidia[0-9]*", "kfd", "dxg"  # of CUDA, of ROCm, of Windows
+    return any(found for name in names for found in Path("/dev").glob(name))
+
+
+def main() -> None:
+    """Plan, and train if asked to."""
+    connection = Connection(os.dup(0))
+    request = connection.recv()
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    try:
+        import fairseq_plugins
+
+        fairseq_plugins.register("train")
+        from fairseq_plugins.training import planning
+
+        todo = planning.plan(request)
+    except (ConfigurationError, OSError) as error:
+        connection.send(error)
+        return
+    connection.send(todo._replace(given=None))
+    try:
+        words, locked = connection.recv()
+    except EOFError:  # there is nothing to train, or not here
+        return
+    lock = reduction.recv_handle(connection) if locked else None  # noqa: F841  open until the end
+    os.dup2(1, 2)
+    logging.getLogger().handlers.clear()  # of what planning logs; fairseq-train sets its own
+    sys.argv = ["fairseq-train", *words]
+    from fairseq_cli import train
+
+    train.cli_main()
+
+
+if __name__ == "__main__":
+    main()

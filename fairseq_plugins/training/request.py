@@ -1,0 +1,57 @@
+"""What to train, and the plan for it. Nothing here needs torch or fairseq."""
+
+import argparse
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from fairseq_plugins.run_folder import Run
+
+PLUGIN = Path(__file__).resolve().parent.parent
+
+
+class Request(NamedTuple):
+    """What to train, and where."""
+
+    recipe: Path
+    data: Path
+    save_dir: Optional[Path] = None  # None: runs/NAME in the current folder
+    settings: Sequence[Path] = ()
+    words: Sequence[str] = ()  # more options for fairseq-train
+    processes: Optional[int] = None  # None: one per GPU
+    tokens_per_process: Optional[int] = None
+    nodes: int = 1
+    rendezvous: Optional[str] = None
+    precision: str = "auto"
+    cpu: bool = False
+    threads: Optional[int] = None  # per process on a CPU; None: the processes share the cores
+    user_dir: Path = PLUGIN
+    dry_run: bool = False  # only tell what would be done
+
+    @property
+    def name(self) -> str:
+        return self.recipe.stem
+
+    @property
+    def run(self) -> Run:
+        return Run(self.save_dir or Path("runs") / self.name)
+
+
+class Plan(NamedTuple):
+    """The command that will run, and the settings it results from."""
+
+    name: str
+    command: List[str]
+    save_dir: Path
+    summary: List[str]
+    settings: Dict[str, Any]  # what the result of the training depends on
+    end: Dict[str, Any]  # when the training ends
+    longer: str  # what the user may change to train on after that
+    saves: bool  # whether it writes checkpoints
+    given: Optional[argparse.Namespace]  # all options as fairseq-train parses them
+    threads: Optional[int]  # per process; None leaves the choice to torch
+    nodes: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether one process trains, whose command is fairseq-train itself."""
+        return self.command[1:3] == ["-m", "fairseq_cli.train"]
