@@ -213,11 +213,10 @@ def test_a_folder_can_be_moved_with_the_checkpoint_that_it_began_with(toy_data, 
     here, there = tmp_path / "a" / "run", tmp_path / "b" / "run"
     name = "first/checkpoint_best.pt"
     assert begun(here, here / name)["finetune_from_model"] == name
-    for stored in (name, f"{here}/{name}"):  # an older release stored the whole path
-        there.mkdir(parents=True, exist_ok=True)
-        (there / "checkpoint_last.pt").touch()
-        Run(there).store({**begun(here, here / name), "finetune_from_model": stored})
-        Run(there).check_same(begun(there, there / name))
+    there.mkdir(parents=True)
+    (there / "checkpoint_last.pt").touch()
+    Run(there).store(begun(here, here / name))
+    Run(there).check_same(begun(there, there / name))
     for other in (tmp_path / "checkpoint_best.pt", there / "checkpoint_best.pt"):
         with pytest.raises(ConfigurationError, match="--finetune-from-model was"):
             Run(there).check_same(begun(there, other))

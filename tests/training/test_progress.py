@@ -26,8 +26,8 @@ def test_reports_of_a_real_training(run_train, toy_data, train_args, tmp_path):
 
     second = run_train(*words, "--max-update", 6, "--log-interval", 2)
     lines = summarise(second.output.splitlines(), updates=6)
-    assert lines[0] == "resumed from update 4"
-    assert lines[1].startswith("update 6/6  train nll ")
+    assert lines[1] == "resumed from update 4"
+    assert lines[2].startswith("update 6/6  train nll ")
 
 
 def test_a_training_that_has_ended_says_so():
@@ -102,7 +102,8 @@ def test_fine_tuning_starts_from_a_model(run_train, toy_data, train_args, tmp_pa
     run_train(*words, "--save-dir", tmp_path / "first")
     model = tmp_path / "first" / "checkpoint_last.pt"
     second = run_train(*words, "--save-dir", tmp_path / "second", "--finetune-from-model", model)
-    assert summarise(second.output.splitlines(), updates=1)[0] == f"starts from {model}"
+    parameters, begins, *_ = summarise(second.output.splitlines(), updates=1)
+    assert parameters.startswith("parameters: ") and begins == f"starts from {model}"
 
 
 def test_a_limit_counts_from_the_start_of_a_fine_tuning():

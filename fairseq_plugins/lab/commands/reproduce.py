@@ -43,6 +43,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.reproduction.request import BATCHES, Request
 from fairseq_plugins.lab.reproduction.tables import TABLES, Table
+from fairseq_plugins.processor import available_threads
 from fairseq_plugins.quiet import only_warnings_of_fairseq
 from fairseq_plugins.training import precision, recipes
 
@@ -187,7 +188,6 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def read_request(args: argparse.Namespace) -> Request:
     if args.data is None:
         raise ConfigurationError("DATA is missing: name a prepared folder")
-    from fairseq_plugins.training import planning
 
     table = TABLES[args.table]
     folder = recipes.find(table.rows[0].recipe).parent
@@ -196,7 +196,7 @@ def read_request(args: argparse.Namespace) -> Request:
         seeds=list(dict.fromkeys(args.seeds)),
         settings=[recipes.find(name, [folder]) for name in args.settings],
         interleaved=table.timed and args.time == "interleaved",
-        threads=args.threads or planning.available_threads(args.parallel * args.processes),
+        threads=args.threads or available_threads(args.parallel * args.processes),
     )
     return Request(**given)
 
