@@ -8,6 +8,7 @@ gets the `Plan` or an error. It then sends the arguments of fairseq-train and th
 folder, which this process holds until it ends, or closes the socket.
 """
 
+import argparse
 import logging
 import multiprocessing
 import os
@@ -89,7 +90,7 @@ def main() -> None:
     except (ConfigurationError, OSError) as error:
         connection.send(error)
         return
-    connection.send(todo._replace(given=None))
+    connection.send(todo._replace(given=argparse.Namespace()))
     try:
         words, locked = connection.recv()
     except EOFError:  # there is nothing to train, or not here

@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     end: Dict[str, Any]  # when the training ends
     longer: str  # what the user may change to train on after that
     saves: bool  # whether it writes checkpoints
-    given: Optional[argparse.Namespace]  # all options as fairseq-train parses them
+    given: argparse.Namespace  # all options as fairseq-train parses them; `process` sends none
     threads: Optional[int]  # per process; None leaves the choice to torch
     nodes: int
 
