@@ -132,6 +132,11 @@ def training_of(state: Dict[str, Any]) -> Training:
     return Training(task_options(state), words if isinstance(words, dict) else {})
 
 
+def words_of(training: Training) -> Mapping[str, str]:
+    """`digests_of_words` of the training's folder: as the checkpoint tells, or as it is now."""
+    return training.words or digests_of_words(_trained_on(training.task))
+
+
 def task_options(state: Dict[str, Any]) -> Any:
     """The options of the task in a checkpoint's content; fairseq's older tasks have a Namespace."""
     kept = state.get("cfg")
@@ -195,12 +200,12 @@ def check_same_text(
     """
     directions: Dict[Tuple[str, str], str] = {}
     here = digests_of_words(data)
-    for path, (task, words) in zip(paths, trainings):
-        pair = direction(task)
+    for path, training in zip(paths, trainings):
+        pair = direction(training.task)
         if pair is not None:
             directions.setdefault(pair, path)
-        trained_on = _trained_on(task)
-        known = words or digests_of_words(trained_on)
+        trained_on = _trained_on(training.task)
+        known = words_of(training)
         if differing(known, here):
             found = f" but with those in {trained_on}" if trained_on != data else ""
             raise ConfigurationError(

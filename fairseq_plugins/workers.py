@@ -86,11 +86,11 @@ def map_lines(
                     chunk.cancel()
 
 
-def killed(workers: int, description: str) -> str:
+def killed(workers: int, description: str, option: str = "--workers") -> str:
     """What to say where one of several processes was killed."""
     return (
         f"one of {workers} processes was killed ({description}), perhaps for lack of memory: free "
-        "memory or give fewer --workers, and rerun to resume"
+        f"memory or give fewer {option}, and rerun to resume"
     )
 
 

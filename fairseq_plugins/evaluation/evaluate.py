@@ -100,11 +100,11 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                     for member in members[1:]:
                         stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
                     checkpoints = [
-                        _checkpoint(member, each, say) for member, each in zip(members, chosen)
+                        checkpoint_of(member, each, say) for member, each in zip(members, chosen)
                     ]
                     _generate(checkpoints, words, test.total, log, request, jobs, lock)
             else:
-                checkpoint = _checkpoint(request, chosen[0], say)
+                checkpoint = checkpoint_of(request, chosen[0], say)
                 test.predict(checkpoint, log, jobs, request.cpu, request.threads)
             text = test.read(log)  # raises an error if output is missing
             made_of = {TEXT: _identity(test.text_files), OUTPUT: digest(log)}
@@ -248,8 +248,14 @@ def _identity(paths: Sequence[Path]) -> List[List[Any]]:
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
-def _checkpoint(request: Request, paths: List[Path], say: Callable[[str], None]) -> Path:
-    """The file to generate with: a single checkpoint, or the average of several."""
+def checkpoint_of(request: Request, paths: List[Path], say: Callable[[str], None]) -> Path:
+    """The file to generate with: a single checkpoint, or the average of several, which it writes.
+
+    Args:
+        request: the model, which is not an ensemble.
+        paths: its checkpoints, from `choose`.
+        say: called with each line of progress.
+    """
     if request.last is None and request.best is None:
         return paths[0]
     return _averaged(paths, request.run / "evaluation" / f"{request.label}.pt", say)

@@ -27,20 +27,25 @@ NO_FIGURE = f"{TOKENISED_BLEU} is not defined for text without spaces between wo
 _BY_CHARACTER = ("bo", "dz", "km", "lo", "my", "th")
 
 
-def bleu_of(language: str, lowercase: bool) -> BLEU:
+def bleu_of(language: str, lowercase: bool, sentences: bool = False) -> BLEU:
     """sacreBLEU's BLEU with the tokeniser for a target language.
 
     It is sacreBLEU's choice (13a, or that of Chinese, Japanese and Korean), but characters for
     languages written without spaces that it has no tokeniser for.
+
+    Args:
+        language: the target language.
+        lowercase: whether case counts for nothing.
+        sentences: whether it scores single sentences, some shorter than four words.
 
     Raises:
         ConfigurationError: the tokeniser is not installed.
     """
     code = two_letters(language)
     if code in _BY_CHARACTER:
-        return BLEU(lowercase=lowercase, tokenize="char")
+        return BLEU(lowercase=lowercase, tokenize="char", effective_order=sentences)
     try:
-        return BLEU(lowercase=lowercase, trg_lang=code)
+        return BLEU(lowercase=lowercase, trg_lang=code, effective_order=sentences)
     except RuntimeError:
         raise ConfigurationError(
             f"BLEU of the language {language} needs a tokeniser: pip install 'sacrebleu[{code}]'"

@@ -4,12 +4,12 @@ Bidirectional pre-training trains a model first on both directions, with twice t
 one direction (BiT, Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
 """
 
-import hashlib
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import digest, flush_to_disk, write_bytes
+from fairseq_plugins.files import flush_to_disk, write_bytes
+from fairseq_plugins.preparation.reuse import fingerprint
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import is_for_summarization, stored_settings
 from fairseq_plugins.text.processing import Processing
@@ -53,8 +53,9 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
             "prepare it with --joined-dictionary"
         )
     model = KINDS[processing.subword].file_name
-    fingerprint = _fingerprint(pair, [*names, model], languages)
-    wanted = {**settings, "bidirectional": True, "pair": fingerprint}
+    read = [pair / name for name in [*names, model]]
+    read += sorted(pair.glob(f"*.{'-'.join(languages)}.*"))
+    wanted = {**settings, "bidirectional": True, "pair": fingerprint(read)}
     with Preparation(destination, wanted) as preparation:
         if not preparation.finished:
             preparation.step("copy", _copy, pair, preparation.folder, [*names, model], languages)
@@ -62,14 +63,6 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
                 preparation.step(f"join {split}", _join, pair, preparation.folder, split, languages)
             preparation.finish()
     return {split: preparation.results[f"join {split}"] for split in JOINED}
-
-
-def _fingerprint(pair: Path, names: Sequence[str], languages: Sequence[str]) -> str:
-    """A checksum of all that is read: the same settings may have made other content."""
-    content = hashlib.sha256()
-    for path in [*(pair / n for n in names), *sorted(pair.glob(f"*.{'-'.join(languages)}.*"))]:
-        content.update(f"{path.name} {digest(path)}\n".encode())
-    return content.hexdigest()
 
 
 def _copy(pair: Path, folder: Path, names: Sequence[str], languages: Sequence[str]) -> None:

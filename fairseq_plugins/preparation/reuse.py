@@ -1,11 +1,12 @@
 """Reuse the subword model and the dictionaries of another prepared folder (`--like`)."""
 
 import argparse
+import hashlib
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.files import write_bytes
+from fairseq_plugins.files import digest, write_bytes
 from fairseq_plugins.prepared_folder import stored_settings
 from fairseq_plugins.text.processing import NFC
 
@@ -87,6 +88,14 @@ def vocabulary_files(folder: Path, kind: Any, languages: Sequence[str]) -> List[
                 "command, for the same languages"
             )
     return [folder / name for name in names]
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """A checksum of all that is read of a folder: the same settings may have made other content."""
+    content = hashlib.sha256()
+    for path in paths:
+        content.update(f"{path.name} {digest(path)}\n".encode())
+    return content.hexdigest()
 
 
 def copy_model(kind: Any, source: Path, model: Path) -> int:

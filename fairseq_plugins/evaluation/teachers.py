@@ -1,0 +1,314 @@
+"""Models that write text for others to learn from: checkpoints, an ensemble, an exported model."""
+
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+import fairseq_plugins
+from fairseq_plugins import serving, trained_models
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.evaluation.evaluate import checkpoint_of
+from fairseq_plugins.evaluation.request import Request, choose
+from fairseq_plugins.files import digest
+from fairseq_plugins.json_files import read_json
+from fairseq_plugins.prepared_folder import (
+    differing,
+    digests_of_words,
+    is_for_summarization,
+    stored_settings,
+)
+from fairseq_plugins.serving.folder import CONFIG, LANGUAGES
+from fairseq_plugins.serving.text import Output, sentences_of
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.sentences import BOUNDARY, is_blank, join_sentences
+from fairseq_plugins.text.subwords import SPECIAL
+from fairseq_plugins.training.jobs import alone_in
+from fairseq_plugins.workers import belong_to_parent, default_workers, killed
+
+UNKNOWN = SPECIAL[3]
+LINES_PER_TASK, TASKS = 128, 8  # the most lines of a task, and tasks of each process at a time
+EMPTY, CUT_OFF, UNKNOWN_WORD = "empty", "cut off", "unknown"  # problems of a text
+
+
+class Search(NamedTuple):
+    """How teachers search; the last three are for summaries."""
+
+    beam: int = 5
+    lenpen: float = 1.0
+    max_tokens: int = 4000
+    cpu: bool = False
+    fp16: bool = False
+    int8: bool = False
+    min_length: int = 1
+    max_length: Optional[int] = None
+    no_repeat_ngram: int = 3
+
+
+SEARCH = Search()  # the defaults
+OPTIONS = {
+    "min_length": "--min-len",
+    "max_length": "--max-len",
+    "no_repeat_ngram": "--no-repeat-ngram-size",
+}  # of Search, for summaries only
+
+
+class Written(NamedTuple):
+    """What a teacher wrote for a line.
+
+    Attributes:
+        text: the tokens of a translation, as the prepared folder has them; of a summary, the text
+            with `BOUNDARY` between its sentences.
+        problem: why no model is to learn it: it is empty, was stopped at the length limit, or has
+            the symbol for what the dictionary lacks; else "".
+    """
+
+    text: str
+    problem: str
+
+
+class _Job(NamedTuple):
+    """All that a process needs to load a teacher, and to convert what it writes."""
+
+    paths: List[str]
+    exported: bool
+    own: Optional[str]  # the prepared folder; None for the one that the model was trained on
+    data: str
+    target: str
+    search: Search
+
+
+class Teachers:
+    """An ensemble of checkpoints, or one exported model, in several processes.
+
+    As a context manager it ends its processes. A model is loaded by the first call of `write`.
+
+    Args:
+        places: runs, checkpoints, or one exported model.
+        data: the prepared folder whose text is read.
+        last: average so many of the newest checkpoints of each run, as `evaluate` does.
+        search: the options of search.
+        processes: how many; None for one for each GPU, or for each core without one.
+        option: the name of `places` for the user.
+        say: called with each line about averaging.
+
+    Attributes:
+        names: the files of the models.
+        digests: their checksums.
+        direction: the languages that they read and write.
+        search: the options that their texts depend on.
+
+    Raises:
+        ConfigurationError: a model is missing or cannot be used with the others or the data.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Path],
+        data: Path,
+        last: Optional[int] = None,
+        search: Search = SEARCH,
+        processes: Optional[int] = None,
+        option: str = "TEACHER",
+        say: Callable[[str], None] = print,
+    ) -> None:
+        exported = [place for place in places if serving.is_export(place)]
+        if exported:
+            if len(places) > 1:
+                raise ConfigurationError(f"{option} {exported[0]}: an exported model is used alone")
+            self._check_for_export(exported[0], last, search, option)
+            files = [exported[0] / CONFIG]  # it has the checksums of the other files
+            config = read_json(files[0])
+            pair = tuple(config.get(name) for name in LANGUAGES) if config else None
+            own = None
+        else:
+            files = [_checkpoint(place, data, last, option, say) for place in places]
+            states = (averaging.load(path) for path in files)
+            trainings = [trained_models.training_of(state) for state in states]
+            here = digests_of_words(data)
+            others = [t for t in trainings if differing(trained_models.words_of(t), here)]
+            own = None if others else str(data)
+            pairs = {trained_models.direction(training.task) for training in trainings} - {None}
+            if len(pairs) > 1:
+                raise ConfigurationError(f"{option}: models of two directions are no ensemble")
+            pair = pairs.pop() if pairs else None
+        prepared = Processing.load(data)
+        languages = (prepared.source_lang, prepared.target_lang)
+        self.direction: Tuple[str, str] = pair or languages
+        prepared.check_languages(*self.direction, data)
+        summarizes = is_for_summarization(stored_settings(data))
+        for name, given in OPTIONS.items():
+            value = getattr(search, name)
+            if not summarizes and value != getattr(SEARCH, name):
+                raise ConfigurationError(f"{given} {value} is for summaries: leave it out")
+        self.names = [str(path) for path in (exported or files)]
+        self.digests = [digest(path) for path in files]
+        without = {"cpu", "max_tokens", *(() if summarizes else OPTIONS)}
+        self.search = {n: v for n, v in search._asdict().items() if n not in without}
+        self._job = _Job(self.names, bool(exported), own, str(data), self.direction[1], search)
+        self._gpus = 0 if search.cpu or exported else torch.cuda.device_count()
+        self._processes = processes or self._gpus or default_workers()
+        self._pool: Optional[ProcessPoolExecutor] = None
+        self._loaded: Optional[_Teacher] = None
+
+    @staticmethod
+    def _check_for_export(place: Path, last: Optional[int], search: Search, option: str) -> None:
+        given = {"--last": last, "--fp16": search.fp16, "--int8": search.int8}
+        for name, value in given.items():
+            if value:
+                raise ConfigurationError(
+                    f"{name} is for checkpoints: {option} {place} is used as it was exported"
+                )
+
+    def __enter__(self) -> "Teachers":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Free the memory of the models; the next call of `write` loads them again."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        self._pool = self._loaded = None
+
+    def write(self, lines: Sequence[str], count: int) -> List[List[Written]]:
+        """Up to `count` texts for each line of raw source text, the best first.
+
+        Raises:
+            ConfigurationError: a model cannot be loaded, or a process was killed.
+        """
+        if self._processes == 1:
+            self._loaded = self._loaded or _Teacher(self._job)
+            return self._loaded.write(lines, count)
+        if self._pool is None:
+            # a GPU that this process has used cannot be used in its forks
+            context: Any = multiprocessing.get_context("spawn" if self._gpus else "fork")
+            numbers = (self._job, context.Value("i"), self._processes, self._gpus)
+            self._pool = ProcessPoolExecutor(self._processes, context, _begin, numbers)
+        # small shares of similar length, the longest first: all processes end at about one time
+        order = sorted(range(len(lines)), key=lambda number: -len(lines[number]))
+        size = min(LINES_PER_TASK, -(-len(lines) // (TASKS * self._processes)))
+        shares = [order[start : start + size] for start in range(0, len(order), size or 1)]
+        found: List[List[Written]] = [[] for _ in lines]
+        try:
+            tasks = [
+                self._pool.submit(_write, [lines[n] for n in share], count) for share in shares
+            ]
+            for share, task in zip(shares, tasks):
+                for number, written in zip(share, task.result()):
+                    found[number] = written
+        except BrokenProcessPool:
+            raise ConfigurationError(killed(self._processes, "teacher", "--processes")) from None
+        return found
+
+
+def _checkpoint(
+    place: Path, data: Path, last: Optional[int], option: str, say: Callable[[str], None]
+) -> Path:
+    """The checkpoint of a place, or the average of its newest ones."""
+    if last is None:
+        return trained_models.find_checkpoint(place, option)
+    if not place.is_dir():
+        raise ConfigurationError(f"--last {last} is for runs: {option} {place} is no folder")
+    request = Request(data, place, last=last)
+    with alone_in(place / "evaluation", "evaluation"):
+        return checkpoint_of(request, choose(request), say)
+
+
+_job: Optional[_Job] = None  # of this process
+_teacher: Optional["_Teacher"] = None
+
+
+def _begin(job: _Job, number: Any, processes: int, gpus: int) -> None:
+    """Set up a process: what it is to load, its GPU, or its share of the cores."""
+    global _job
+    _job = job
+    belong_to_parent()
+    with number.get_lock():
+        mine, number.value = number.value, number.value + 1
+    if gpus:
+        torch.cuda.set_device(mine % gpus)
+    else:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
+
+
+def _write(lines: Sequence[str], count: int) -> List[List[Written]]:
+    global _teacher
+    assert _job is not None
+    _teacher = _teacher or _Teacher(_job)  # here, as an error in `_begin` would not be told
+    return _teacher.write(lines, count)
+
+
+class _Teacher:
+    """A loaded teacher."""
+
+    def __init__(self, job: _Job) -> None:
+        search = job.search._asdict()
+        self._summarizes = is_for_summarization(stored_settings(Path(job.data)))
+        if not self._summarizes:
+            for name in OPTIONS:
+                del search[name]
+        kind = "Summarizer" if self._summarizes else "Translator"
+        if job.exported:
+            for name in ("cpu", "fp16", "int8"):
+                del search[name]
+            self._model: Any = getattr(serving, kind)(job.paths[0], **search)
+        else:
+            self._model = getattr(fairseq_plugins, kind)(job.paths, data=job.own, **search)
+        self._tokenise = self._conversion(job)
+
+    def _conversion(self, job: _Job) -> Optional[Callable[[str], str]]:
+        """What makes the folder's tokens of the teacher's text; None if its tokens are these.
+
+        Tokens go through text only where they must, as Moses' rules cannot always be undone.
+
+        Raises:
+            ConfigurationError: the text of the teacher and of the folder are too different.
+        """
+        theirs, ours = self._model.processor.settings, Processing.load(Path(job.data))
+        if theirs.lowercase and not ours.lowercase:
+            raise ConfigurationError(
+                f"TEACHER {job.paths[0]} writes lower case only, and {job.data} has upper case: "
+                "prepare it with --lowercase, or take another teacher"
+            )
+        tokenised = [(s.tokenizer, s.subword) == ("none", "bpe") for s in (theirs, ours)]
+        if tokenised[0] != tokenised[1]:
+            raise ConfigurationError(
+                f"TEACHER {job.paths[0]}: either its text or that of {job.data} was tokenised "
+                "before its preparation, and the other was not: prepare both alike"
+            )
+        same = (theirs.tokenizer, theirs.lowercase) == (ours.tokenizer, ours.lowercase)
+        return None if same else ours.tokenise(job.target)
+
+    def write(self, lines: Sequence[str], count: int) -> List[List[Written]]:
+        """See `Teachers.write`."""
+        if self._summarizes:
+            found = [outputs for _, _, outputs in self._model.candidates(lines, count)]
+        else:
+            found = self._model.candidates(lines, count)
+        return [[self._written(output) for output in outputs] for outputs in found]
+
+    def _written(self, output: Output) -> Written:
+        processor = self._model.processor
+        if self._summarizes:
+            sentences = map(processor.decode, sentences_of(output.pieces))
+            # the boundary is never text, as in preparation
+            text = join_sentences(s.replace(BOUNDARY, "< q >") for s in sentences)
+        elif self._tokenise is None:
+            text = " ".join(processor.subwords.join(output.pieces).split())
+        else:
+            text = self._tokenise(processor.decode(output.pieces))
+        problem = ""
+        if is_blank(text):
+            problem = EMPTY
+        elif not output.complete:
+            problem = CUT_OFF
+        elif UNKNOWN in output.pieces.split(" "):
+            problem = UNKNOWN_WORD
+        return Written(text, problem)

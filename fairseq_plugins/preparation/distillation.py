@@ -1,0 +1,577 @@
+"""Let models learn from a teacher: its translations or summaries replace those of train.
+
+Sequence-level distillation (Kim & Rush, EMNLP 2016) trains a student on what its teacher writes for
+the sources of train: there is less to learn, so that small models and shallow decoders lose less.
+"""
+
+import contextlib
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)  # fmt: skip
+
+from sacrebleu.metrics import BLEU
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teachers, Written
+from fairseq_plugins.evaluation.translation import bleu_of
+from fairseq_plugins.files import (
+    LONGEST_LINE,
+    count_lines,
+    digest,
+    read_input,
+    read_lines,
+    write_bytes,
+    write_lines,
+    written_whole,
+)
+from fairseq_plugins.preparation import summarization, translation
+from fairseq_plugins.preparation.binarise import binarise
+from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.documents import RAW
+from fairseq_plugins.preparation.report import NAME as REPORT
+from fairseq_plugins.preparation.report import left_out, table
+from fairseq_plugins.preparation.reuse import copy_model, fingerprint
+from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.prepared_folder import (
+    dictionaries,
+    is_for_summarization,
+    needed_files,
+    stored_settings,
+)
+from fairseq_plugins.text.languages import two_letters
+from fairseq_plugins.text.moses import Moses
+from fairseq_plugins.text.processing import Processing, normalise
+from fairseq_plugins.text.sentences import is_blank, separate_sentences
+from fairseq_plugins.text.subwords import KINDS
+from fairseq_plugins.workers import map_lines
+
+KEPT = "text/kept.tsv"  # for each pair of train: its origin, its line there, the teacher's rank
+ORIGINAL, TEACHER, EXTRA, BACK = "original", "teacher", "extra", "back-translated"
+# of a step, which is what a kill may lose
+LINES_PER_STEP = 2000
+CHARACTERS_PER_STEP = 1 << 18
+WORK = "work"
+
+
+class Request(NamedTuple):
+    """What to distill.
+
+    Attributes:
+        data: the prepared folder.
+        keep: "teacher": the teacher's best text; "nearest": of its `nbest` best the one nearest to
+            the reference by BLEU; "both": the teacher's best and the original.
+        nbest: how many texts the teacher writes for each line.
+        extra: more source text, one line each.
+        back: text of the target language, for which the reverse teacher writes sources.
+        tag: whether sources that a teacher wrote begin with a tag (Caswell et al. 2019).
+    """
+
+    data: Path
+    keep: str = "teacher"
+    nbest: int = 1
+    extra: Optional[Path] = None
+    back: Optional[Path] = None
+    tag: bool = True
+
+
+def distill(
+    request: Request,
+    destination: Path,
+    teachers: Teachers,
+    reverse: Optional[Teachers],
+    workers: int,
+) -> None:
+    """Write a prepared folder with the subwords, dictionaries, valid and test of another.
+
+    Args:
+        request: what to distill.
+        destination: the folder to write.
+        teachers: they write targets.
+        reverse: they write sources, for `request.back`.
+        workers: processes for all but the teachers.
+
+    Raises:
+        ConfigurationError: a folder or file cannot be used, or `destination` exists and has other
+            content.
+    """
+    data = request.data
+    settings = stored_settings(data)
+    if settings.get("bidirectional"):
+        raise ConfigurationError(f"{data} has both directions: name the folder it was made from")
+    if reverse is not None and reverse.direction != teachers.direction[::-1]:
+        raise ConfigurationError(
+            "--reverse {} translates {}-{}, and TEACHER {}-{}: they must be of opposite "
+            "directions".format(reverse.names[0], *reverse.direction, *teachers.direction)
+        )
+    kind: Any = (Documents if is_for_summarization(settings) else Pairs)(data, teachers.direction)
+    tag = find_tag(data, kind.source) if reverse is not None and request.tag else None
+    wanted = {
+        **settings,
+        "distilled": fingerprint([*needed_files(data).values(), *kind.text_files()]),
+        "teacher": teachers.digests,
+        "keep": request.keep,
+        "nbest": request.nbest,
+        "search": teachers.search,
+        "extra": None if request.extra is None else digest(request.extra),
+        "back_translate": None if request.back is None else digest(request.back),
+        "reverse": None if reverse is None else reverse.digests,
+        "tag": tag,
+    }
+    with Preparation(destination, wanted) as preparation:
+        if not preparation.finished:
+            _Distillation(request, preparation, kind, teachers, reverse, tag, workers).run()
+
+
+def find_tag(data: Path, language: str) -> str:
+    """A word of a dictionary that no text has, to mark sources with.
+
+    fairseq makes the size of a dictionary a multiple of 8 with such words.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    path = data / f"dict.{language}.txt"
+    for line in read_lines(path):
+        if line.startswith("madeupword"):
+            return line.rpartition(" ")[0]
+    raise ConfigurationError(
+        f"--back-translate: {path} has no free word for the tag of back-translated sources: give "
+        "--no-tag, or prepare the data with another --vocab-size"
+    )
+
+
+class Pairs:
+    """The text of a prepared language pair.
+
+    Args:
+        data: the prepared folder.
+        direction: the languages to read and to write.
+
+    Attributes:
+        forms: the folders of the text that `written` and `given` make.
+        bleu: of single sentences, on `plain` text.
+
+    Raises:
+        ConfigurationError: the folder lacks its text.
+    """
+
+    forms: Tuple[str, ...] = (RAW, translation.TOKENISED)
+    pieces = translation.SUBWORDS
+
+    def __init__(self, data: Path, direction: Tuple[str, str]) -> None:
+        self.data = data
+        self.settings, self.source, self.target = Processing.load(data), *direction
+        self.languages = [self.settings.source_lang, self.settings.target_lang]
+        self._tokenise = {language: self.settings.tokenise(language) for language in direction}
+        self._stored = stored_settings(data)
+        for path in self.text_files():
+            if not path.is_file():
+                raise ConfigurationError(
+                    f"{path} is missing: name a folder that a prepare-* command made, with all its "
+                    "text"
+                )
+        self.bleu = bleu_of(self.target, self.settings.lowercase, sentences=True)
+
+    def signature(self) -> str:
+        """How BLEU of all sentences was computed."""
+        metric = bleu_of(self.target, self.settings.lowercase)
+        metric.corpus_score([""], [[""]])
+        return str(metric.get_signature())
+
+    def text_files(self) -> List[Path]:
+        """The text that is read of the folder."""
+        return [
+            self.data / form / f"{split}.{language}"
+            for form in self.forms
+            for split in ("train", "valid")
+            for language in self.languages
+        ]
+
+    def written(self, language: str, text: str) -> Tuple[str, ...]:
+        """A text of a teacher in each of `forms`."""
+        return self._tokenise[language].undo(text), text
+
+    def given(self, language: str, line: str) -> Tuple[str, ...]:
+        """A line of a user's text in each of `forms`."""
+        return normalise(line, self.settings.normalization), self._tokenise[language](line)
+
+    def plain(self, raw: Iterable[str]) -> List[str]:
+        """Raw target text as `evaluate` scores it."""
+        if self.settings.tokenizer == "none" and self.settings.subword == "bpe":
+            return [Moses(two_letters(self.target)).detokenise(line) for line in raw]
+        return list(raw)
+
+    def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
+        """Why preparation would have left out a pair, in all forms; None if it is kept."""
+        limits = Limits(**{name: self._stored[name] for name in Limits._fields})
+        return limits.reason_against(source[-1], target[-1])
+
+    def cut(self, folder: Path, workers: int) -> Any:
+        """Cut train into subwords."""
+        for language in self.languages:
+            kind = KINDS[self.settings.subword]
+            translation.cut(folder, "train", language, kind, workers)
+
+
+class Documents(Pairs):
+    """The text of a folder that was prepared for summarization."""
+
+    forms = (RAW,)
+    pieces = summarization.PIECES
+
+    def written(self, language: str, text: str) -> Tuple[str, ...]:
+        return (text,)
+
+    def given(self, language: str, line: str) -> Tuple[str, ...]:
+        return (" ".join(normalise(line, self.settings.normalization).split()),)
+
+    def plain(self, raw: Iterable[str]) -> List[str]:
+        return [" ".join(separate_sentences(line)) for line in raw]
+
+    def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
+        return "empty side" if is_blank(source[0]) or is_blank(target[0]) else None
+
+    def cut(self, folder: Path, workers: int) -> Any:
+        settings = self.settings
+        model = folder / KINDS[settings.subword].file_name
+        how = (settings.max_source, workers, settings.lowercase)
+        return summarization.cut(folder, "train", model, *how)
+
+
+class Row(NamedTuple):
+    """A pair of train: its origin, its line there, the teacher's rank, and both sides.
+
+    A side is text in all forms, or a line to bring into them.
+    """
+
+    origin: str
+    line: str
+    rank: str
+    source: Union[Tuple[str, ...], str]
+    target: Union[Tuple[str, ...], str]
+    problem: str = ""
+
+
+class _Distillation:
+    """The steps of a distillation."""
+
+    def __init__(
+        self,
+        request: Request,
+        preparation: Preparation,
+        kind: Any,
+        teachers: Teachers,
+        reverse: Optional[Teachers],
+        tag: Optional[str],
+        workers: int,
+    ) -> None:
+        self.request, self.preparation, self.kind = request, preparation, kind
+        self.teachers, self.reverse = teachers, reverse
+        self.tag, self.workers = tag, workers
+        self.data, self.folder = request.data, preparation.folder
+
+    def run(self) -> None:
+        step, kind, folder = self.preparation.step, self.kind, self.folder
+        model = KINDS[kind.settings.subword]
+        learnt = self.data / model.file_name
+        step("copy subwords", copy_model, model, learnt, folder / model.file_name)
+        source, target = kind.source, kind.target
+        found = {}
+        for split, count in (("train", self.request.nbest), ("valid", 1)):
+            sides = [self.data / RAW / f"{split}.{language}" for language in (source, target)]
+            found[split] = self._teach(split, self.teachers, sides[0], sides[1], count=count)
+        if self.request.extra is not None:
+            self._teach(EXTRA, self.teachers, self.request.extra)
+        self.teachers.release()
+        if self.request.back is not None and self.reverse is not None:
+            self._teach(BACK, self.reverse, self.request.back)
+        chosen = step("choose", self._choose)
+        written = step("write train", self._write)
+        step("cut train", self._cut, written["kept"][BACK])
+        step("binarise", self._binarise)
+        step("copy valid and test", self._copy)
+        with written_whole(folder / REPORT) as file:
+            file.write("\n".join(self._report(found, chosen, written)) + "\n")
+        self.preparation.finish(leave_out=[WORK])
+
+    def _teach(
+        self,
+        name: str,
+        teachers: Teachers,
+        source: Path,
+        reference: Optional[Path] = None,
+        *,
+        count: int = 1,
+    ) -> Dict[str, Any]:
+        """Let teachers write for all lines of a file, in steps; returns the sums of all steps."""
+        total = count_lines(source)
+        references: Iterator[str] = iter(()) if reference is None else read_lines(reference)
+        sums: Dict[str, Any] = {"lines": 0, "bleu": [0] * 10, "problems": {}}
+        for lines in _parts(read_input(source)):
+            first, last = sums["lines"] + 1, sums["lines"] + len(lines)
+            expected = list(itertools.islice(references, len(lines)))
+            part = self.preparation.step(
+                f"{name}: lines {first:,} to {last:,} of {total:,}",
+                *(self._teach_part, teachers, lines, expected, count),
+                self.folder / WORK / name / f"{first:010d}.json",
+            )
+            sums["lines"] = last
+            sums["bleu"] = [a + b for a, b in zip(sums["bleu"], part["bleu"])]
+            for problem, number in part["problems"].items():
+                sums["problems"][problem] = sums["problems"].get(problem, 0) + number
+        return sums
+
+    def _teach_part(
+        self,
+        teachers: Teachers,
+        lines: Sequence[Optional[str]],
+        references: Sequence[str],
+        count: int,
+        path: Path,
+    ) -> Dict[str, Any]:
+        """Write what teachers write for some lines; a line that is too long counts as empty."""
+        found = teachers.write([line or "" for line in lines], count)
+        write_lines(path, (json.dumps(texts, ensure_ascii=False) for texts in found))
+        problems: Dict[str, int] = {}
+        for texts in found:
+            if texts[0].problem:
+                problems[texts[0].problem] = problems.get(texts[0].problem, 0) + 1
+        best = [self.kind.written(teachers.direction[1], texts[0].text)[0] for texts in found]
+        return {"bleu": self._bleu(best, references), "problems": problems}
+
+    def _taught(self, name: str) -> Iterator[List[Written]]:
+        """What teachers wrote for each line of a file."""
+        for path in sorted((self.folder / WORK / name).glob("*.json")):
+            for line in read_lines(path):
+                yield [Written(*each) for each in json.loads(line)]
+
+    def _bleu(self, raw: Sequence[str], references: Sequence[str]) -> List[int]:
+        """The counts of which BLEU is made: lengths, and n-grams found and written."""
+        if not references:
+            return [0] * 10
+        score = self.kind.bleu.corpus_score(self.kind.plain(raw), [self.kind.plain(references)])
+        return [score.sys_len, score.ref_len, *score.counts, *score.totals]
+
+    def _choose(self) -> Dict[str, Any]:
+        """Write which of the teacher's texts is kept for each line of train, from 1; 0 for none."""
+        target = self.kind.target
+        references = read_lines(self.data / RAW / f"train.{target}")
+        lines = zip(self._taught("train"), references, strict=True)
+        total = count_lines(self.data / RAW / f"train.{target}")
+        ranks: Dict[int, int] = {}
+        sums = [0] * 10
+        with written_whole(self.folder / WORK / "chosen.txt") as file:
+            chosen = map_lines(self._rank, lines, self.workers, "choose", total)
+            while part := list(itertools.islice(chosen, LINES_PER_STEP)):
+                for rank, _, _ in part:
+                    ranks[rank] = ranks.get(rank, 0) + 1
+                    file.write(f"{rank}\n")
+                _, raw, expected = zip(*part)
+                sums = [a + b for a, b in zip(sums, self._bleu(raw, expected))]
+        return {"ranks": {str(rank): ranks[rank] for rank in sorted(ranks)}, "bleu": sums}
+
+    def _rank(self, line: Tuple[List[Written], str]) -> Tuple[int, str, str]:
+        """The number of the text to keep, from 1, that text, and the reference."""
+        texts, reference = line
+        usable = [number for number, text in enumerate(texts) if not text.problem]
+        if not usable:
+            return 0, reference, reference
+        raw = {n: self.kind.written(self.kind.target, texts[n].text)[0] for n in usable}
+        best = usable[0]
+        if len(usable) > 1:
+            plain, expected = self.kind.plain(raw.values()), self.kind.plain([reference])
+            scores = [self.kind.bleu.sentence_score(text, expected).score for text in plain]
+            best = usable[scores.index(max(scores))]
+        return best + 1, raw[best], reference
+
+    def _rows(self) -> Iterator[Row]:
+        """All pairs of train, and those of further text."""
+        chosen = self.folder / WORK / "chosen.txt"
+        if self.request.keep == "both":
+            for number, (source, target) in enumerate(self._originals(), 1):
+                yield Row(ORIGINAL, str(number), "", source, target)
+        lines = zip(self._originals(), self._taught("train"), read_lines(chosen), strict=True)
+        for number, ((source, target), texts, rank) in enumerate(lines, 1):
+            if int(rank):
+                yield Row(TEACHER, str(number), rank, source, texts[int(rank) - 1].text)
+            elif self.request.keep != "both":
+                yield Row(ORIGINAL, str(number), "", source, target)
+        for name, path in ((EXTRA, self.request.extra), (BACK, self.request.back)):
+            further = () if path is None else zip(self._taught(name), read_input(path), strict=True)
+            for number, ((text, *_), line) in enumerate(further, 1):
+                problem = f"a line of more than {LONGEST_LINE:,} bytes" if line is None else ""
+                problem = problem or ("empty side" if is_blank(line or "") else text.problem)
+                sides = (line or "", text.text) if name == EXTRA else (text.text, line or "")
+                yield Row(name, str(number), "1", *sides, problem)
+
+    def _originals(self) -> Iterator[Tuple[Tuple[str, ...], Tuple[str, ...]]]:
+        """The pairs of train in the prepared folder, each side in all forms."""
+        sides = [
+            zip(*(read_lines(self.data / form / f"train.{language}") for form in self.kind.forms))
+            for language in (self.kind.source, self.kind.target)
+        ]
+        return zip(*sides, strict=True)
+
+    def _in_all_forms(self, row: Row) -> Row:
+        """The row with both sides in all forms, and the problem of a pair of further text."""
+        if row.problem:
+            return row
+        kind = self.kind
+        source, target = row.source, row.target
+        if isinstance(source, str):
+            into = kind.given if row.origin == EXTRA else kind.written
+            source = into(kind.source, source)
+        if isinstance(target, str):
+            into = kind.given if row.origin == BACK else kind.written
+            target = into(kind.target, target)
+        problem = None
+        if row.origin in (EXTRA, BACK):
+            problem = kind.reason_against(source, target)
+        return row._replace(source=source, target=target, problem=problem or "")
+
+    def _write(self) -> Dict[str, Any]:
+        """Write the text of train; returns how many pairs of each origin are kept and left out."""
+        kept = dict.fromkeys((ORIGINAL, TEACHER, EXTRA, BACK), 0)
+        reasons: Dict[str, Dict[str, int]] = {EXTRA: {}, BACK: {}}
+        with contextlib.ExitStack() as stack:
+            files = [
+                stack.enter_context(written_whole(self.folder / form / f"train.{language}"))
+                for language in (self.kind.source, self.kind.target)
+                for form in self.kind.forms
+            ]
+            names = stack.enter_context(written_whole(self.folder / KEPT))
+            for row in map_lines(self._in_all_forms, self._rows(), self.workers, "pairs of train"):
+                if row.problem:
+                    found = reasons[row.origin]
+                    found[row.problem] = found.get(row.problem, 0) + 1
+                    continue
+                kept[row.origin] += 1
+                names.write(f"{row.origin}\t{row.line}\t{row.rank}\n")
+                for file, text in zip(files, (*row.source, *row.target), strict=True):
+                    file.write(text + "\n")
+        return {"kept": kept, "left_out": reasons}
+
+    def _cut(self, back: int) -> Any:
+        """Cut train into subwords, and put the tag before so many sources at its end."""
+        found = self.kind.cut(self.folder, self.workers)
+        if self.tag is not None:
+            path = self.folder / self.kind.pieces / f"train.{self.kind.source}"
+            first = count_lines(path) - back
+            longest = (self.kind.settings.max_source or sys.maxsize) - 1
+            lines = (
+                line if number < first else " ".join([self.tag, *line.split(" ")][:longest])
+                for number, line in enumerate(read_lines(path))
+            )
+            write_lines(path, lines)
+        return found
+
+    def _binarise(self) -> None:
+        """Binarise train; the dictionaries are those of the data, byte by byte."""
+        text, joined = (
+            self.folder / self.kind.pieces,
+            stored_settings(self.data)["joined_dictionary"],
+        )
+        how = (joined, self.workers, self.data)
+        binarise(text, ["train"], self.kind.languages, self.folder, *how)
+        for path in dictionaries(self.data):
+            write_bytes(self.folder / path.name, path.read_bytes())
+
+    def _copy(self) -> None:
+        """Copy valid and test."""
+        of_splits = [
+            path
+            for pattern in ("*.*", "text/*/*.*")
+            for path in sorted(self.data.glob(pattern))
+            if path.is_file() and path.name.split(".")[0] in ("valid", "test")
+        ]
+        for path in of_splits:
+            copy = self.folder / path.relative_to(self.data)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(copy, path.read_bytes())
+
+    def _report(
+        self, found: Dict[str, Any], chosen: Dict[str, Any], written: Dict[str, Any]
+    ) -> List[str]:
+        source, target = self.kind.source, self.kind.target
+        lines = [
+            f"{source} to {target}, distilled from {self.data}",
+            *(f"Teacher: {name}" for name in self.teachers.names),
+            *(f"Reverse teacher: {name}" for name in (self.reverse.names if self.reverse else ())),
+            "",
+        ]
+        problems = (EMPTY, CUT_OFF, UNKNOWN_WORD)
+        rows = [["", "lines", "BLEU", "teacher's words", "reference's words", *problems]]
+        for split, sums in found.items():
+            counts = [sums["lines"], *sums["bleu"][:2]]
+            counts += [sums["problems"].get(problem, 0) for problem in problems]
+            cells = [f"{number:,}" for number in counts]
+            rows.append([split, cells[0], f"{bleu_from(sums['bleu']):.2f}", *cells[1:]])
+        lines += [
+            *table(rows),
+            "",
+            f"BLEU of the teacher's best against the reference: {self.kind.signature()}",
+        ]
+        lines += ["unknown: with a word that the teacher's dictionary lacks", ""]
+        kept, ranks = written["kept"], dict(chosen["ranks"])
+        none = ranks.pop("0", 0)
+        lines += [f"Train has {sum(kept.values()):,} pairs"]
+        lines += [f"  {number:>9,}  {origin}" for origin, number in kept.items() if number]
+        if none:
+            lines += [
+                f"The teacher wrote nothing to learn for {none:,} lines (empty, cut off, unknown): "
+                "there the original is kept"
+            ]
+        if self.request.nbest > 1:
+            lines += [
+                f"Of {self.request.nbest} texts the one nearest to the reference is kept; BLEU of "
+                f"these {bleu_from(chosen['bleu']):.2f}; how often which, from the best on: "
+                + ", ".join(f"{rank}: {number:,}" for rank, number in ranks.items())
+            ]
+        for name, path in ((EXTRA, self.request.extra), (BACK, self.request.back)):
+            if path is not None:
+                more = left_out(written["left_out"][name], "lines", f"{KEPT} lacks them and")
+                lines += [f"{path}: {kept[name]:,} lines are kept", *more]
+        if self.tag is not None:
+            lines += [f"Back-translated sources begin with {self.tag}"]
+        lines += [f"{KEPT} has for each pair its origin, its line there and the teacher's rank"]
+        return [*lines, "valid and test are the original ones"]
+
+
+def bleu_from(sums: Sequence[int]) -> float:
+    """Corpus BLEU from the counts of all its parts."""
+    order = (len(sums) - 2) // 2
+    counts, totals = list(sums[2 : 2 + order]), list(sums[2 + order :])
+    return BLEU.compute_bleu(counts, totals, sums[0], sums[1], smooth_method="exp").score
+
+
+def _parts(lines: Iterable[Optional[str]]) -> Iterator[List[Optional[str]]]:
+    """The lines of each step."""
+    part: List[Optional[str]] = []
+    size = 0
+    for line in lines:
+        part.append(line)
+        size += len(line or "")
+        if len(part) == LINES_PER_STEP or size >= CHARACTERS_PER_STEP:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def show(folder: Path) -> None:
+    """Print the report of a distilled folder."""
+    print((folder / REPORT).read_text(encoding="utf-8"))
+    print(f"{folder} is ready for fairseq-train; this report is {folder / REPORT}")

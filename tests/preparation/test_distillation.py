@@ -1,0 +1,363 @@
+"""distill: what a teacher writes, as data for a student."""
+
+import contextlib
+import json
+import re
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.data import Dictionary, data_utils
+from sacrebleu.metrics import BLEU
+
+from fairseq_plugins import Summarizer, Translator
+from fairseq_plugins.commands import distill
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.files import read_lines
+from fairseq_plugins.preparation import distillation, steps
+from fairseq_plugins.prepared_folder import digests_of_words
+from fairseq_plugins.serving.text import sentences_of
+from tests.conftest import ROOT
+
+FIXTURES = ROOT / "tests" / "fixtures" / "d5d21a2.tar.xz"
+LINES = 24
+SPECIAL = {"": 3, " \u00a0 ": 8, "\u200b": 9, "der Hund " * 700: 14}  # lines of train, from 0
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Data, runs and exports of an earlier version: the teachers of these tests."""
+    folder = tmp_path_factory.mktemp("kept")
+    with tarfile.open(FIXTURES) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def lines_of(path):
+    return list(read_lines(path))
+
+
+def shorten(data, folder):
+    """A copy of a prepared folder with the first lines of its training text."""
+    shutil.copytree(data, folder)
+    for path in folder.glob("text/*/train.*"):
+        path.write_text("".join(line + "\n" for line in lines_of(path)[:LINES]), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(kept, tmp_path_factory):
+    """24 pairs, German to English, in BPE on Moses tokens."""
+    return shorten(kept / "translation_bpe/data", tmp_path_factory.mktemp("small") / "data")
+
+
+@pytest.fixture(scope="module")
+def run(kept):
+    return kept / "translation_bpe/run"
+
+
+@pytest.fixture(scope="module")
+def reverse(run, tmp_path_factory):
+    """A checkpoint that says that it translates English to German."""
+    state = averaging.load(run / "checkpoint_last.pt")
+    state["cfg"]["task"].update(source_lang="en", target_lang="de")
+    path = tmp_path_factory.mktemp("reverse") / "checkpoint_best.pt"
+    torch.save(state, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def translator(run, small):
+    return Translator(run, small, cpu=True)
+
+
+def distilled(data, *words):
+    words = [data, *words, "--cpu"]
+    if "--processes" not in words:
+        words += ["--processes", 1]
+    assert distill.main([str(word) for word in words]) == 0
+    return Path(words[words.index("--out") + 1])
+
+
+def binarised(folder, split, language, pair="de-en"):
+    dictionary = Dictionary.load(str(folder / f"dict.{language}.txt"))
+    data = data_utils.load_indexed_dataset(str(folder / f"{split}.{pair}.{language}"), dictionary)
+    return [dictionary.string(data[i]) for i in range(len(data))]
+
+
+def kept_lines(folder):
+    return [line.split("\t") for line in lines_of(folder / "text/kept.tsv")]
+
+
+def content(folder):
+    """All files that a finished folder has for its users."""
+    names = ("*.bin", "*.idx", "dict.*", "bpe.codes", "text/*/*", "text/*.tsv", "report.txt")
+    paths = [path for name in names for path in folder.glob(name) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def whole(kept, run, tmp_path_factory):
+    return distilled(
+        *(kept / "translation_bpe/data", run, "--out", tmp_path_factory.mktemp("whole") / "new")
+    )
+
+
+def test_train_has_what_the_teacher_writes_and_nothing_else_changes(kept, run, whole):
+    data = kept / "translation_bpe/data"
+    german = lines_of(data / "text/raw/train.de")
+    expected = Translator(run, data, cpu=True).translate(german)
+    assert lines_of(whole / "text/raw/train.en") == expected
+    assert expected != lines_of(data / "text/raw/train.en"), "the teacher is perfect: no test"
+    pieces = lines_of(whole / "text/subwords/train.en")
+    assert binarised(whole, "train", "en") == pieces and len(set(pieces)) > 50
+    assert [p.replace("@@ ", "") for p in pieces] == lines_of(whole / "text/tokenised/train.en")
+    ours, theirs = content(whole), content(data)
+    changed = {name for name in theirs if ours[name] != theirs[name]}
+    assert changed == {"report.txt", "train.de-en.en.bin", "train.de-en.en.idx"} | {
+        f"text/{form}/train.en" for form in ("raw", "tokenised", "subwords")
+    }
+    assert digests_of_words(whole) == digests_of_words(data)
+    assert kept_lines(whole) == [["teacher", str(n), "1"] for n in range(1, 151)]
+
+
+def test_the_report_counts_as_by_hand(kept, run, whole, capsys):
+    data = kept / "translation_bpe/data"
+    report = (whole / "report.txt").read_text("utf-8").split("\n")
+    translator = Translator(run, data, cpu=True)
+    for split in ("train", "valid"):
+        found = translator.translate(lines_of(data / f"text/raw/{split}.de"))
+        references = lines_of(data / f"text/raw/{split}.en")
+        bleu = BLEU(tokenize="13a", smooth_method="exp")
+        score = bleu.corpus_score(found, [references])
+        words = [sum(len(bleu.tokenizer(x).split()) for x in side) for side in (found, references)]
+        numbers = [len(found), f"{score.score:.2f}", *words, 0, 0, 0]
+        (row,) = [line.split() for line in report if re.match(rf"{split} +\d", line)]
+        assert row[1:] == [str(number) for number in numbers]
+    before = content(whole)
+    capsys.readouterr()
+    distilled(data, run, "--out", whole)  # again: it is finished
+    said = capsys.readouterr()
+    assert content(whole) == before and not said.err and "\n".join(report) in said.out
+
+
+def test_an_exported_teacher_writes_the_same(kept, run, small, tmp_path):
+    pytest.importorskip("onnxruntime")
+    words = ["--keep", "nearest", "--beam", 4, "--nbest", 3]
+    torch_new = distilled(small, run, *words, "--out", tmp_path / "torch")
+    new = distilled(small, kept / "translation_bpe/export", *words, "--out", tmp_path / "onnx")
+    ours, theirs = content(new), content(torch_new)
+    assert {name for name in ours if ours[name] != theirs[name]} == {"report.txt"}
+
+
+def test_the_nearest_of_the_best_is_kept(run, small, translator, tmp_path):
+    new = distilled(small, run, "--keep", "nearest", "--nbest", 4, "--out", tmp_path / "new")
+    german, english = (lines_of(small / f"text/raw/train.{side}") for side in ("de", "en"))
+    expected, ranks = [], []
+    for outputs, reference in zip(translator.candidates(german, 4), english):
+        texts = [translator.processor.decode(output.pieces) for output in outputs]
+        assert len(texts) == 4
+        scores = [BLEU(effective_order=True).sentence_score(t, [reference]).score for t in texts]
+        ranks.append(scores.index(max(scores)) + 1)
+        expected.append(texts[ranks[-1] - 1])
+    assert len(set(ranks)) > 1, "always the same rank: nothing is tested"
+    assert lines_of(new / "text/raw/train.en") == expected
+    assert [int(rank) for _, _, rank in kept_lines(new)] == ranks
+    score = BLEU().corpus_score(expected, [english]).score
+    report = (new / "report.txt").read_text("utf-8")
+    assert f"BLEU of these {score:.2f}" in report and f"1: {ranks.count(1)}, " in report
+
+
+@pytest.fixture
+def odd(small, tmp_path):
+    """A folder in whose train some sources have nothing to read, and one is very long."""
+    folder = shorten(small, tmp_path / "odd")
+    for form in ("raw", "tokenised", "subwords"):
+        path = folder / f"text/{form}/train.de"
+        lines = lines_of(path)
+        for line, place in SPECIAL.items():
+            lines[place] = line
+        path.write_text("".join(line + "\n" for line in lines), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_odd_lines_shift_nothing(run, small, odd, translator, tmp_path, monkeypatch, processes):
+    monkeypatch.setattr(distillation, "LINES_PER_STEP", 7)
+    words = ["--processes", processes, "--out", tmp_path / "new"]
+    new = distilled(odd, run, *words)
+    references = lines_of(small / "text/raw/train.en")
+    german = lines_of(small / "text/raw/train.de")
+    german[14] = "der Hund " * 700
+    expected = translator.translate(german)
+    blank = [place for line, place in SPECIAL.items() if not line.strip(" \u00a0\u200b")]
+    for place in blank:
+        expected[place] = references[place]
+    assert expected[14].count("The girl") > 2, "not translated in parts: nothing is tested"
+    assert lines_of(new / "text/raw/train.en") == expected
+    assert [number for number, row in enumerate(kept_lines(new)) if row[0] == "original"] == blank
+    assert len(binarised(new, "train", "de")) == len(binarised(new, "train", "en")) == LINES
+    assert "nothing to learn for 3 lines" in (new / "report.txt").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def everything(run, reverse, small, tmp_path_factory):
+    """The words of a distillation with all kinds of pairs, and its result."""
+    folder = tmp_path_factory.mktemp("everything")
+    more = ["Der Hund schläft heute.", "", "\u200b", "die Katze läuft nie!", "der Hund " * 100]
+    (folder / "more.de").write_text("".join(line + "\n" for line in more), "utf-8")
+    english = ["the dog sleeps never!", "  ", "The girl runs today."]
+    (folder / "more.en").write_text("".join(line + "\n" for line in english), "utf-8")
+    words = [run, "--keep", "both", "--extra", folder / "more.de"]
+    words += ["--back-translate", folder / "more.en", "--reverse", reverse]
+    return words, distilled(small, *words, "--out", folder / "new")
+
+
+def test_all_kinds_of_pairs_stand_in_order(everything, small, translator, reverse):
+    words, new = everything
+    german, english = (lines_of(small / f"text/raw/train.{side}") for side in ("de", "en"))
+    back = Translator(reverse, small, cpu=True)
+    more = ["Der Hund schläft heute.", "die Katze läuft nie!"]
+    target = ["the dog sleeps never!", "The girl runs today."]
+    expected = [
+        *zip(german, english),
+        *zip(german, translator.translate(german)),
+        *zip(more, translator.translate(more)),
+        *zip(back.translate(target), target),
+    ]
+    found = [lines_of(new / f"text/raw/train.{side}") for side in ("de", "en")]
+    assert list(zip(*found)) == expected
+    assert [row[:2] for row in kept_lines(new)] == [
+        *(["original", str(n)] for n in range(1, LINES + 1)),
+        *(["teacher", str(n)] for n in range(1, LINES + 1)),
+        *(["extra", "1"], ["extra", "4"], ["back-translated", "1"], ["back-translated", "3"]),
+    ]
+    tag = "madeupword0000"
+    pieces = binarised(new, "train", "de")
+    assert [line.startswith(tag + " ") for line in pieces] == [False] * (2 * LINES + 2) + [True] * 2
+    assert not any(tag in line for line in binarised(new, "train", "en"))
+    report = (new / "report.txt").read_text("utf-8")
+    assert "Train has 52 pairs" in report and f"begin with {tag}" in report
+    assert "3 lines were left out" in report and "2  empty side" in report
+    assert "1  more than 175 words" in report
+
+
+def test_a_student_trains_on_all_of_it(everything, small, run_train, train_args, tmp_path):
+    _, new = everything
+    assert digests_of_words(new) == digests_of_words(small)
+    words = [*train_args, "--share-all-embeddings", "--save-dir", tmp_path, "--max-update", 2]
+    assert f"de-en {2 * LINES + 4} examples" in run_train(new, *words).output
+
+
+def test_a_kill_in_each_step_loses_nothing(everything, small, tmp_path, monkeypatch):
+    """Each run dies when its second new step is done, and before that is recorded."""
+    words, new = everything
+    monkeypatch.setattr(distillation, "LINES_PER_STEP", 20)
+    save, saved = steps.Preparation._save, []
+
+    def dies(self, finished=False):
+        saved.append(finished)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+        save(self, finished)
+
+    monkeypatch.setattr(steps.Preparation, "_save", dies)
+    for _ in range(10, 30):
+        saved.clear()
+        with contextlib.suppress(KeyboardInterrupt):
+            distilled(small, *words, "--out", tmp_path / "new")
+        if (tmp_path / "new").exists():
+            break
+    assert len(saved) < 2
+    expected, found = content(new), content(tmp_path / "new")
+    assert expected == found
+    assert not (tmp_path / "new/work").exists()
+
+
+def test_a_teacher_that_copies_summarizes(kept, tmp_path):
+    data = shorten(kept / "summarization/data", tmp_path / "data")
+    run = kept / "summarization/run"
+    path = data / "text/raw/train.source"
+    unknown = {4: "Ž", 9: "Ž Ž Ž Ž"}  # which the dictionary lacks
+    lines = [unknown.get(number, line) for number, line in enumerate(lines_of(path))]
+    path.write_text("".join(line + "\n" for line in lines), "utf-8")
+    summarizer = Summarizer(run, data, cpu=True)
+    documents = lines_of(data / "text/raw/train.source")
+    expected = [" <q> ".join(found.summary) for found in summarizer.summarize(documents)]
+    assert all("Ž" in expected[number] for number in unknown), "not copied: nothing is tested"
+    new = distilled(data, run, "--out", tmp_path / "new")
+    assert lines_of(new / "text/raw/train.target") == expected
+    pieces = lines_of(new / "text/pieces/train.target")
+    assert all(
+        line.split().count("<q>") == text.count("<q>") for line, text in zip(pieces, expected)
+    )
+    assert [[summarizer.processor.decode(p) for p in sentences_of(line)] for line in pieces] == [
+        text.split(" <q> ") for text in expected
+    ]
+    assert len(binarised(new, "train", "target", "source-target")) == LINES
+    pytest.importorskip("onnxruntime")
+    # an export of that version does not tell which unknown word it copied
+    again = distilled(data, kept / "summarization/export", "--out", tmp_path / "again")
+    references = lines_of(data / "text/raw/train.target")
+    for number in unknown:
+        expected[number] = references[number]
+    assert lines_of(again / "text/raw/train.target") == expected
+    assert [n for n, row in enumerate(kept_lines(again)) if row[0] == "original"] == [*unknown]
+
+
+def test_averages_and_ensembles_teach(run, reverse, small, tmp_path):
+    other = averaging.load(run / "checkpoint_last.pt")
+    generator = torch.Generator().manual_seed(1)
+    for value in other["model"].values():
+        if value.is_floating_point():
+            value += 0.1 * value.abs().mean() * torch.randn(value.shape, generator=generator)
+    (tmp_path / "run").mkdir()
+    shutil.copy(run / "checkpoint_last.pt", tmp_path / "run/checkpoint1.pt")
+    torch.save(other, tmp_path / "run/checkpoint2.pt")
+    german = lines_of(small / "text/raw/train.de")
+
+    new = distilled(small, tmp_path / "run", "--last", 2, "--out", tmp_path / "average")
+    average = Translator(tmp_path / "run/evaluation/last2.pt", small, cpu=True)
+    assert lines_of(new / "text/raw/train.en") == average.translate(german)
+    places = [run, tmp_path / "run/checkpoint2.pt"]
+    new = distilled(small, *places, "--out", tmp_path / "ensemble")
+    ensemble = Translator(places, small, cpu=True)
+    assert lines_of(new / "text/raw/train.en") == ensemble.translate(german)
+
+
+def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_path):
+    full = shorten(small, tmp_path / "full")
+    for path in full.glob("dict.*.txt"):
+        path.write_text(path.read_text("utf-8").replace("madeupword", "madeword"), "utf-8")
+    bidirectional = shorten(small, tmp_path / "bidirectional")
+    record = json.loads((bidirectional / "preparation.json").read_text())
+    record["settings"]["bidirectional"] = True
+    (bidirectional / "preparation.json").write_text(json.dumps(record))
+    gone = shorten(small, tmp_path / "gone")
+    (gone / "text/raw/train.en").unlink()
+    export, best = kept / "translation_bpe/export", run / "checkpoint_last.pt"
+    text = small / "text/raw/valid.en"
+    back = ["--back-translate", text, "--reverse"]
+    for words, message in (
+        ([small, export, run], "an exported model is used alone"),
+        ([small, export, "--last", 2], "--last is for checkpoints"),
+        ([small, best, "--last", 2], "--last 2 is for runs: TEACHER .* is no folder"),
+        ([small, run, "--last", 5], "--last 5: .* has 0 checkpoints"),
+        ([small, kept / "summarization/run"], "was not trained with the dictionaries in"),
+        ([small, run, "--max-len", 9], "--max-len 9 is for summaries"),
+        ([small, run, "--nbest", 3], "--nbest 3 is for --keep nearest"),
+        ([small, run, "--keep", "nearest", "--nbest", 6], "--nbest 6 texts, and --beam 5"),
+        ([small, run, "--back-translate", text], "go together"),
+        ([small, run, *back, run], "must be of opposite directions"),
+        ([full, run, *back, reverse], "has no free word for the tag"),
+        ([bidirectional, run], "has both directions"),
+        ([gone, run], "train.en is missing"),
+        ([small, tmp_path / "none"], "TEACHER .* does not exist"),
+    ):
+        with pytest.raises(ConfigurationError, match=message) as error:
+            distilled(*words, "--out", tmp_path / "new")
+        assert "\n" not in str(error.value)
+        assert not (tmp_path / "new").exists()
