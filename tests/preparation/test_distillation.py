@@ -6,6 +6,7 @@ import re
 import shutil
 import tarfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -101,9 +102,10 @@ def content(folder):
 
 @pytest.fixture(scope="module")
 def whole(kept, run, tmp_path_factory):
-    return distilled(
-        *(kept / "translation_bpe/data", run, "--out", tmp_path_factory.mktemp("whole") / "new")
-    )
+    """150 pairs, translated in four steps."""
+    out = tmp_path_factory.mktemp("whole") / "new"
+    with mock.patch.object(distillation, "LINES_PER_STEP", 40):
+        return distilled(kept / "translation_bpe/data", run, "--out", out)
 
 
 def test_train_has_what_the_teacher_writes_and_nothing_else_changes(kept, run, whole):
