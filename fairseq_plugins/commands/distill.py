@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Dict, List, Sequence
 
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.commands._log import only_warnings_of_fairseq
 from fairseq_plugins.commands._numbers import at_least
+from fairseq_plugins.engine import LARGEST_PENALTY
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving.search import LARGEST_PENALTY
+from fairseq_plugins.quiet import only_warnings_of_fairseq
 from fairseq_plugins.serving.text import LONGEST
 from fairseq_plugins.workers import default_workers
 
@@ -41,7 +41,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("data", type=Path, metavar="DATA", help="the prepared folder")
     add(
         "teachers", type=Path, nargs="+", metavar="TEACHER",
-        help="a run, a checkpoint or an exported model; several runs are an ensemble",
+        help="a run, a checkpoint, or an exported model; several runs are an ensemble",
     )  # fmt: skip
     add("--out", type=Path, required=True, metavar="NEW", help="the folder to write")
     add(

@@ -9,8 +9,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-import fairseq_plugins
-from fairseq_plugins import serving, trained_models
+from fairseq_plugins import pretrained, trained_models
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.evaluate import checkpoint_of
@@ -23,12 +22,14 @@ from fairseq_plugins.prepared_folder import (
     is_for_summarization,
     stored_settings,
 )
-from fairseq_plugins.serving.folder import CONFIG, LANGUAGES
+from fairseq_plugins.serving.folder import CONFIG, LANGUAGES, is_export
 from fairseq_plugins.serving.text import Output, sentences_of
+from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import BOUNDARY, is_blank, join_sentences
 from fairseq_plugins.text.subwords import SPECIAL
 from fairseq_plugins.training.jobs import alone_in
+from fairseq_plugins.translator import Translator
 from fairseq_plugins.workers import belong_to_parent, default_workers, killed
 
 UNKNOWN = SPECIAL[3]
@@ -76,7 +77,6 @@ class _Job(NamedTuple):
     """All that a process needs to load a teacher, and to convert what it writes."""
 
     paths: List[str]
-    exported: bool
     own: Optional[str]  # the prepared folder; None for the one that the model was trained on
     data: str
     target: str
@@ -89,7 +89,7 @@ class Teachers:
     As a context manager it ends its processes. A model is loaded by the first call of `write`.
 
     Args:
-        places: runs, checkpoints, or one exported model.
+        places: runs, checkpoints, or one exported model or name of a model in the box.
         data: the prepared folder whose text is read.
         last: average so many of the newest checkpoints of each run, as `evaluate` does.
         search: the options of search.
@@ -117,11 +117,15 @@ class Teachers:
         option: str = "TEACHER",
         say: Callable[[str], None] = print,
     ) -> None:
-        exported = [place for place in places if serving.is_export(place)]
+        places = [pretrained.find(place, option) for place in places]
+        exported = [place for place in places if is_export(place)]
         if exported:
             if len(places) > 1:
                 raise ConfigurationError(f"{option} {exported[0]}: an exported model is used alone")
-            self._check_for_export(exported[0], last, search, option)
+            if last is not None:
+                raise ConfigurationError(
+                    f"--last is for runs: {option} {exported[0]} is used as it was exported"
+                )
             files = [exported[0] / CONFIG]  # it has the checksums of the other files
             config = read_json(files[0])
             pair = tuple(config.get(name) for name in LANGUAGES) if config else None
@@ -150,20 +154,11 @@ class Teachers:
         self.digests = [digest(path) for path in files]
         without = {"cpu", "max_tokens", *(() if summarizes else OPTIONS)}
         self.search = {n: v for n, v in search._asdict().items() if n not in without}
-        self._job = _Job(self.names, bool(exported), own, str(data), self.direction[1], search)
+        self._job = _Job(self.names, own, str(data), self.direction[1], search)
         self._gpus = 0 if search.cpu or exported else torch.cuda.device_count()
         self._processes = processes or self._gpus or default_workers()
         self._pool: Optional[ProcessPoolExecutor] = None
         self._loaded: Optional[_Teacher] = None
-
-    @staticmethod
-    def _check_for_export(place: Path, last: Optional[int], search: Search, option: str) -> None:
-        given = {"--last": last, "--fp16": search.fp16, "--int8": search.int8}
-        for name, value in given.items():
-            if value:
-                raise ConfigurationError(
-                    f"{name} is for checkpoints: {option} {place} is used as it was exported"
-                )
 
     def __enter__(self) -> "Teachers":
         return self
@@ -254,13 +249,8 @@ class _Teacher:
         if not self._summarizes:
             for name in OPTIONS:
                 del search[name]
-        kind = "Summarizer" if self._summarizes else "Translator"
-        if job.exported:
-            for name in ("cpu", "fp16", "int8"):
-                del search[name]
-            self._model: Any = getattr(serving, kind)(job.paths[0], **search)
-        else:
-            self._model = getattr(fairseq_plugins, kind)(job.paths, data=job.own, **search)
+        kind: Any = Summarizer if self._summarizes else Translator
+        self._model = kind(job.paths, job.own, **search)
         self._tokenise = self._conversion(job)
 
     def _conversion(self, job: _Job) -> Optional[Callable[[str], str]]:

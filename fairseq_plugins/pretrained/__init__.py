@@ -13,8 +13,12 @@ def names() -> List[str]:
     return sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
 
 
-def find(model: Union[str, Path]) -> Path:
+def find(model: Union[str, Path], option: str = "--model") -> Path:
     """The path of a model, which may be a name; a path that exists is preferred.
+
+    Args:
+        model: the path or name.
+        option: the name of this argument for the user.
 
     Raises:
         ConfigurationError: there is neither.
@@ -25,6 +29,6 @@ def find(model: Union[str, Path]) -> Path:
         return FOLDER / model
     known = "".join(f", or one of {', '.join(names())}" for _ in names()[:1])
     raise ConfigurationError(
-        f"--model {model} does not exist: give the folder of a training, a checkpoint, an exported "
-        f"folder{known}"
+        f"{option} {model} does not exist: give the folder of a training, a checkpoint, an "
+        f"exported folder{known}"
     )
