@@ -44,7 +44,9 @@ def calls():
     """The arguments of each call of this package's commands in a code block, without variables."""
     for page in PAGES:
         text = page.read_text("utf-8").replace("\\\n", " ")
-        for line in re.findall(r"^    .*python -m fairseq_plugins (\w.*)$", text, re.M):
+        for line in re.findall(
+            r"^    .*(?:python -m fairseq_plugins|fairseq-plugins) (\w.*)$", text, re.M
+        ):
             line = re.split(r" #| [|<>] |; ", line)[0].rstrip()
             words = shlex.split(line.rstrip('"') if line.count('"') % 2 else line)
             words = [PLACEHOLDERS.get(word, word) for word in words]
