@@ -21,7 +21,10 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     packages=find_packages(include=["fairseq_plugins", "fairseq_plugins.*"]),
-    package_data={"": ["*"], "fairseq_plugins": ["recipes/*/*.yaml", "pretrained/*/*"]},
+    package_data={
+        "": ["*"],
+        "fairseq_plugins": ["recipes/*/*.yaml", "lab/recipes/*.yaml", "pretrained/*/*"],
+    },
     exclude_package_data={"": ["*.pyc"]},
     zip_safe=False,  # fairseq's --user-dir needs a folder
     python_requires=">=3.11",

@@ -18,7 +18,8 @@ for name in ("transformer_ftc", "news_recommender", "pair_classifier"):
 assert "news_recommendation" in tasks.TASK_REGISTRY
 assert "news_recommendation" in criterions.CRITERION_REGISTRY
 assert sys.modules["lab"] is sys.modules["fairseq_plugins.lab"]
-assert not any(path.endswith("fairseq_plugins") for path in sys.path), sys.path
+from sys import path
+assert not any(place.endswith("fairseq_plugins") for place in path), path
 """
 
 

@@ -20,7 +20,7 @@ from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.training import recipes, settings
 from tests.conftest import ROOT
 
-CLASSIFICATION = ["byte_text", "image", "imdb", "listops"]
+CLASSIFICATION = ["amazon", "byte_text", "image", "imdb", "listops", "mind_topics", "pathfinder"]
 NAMES = [
     name
     for name in recipes.names()
@@ -143,6 +143,9 @@ def test_the_recipes_of_classification_say_what_their_papers_do():
     arch = "encoder_classifier_"
     assert found == {
         "imdb": (arch + "imdb", 1024, 64, [1e-3], "fixed", 3, 0),
+        "amazon": (arch + "imdb", 512, 64, [1e-3], "fixed", 3, 0),
+        "mind_topics": (arch + "imdb", 2048, 64, [1e-3], "fixed", 3, 0),
+        "pathfinder": (arch[:-1], 1024, 512, [1e-3], "cosine", 62400, 312),
         "listops": (arch + "listops", 2000, 32, [1.58e-3], "inverse_sqrt", 5000, 1000),
         "byte_text": (arch + "byte_text", 4000, 32, [5.6e-4], "inverse_sqrt", 20000, 8000),
         "image": (arch + "image", 1024, 256, [5e-4], "cosine", 35000, 175),

@@ -10,6 +10,7 @@ from fairseq.data import data_utils
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED
+from fairseq_plugins.evaluation.evaluate import PREDICTED
 from fairseq_plugins.evaluation.splits import check_files
 from fairseq_plugins.files import read_lines, write_lines, written_whole
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression, ranks_of
@@ -17,6 +18,7 @@ from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.training.jobs import Jobs
 
+TASK = "news_recommendation"
 AT_ONCE = 64  # impressions in a batch
 
 
@@ -107,3 +109,6 @@ class Recommendations:
             }
             for n, name in enumerate(METRICS)
         }
+
+
+PREDICTED[TASK] = Recommendations  # `evaluate` opens it for models of this task

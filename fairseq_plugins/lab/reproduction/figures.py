@@ -7,7 +7,9 @@ from fairseq_plugins.lab.reproduction.intervals import Sample
 from fairseq_plugins.lab.reproduction.tables import BASELINE
 
 # what a log may tell of a validation, and which value is best
-VALIDATION: Dict[str, Callable[..., float]] = {"bleu": max, "accuracy": max, "nll_loss": min}
+VALIDATION: Dict[str, Callable[..., float]] = {
+    "bleu": max, "accuracy": max, "auc": max, "nll_loss": min
+}  # fmt: skip
 
 
 def scores(row: Dict[str, Any], metric: str) -> List[float]:

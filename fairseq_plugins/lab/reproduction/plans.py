@@ -9,21 +9,33 @@ import torch
 from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+from fairseq_plugins import lab
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.evaluation.evaluate import open_test_set
 from fairseq_plugins.evaluation.request import check_generation
+from fairseq_plugins.files import count_lines
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.benchmarks import machine
+from fairseq_plugins.lab.recommendation import test_set
 from fairseq_plugins.lab.reproduction.first_data import FIRST_DATA
-from fairseq_plugins.lab.reproduction.request import Request, choose_runs, refuse_fixed
+from fairseq_plugins.lab.reproduction.request import (
+    RECIPES,
+    Request,
+    choose_runs,
+    find_recipe,
+    refuse_fixed,
+)
 from fairseq_plugins.lab.reproduction.tables import TABLES, Row
 from fairseq_plugins.preparation.documents import SPLITS
+from fairseq_plugins.prepared_folder import stored_settings
 from fairseq_plugins.run_folder import Run
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.training import planning, recipes, settings
+from fairseq_plugins.training.request import PLUGIN
 
 BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
+LAB = RECIPES.parent
 FIRST = "first"  # folder of a run that holds its training on other data
 
 
@@ -55,6 +67,10 @@ def describe_data(folder: Path) -> Dict[str, Any]:
         names = labels.read_text(encoding="utf-8").splitlines()
         described["classes"] = sum(not name.startswith("madeupword") for name in names)
         prefixes = {split: labels.with_name(split) for split in SPLITS}
+    elif stored_settings(folder).get("task") == test_set.TASK:
+        for split in SPLITS:
+            described["pairs"][split] = count_lines(folder / "impressions" / f"{split}.id")
+        return described
     else:
         prepared = Processing.load(folder)
         pair = f"{prepared.source_lang}-{prepared.target_lang}"
@@ -80,12 +96,13 @@ class PlannedRuns:
     """
 
     def __init__(self, request: Request, say: Callable[[str], None]):
+        lab.register()
         self.request, self.say = request, say
         self.table, self.out = TABLES[request.table], request.out.resolve()
         if request.reduced:
             self.table = self.table.reduce()
         # files of the package: the names of some exist for several tasks
-        self.beside = [recipes.find(self.table.rows[0].recipe).parent]
+        self.beside = recipes.folders(find_recipe(self.table.rows[0].recipe))
         self.files = [recipes.find(name, self.beside) for name in self.table.settings]
         self.files += request.settings
         self.generation = [recipes.find(self.table.generation)] if self.table.generation else []
@@ -194,9 +211,10 @@ class PlannedRuns:
         half = options & {
             "--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16",
         }  # fmt: skip
+        recipe = find_recipe(row.recipe)
         return planning.plan(
             planning.Request(
-                recipe=recipes.find(row.recipe),
+                recipe=recipe,
                 data=self.first_data(row) if first else request.data.resolve(),
                 save_dir=save_dir / FIRST if first else save_dir,
                 settings=files,
@@ -205,6 +223,7 @@ class PlannedRuns:
                 precision=request.precision or ("auto" if half else self.table.precision),
                 cpu=self.cpu,
                 threads=request.threads,
+                user_dir=LAB if RECIPES in recipe.parents else PLUGIN,
             )
         )
 

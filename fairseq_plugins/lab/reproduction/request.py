@@ -7,7 +7,9 @@ from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.reproduction.tables import Row, Table
+from fairseq_plugins.training import recipes
 
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"  # those that need the laboratory
 BATCHES = 8  # of each row at most, that are timed
 # options that a user may not give, besides those of a table's rows: they decide what the rows are,
 # or the runs set or read them
@@ -41,6 +43,15 @@ class Request(NamedTuple):
     threads: int = 1  # of each process
     precision: Optional[str] = None  # None for the table's
     cpu: bool = False
+
+
+def find_recipe(name: str) -> Path:
+    """The recipe of a row: the laboratory's, or the package's.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    return recipes.find(name, [RECIPES])
 
 
 def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:

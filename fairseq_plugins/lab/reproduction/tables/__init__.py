@@ -26,13 +26,18 @@ TABLES: Dict[str, Table] = {
     "low-resource": translation.LOW_RESOURCE,
     "summaries": summaries.SUMMARIES,
     "fastformer-imdb": fastformer.TABLE_4,
+    "fastformer-amazon": fastformer.TABLE_4_AMAZON,
+    "fastformer-mind": fastformer.TABLE_4_MIND,
+    "fastformer-recommendation": fastformer.TABLE_5,
     "fastformer-cnn-dm": fastformer.TABLE_6_CNN_DM,
     "fastformer-pubmed": fastformer.TABLE_6_PUBMED,
     "fastformer-interaction": fastformer.FIGURE_3,
     "fastformer-sharing": fastformer.FIGURE_4,
     "mscffn-listops": mscffn.LISTOPS,
     "mscffn-text": mscffn.TEXT,
+    "mscffn-retrieval": mscffn.RETRIEVAL,
     "mscffn-image": mscffn.IMAGE,
+    "mscffn-pathfinder": mscffn.PATHFINDER,
 }
 
 __all__ = ["BASELINE", "TABLES", "Cited", "Metric", "Paper", "Published", "Row", "Table"]

@@ -1,0 +1,134 @@
+"""From MIND's files to the scores of a table, by the real commands."""
+
+import json
+
+import numpy as np
+import pytest
+from fairseq import checkpoint_utils
+
+from fairseq_plugins import lab
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.evaluate import evaluate
+from fairseq_plugins.evaluation.request import Request
+from fairseq_plugins.lab.commands import reproduce
+from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
+from fairseq_plugins.lab.recommendation.test_set import Recommendations
+from fairseq_plugins.lab.reproduction import runs
+from fairseq_plugins.training import launch
+from fairseq_plugins.training.jobs import Jobs
+from tests.conftest import USER_DIR
+from tests.lab import made_up_news
+
+TRAINING = (
+    "--task news_recommendation --criterion news_recommendation --arch news_recommender"
+    " --encoder-layers 1 --encoder-embed-dim 24 --encoder-ffn-embed-dim 36"
+    " --encoder-attention-heads 2 --encoder-token-mixer fastformer --dropout 0 --optimizer adam"
+    " --lr 0.01 --batch-size 16 --max-epoch 4 --seed 1 --no-progress-bar --no-epoch-checkpoints"
+    " --validate-interval 4 --save-interval 4 --best-checkpoint-metric auc"
+    " --maximize-best-checkpoint-metric"
+).split()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("news")
+    made_up_news.write(folder)
+    return made_up_news.prepare(folder)
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory, run_train):
+    folder = tmp_path_factory.mktemp("run")
+    words = [data, *TRAINING, "--user-dir", USER_DIR / "lab", "--save-dir", folder]
+    vectors = folder / "vectors.txt"
+    vectors.write_text("".join(f"{word} {' '.join(['0.1'] * 24)}\n" for word in ("rain", "goal")))
+    log = run_train(*words, "--encoder-embed-path", vectors).output
+    assert "2 of the dictionary's" in log
+    vectors.unlink()  # the checkpoint has them
+    return folder, log
+
+
+def test_a_recommender_learns_interests_and_is_scored_as_officially(data, trained):
+    folder, log = trained
+    last = log.rpartition("valid on 'valid' subset")[2]
+    assert all(f"| {name} " in last for name in ("auc", "mrr", "ndcg5", "ndcg10"))
+    system = evaluate(Request(data, folder, cpu=True), Jobs(), print)
+    assert system.scores["AUC"]["score"] > 70
+    low, high = system.scores["AUC"]["interval"]
+    assert low <= system.scores["AUC"]["score"] <= high
+    # the file for the challenge says the same
+    predicted = (system.folder / "prediction.txt").read_text().splitlines()
+    behaviors = (data.parent / "dev/behaviors.tsv").read_text().splitlines()
+    assert len(predicted) == len(behaviors)
+    values = []
+    for line, impression in zip(predicted, behaviors):
+        name, _, _, _, shown = impression.split("\t")
+        number, ranks = line.split(" ", 1)
+        labels = [int(word[-1]) for word in shown.split()]
+        ranks = json.loads(ranks)
+        assert number == name and sorted(ranks) == list(range(1, len(labels) + 1))
+        values.append(of_impression(labels, 1 / np.array(ranks)))
+    for name, value in zip(METRICS, np.mean(values, axis=0)):
+        assert system.scores[name]["score"] == pytest.approx(100 * value)
+
+
+def test_validation_and_test_agree(data, trained):
+    """One sees batches in training, the other after it."""
+    folder, log = trained
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_best.pt"))
+    best = state["extra_state"]["best"]
+    scores = evaluate(Request(data, folder, "valid", cpu=True), Jobs(), print).scores
+    assert scores["AUC"]["score"] == pytest.approx(best, abs=0.01)
+    assert f"auc {best:g} " in log
+
+
+def test_damaged_predictions_are_made_again(data, tmp_path):
+    test = Recommendations(data, "test")
+    (tmp_path / "labels.log").write_text("1 [1,2,3]\n")
+    with pytest.raises(ConfigurationError, match="lacks ranks"):
+        test.read(tmp_path / "labels.log")
+    with pytest.raises(ConfigurationError, match="--split other"):
+        Recommendations(data, "other")
+
+
+def test_the_table_is_one_command_for_seven_mixers(data, tmp_path, monkeypatch, trained):
+    """Planned and checked for all; the training, which is that above, is not repeated."""
+    lab.register()
+    words = [
+        "fastformer-recommendation",
+        str(data),
+        "--out",
+        str(tmp_path),
+        "--cpu",
+        "--seeds",
+        "1",
+    ]
+    args = reproduce.read_arguments([*words, "--threads", "1"])
+    made = runs.Reproduction(reproduce.read_request(args), print)
+    assert [row.name for row in made.rows] == (
+        "transformer longformer bigbird linformer linear poolingformer fastformer".split()
+    )
+    commands = []
+
+    def train(plan, *_):
+        commands.append(plan.command)
+        plan.save_dir.mkdir(parents=True, exist_ok=True)
+        for name in ("checkpoint_best.pt", "train.log"):
+            text = trained[0] / name if name.endswith("pt") else None
+            target = plan.save_dir / name
+            target.write_bytes(text.read_bytes() if text else b"")
+        return True
+
+    monkeypatch.setattr(launch, "train", train)
+    made.todo = made.todo[-1:]
+    made.finish_all()
+    assert not made.failures
+    (command,) = commands
+    place = command.index("--user-dir")
+    assert command[place + 1] == str(USER_DIR / "lab")
+    assert command[command.index("--encoder-token-mixer") + 1] == "fastformer"
+    table = (tmp_path / "table.md").read_text()
+    row = next(line for line in table.splitlines() if line.startswith("| Fastformer |"))
+    assert row.startswith("| Fastformer | 69.11 | ") and "34.25" in row and "43.38" in row
+    assert "| NRMS | 68.18 | cited | 33.29 | cited |" in table
+    assert "48 train / 12 valid / 16 test" in table
