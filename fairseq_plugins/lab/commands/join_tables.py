@@ -1,0 +1,33 @@
+"""Join tables of `reproduce` with the same rows, and print their mean.
+
+    python -m fairseq_plugins join-tables runs/reproduce_mscffn-* > table1.md
+
+Each OUT is a folder of `reproduce`. The tables become columns in the order given. A row without a
+result has a dash, and no mean.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.json_files import read_json
+from fairseq_plugins.lab.reproduction.joined import joined
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugins join-tables",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("out", type=Path, nargs="+", metavar="OUT", help="folders of reproduce")
+    args = parser.parse_args(argv)
+    tables = []
+    for folder in args.out:
+        results = read_json(folder / "results.json")
+        if not isinstance(results, dict) or not {"table", "rows", "metrics"} <= set(results):
+            raise ConfigurationError(f"OUT {folder} has no results.json of reproduce")
+        tables.append(results)
+    print(joined(tables), end="")
+    return 0

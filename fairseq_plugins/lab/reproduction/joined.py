@@ -1,0 +1,52 @@
+"""Several tables of `reproduce` with the same rows as the columns of one, with their mean."""
+
+import statistics
+from typing import Any, Dict, List, Optional, Sequence
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.lab.reproduction.figures import scores
+from fairseq_plugins.markdown import table_head, table_line
+
+
+def joined(tables: Sequence[Dict[str, Any]]) -> str:
+    """The first metric of each table in Markdown: the mean of the seeds, and the paper's figure.
+
+    The last column is the mean of the others, where a row has all of them.
+
+    Args:
+        tables: the contents of results.json of each.
+
+    Raises:
+        ConfigurationError: the tables have other rows than the first.
+    """
+    rows = [row["name"] for row in tables[0]["rows"]]
+    for table in tables[1:]:
+        if [row["name"] for row in table["rows"]] != rows:
+            raise ConfigurationError(
+                f"{table['table']} has other rows than {tables[0]['table']}: join tables of one "
+                "paper that have the same"
+            )
+    titles = [table["title"].rpartition(", ")[2] for table in tables]
+    titles = [title + ", reduced" * t["reduced"] for title, t in zip(titles, tables)]
+    lines = table_head([*tables[0]["columns"], *titles, f"mean of {len(tables)}"])
+    for each in zip(*(table["rows"] for table in tables)):
+        found = [scores(row, table["metrics"][0]) for row, table in zip(each, tables)]
+        here: List[Optional[float]] = [statistics.mean(f) if f else None for f in found]
+        paper = [row["paper"]["scores"][0] if row["paper"] else None for row in each]
+        cells = map(_cell, [*here, _mean(here)], [*paper, _mean(paper)])
+        lines.append(table_line([*each[0]["labels"], *cells]))
+    seeds = sorted({run["seed"] for t in tables for row in t["rows"] for run in row["runs"]})
+    lines += ["", f"{tables[0]['metrics'][0]} here (in the paper); seeds {seeds}. Data:"]
+    lines += [f"- {title}: {t['data']['name']}" for title, t in zip(titles, tables)]
+    return "\n".join(lines) + "\n"
+
+
+def _mean(values: Sequence[Optional[float]]) -> Optional[float]:
+    """The mean; None unless all are known."""
+    known = [value for value in values if value is not None]
+    return statistics.mean(known) if len(known) == len(values) else None
+
+
+def _cell(here: Optional[float], paper: Optional[float]) -> str:
+    shown = "-" if here is None else f"{here:.2f}"
+    return shown if paper is None else f"{shown} ({paper:.2f})"
