@@ -23,7 +23,10 @@ setup(
     packages=find_packages(include=["fairseq_plugins", "fairseq_plugins.*"]),
     package_data={
         "": ["*"],
-        "fairseq_plugins": ["recipes/*/*.yaml", "lab/recipes/*.yaml", "pretrained/*/*"],
+        "fairseq_plugins": [
+            *("recipes/*/*.yaml", "recipes/*/settings/*.yaml", "lab/recipes/*.yaml"),
+            "pretrained/*/*",
+        ],
     },
     exclude_package_data={"": ["*.pyc"]},
     zip_safe=False,  # fairseq's --user-dir needs a folder

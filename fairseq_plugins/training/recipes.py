@@ -3,7 +3,7 @@
 A recipe has fairseq's groups (`task`, `model`, `optimization`, ...) with their options; `_name`
 chooses the task, the architecture, and so on. Files listed under `defaults:` are read first: one
 beside the recipe, or else the package's of that name. The package's recipes are in
-`fairseq_plugins/recipes`, one folder per task, and are found by name.
+`fairseq_plugins/recipes/TASK`, settings to add to them in `TASK/settings`; both are found by name.
 """
 
 import contextlib
@@ -11,13 +11,14 @@ import difflib
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 import yaml
 
 from fairseq_plugins.errors import ConfigurationError, flag
 
 FOLDER = Path(__file__).resolve().parent.parent / "recipes"
+SETTINGS = "settings"  # the folder beside recipes that has settings
 # the option of fairseq-train for a group's `_name`, where it is not the group's name
 CHOICES = {"model": "arch"}
 # options that are on by default: their flag on the command line turns them off
@@ -32,7 +33,7 @@ ALIASES = {
 
 
 def names() -> List[str]:
-    """The names of the package's recipes that train a model; a file that is broken has none."""
+    """The names of the package's recipes; a file that is broken has none."""
     found = []
     for path in FOLDER.glob("*/*.yaml"):
         with contextlib.suppress(ConfigurationError):
@@ -52,7 +53,7 @@ def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:
     found = _look_up(name, beside) if path.name == str(name) else None
     if found is not None:
         return found
-    known = {path.stem for folder in (*beside, *FOLDER.iterdir()) for path in folder.glob("*.yaml")}
+    known = {path.stem for folder in _places(beside) for path in folder.glob("*.yaml")}
     near = difflib.get_close_matches(str(name), sorted(known), n=2)
     advice = f"did you mean {' or '.join(near)}?" if near else f"recipes are {', '.join(names())}"
     raise ConfigurationError(
@@ -62,11 +63,17 @@ def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:
 
 def _look_up(name: Any, beside: Sequence[Path]) -> Optional[Path]:
     """The YAML file of a name in `beside` or in the package, or None."""
-    for folder in (*beside, *sorted(FOLDER.iterdir())):
+    for folder in _places(beside):
         found = folder / f"{name}.yaml"
         if found.is_file():
             return found
     return None
+
+
+def _places(beside: Sequence[Path]) -> Iterator[Path]:
+    """Where names are looked up: these folders, then those of the package, with their settings."""
+    for folder in (*beside, *sorted(FOLDER.iterdir())):
+        yield from (folder, folder / SETTINGS)
 
 
 def folders(recipe: Path) -> List[Path]:

@@ -29,8 +29,8 @@ NAMES = [
 # What recipes resolved to when they were scripts with flags, without fairseq's own defaults.
 BEFORE = json.loads((Path(__file__).parent / "recipe_settings.json").read_text(encoding="utf-8"))
 SCRIPTS = [name for task in BEFORE.values() for name in task["recipes"]]
-# What differs since: recipes that copy are without coverage, and the checkpoint of translations is
-# chosen by BLEU, as in fairseq's example.
+# What differs since: recipes that copy are without coverage; the checkpoint of translations is
+# chosen by BLEU, as in fairseq's example, and their loss is the fused one.
 CHOSEN_BY_BLEU = {
     "eval_bleu": True,
     "eval_bleu_args": '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}',
@@ -61,6 +61,8 @@ def test_a_recipe_resolves_to_what_it_did_as_a_script(name, defaults):
     expected = {**defaults, **task["shared"], **task["recipes"][name]}
     if task_of(name) == "translation":
         expected.update(CHOSEN_BY_BLEU)
+        if expected["criterion"] == "label_smoothed_cross_entropy":
+            expected["criterion"] += "_fused"
     found = parsed(name)
     # "data" is the place; another release of fairseq, or of this package, may know more options
     compared = found.keys() & expected.keys() - {"data", "log_format", "log_interval"}
@@ -175,7 +177,15 @@ def test_the_reduced_setting_fits_every_recipe_of_its_task(task):
             assert args.encoder_embed_dim == 128 and args.max_update == 1500
             assert not args.max_epoch  # with few sentences it would end before the updates
             assert args.best_checkpoint_metric == "loss" and not getattr(args, "eval_bleu", False)
-    assert recipes.find("reduced_cpu", [folder]).parent == folder
+    assert recipes.find("reduced_cpu", [folder]).parent == folder / recipes.SETTINGS
+
+
+def test_recipes_have_a_model_and_settings_have_none():
+    for path in recipes.FOLDER.rglob("*.yaml"):
+        has_model = "arch" in recipes.read(path)
+        assert has_model == (path.parent.name != recipes.SETTINGS), path
+        first = path.read_text(encoding="utf-8").splitlines()[0]
+        assert (first == "# @package _global_") != has_model, path  # hydra needs it in settings
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -283,12 +293,12 @@ def test_a_copy_of_a_recipe_is_the_same_anywhere(tmp_path, name):
     copy.write_text(recipes.find(name).read_text())
     assert recipes.read(copy) == recipes.read(recipes.find(name))
     folder = recipes.find(name).parent
-    assert recipes.find("reduced_cpu", recipes.folders(copy)).parent == folder
+    assert recipes.find("reduced_cpu", recipes.folders(copy)).parent.parent == folder
     (tmp_path / "reduced_cpu.yaml").write_text("optimization: {max_update: 7}\n")
     assert recipes.find("reduced_cpu", recipes.folders(copy)).parent == tmp_path
     copy.write_text(copy.read_text().replace("_name: translation", "_name: translation_sampled"))
     (tmp_path / "reduced_cpu.yaml").unlink()
-    assert recipes.find("reduced_cpu", recipes.folders(copy)).parent == folder
+    assert recipes.find("reduced_cpu", recipes.folders(copy)).parent.parent == folder
 
 
 def test_a_broken_file_of_the_package_stops_no_other_recipe(tmp_path, monkeypatch):
