@@ -95,10 +95,10 @@ class Run:
             )
         return stored
 
-    def precision(self) -> Optional[str]:
-        """The precision of the checkpoints; None if there are none, or it is unknown."""
+    def stored(self, name: str) -> Optional[str]:
+        """A setting of the checkpoints; None if there are none, or it is unknown."""
         stored = read_json(self._settings) if self.checkpoints() else None
-        return stored.get(PRECISION) if isinstance(stored, dict) else None
+        return stored.get(name) if isinstance(stored, dict) else None
 
     def store(self, settings: Dict[str, Any]) -> None:
         """Write the settings beside the checkpoints."""

@@ -29,6 +29,8 @@ from fairseq_plugins.training.request import Plan, Request
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
 # values of --eval-bleu-remove-bpe, by the kind of subwords in the data
 JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
+LOSS = "label_smoothed_cross_entropy"
+FUSED_LOSS = LOSS + "_fused"
 
 
 def check_data(data: Path) -> None:
@@ -259,6 +261,20 @@ def ends(given: argparse.Namespace) -> List[str]:
     return [f"ends at {' or '.join(told)}"] if told else []
 
 
+def keep_loss(
+    request: Request, words: List[str], given: argparse.Namespace
+) -> Tuple[List[str], argparse.Namespace]:
+    """The words and options with fairseq's own loss where the training began with it.
+
+    Recipes of earlier versions had it; the fused one, which they have now, equals it.
+    """
+    asked = any(word.split("=")[0] == "--criterion" for word in request.words)
+    if asked or given.criterion != FUSED_LOSS or request.run.stored("criterion") != LOSS:
+        return words, given
+    words = [*words, "--criterion", LOSS]
+    return words, settings.parse(words)
+
+
 def plan(request: Request) -> Plan:
     """Work out the command for this machine.
 
@@ -271,7 +287,7 @@ def plan(request: Request) -> Plan:
             f"--nodes {request.nodes}: give --rendezvous HOST:PORT for several machines, and leave "
             "it out for one"
         )
-    words, given = parse_options(request)
+    words, given = keep_loss(request, *parse_options(request))
     if getattr(given, "share_all_embeddings", False):
         check_shared_dictionary(request.data)
     on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
@@ -282,7 +298,7 @@ def plan(request: Request) -> Plan:
     run = request.run
     save_dir = run.folder
     check_path("--save-dir", save_dir)  # fairseq-generate could not read its checkpoints
-    before = run.precision()
+    before = run.stored(PRECISION)
     finished = run.reached(settings.end_of(given))
     half = precision.choose(request.precision, given, on_cpu, before, finished)
     words += [*half, *batch_options(given, batch)]

@@ -8,6 +8,7 @@ import pytest
 from fairseq_plugins import processor
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.run_folder import Run
 from fairseq_plugins.training import planning
 from tests.training.conftest import BY_LOSS, gpus, plan, value
 
@@ -35,6 +36,23 @@ def test_later_options_win(toy_data, tmp_path):
     found = plan(toy_data.bin, *files, "--", "--label-smoothing", 0.2).settings
     expected = {"lr": [1e-3], "dropout": 0.1, "label_smoothing": 0.2, "warmup_updates": 4000}
     assert {name: found[name] for name in expected} == expected
+
+
+def test_a_training_that_began_with_fairseqs_loss_keeps_it(toy_data, tmp_path):
+    """The recipes of earlier versions had it."""
+    here = [toy_data.bin, "--save-dir", tmp_path / "run"]
+    began = plan(*here, "--", "--criterion", planning.LOSS).settings
+    assert plan(*here).given.criterion == planning.FUSED_LOSS  # there is no checkpoint
+    run = Run(tmp_path / "run")
+    run.folder.mkdir()
+    run.store(began)
+    (run.folder / "checkpoint_last.pt").touch()
+    todo = plan(*here)
+    assert run.check_same(todo.settings) == began and todo.given.criterion == planning.LOSS
+    assert value(todo.command, "--criterion") == planning.LOSS
+    asked = plan(*here, "--", "--criterion", planning.FUSED_LOSS)
+    with pytest.raises(ConfigurationError, match="--criterion was label_smoothed_cross_entropy, "):
+        run.check_same(asked.settings)
 
 
 def test_bleu_joins_the_subwords_that_the_data_has(toy_data, tmp_path):

@@ -25,7 +25,7 @@ from fairseq_plugins.lab.reproduction.plans import FIRST, PlannedRuns, name_of
 from fairseq_plugins.lab.reproduction.request import BATCHES, Request
 from fairseq_plugins.lab.reproduction.tables import BASELINE, Row
 from fairseq_plugins.lab.reproduction.training_log import log_of
-from fairseq_plugins.run_folder import Run
+from fairseq_plugins.run_folder import PRECISION, Run
 from fairseq_plugins.training import launch, planning
 from fairseq_plugins.training.jobs import Jobs, failure_in
 
@@ -192,7 +192,7 @@ class Reproduction(PlannedRuns):
             begun = log_of(plan.save_dir / FIRST, self.request.timing_skip)
             time_of_one = statistics.median(begun.step_seconds) if begun.step_seconds else 0
             first = {"first_updates": begun.updates, "first_seconds": begun.updates * time_of_one}
-            first["first_precision"] = Run(plan.save_dir / FIRST).precision()
+            first["first_precision"] = Run(plan.save_dir / FIRST).stored(PRECISION)
         return {
             "command": plan.command,
             **first,
