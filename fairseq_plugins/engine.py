@@ -4,7 +4,7 @@ import importlib.util
 import math
 import numbers
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Optional, Protocol, Sequence, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Union
 
 import fairseq_plugins
 from fairseq_plugins import pretrained
@@ -160,21 +160,20 @@ def open_engine(
     from fairseq_plugins.serving.folder import is_export  # numpy takes a tenth of a second
 
     exported = next(filter(is_export, places), None)
+    of_others: Dict[str, Any] = {"shortlist": shortlist, "threads": threads != 1}
+    kind = "models that the command export wrote"
+    if exported is not None:
+        of_others = {"data": data, "fp16": fp16, "int8": int8}
+        kind = f"checkpoints: {exported} holds all that it needs as it was exported"
+    for name, given in of_others.items():
+        if given:
+            raise ConfigurationError(f"--{name} is for {kind}")
     if exported is not None:
         if len(places) > 1:
             raise ConfigurationError(f"--model {exported}: an exported model is used alone")
-        for name, given in (("data", data), ("fp16", fp16), ("int8", int8)):
-            if given:
-                raise ConfigurationError(
-                    f"--{name} is for checkpoints: {exported} holds all that it needs as it was "
-                    "exported"
-                )
         from fairseq_plugins.serving.engine import ExportedModel
 
         return ExportedModel(exported, threads, max_tokens, shortlist, wanted)
-    for name, given in (("shortlist", shortlist), ("threads", threads != 1)):
-        if given:
-            raise ConfigurationError(f"--{name} is for models that the command export wrote")
     if importlib.util.find_spec("fairseq") is None:
         raise ConfigurationError(
             f"--model {places[0]}: this is no folder that `export` wrote, and a checkpoint needs "

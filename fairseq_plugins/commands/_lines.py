@@ -29,11 +29,9 @@ MOST_BYTES = 1 << 22  # of the lines that are held at a time: their subwords tak
 def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffer: int) -> None:
     """Options of a model that reads some input, of one `unit` each."""
     parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
+        "--data", type=Path, metavar="DIR",
         help="the prepared folder (default: the one the model was trained on)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--max-tokens", type=at_least(1), default=max_tokens, metavar="N",
         help="tokens in a batch (default: %(default)s)",
@@ -58,26 +56,21 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
         "--beam", type=at_least(1), default=5, help="beam size (default: %(default)s)"
     )
     parser.add_argument(
-        "--lenpen",
-        type=at_least(-LARGEST_PENALTY, float, LARGEST_PENALTY),
-        default=1.0,
+        "--lenpen", type=at_least(-LARGEST_PENALTY, float, LARGEST_PENALTY), default=1.0,
         help=f"above 1 favours long {what} (default: %(default)s)",
-    )
+    )  # fmt: skip
     parser.add_argument("--fp16", action="store_true", help="half precision, on a GPU")
     parser.add_argument(
         "--int8", action="store_true", help="8-bit matrix products: much faster on a CPU"
     )
     parser.add_argument(
-        "--shortlist",
-        action="store_true",
+        "--shortlist", action="store_true",
         help="choose among likely words only, with a model exported with --shortlist: faster",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--threads",
-        type=at_least(1),
-        default=1,
+        "--threads", type=at_least(1), default=1, metavar="N",
         help="threads of an exported model (default: %(default)s)",
-    )
+    )  # fmt: skip
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -223,6 +216,12 @@ def _batches(lines: Iterable[str], most: int) -> Iterator[List[str]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def tell(numbers: List[int], what: str) -> None:
+    """Say what happened to which lines, if there are any."""
+    if numbers:
+        print(f"{len(numbers):,} {what}: number {first_ten(numbers)}", file=sys.stderr)
 
 
 def first_ten(numbers: List[int]) -> str:

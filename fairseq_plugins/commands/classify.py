@@ -8,7 +8,6 @@ the model's limit is ignored; a message at the end counts such texts.
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import List, Sequence
 
@@ -41,17 +40,10 @@ def main(argv: Sequence[str]) -> int:
         whole = _lines.convert(classify, out, args.buffer, "classified", "lines", args.input)
     if not whole:
         return 1
-    if classifier.empty:
-        print(
-            f"{len(classifier.empty):,} line(s) without text got a label too, which says nothing: "
-            "number " + _lines.first_ten(classifier.empty),
-            file=sys.stderr,
-        )
-    if classifier.cut:
-        print(
-            f"{len(classifier.cut):,} line(s) longer than {classifier.max_tokens_of_text:,} "
-            "tokens, which is what the model reads, were read up to there: number "
-            + _lines.first_ten(classifier.cut),
-            file=sys.stderr,
-        )
+    _lines.tell(classifier.empty, "line(s) without text got a label too, which says nothing")
+    _lines.tell(
+        classifier.cut,
+        f"line(s) longer than {classifier.max_tokens_of_text:,} tokens, which is what the model "
+        "reads, were read up to there",
+    )
     return 0

@@ -10,11 +10,9 @@ translated in parts, split after a sentence or a word; a message at the end coun
 """
 
 import argparse
-import sys
 from typing import Sequence
 
 from fairseq_plugins.commands import _lines
-from fairseq_plugins.commands._lines import first_ten
 from fairseq_plugins.translator import Translator
 
 
@@ -35,17 +33,10 @@ def main(argv: Sequence[str]) -> int:
         )
     if not whole:
         return 1
-    if translator.split:
-        print(
-            f"{len(translator.split):,} line(s) longer than {translator.max_source:,} subwords, "
-            "which the model cannot read at once, were translated in parts: number "
-            + first_ten(translator.split),
-            file=sys.stderr,
-        )
-    if translator.cut_off:
-        print(
-            f"{len(translator.cut_off):,} translation(s) reached the length limit and may be cut "
-            f"off: number {first_ten(translator.cut_off)}",
-            file=sys.stderr,
-        )
+    _lines.tell(
+        translator.split,
+        f"line(s) longer than {translator.max_source:,} subwords, which the model cannot read at "
+        "once, were translated in parts",
+    )
+    _lines.tell(translator.cut_off, "translation(s) reached the length limit and may be cut off")
     return 0

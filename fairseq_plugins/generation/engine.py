@@ -108,7 +108,8 @@ class TrainedModel:
         self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
         self.max_tokens, self.max_sentences = max_tokens, max_sentences or sys.maxsize
         self.summarizes = isinstance(self.task, SummarizationTask)
-        self.copies = getattr(loaded[0].decoder, "copying", None) is not None
+        self._copiers = [m for m in loaded if getattr(m.decoder, "copying", None) is not None]
+        self.copies = loaded[0] in self._copiers
         self._searching = Lock()  # fairseq's generator has one limit at a time
 
     def search(
@@ -125,25 +126,18 @@ class TrainedModel:
         lengths = [len(source) for source in tokens]
         # fairseq has one limit for a batch, and the shortest output where any source has a prefix;
         # but an output must not depend on the other sources of its batch
-        for width in {len(request.prefix) for request in requests}:
-            those = [index for index, each in enumerate(requests) if len(each.prefix) == width]
-            for places in fill_batches(
-                [lengths[index] for index in those],
-                self.max_tokens,
-                self.max_sentences,
-                kind=max_length,
-            ):
-                batch = [those[place] for place in places]
-                found = self._search_batch(
-                    [requests[index] for index in batch],
-                    [tokens[index] for index in batch],
-                    max_length(lengths[batch[0]]),
-                    count,
-                    copied,
-                )
-                for index, hypotheses in zip(batch, found):
-                    outputs[index] = hypotheses
-                done(len(batch))
+        kinds = [(len(r.prefix), max_length(n)) for r, n in zip(requests, lengths)]
+        for batch in fill_batches(lengths, self.max_tokens, self.max_sentences, kinds):
+            found = self._search_batch(
+                [requests[index] for index in batch],
+                [tokens[index] for index in batch],
+                kinds[batch[0]][1],
+                count,
+                copied,
+            )
+            for index, hypotheses in zip(batch, found):
+                outputs[index] = hypotheses
+            done(len(batch))
         return outputs
 
     def _search_batch(
@@ -207,18 +201,13 @@ class TrainedModel:
             wanted: whether those of known subwords are needed, too.
         """
         copied: List[List[Optional[int]]] = [[] for _ in best]
-        copiers = [m for m in self.models if getattr(m.decoder, "copying", None) is not None]
-        unknown, wanted = self.task.target_dictionary.unk(), wanted and self.copies
-        written = [hypothesis["tokens"] for _, hypothesis in best]
-        which = [
-            index
-            for index, tokens in enumerate(written)
-            if copiers and (wanted or bool(tokens.eq(unknown).any()))
-        ]
-        if which:
+        unknown, written = self.task.target_dictionary.unk(), [h["tokens"] for _, h in best]
+        wanted = wanted and self.copies
+        which = [i for i, tokens in enumerate(written) if wanted or bool((tokens == unknown).any())]
+        if which and self._copiers:
             rows = [best[index][0] for index in which]
             those = {name: net_input[name][rows] for name in ("src_tokens", "src_lengths")}
-            found = find_copied(copiers[0], those, [written[index] for index in which])
+            found = find_copied(self._copiers[0], those, [written[index] for index in which])
             for index, positions in zip(which, found):
                 copied[index] = positions
         return copied

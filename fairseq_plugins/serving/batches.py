@@ -1,14 +1,14 @@
 """Fill batches with texts of similar length."""
 
 import sys
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 
 def fill_batches(
     lengths: Sequence[int],
     max_tokens: int,
     most: int = sys.maxsize,
-    kind: Optional[Callable[[int], Any]] = None,
+    kinds: Optional[Sequence[Any]] = None,
 ) -> List[List[int]]:
     """Indices of texts in batches of similar length, the longest first.
 
@@ -16,14 +16,15 @@ def fill_batches(
         lengths: tokens of each text.
         max_tokens: tokens in a batch, padding included; a longer text is a batch by itself.
         most: texts in a batch.
-        kind: texts share a batch only if this has one value for their lengths.
+        kinds: of each text; only texts of one kind share a batch.
     """
+    texts = list(zip(kinds or [0] * len(lengths), lengths))
     batches: List[List[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+    for index in sorted(range(len(texts)), key=texts.__getitem__, reverse=True):
         if batches:
             batch, longest = batches[-1], lengths[batches[-1][0]]
             fits = len(batch) < most and longest * (len(batch) + 1) <= max_tokens
-            if fits and (kind is None or kind(longest) == kind(lengths[index])):
+            if fits and texts[batch[0]][0] == texts[index][0]:
                 batch.append(index)
                 continue
         batches.append([index])

@@ -125,7 +125,9 @@ class Export:
         self.check_listed(ENCODER, decoder, source, target, *[SHORTLIST] * shortlist)
         self._onnxruntime = _import_onnxruntime()
         self.source = Dictionary(self.folder / source)
-        self.target = Dictionary(self.folder / target)
+        files = self.config["files"]
+        joined = files[source] == files[target]
+        self.target = self.source if joined else Dictionary(self.folder / target)
         self.shortlist = Shortlist(self.folder / SHORTLIST) if shortlist else None
         if self.shortlist is not None:
             self.shortlist.check(len(self.source.words), len(self.target.words))

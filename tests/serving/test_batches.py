@@ -25,7 +25,7 @@ def test_every_text_stands_in_one_batch_that_keeps_the_limits(max_tokens, most):
 
 
 def test_texts_of_two_kinds_share_no_batch():
-    assert fill_batches([5, 12, 7, 11], 1000, kind=lambda length: length > 10) == [[1, 3], [2, 0]]
+    assert fill_batches([5, 12, 7, 11], 1000, kinds=[0, 1, 0, 1]) == [[1, 3], [2, 0]]
     assert fill_batches([5, 12, 7, 11], 1000) == [[1, 3, 2, 0]]
 
 
