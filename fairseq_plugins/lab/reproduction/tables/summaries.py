@@ -16,7 +16,6 @@ VARIANTS = (
     ("", "no", _LOSS, ""),
     ("-lead", "yes", _COPY, "lead"),
     ("-gap", "yes", _COPY, "gap"),
-    ("-coverage", "yes, coverage", f"{_COPY} --coverage 1", ""),
 )
 
 SUMMARIES = Table(
