@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.benchmarks import plots
+from fairseq_plugins.lab.reproduction.plots import draw_sizes
 from fairseq_plugins.lab.reproduction.tables import TABLES
 
 RESULTS = Path(__file__).resolve().parents[2] / "examples" / "translation" / "results"
@@ -89,16 +90,7 @@ def draw_pairs(folder: Path) -> None:
     for run in read_runs(FEW_PAIRS):
         ((_, scores),) = run["test"].items()
         points.setdefault(run["row"], {})[training_pairs(run)] = scores["BLEU"]
-    with plots.figure(folder / f"{PAIRS}.svg", width=6.5, height=4.2) as (axis,):
-        for number, (row, found) in enumerate(points.items()):
-            pairs = sorted(found)
-            marker = plots.MARKERS[number % len(plots.MARKERS)]
-            axis.plot(pairs, [found[each] for each in pairs], marker=marker, label=row)
-        axis.plot(*zip(*published.points), "--", color="black", marker=".", label=published.source)
-        axis.set_xscale("log")
-        axis.set_xlabel("training pairs")
-        axis.set_ylabel(f"test {published.metric}")
-        axis.legend(fontsize=8)
+    draw_sizes(folder / f"{PAIRS}.svg", points, published, published.metric)
 
 
 def model_of(run: Dict[str, Any]) -> Optional[str]:

@@ -33,6 +33,7 @@ from . import contenders, exports, machine, plots, results, timing
 from .operations import count_flops
 
 INT8, PLAIN, RECORDED = "--int8", "--plain", "--recorded"
+SUBSET = "test"  # of the data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "one word; repeatable",
     )
     parser.add_argument("--options", default="", help="options that all architectures get")
-    parser.add_argument("--subset", default="test", help="of the data (default: %(default)s)")
     parser.add_argument(
         "--beam", type=int, default=5, help="hypotheses a sentence (default: %(default)s)"
     )
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> results.Report:
             *([("tokenised BLEU", results.number("bleu", ".2f"))] if args.bleu else []),
         ],
         [
-            f"{args.subset}, beam {args.beam}, {len(batches)} batches of at most {args.batch_size} "
+            f"{SUBSET}, beam {args.beam}, {len(batches)} batches of at most {args.batch_size} "
             f"sentences x {args.rounds} rounds, {args.dtype}, {ends}; operations of 8-bit products "
             "are not counted"
         ],
@@ -189,8 +189,7 @@ def load_batches(
     full = [batch for batch in found if batch["nsentences"] == args.batch_size]
     if len(full) < args.batches:
         raise ConfigurationError(
-            f"--batches {args.batches}: {args.subset} has {len(full)} of --batch-size "
-            f"{args.batch_size}"
+            f"--batches {args.batches}: {SUBSET} has {len(full)} of --batch-size {args.batch_size}"
         )
     return [_on(batch, device) for batch in full[: args.batches]]
 
@@ -206,12 +205,9 @@ def _all_batches(
 ) -> List[Dict[str, Any]]:
     from fairseq import utils
 
-    try:
-        task.load_dataset(args.subset)
-    except FileNotFoundError as error:
-        raise ConfigurationError(f"--subset {args.subset}: {error}") from None
+    task.load_dataset(SUBSET)
     iterator = task.get_batch_iterator(
-        task.dataset(args.subset),
+        task.dataset(SUBSET),
         max_sentences=args.batch_size,
         max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
         ignore_invalid_inputs=True,
@@ -233,7 +229,7 @@ def bleu(
 
     assert built[0] is not None
     task, model = built[0]
-    test = Translations(args.data, args.subset, task.cfg.target_lang)
+    test = Translations(args.data, SUBSET, task.cfg.target_lang)
     free = argparse.Namespace(**{**vars(args), "free_length": True})
     batches = [_on(batch, device) for batch in _all_batches(task, model, args, shuffle=False)]
     scores = []

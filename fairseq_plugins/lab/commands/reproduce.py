@@ -17,7 +17,7 @@ gain on valid; its last 10 checkpoints are averaged. low-resource: the learning 
 within 14,000 updates, or --max-update; the last 5 checkpoints are averaged.
 
 Settings are those of the recipes and the table, then --settings files, then the options after --.
-Runs end earlier with --max-update or --max-minutes. Rerun to resume: finished runs are kept, and
+Runs end earlier with --max-update. Rerun to resume: finished runs are kept, and
 each says what would train it on: a larger limit, such as --max-update, or after -- --max-epoch, or
 another --out if its learning rate has ended. --minutes ends the call: runs save their state and
 stop.
@@ -27,7 +27,7 @@ the number of pairs:
 
     python -m fairseq_plugins reproduce low-resource --report-only --out ALL --beside HALF QUARTER
 
-The folder of --out gets table.md, which compares with the paper's figures, plots (.svg and .png) of
+The folder of --out gets table.md, which compares with the paper's figures, plots (.svg) of
 the scores and of validation during training, results.json with everything, and the runs with their
 logs.
 """
@@ -94,11 +94,6 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
 def _add_lengths(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how long")
     group.add_argument("--max-update", type=at_least(1), metavar="N", help="end each run there")
-    group.add_argument(
-        "--max-minutes", type=at_least(0.01, float), metavar="M",
-        help="end each training after so much time, that before a restart counted (rows that "
-        "begin with other data train twice)",
-    )  # fmt: skip
     group.add_argument(
         "--minutes", type=at_least(0.01, float), metavar="M",
         help="stop everything after so much time, and half a minute to save; rerun to resume",

@@ -233,13 +233,8 @@ class PlannedRuns:
         Args:
             length: updates of a training that has its own, which --max-update only shortens.
         """
-        words = []
-        if self.request.max_update:
-            updates = min(self.request.max_update, length or self.request.max_update)
-            words += ["--max-update", str(updates)]
-        if self.request.max_minutes:
-            words += ["--stop-time-hours", f"{self.request.max_minutes / 60:.6g}"]
-        return words
+        updates = self.request.max_update
+        return ["--max-update", str(min(updates, length or updates))] if updates else []
 
     def options(self) -> str:
         """What the user gave for all rows, without what only says when a run ends."""

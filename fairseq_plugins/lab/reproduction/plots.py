@@ -1,12 +1,11 @@
 """The plots of `reproduce`: scores, learning curves, scores against the size of the data."""
 
 import functools
-import logging
 import statistics
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from fairseq_plugins.files import replacing
+from fairseq_plugins.lab.benchmarks.plots import MARKERS, figure
 from fairseq_plugins.lab.reproduction.figures import (
     VALIDATION,
     distinct,
@@ -18,8 +17,6 @@ from fairseq_plugins.lab.reproduction.figures import (
 )
 from fairseq_plugins.lab.reproduction.intervals import Sample, half_interval
 from fairseq_plugins.lab.reproduction.tables import TABLES
-
-MARKERS = "osD^vP*X"
 
 
 class Curve(NamedTuple):
@@ -45,18 +42,12 @@ def plot(
             all scores against these numbers.
 
     Returns:
-        the files written: bleu_against_time.svg and .png, or such as accuracy.svg and .png;
-        learning_curves.svg and .png; scores_against_pairs.svg and .png.
+        the files written: bleu_against_time.svg, or such as accuracy.svg; learning_curves.svg;
+        scores_against_pairs.svg.
 
     Raises:
         ImportError: matplotlib is missing.
     """
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it logs each font it looks at
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     if results["timed"]:
         plots = {"bleu_against_time": _draw_times}
     else:
@@ -65,17 +56,9 @@ def plot(
         plots["learning_curves"] = _draw_curves
     if beside:
         plots["scores_against_pairs"] = functools.partial(_draw_sizes, beside=beside)
-    written = []
-    with pyplot.rc_context({"svg.hashsalt": results["table"], "font.size": 9}):
-        for name, draw in plots.items():
-            figure = draw(pyplot, results)
-            for kind, metadata in (("svg", {"Date": None}), ("png", {})):
-                path = folder / f"{name}.{kind}"
-                with replacing(path) as part:
-                    figure.savefig(str(part), format=kind, dpi=150, metadata=metadata)
-                written.append(path)
-            pyplot.close(figure)
-    return written
+    for name, draw in plots.items():
+        draw(folder / f"{name}.svg", results)
+    return [folder / f"{name}.svg" for name in plots]
 
 
 def learning_curves(results: Dict[str, Any]) -> Tuple[str, List[Curve]]:
@@ -107,10 +90,14 @@ def learning_curves(results: Dict[str, Any]) -> Tuple[str, List[Curve]]:
     return measure, curves
 
 
-def _draw_curves(pyplot: Any, results: Dict[str, Any]) -> Any:
+def _draw_curves(path: Path, results: Dict[str, Any]) -> None:
     measure, curves = learning_curves(results)
+    with figure(path, width=6.5, height=4.2) as (axis,):
+        _add_curves(axis, measure, curves)
+
+
+def _add_curves(axis: Any, measure: str, curves: Sequence[Curve]) -> None:
     rows = distinct([curve.row for curve in curves])
-    figure, axis = pyplot.subplots(figsize=(6.5, 4.2))
     for curve in curves:
         first = curve.seed == min(other.seed for other in curves if other.row == curve.row)
         axis.plot(
@@ -124,10 +111,7 @@ def _draw_curves(pyplot: Any, results: Dict[str, Any]) -> Any:
     axis.set_xlabel("hours of training, without validation and saving")
     axis.set_ylabel(f"{measure} on valid, one checkpoint")
     axis.set_title("a line for each seed")
-    axis.grid(alpha=0.3)
     axis.legend(frameon=False, fontsize=8)
-    figure.tight_layout()
-    return figure
 
 
 def by_pairs(all_results: Sequence[Dict[str, Any]], metric: str) -> Dict[str, Dict[int, float]]:
@@ -142,73 +126,84 @@ def by_pairs(all_results: Sequence[Dict[str, Any]], metric: str) -> Dict[str, Di
     return found
 
 
-def _draw_sizes(pyplot: Any, results: Dict[str, Any], beside: Sequence[Dict[str, Any]]) -> Any:
+def _draw_sizes(path: Path, results: Dict[str, Any], beside: Sequence[Dict[str, Any]]) -> None:
     """Scores against the number of training pairs, beside published ones."""
     published = TABLES[results["table"]].by_pairs
     metric = published.metric if published else results["metrics"][0]
-    figure, axis = pyplot.subplots(figsize=(6.5, 4.2))
-    for number, (row, points) in enumerate(by_pairs([results, *beside], metric).items()):
-        axis.plot(list(points), list(points.values()), marker=MARKERS[number % 8], label=row)
-    if published:
-        axis.plot(*zip(*published.points), "--", color="black", marker=".", label=published.source)
-    axis.set_xscale("log")
-    axis.set_xlabel("training pairs")
-    axis.set_ylabel(f"test {metric}")
-    axis.grid(alpha=0.3)
-    axis.legend(frameon=False, fontsize=8)
-    figure.tight_layout()
-    return figure
+    draw_sizes(path, by_pairs([results, *beside], metric), published, metric)
 
 
-def _draw_bars(pyplot: Any, results: Dict[str, Any]) -> Any:
+def draw_sizes(
+    path: Path, points: Dict[str, Dict[int, float]], published: Any, metric: str
+) -> None:
+    """Draw the scores of rows, each by the number of training pairs, and the published ones."""
+    with figure(path, width=6.5, height=4.2) as (axis,):
+        for number, (row, found) in enumerate(points.items()):
+            pairs = sorted(found)
+            marker = MARKERS[number % len(MARKERS)]
+            axis.plot(pairs, [found[each] for each in pairs], marker=marker, label=row)
+        if published:
+            line = {"color": "black", "marker": ".", "label": published.source}
+            axis.plot(*zip(*published.points), "--", **line)
+        axis.set_xscale("log")
+        axis.set_xlabel("training pairs")
+        axis.set_ylabel(f"test {metric}")
+        axis.legend(fontsize=8)
+
+
+def _draw_bars(path: Path, results: Dict[str, Any]) -> None:
     """Bars of the first metric: here with intervals over seeds and each seed, and in the paper."""
     metric, rows = results["metrics"][0], results["rows"][::-1]
     panels = [("here", [scores(row, metric) for row in rows])]
     if all(row["paper"] for row in rows):
         panels.insert(0, ("paper", [row["paper"]["scores"][:1] for row in rows]))
-    figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(2 + 3.6 * len(panels), 1 + 0.36 * len(rows)), sharey=True,
-        squeeze=False,
-    )  # fmt: skip
-    for axis, (title, values) in zip(axes[0], panels):
-        ends: List[float] = []
-        for place, (row, own) in enumerate(zip(rows, values)):
-            if not own:
-                axis.text(0.02, place, "not run", va="center", transform=axis.get_yaxis_transform())
-                continue
-            sample = Sample.of(own)
-            half = half_interval(sample)
-            if title == "paper":
-                deviations = row["paper"]["deviations"]
-                half = deviations[0] if deviations else None
-            axis.barh(place, sample.mean, height=0.62, color="#9ecae1")
-            axis.errorbar(sample.mean, place, xerr=half, color="black", capsize=3, linestyle="none")
-            if title == "here":
-                axis.plot(own, [place] * len(own), "o", ms=3, color="#d55e00")
-            ends += [sample.mean - (half or 0), sample.mean + (half or 0), *own]
-        if ends:
-            room = 0.08 * (max(ends) - min(ends)) or 1.0
-            axis.set_xlim(min(ends) - 3 * room, max(ends) + room)
-        axis.set_title(title)
-        axis.set_xlabel(f"test {metric} (the axis does not begin at 0)")
-        axis.grid(axis="x", alpha=0.3)
-    axes[0, 0].set_yticks(range(len(rows)))
-    axes[0, 0].set_yticklabels([" ".join(row["labels"]) for row in rows])
-    lines = "black: 95 % interval over seeds; orange: each seed"
-    if len(panels) == 2:
-        lines = f"here, {lines}; paper, black: its standard deviation, if published"
-    figure.text(0.5, 0.005, lines, ha="center", fontsize=7)
-    figure.tight_layout(rect=(0, 0.03, 1, 1))
-    return figure
+    with figure(path, len(panels), width=4.6, height=1 + 0.36 * len(rows)) as axes:
+        for axis, (title, values) in zip(axes, panels):
+            _add_bars(axis, title, values, rows)
+            axis.set_xlabel(f"test {metric} (the axis does not begin at 0)")
+            axis.set_yticks(range(len(rows)), [""] * len(rows))
+        axes[0].set_yticklabels([" ".join(row["labels"]) for row in rows])
+        lines = "black: 95 % interval over seeds; orange: each seed"
+        if len(panels) == 2:
+            lines = f"here, {lines}; paper, black: its standard deviation, if published"
+        axes[0].figure.suptitle(lines, fontsize=7)
 
 
-def _draw_times(pyplot: Any, results: Dict[str, Any]) -> Any:
+def _add_bars(
+    axis: Any, title: str, values: Sequence[Sequence[float]], rows: Sequence[Dict[str, Any]]
+) -> None:
+    ends: List[float] = []
+    for place, (row, own) in enumerate(zip(rows, values)):
+        if not own:
+            axis.text(0.02, place, "not run", va="center", transform=axis.get_yaxis_transform())
+            continue
+        sample = Sample.of(own)
+        half = half_interval(sample)
+        if title == "paper":
+            deviations = row["paper"]["deviations"]
+            half = deviations[0] if deviations else None
+        axis.barh(place, sample.mean, height=0.62, color="#9ecae1")
+        axis.errorbar(sample.mean, place, xerr=half, color="black", capsize=3, linestyle="none")
+        if title == "here":
+            axis.plot(own, [place] * len(own), "o", ms=3, color="#d55e00")
+        ends += [sample.mean - (half or 0), sample.mean + (half or 0), *own]
+    if ends:
+        room = 0.08 * (max(ends) - min(ends)) or 1.0
+        axis.set_xlim(min(ends) - 3 * room, max(ends) + room)
+    axis.set_title(title)
+
+
+def _draw_times(path: Path, results: Dict[str, Any]) -> None:
     """BLEU against training time, with a second panel for the paper's figures."""
     ratio = ratio_function(results)
     relative = any(ratio(results, row) for row in results["rows"])
     panels = 2 if has_paper(results) else 1
-    figure, axes = pyplot.subplots(1, panels, figsize=(1.5 + 4 * panels, 4.2), squeeze=False)
-    here = axes[0, -1]
+    with figure(path, panels, width=4.5, height=4.2) as axes:
+        _add_times(axes, results, ratio, relative)
+
+
+def _add_times(axes: Sequence[Any], results: Dict[str, Any], ratio: Any, relative: bool) -> None:
+    here, paper = axes[-1], axes[0] if len(axes) == 2 else None
     kinds: Dict[str, int] = {}  # last row number of each first label; a label has one colour
     for row in results["rows"]:
         kind = row["labels"][0]
@@ -226,18 +221,15 @@ def _draw_times(pyplot: Any, results: Dict[str, Any]) -> Any:
             here.errorbar(time, statistics.mean(values), yerr=deviation or None, **style)
         else:
             here.plot([], [], **style)
-        if panels == 2:
-            axes[0, 0].plot(paper_ratio(results, row), row["paper"]["scores"][0], **style)
+        if paper:
+            paper.plot(paper_ratio(results, row), row["paper"]["scores"][0], **style)
     relative_label = "time of an epoch, ratio to the Transformer"
-    if panels == 2:
-        axes[0, 0].set_title("paper")
-        axes[0, 0].set_xlabel(relative_label)
+    if paper:
+        paper.set_title("paper")
+        paper.set_xlabel(relative_label)
     here.set_title(f"here, {results['data']['pairs']['train']:,} pairs")
     here.set_xlabel(relative_label if relative else "seconds per epoch")
-    for each in axes[0]:
+    for each in axes:
         each.set_ylabel(f"test {results['metrics'][0]}")
-        each.grid(alpha=0.3)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="center right", frameon=False, fontsize=8)
-    figure.tight_layout(rect=(0, 0, 1 - 1.9 / (1.5 + 4 * panels), 1))
-    return figure
+    handles, labels = axes[0].get_legend_handles_labels()
+    here.figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)

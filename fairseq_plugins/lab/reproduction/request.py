@@ -31,7 +31,6 @@ class Request(NamedTuple):
     settings: Sequence[Path] = ()
     words: Sequence[str] = ()  # more options for fairseq-train
     max_update: Optional[int] = None
-    max_minutes: Optional[float] = None  # training time of each run
     minutes: Optional[float] = None  # time limit of this call
     parallel: int = 1
     processes: int = 1  # that share each training

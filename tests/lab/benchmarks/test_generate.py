@@ -98,7 +98,6 @@ def test_a_file_that_is_no_checkpoint(toy_data, tmp_path):
     "words, complaint",
     [
         (["--contender", "nothing.pt"], "nothing.pt: no such checkpoint"),
-        (["--contender", "transformer", "--subset", "dev"], "--subset dev"),
         (["--contender", "transformer", "--batches", "9"], "--batches 9: test has 3"),
         (["--contender", "transformer", "--beam", "0"], "--beam 0: must be at least 1"),
     ],
