@@ -249,7 +249,7 @@ def test_an_export_that_copies_says_that_it_does_not_tell(copies, monkeypatch, c
     monkeypatch.setattr(summarize_command, "Summarizer", lambda model, **options: exported)
     monkeypatch.setattr(summarize_command._lines, "convert", lambda *arguments: True)
     assert summarize_command.main(["--model", "DIR", "--json"]) == 0
-    told = "an exported model does not tell which subwords it copied"
+    told = "an exported model cannot report which subwords it copied"
     assert (told in capsys.readouterr().err) is copies
 
 

@@ -31,21 +31,21 @@ Without a command: print the folder for fairseq's --user-dir. COMMAND -h shows i
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, its number: ends a command as Ctrl-C does, so that trainings save."""
+    """Raised on SIGTERM or SIGHUP, with its number: like Ctrl-C, it lets trainings save."""
 
 
 @contextlib.contextmanager
 def interrupted_when_terminated() -> Iterator[None]:
     """Turn SIGTERM, which clusters send before they end a job, into `Terminated`.
 
-    So does SIGHUP, of a terminal that is closed, unless it is ignored, as nohup does.
+    The same for SIGHUP (a closed terminal), unless it is ignored, as under nohup.
     """
 
     def handle(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)  # asked again, it ends at once
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends it at once
         raise Terminated(number)
 
-    if threading.current_thread() is not threading.main_thread():  # it gets no signals
+    if threading.current_thread() is not threading.main_thread():  # other threads get no signals
         yield
         return
     numbers = [signal.SIGTERM, signal.SIGHUP]
@@ -60,7 +60,7 @@ def interrupted_when_terminated() -> Iterator[None]:
 
 
 def commands() -> Dict[str, Path]:
-    """The file of each command, first those of the product, then the laboratory's."""
+    """The file of each command: those of the product first, then those of the laboratory."""
     files = [path for folder in FOLDERS for path in sorted(folder.glob("[a-z]*.py"))]
     return {path.stem.replace("_", "-"): path for path in files}
 
@@ -103,7 +103,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 0
     if name not in found:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")
-    if sys.stderr is None:  # closed, which libraries that write to it do not expect
+    if sys.stderr is None:  # closed, but libraries write to it
         sys.stderr = open(os.devnull, "w")
     place = found[name].relative_to(PACKAGE.parent).with_suffix("")
     module = importlib.import_module(".".join(place.parts))
@@ -116,7 +116,7 @@ def run(name: str, main: Callable[[Sequence[str]], int], words: Sequence[str]) -
     """Call the `main` of a command; returns its exit status.
 
     Raises:
-        ConfigurationError: also for an OSError, such as a full disk: it names the file or `name`.
+        ConfigurationError: also in place of OSError (a full disk); names the file, or else `name`.
     """
     try:
         with interrupted_when_terminated():

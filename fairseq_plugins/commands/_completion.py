@@ -22,7 +22,7 @@ def command_to_complete() -> Optional[str]:
 
 
 def complete_a_command(names: Iterable[str]) -> None:
-    """Write the names that the line may go on with, and end the program."""
+    """Print the names that can come next, and exit."""
     import argcomplete
 
     parser = argparse.ArgumentParser()
@@ -31,7 +31,7 @@ def complete_a_command(names: Iterable[str]) -> None:
 
 
 def complete_its_options(main: Callable[[Sequence[str]], Any]) -> None:
-    """Let the `main` of a command write what its parser knows, and end the program."""
+    """Print what the parser of a command can complete, and exit."""
     import argcomplete
 
     os.environ["_ARGCOMPLETE"] = "2"  # the words of the parser begin with the command
@@ -39,8 +39,8 @@ def complete_its_options(main: Callable[[Sequence[str]], Any]) -> None:
     parse = parsers.parse_known_args
 
     def complete(parser: argparse.ArgumentParser, *arguments: Any) -> None:
-        parsers.parse_known_args = parse  # argcomplete parses, too
+        parsers.parse_known_args = parse  # argcomplete also parses
         argcomplete.autocomplete(parser)
 
-    parsers.parse_known_args = complete  # mock would take a tenth of a second from each command
+    parsers.parse_known_args = complete  # importing mock would take 0.1 s
     main([])

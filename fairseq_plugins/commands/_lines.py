@@ -23,11 +23,11 @@ from fairseq_plugins.files import (
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.quiet import only_warnings_of_fairseq
 
-MOST_BYTES = 1 << 22  # of the lines that are held at a time: their subwords take 20 times as much
+MOST_BYTES = 1 << 22  # of lines in memory at a time; their subwords take 20 times as much
 
 
 def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffer: int) -> None:
-    """Options of a model that reads some input, of one `unit` each."""
+    """Add the options of a model that reads text, one `unit` per input."""
     parser.add_argument(
         "--data", type=Path, metavar="DIR",
         help="the prepared folder (default: the one the model was trained on)",
@@ -44,12 +44,12 @@ def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffe
 
 
 def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: int) -> None:
-    """Options of a model that writes `what`, for one input `unit` each."""
+    """Add the options of a model that writes `what`, one per input `unit`."""
     known = ", ".join(pretrained.names())
     parser.add_argument(
         "--model", nargs="+", required=True, metavar="DIR",
-        help="a checkpoint, or a folder with checkpoint_best.pt; several make an ensemble; or an "
-        "exported model" + (f"; or the name of one in the box: {known}" if known else ""),
+        help="a checkpoint, a folder with checkpoint_best.pt (several make an ensemble), or an "
+        "exported model" + (f"; or the name of a pretrained model: {known}" if known else ""),
     )  # fmt: skip
     add_model(parser, 4000, unit, buffer)
     parser.add_argument(
@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
     )
     parser.add_argument(
         "--shortlist", action="store_true",
-        help="choose among likely words only, with a model exported with --shortlist: faster",
+        help="faster: choose only among likely words; needs a model exported with --shortlist",
     )  # fmt: skip
     parser.add_argument(
         "--threads", type=at_least(1), default=1, metavar="N",
@@ -74,7 +74,7 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    """Where to read and to write, if not from and to the standard streams."""
+    """Options to read and write files instead of the standard streams."""
     parser.add_argument(
         "--input", type=Path, metavar="FILE", help="text to read (default: standard input)"
     )
@@ -89,30 +89,30 @@ def check_files(args: argparse.Namespace) -> None:
     documents = getattr(args, "documents", [])
     if documents and args.input is not None:
         raise ConfigurationError(
-            f"--documents and --input {args.input} both say what to read: leave one out"
+            f"--documents and --input {args.input} cannot be combined: give one of them"
         )
     for path in (*documents, *filter(None, [args.input])):
-        if not path.is_fifo():  # its writer would lose its reader
+        if not path.is_fifo():  # opening a pipe here would break its writer
             open_to_read(path).close()
     if args.output is not None:
-        args.output = args.output.resolve()  # a link stays, and its file is replaced
+        args.output = args.output.resolve()  # keep a link and replace its target
         if args.output.exists() and not args.output.is_file():
             raise ConfigurationError(
-                f"--output {args.output} is no file: name one, or leave --output out and redirect"
+                f"--output {args.output} is not a file: give a file, or omit --output and redirect"
             )
     if sys.stdin is None and not documents and args.input is None:
         raise ConfigurationError("standard input is closed: give --input, a file or a pipe")
 
 
 def engine_options(args: argparse.Namespace) -> Dict[str, Any]:
-    """The options of `engine.open_engine` and of the search among those of `add_options`."""
+    """The options for `engine.open_engine` and for the search, from those of `add_options`."""
     names = ("data", "cpu", "fp16", "int8", "threads", "shortlist", "max_tokens", "beam", "lenpen")
     return {name: vars(args)[name] for name in names}
 
 
 @contextlib.contextmanager
 def own_output(path: Optional[Path] = None) -> Iterator[IO[str]]:
-    """A file, or standard output, in UTF-8 and without what libraries print or log."""
+    """A UTF-8 file or standard output, free of what libraries print or log."""
     out = sys.stdout
     if path is None and out is None:
         raise ConfigurationError("standard output is closed: give --output, a file or a pipe")
@@ -139,19 +139,19 @@ def convert(
     path: Optional[Path] = None,
     documents: Sequence[Path] = (),
 ) -> bool:
-    """Give lines to `generate`, many at a time, and write what it returns.
+    """Pass lines to `generate` in groups, and write its results.
 
     Args:
-        generate: from lines to as many lines.
+        generate: maps a list of lines to a list of the same length.
         out: where to write.
-        buffer: the most lines at a time, 1 on a terminal; they have `MOST_BYTES` or are one line.
+        buffer: the most lines at a time, 1 on a terminal; a group is one line or <= `MOST_BYTES`.
         done: the word before the progress bar, such as "translated".
         unit: what a line is, such as "lines".
         path: the file to read; None for standard input.
-        documents: files to read in its place, each as one line.
+        documents: files to read instead, each as one line.
 
     Returns:
-        Whether all could be written: False if the reader went away, such as `| head`.
+        Whether all was written: False if the reader went away, such as `| head`.
 
     Raises:
         ConfigurationError: a line is not UTF-8, or longer than `LONGEST_LINE`.
@@ -191,7 +191,7 @@ def _lines_of(source: IO[bytes], name: str) -> Iterator[str]:
 
 
 def _in_one_line(path: Path) -> str:
-    """A document: the line breaks of a file are spaces."""
+    """A file as one line: line breaks become spaces."""
     with open_to_read(path) as file:
         content = file.read(LONGEST_LINE + 1)
     if len(content) > LONGEST_LINE:
@@ -201,7 +201,7 @@ def _in_one_line(path: Path) -> str:
 
 
 def _batches(lines: Iterable[str], most: int) -> Iterator[List[str]]:
-    """Some lines at a time: at most this many, and `MOST_BYTES` unless it is one."""
+    """The next lines: at most `most`, and at most `MOST_BYTES` unless it is one line."""
     batch: List[str] = []
     size = 0
     for line in lines:
@@ -211,7 +211,7 @@ def _batches(lines: Iterable[str], most: int) -> Iterator[List[str]]:
             batch, size = [], 0
         batch.append(line)
         size += length
-        if len(batch) == most:  # without waiting for a further line
+        if len(batch) == most:  # do not wait for another line
             yield batch
             batch, size = [], 0
     if batch:
@@ -219,13 +219,13 @@ def _batches(lines: Iterable[str], most: int) -> Iterator[List[str]]:
 
 
 def tell(numbers: List[int], what: str) -> None:
-    """Say what happened to which lines, if there are any."""
+    """Print how many lines something happened to, and the first of them, if any."""
     if numbers:
         print(f"{len(numbers):,} {what}: number {first_ten(numbers)}", file=sys.stderr)
 
 
 def first_ten(numbers: List[int]) -> str:
-    """The first ten numbers, for a message."""
+    """The first ten numbers, formatted for a message."""
     shown = ", ".join(map(str, numbers[:10]))
     return shown + (", ..." if len(numbers) > 10 else "")
 

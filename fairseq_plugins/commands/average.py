@@ -4,13 +4,13 @@
     python -m fairseq_plugins average --inputs SAVE_DIR --last 5 --output average.pt
     python -m fairseq_plugins average --inputs SAVE_DIR --best 5 --output average.pt
 
-`--last` takes the newest checkpoints of whole epochs, or with `--by update`, or where training kept
-no others, those that `--save-interval-updates` wrote; `--best` takes those that
+`--last` takes the newest checkpoints of whole epochs. With `--by update`, or if training kept no
+others, it takes those that `--save-interval-updates` wrote. `--best` takes those that
 `--keep-best-checkpoints` kept.
 
-One checkpoint is in memory at a time. Only parameters are averaged; everything else is copied from
-the newest checkpoint, with `--best` from the best, and of checkpoints that you name from the last.
-The optimizer's state is left out, because it does not fit the average.
+One checkpoint is in memory at a time. Only parameters are averaged. Everything else is copied from
+the newest checkpoint, from the best with `--best`, or from the last one that you name.
+The optimizer's state is dropped, as it does not fit the average.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     args = parser.parse_args(argv)
     if args.by is not None and args.last is None:
-        raise ConfigurationError(f"--by {args.by} says what --last counts: add --last K")
+        raise ConfigurationError(f"--by {args.by} only affects --last: add --last K")
     needs_fairseq("average")
     from fairseq_plugins.evaluation import averaging
 

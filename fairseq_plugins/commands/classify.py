@@ -40,10 +40,9 @@ def main(argv: Sequence[str]) -> int:
         whole = _lines.convert(classify, out, args.buffer, "classified", "lines", args.input)
     if not whole:
         return 1
-    _lines.tell(classifier.empty, "line(s) without text got a label too, which says nothing")
+    _lines.tell(classifier.empty, "line(s) without text got a meaningless label")
     _lines.tell(
         classifier.cut,
-        f"line(s) longer than {classifier.max_tokens_of_text:,} tokens, which is what the model "
-        "reads, were read up to there",
+        f"line(s) were truncated to {classifier.max_tokens_of_text:,} tokens, the model's limit",
     )
     return 0

@@ -6,10 +6,10 @@
     python -m fairseq_plugins distill DATA RUN --back-translate more.en --reverse EN_DE --out NEW
     python -m fairseq_plugins train transformer_ftc_deep NEW
 
-The teacher translates or summarizes the training text of DATA, a prepared folder; NEW is a prepared
-folder with what it wrote, with the same subwords and dictionaries. valid and test stay original.
+The teacher translates or summarizes the training text of DATA, a prepared folder. NEW is a prepared
+folder with its output and the same subwords and dictionaries; valid and test stay original.
 The teacher is a run, a checkpoint or an exported model; several runs are an ensemble. The report
-tells how far the teacher is from the references.
+gives the distance of the teacher's output from the references.
 
 Where the teacher writes nothing, reaches its length limit or writes an unknown word, the original
 is kept. Rerun to resume. Until all is done, NEW is named NEW.part.
@@ -55,7 +55,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     add(
         "--nbest", type=at_least(2), metavar="N",
-        help="of --keep nearest (default: as many as --beam)",
+        help="with --keep nearest (default: --beam)",
     )  # fmt: skip
     add(
         "--extra", type=Path, metavar="FILE",
@@ -71,7 +71,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     add(
         "--no-tag", action="store_true",
-        help="do not begin back-translated sources with a tag, a free word of the dictionary",
+        help="do not mark back-translated sources with a tag (an unused word of the dictionary)",
     )  # fmt: skip
     add("--beam", type=at_least(1), default=5, help="beam size (default: %(default)s)")
     add(
@@ -100,18 +100,18 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--int8", action="store_true", help="8-bit matrix products, on a CPU")
     add(
         "--processes", type=at_least(1), metavar="N",
-        help="processes, each with a teacher (default: one for each GPU; without one, for each "
+        help="processes, each with a teacher (default: one per GPU; without a GPU, one per "
         "core)",
     )  # fmt: skip
     args = parser.parse_args(argv)
     if args.nbest is None:
         args.nbest = args.beam if args.keep == "nearest" else 1
     elif args.keep != "nearest":
-        raise ConfigurationError(f"--nbest {args.nbest} is for --keep nearest: add that")
+        raise ConfigurationError(f"--nbest {args.nbest} needs --keep nearest: add it")
     if args.keep == "nearest" and not 2 <= args.nbest <= args.beam:
         raise ConfigurationError(
-            f"--keep nearest chooses among --nbest {args.nbest} texts, and --beam {args.beam} has "
-            "at most as many: give at least 2, and not more than the beam"
+            f"--keep nearest chooses among --nbest {args.nbest} texts of --beam {args.beam}: give "
+            "--nbest of at least 2 and at most the beam"
         )
     if (args.back_translate is None) != (not args.reverse):
         raise ConfigurationError(

@@ -9,7 +9,7 @@ DATA is the prepared folder, RUN the --save-dir of a training. Each score is pri
 signature. Translation:
 
   tokenised BLEU  lower-case Moses tokens, not smoothed, as papers report it (multi-bleu.perl -lc);
-                  none for text without spaces between words
+                  not for text without spaces between words
   BLEU, chrF2     sacreBLEU's, on detokenised text, in the case the model was trained for
 
 Summarization: ROUGE-1, 2, L and Lsum with Porter's stemmer and 95 % intervals. The ROUGE-L that
@@ -73,11 +73,11 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--ensemble", type=Path, nargs="+", default=[], metavar="RUN_B",
-        help="score RUN and these trainings as one ensemble, the checkpoints of each chosen alike",
+        help="score RUN and these trainings as one ensemble, selecting checkpoints alike",
     )  # fmt: skip
     parser.add_argument(
         "--compare", type=Path, metavar="RUN_B",
-        help="score this training as well, and test the difference by paired bootstrap",
+        help="also score this training, and test the difference by paired bootstrap",
     )  # fmt: skip
     parser.add_argument(
         "--examples", type=int, default=0, metavar="N", help="print N outputs of the model"
@@ -88,7 +88,7 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--unicode", action="store_true",
-        help="ROUGE of words of any script, without a stemmer (default: letters a to z and digits)",
+        help="ROUGE on words of any script, without a stemmer (default: letters a to z and digits)",
     )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument(
@@ -117,7 +117,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def read_request(args: argparse.Namespace, extra: Sequence[str]) -> "Request":
-    """The evaluation that the arguments, and those behind --, ask for."""
+    """The evaluation that the arguments and the options after -- describe."""
     from fairseq_plugins.evaluation.request import Request
 
     words = list(extra)
@@ -141,7 +141,7 @@ def main(argv: Sequence[str]) -> int:
     request = read_request(args, extra)
     other = request._replace(run=args.compare, ensemble=())
     if args.compare is not None:
-        check(other)  # before the other one's minutes of work
+        check(other)  # fail before minutes of work on the other one
 
     jobs = Jobs()
     with only_warnings_of_fairseq():
@@ -153,8 +153,8 @@ def main(argv: Sequence[str]) -> int:
         print("\n".join(baseline.lines()))
         if _references(system) != _references(baseline):
             raise ConfigurationError(
-                f"--compare {args.compare} has other references than {args.run}: compare models of "
-                "one task and direction"
+                f"--compare {args.compare} and {args.run} have different references: compare "
+                "models of one task and direction"
             )
         found = system.test.compare(system.text, baseline.text, SAMPLES)
         print("\n".join(_differences(system.name, baseline.name, found)))
@@ -186,7 +186,7 @@ def _differences(name: str, baseline: str, found: Dict[str, Dict[str, Any]]) -> 
 
 
 def _name(other: Path, run: Path) -> str:
-    """The name of a folder, with a hash of its place where that is not beside `run`."""
+    """The name of a folder, plus a hash of its path if it is not beside `run`."""
     other = other.resolve()
     if other.parent == run.resolve().parent:
         return other.name

@@ -2,11 +2,11 @@
 
     python -m fairseq_plugins export runs/transformer_ftc --out exported --int8
 
-The folder holds the encoder and the decoder's step as ONNX graphs, the dictionaries and the subword
-model, and config.json. `translate` and `summarize` take it as --model. The hypotheses of 20
-sentences are compared with torch's first: other ones are an error. --compare takes a whole split,
+The folder holds the encoder and the decoder's step as ONNX graphs, the dictionaries, the subword
+model and config.json. `translate` and `summarize` take it as --model. First, hypotheses of 20
+sentences are compared with torch's; a difference is an error. --compare compares a whole split
 and scores translations. --shortlist adds what `translate --shortlist` needs. --format ctranslate2
-writes a folder for CTranslate2, of models that are ordinary Transformers.
+writes a folder for CTranslate2; it supports ordinary Transformers only.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="the prepared folder (default: the one the model was trained on)",
     )
     parser.add_argument(
-        "--int8", action="store_true", help="8-bit matrices: faster, a quarter of the size"
+        "--int8", action="store_true", help="8-bit matrices: faster, and a quarter of the size"
     )
     parser.add_argument(
         "--format", choices=("onnx", "ctranslate2"), default="onnx", help="default: %(default)s"
@@ -47,17 +47,17 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--compare",
         choices=("valid", "test"),
-        help="compare the hypotheses of this whole split with torch's, not of 20 sentences, and "
+        help="compare hypotheses with torch's on this whole split instead of 20 sentences, and "
         "score translations",
     )
     parser.add_argument(
-        "--licence", metavar="TEXT", help="of the model, for config.json (not stated)"
+        "--licence", metavar="TEXT", help="licence of the model, for config.json (default: none)"
     )
     args = parser.parse_args(argv)
     if args.format == "ctranslate2":
         for option in ("shortlist", "compare", "licence"):
             if getattr(args, option):
-                raise ConfigurationError(f"--{option} is for --format onnx, not for ctranslate2")
+                raise ConfigurationError(f"--{option} needs --format onnx, not ctranslate2")
     return args
 
 
@@ -94,7 +94,7 @@ def _comparisons(found: Any) -> List[str]:
     """`Comparisons` of an export as lines of text for the terminal."""
     lines = []
     if found.too_long:
-        lines.append(f"left out: {found.too_long} sentences that are longer than the model reads")
+        lines.append(f"skipped: {found.too_long} sentences longer than the model's limit")
     for agreement in found.agreements:
         lines.append(
             f"{agreement.kind}: torch's hypothesis or a tie for {agreement.equal} of "

@@ -1,6 +1,6 @@
 """Join both directions of a prepared language pair, for pre-training.
 
-A model trained on both, and then on the pair alone, starts from twice the data.
+Train on both directions first and then on the pair: the model sees twice the data.
 
     python -m fairseq_plugins prepare-translation data/pair ...
     python -m fairseq_plugins prepare-bidirectional data/pair data/both
@@ -8,7 +8,7 @@ A model trained on both, and then on the pair alone, starts from twice the data.
     fairseq-train data/pair ... --share-all-embeddings --save-dir runs/pair \\
         --finetune-from-model runs/both/checkpoint_best.pt
 
-The second training starts from the parameters alone: optimizer and learning rate begin anew. Rerun
+The second training starts from the parameters only, with a new optimizer and learning rate. Rerun
 either command to resume it.
 """
 

@@ -11,7 +11,7 @@ unpacked folder aclImdb. --cifar10 takes the archive of the binary version; an i
 words, its grey levels. With both, every tenth training text goes to the valid split. Archives are
 not unpacked to disk.
 
-A text that cannot be used is left out, and left_out.txt in DIR says why.
+Texts that cannot be used are skipped; left_out.txt in DIR says why.
 
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
@@ -72,11 +72,11 @@ def main(argv: Sequence[str]) -> int:
     if files and args.valid_every is not None:
         raise ConfigurationError(
             f"--valid-every {args.valid_every} is for --imdb and --cifar10, but --valid names the "
-            "validation texts: leave it out"
+            "validation texts: remove one of them"
         )
     valid_every = VALID_EVERY if args.valid_every is None else args.valid_every
     if args.cifar10 is not None and (args.bytes or args.words):
-        raise ConfigurationError("--cifar10 has grey levels: leave --bytes and --words out")
+        raise ConfigurationError("--cifar10 has grey levels, not text: remove --bytes and --words")
     units = "pixels" if args.cifar10 is not None else units_of(args)
     settings = classification_settings(args, units)
     if not files:

@@ -6,8 +6,8 @@
         --split-ids train.txt val.txt test.txt
 
 Without --stories, both archives (534 MB) are downloaded; without --split-ids, the published lists
-of URLs in each split. Size and SHA-256 are checked. Archives are not unpacked to disk. A story that
-cannot be used is left out, and left_out.txt in DIR says why.
+of URLs in each split. Size and SHA-256 are checked. Archives are not unpacked to disk. Stories that
+cannot be used are skipped; left_out.txt in DIR says why.
 
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
@@ -64,12 +64,12 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("prepare-cnn-dm")
     settings = summarization_settings(args)
-    cnn_dm.expected_documents(args.expect, bool(args.split_ids))  # a wrong one is told at once
+    cnn_dm.expected_documents(args.expect, bool(args.split_ids))  # fail early
     inputs: Dict[str, List[str]] = {}
     for name in ("stories", "split_ids"):
         for path in getattr(args, name) or []:
             if not path.is_file():
-                raise ConfigurationError(f"{path} does not exist, or is not a file")
+                raise ConfigurationError(f"{path} does not exist or is not a file")
             inputs.setdefault(name, []).append(digest(path))
     settings.update(add_full_stops=True, drop_prefix=False, expect=args.expect, inputs=inputs)
     with Preparation(args.destination, settings, keep=[cnn_dm.DOWNLOADS]) as preparation:

@@ -2,8 +2,8 @@
 
     python -m fairseq_plugins prepare-iwslt14 DIR
 
-Tokenisation, cleaning and splits are those of fairseq's prepare-iwslt14.sh, so that results compare
-with the papers'.
+Tokenisation, cleaning and splits are those of fairseq's prepare-iwslt14.sh, for results comparable
+with the papers.
 
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
@@ -39,7 +39,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--archive",
         type=Path,
         metavar="FILE",
-        help="read this copy of de-en.tgz; nothing is downloaded",
+        help="read this copy of de-en.tgz instead of downloading",
     )
     parser.add_argument(
         "--url", default=iwslt14.URL, help="download address (default: %(default)s)"
@@ -66,12 +66,12 @@ def main(argv: Sequence[str]) -> int:
     needs_fairseq("prepare-iwslt14")
     if args.archive is not None and args.url != iwslt14.URL:
         raise ConfigurationError(
-            f"--url {args.url}: --archive {args.archive} is read: leave one out"
+            f"--url {args.url} and --archive {args.archive} cannot be combined: give one of them"
         )
     expected = iwslt14.pair_counts(args.expect_pairs)
     source = (args.archive, args.url, iwslt14.known_checksum(args.checksum))
     origin: Any = args.checksum
-    if source[2] is None:  # nothing else says which archive it is
+    if source[2] is None:  # nothing else identifies the archive
         origin = args.url
         if args.archive is not None and args.archive.is_file():
             origin = digest(args.archive)
@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
         **subword_settings(args),
         **normalization(args.destination),
     }
-    # without a checksum, nothing tells a download from one of another address
+    # without a checksum, a download from another address cannot be recognised
     keep = [iwslt14.DOWNLOADS] if source[2] is not None else []
     with Preparation(args.destination, settings, keep=keep) as preparation:
         if not preparation.finished:

@@ -20,10 +20,10 @@ another prepared folder, so that a model trained on one folder can be fine-tuned
 
 Then train on PRETRAIN, and on DIR with --finetune-from-model PRETRAINED/checkpoint_best.pt.
 
---lowercase lets a model copy words that the summaries write in capitals, as headlines do; without
-it, such words have other pieces than in the document.
+Use --lowercase for headlines: without it, a word in capitals has other pieces than in the document,
+and cannot be copied.
 
-A document that cannot be used is left out, and left_out.txt in DIR says why.
+Documents that cannot be used are skipped; left_out.txt in DIR says why.
 
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
@@ -75,14 +75,14 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--pretrain",
         choices=KINDS,
-        help="build summaries for documents that have none, for pre-training",
+        help="build summaries for documents without summaries, for pre-training",
     )
     parser.add_argument(
         "--pretrain-sentences",
         type=int,
         default=SENTENCES,
         metavar="N",
-        help="sentences of such a summary (default: %(default)s); shorter documents are left out",
+        help="sentences of such a summary (default: %(default)s); shorter documents are skipped",
     )
     parser.add_argument(
         "--like",
@@ -110,17 +110,16 @@ def main(argv: Sequence[str]) -> int:
     }
     if args.fields != FIELDS and not any(path.is_file() for path in inputs.values()):
         raise ConfigurationError(
-            f"--fields {' '.join(args.fields)} is for JSON lines, and all inputs are pairs of text "
-            "files: leave it out"
+            f"--fields {' '.join(args.fields)} is for JSON lines, but all inputs are pairs of text "
+            "files: remove it"
         )
     if args.pretrain and args.split_sentences:
         raise ConfigurationError(
-            f"--split-sentences: --pretrain {args.pretrain} reads no summaries: leave it out"
+            f"--split-sentences: --pretrain {args.pretrain} reads no summaries: remove it"
         )
     if not args.pretrain and args.pretrain_sentences != SENTENCES:
         raise ConfigurationError(
-            f"--pretrain-sentences {args.pretrain_sentences} is for --pretrain: add that, or leave "
-            "it out"
+            f"--pretrain-sentences {args.pretrain_sentences} needs --pretrain: add it"
         )
     pretraining = None
     if args.pretrain:

@@ -4,7 +4,7 @@
         --train corpus/train --valid corpus/valid --test corpus/test
 
 PREFIX corpus/train stands for two UTF-8 files, corpus/train.de and corpus/train.en, aligned by
-line. The folder serves both directions. For other text of a model that is trained already, see
+line. The folder serves both directions. To prepare other text for a trained model, see
 --like.
 
 Rerun to resume. Until all is done, DIR is named DIR.part.
@@ -62,12 +62,12 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="N",
         help="take every Nth pair of train as validation text instead",
     )
-    parser.add_argument("--test", metavar="PREFIX", help="test text, if there is any")
+    parser.add_argument("--test", metavar="PREFIX", help="test text (optional)")
     parser.add_argument(
         "--tokenizer",
         choices=TOKENIZERS,
-        help="default: moses with --subword bpe, none with --subword sentencepiece, which then "
-        "changes no character of the text",
+        help="default: moses with --subword bpe; none with --subword sentencepiece, which then "
+        "keeps every character of the text",
     )
     parser.add_argument("--lowercase", action="store_true", help="lower-case everything")
     parser.add_argument(
@@ -75,15 +75,14 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         type=int,
         default=limits.max_words,
         metavar="N",
-        help="leave out training pairs with more words on a side (default: %(default)s)",
+        help="skip training pairs with more words on a side (default: %(default)s)",
     )
     parser.add_argument(
         "--max-ratio",
         type=float,
         default=limits.max_ratio,
         metavar="R",
-        help="leave out training pairs with one side more than R times as long (default: "
-        "%(default)s)",
+        help="skip training pairs with one side more than R times as long (default: %(default)s)",
     )
     parser.add_argument(
         "--like",

@@ -37,7 +37,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     _lines.add_files(parser)
     parser.add_argument(
         "--documents", type=Path, nargs="+", default=[], metavar="FILE",
-        help="read these files in place of --input, each as one document, whatever lines it has",
+        help="read these files instead of --input, each file as one document",
     )  # fmt: skip
     _lines.add_options(parser, "summaries", "documents", buffer=500)
     parser.add_argument(
@@ -57,22 +57,22 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     form.add_argument(
         "--json",
         action="store_true",
-        help="write one JSON object a document: the summary as a list of sentences, pieces (the "
-        "subwords of the document), read (how many of them were), complete (false where the "
-        "summary was stopped at --max-len); and of a model with --copy-attention, copied: the "
-        "summary's subwords, each with the number from 0 of the document's subword that it "
-        "copies, or null",
+        help="write one JSON object per document: summary (a list of sentences), pieces (the "
+        "document's subwords), read (how many of them the model read), complete (false if the "
+        "summary stopped at --max-len), and for models with --copy-attention copied: for each "
+        "subword of the summary, the index (from 0) of the document's subword that it copies, or "
+        "null",
     )
     form.add_argument(
         "--page", type=Path, metavar="REFERENCES",
-        help="write Markdown to read: each document with its reference, which stands in the same "
-        "line of this file, its first sentence, and the summary with copied subwords in bold",
+        help="write Markdown to read: each document with its reference (from the same line of this "
+        "file), its first sentence, and the summary with copied subwords in bold",
     )  # fmt: skip
     return parser.parse_args(argv)
 
 
 class Notes:
-    """Numbers (from 1) of the documents that were cut, and of the summaries that may be."""
+    """Numbers (from 1) of documents that were truncated, and of summaries that may be."""
 
     def __init__(self) -> None:
         self.documents = 0
@@ -90,17 +90,17 @@ class Notes:
 
 
 def as_object(summary: Summary) -> Dict[str, Any]:
-    """Without `copied` where it is not told."""
+    """Without `copied` if it is unknown."""
     return {name: value for name, value in summary._asdict().items() if value is not None}
 
 
 def page_writer(path: Path) -> Callable[[str, Summary], str]:
-    """What writes the next part of a page; the n-th call takes the n-th reference of a file.
+    """A function that writes the next part of a page; call n takes reference n of a file.
 
     Raises:
         ConfigurationError: the file cannot be read, or is shorter than the documents.
     """
-    references = enumerate(list(read_lines(path)), 1)  # at once: a missing file is told now
+    references = enumerate(list(read_lines(path)), 1)  # fail early if the file is missing
 
     def write(document: str, summary: Summary) -> str:
         number, reference = next(references, (0, ""))
@@ -134,8 +134,7 @@ def main(argv: Sequence[str]) -> int:
         engine = summarizer.engine
         if summarizer.wants_copied and engine.copies and not engine.tells_copied:
             print(
-                "an exported model does not tell which subwords it copied: for that, give the "
-                "checkpoint",
+                "an exported model cannot report which subwords it copied: give the checkpoint",
                 file=sys.stderr,
             )
 

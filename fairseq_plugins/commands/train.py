@@ -12,10 +12,10 @@ from fairseq_plugins.training.request import Request
 
 
 def read_request(argv: Sequence[str]) -> Request:
-    """What the command line asks for.
+    """The request that the command line describes.
 
     Raises:
-        ConfigurationError: a recipe or settings file is not there.
+        ConfigurationError: a recipe or settings file does not exist.
     """
     own, extra = split(argv)
     parser = argparse.ArgumentParser(
@@ -34,7 +34,7 @@ def read_request(argv: Sequence[str]) -> Request:
     parser.add_argument(
         "--settings", action="append", default=[], metavar="FILE",
         help="more settings: a YAML file like a recipe, a file of command-line options, or a name "
-        "beside the recipe, such as reduced_cpu; repeatable: later files win",
+        "from the recipe's folder, such as reduced_cpu; repeatable: later files win",
     )  # fmt: skip
     parser.add_argument(
         "--processes", type=int, metavar="N",
@@ -42,7 +42,7 @@ def read_request(argv: Sequence[str]) -> Request:
     )  # fmt: skip
     parser.add_argument(
         "--tokens-per-process", type=int, metavar="N",
-        help="limit of tokens per batch, to save memory; each update then adds up more batches",
+        help="limit of tokens per batch, to save memory; each update then accumulates more batches",
     )  # fmt: skip
     parser.add_argument(
         "--nodes", type=int, default=1, metavar="N",
@@ -65,7 +65,7 @@ def read_request(argv: Sequence[str]) -> Request:
     )  # fmt: skip
     parser.add_argument(
         "--dry-run", action="store_true",
-        help="write nothing: make some updates, and tell the time, the number of parameters and "
+        help="write nothing: make some updates, and report the time, the number of parameters and "
         "the command",
     )  # fmt: skip
     args = vars(parser.parse_args(own))

@@ -35,8 +35,8 @@ def main(argv: Sequence[str]) -> int:
         return 1
     _lines.tell(
         translator.split,
-        f"line(s) longer than {translator.max_source:,} subwords, which the model cannot read at "
-        "once, were translated in parts",
+        f"line(s) longer than {translator.max_source:,} subwords, the model's limit, "
+        "were translated in parts",
     )
     _lines.tell(translator.cut_off, "translation(s) reached the length limit and may be cut off")
     return 0

@@ -1,4 +1,4 @@
-"""Sharing the batch of an update over processes, and checking that every sentence fits."""
+"""Share the batch of an update over processes, and check that every sentence fits."""
 
 import itertools
 from typing import Dict, NamedTuple, Optional, Sequence
@@ -28,8 +28,8 @@ class Batch(NamedTuple):
 def share(whole: Batch, processes: int, limit: Optional[int] = None) -> Batch:
     """Share the batch of one process over several processes, with the same total per update.
 
-    No batch is larger than that of the one process. Of the possible ways, the one with the smallest
-    `update_freq`, and so the largest batches, is returned.
+    No batch is larger than that of one process. The smallest possible `update_freq`, with the
+    largest batches, is returned.
 
     Args:
         whole: the settings, which are for one process.
@@ -119,11 +119,11 @@ def check_longest(
 
 
 def check_longest_of_valid(max_tokens_valid: int, longest: Dict[str, int]) -> None:
-    """The same for validation subsets with a --max-tokens-valid of their own."""
+    """The same for validation subsets with their own --max-tokens-valid."""
     for subset, size in longest.items():
         if size > max_tokens_valid:
             raise ConfigurationError(
-                f"the longest sentence of {subset} has {size} tokens, but a batch of it holds at "
+                f"the longest sentence of {subset} has {size} tokens, but its batches hold at "
                 f"most --max-tokens-valid {max_tokens_valid}: --max-tokens-valid {size} or more "
                 "is needed"
             )

@@ -1,4 +1,4 @@
-"""Gradients, parameters and Adam's moments as flat tensors: an update is a handful of kernels."""
+"""Gradients, parameters and Adam's moments as flat tensors: an update takes few kernels."""
 
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -14,7 +14,7 @@ class FlatOptimizer(FairseqOptimizer):
     """fairseq's optimizer, with all its tensors as views of flat ones.
 
     Norm, clipping, scaling and fairseq's Adam act on the flat tensors; other optimizers get the
-    views. Checkpoints hold the views, so they equal those of the optimizer inside.
+    views. Checkpoints hold the views and equal those of the inner optimizer.
 
     Args:
         inner: fairseq's optimizer of the master parameters.
@@ -39,12 +39,12 @@ class FlatOptimizer(FairseqOptimizer):
         self.attach()
         self.moments: List[Tensor] = []
         self.first_view: Optional[Tensor] = None  # the first moment of the first parameter
-        # logging outputs whose numbers the next copy to the host brings: names and a vector
+        # logging outputs whose numbers arrive with the next copy to the host: names and a vector
         self.pending: List[Tuple[Dict[str, Any], List[str], Tensor]] = []
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """That of the optimizer inside, whose name fairseq stores in checkpoints."""
+        """The inner optimizer's config; fairseq stores its name in checkpoints."""
         return type(self.inner)
 
     @property
@@ -83,7 +83,7 @@ class FlatOptimizer(FairseqOptimizer):
         self.gradient.mul_(c)
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
-        """As fairseq's; the norm is on the CPU, as the trainer compares it there.
+        """As fairseq's. The norm is on the CPU, where the trainer compares it.
 
         The same copy fetches the numbers of `pending`.
         """
@@ -130,7 +130,7 @@ class FlatOptimizer(FairseqOptimizer):
         """Make Adam's moments views of flat tensors, also after loading a checkpoint.
 
         Returns:
-            whether it is fairseq's Adam, with the same number of updates for all parameters.
+            whether it is fairseq's Adam and all parameters had the same number of updates.
         """
         adam = self.optimizer
         if type(adam) is not Adam or len(adam.param_groups) != 1:

@@ -1,4 +1,4 @@
-"""Run programs: one at a time in a folder, with a log, and ended when their parent ends."""
+"""Run programs: one at a time in a folder, with a log; they end when their parent ends."""
 
 import contextlib
 import copy
@@ -19,13 +19,13 @@ from fairseq_plugins.errors import ConfigurationError, killed_by
 from fairseq_plugins.files import lock, open_to_append
 
 LIBC = ctypes.CDLL(None)
-# seconds; the data loaders of a killed training notice after 5 and hold the lock until then
+# seconds; data loaders of a killed training hold the lock for 5 s, until they notice
 PATIENCE = 8.0
-# that a training gets to save its state when it is asked to end: more than the 30 after which
-# torchrun kills its processes, as they would go on without it
+# seconds that a training gets to save its state when it is asked to end; more than the 30 after
+# which torchrun kills its processes
 SECONDS_TO_SAVE = 40.0
-# On a CPU glibc gives the memory of large tensors back to the system, which clears it before the
-# next step uses it. Kept instead, in large pages and one arena, small models train in 0.87 to 0.89
+# On a CPU, glibc returns the memory of large tensors to the system, which clears it before the
+# next step uses it. Keeping it, in large pages and one arena, trains small models in 0.87 to 0.89
 # of the time.
 KEEP_MEMORY = ":".join(
     f"glibc.malloc.{name}={value}"
@@ -86,14 +86,14 @@ class Jobs:
         self._running: Dict["subprocess.Popen[str]", Path] = {}  # with their logs
         self._guard = threading.Lock()
         self._stopping = threading.Event()
-        self._gpus: Sequence[int] = ()  # of this process's, for the programs; none: all of them
+        self._gpus: Sequence[int] = ()  # numbers in this process; empty: all
 
     def on(self, gpus: Sequence[int]) -> "Jobs":
-        """The same jobs, but the programs that it runs see only these GPUs.
+        """The same jobs, with programs that see only these GPUs.
 
         Args:
-            gpus: their numbers in this process, which may itself see only some of the machine's;
-                none: the programs see what this process sees.
+            gpus: their numbers in this process, which may itself see only some of the machine's
+                GPUs; if empty, programs see what this process sees.
         """
         jobs = copy.copy(self)
         jobs._gpus = gpus
@@ -112,7 +112,7 @@ class Jobs:
                 raise KeyboardInterrupt
 
         check()
-        import torch  # takes seconds, and what only watches a training needs none
+        import torch  # slow, and not needed to watch a training
 
         with torch.cuda.device(self._gpus[0]) if self._gpus else contextlib.nullcontext():
             yield check
@@ -131,7 +131,7 @@ class Jobs:
         Args:
             command: the program and its arguments.
             environment: of `environment`.
-            log: names the program where it does not end.
+            log: named in the message if the program does not end.
             held: the lock of the folder; the program inherits it, as it may outlive this process.
             stdin, stderr: its standard input and standard error.
 
@@ -174,7 +174,7 @@ class Jobs:
             held: the lock of the folder, for `start`.
             threads: number of threads of a program that computes on the CPU; None leaves it to
                 OMP_NUM_THREADS and torch.
-            begun: a process of `start` that does what `command` says.
+            begun: a process that `start` returned for this command.
 
         Raises:
             KeyboardInterrupt: `stop` was called.
@@ -189,7 +189,7 @@ class Jobs:
 
             def read(on_line: Callable[[str], None]) -> None:
                 for line in output:
-                    if file.closed:  # what a killed program had started still writes
+                    if file.closed:  # children of a killed program still write
                         return
                     file.write(line)
                     file.flush()
@@ -200,12 +200,12 @@ class Jobs:
                 read(on_line)
                 process.wait()
             except BaseException:
-                rest.start()  # the log keeps what it says while it ends
+                rest.start()  # log what it writes while it ends
                 raise
             finally:
                 self.end(process)
                 if rest.ident is not None:
-                    rest.join(1)  # in case that something else still holds the pipe
+                    rest.join(1)  # in case another process holds the pipe
                 if not rest.is_alive():
                     output.close()
         if self._stopping.is_set():
@@ -213,14 +213,14 @@ class Jobs:
         return process.returncode
 
     def end(self, process: "subprocess.Popen[str]") -> None:
-        """End a process of `start`, and what it has started."""
+        """End a process from `start`, and its children."""
         with self._guard:
             log = self._running.pop(process, None)
         if log is not None:
             _end({process: log})
 
     def environment(self, threads: Optional[int]) -> Dict[str, str]:
-        """That of a program; see `run`."""
+        """The environment of a program; see `run`."""
         environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
         # threads that spin while waiting would take processor time from other programs
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -236,7 +236,7 @@ class Jobs:
         return environment
 
     def stop(self) -> None:
-        """End all programs, which have `SECONDS_TO_SAVE`; start no more."""
+        """End all programs after up to `SECONDS_TO_SAVE`; start no more."""
         with self._guard:
             self._stopping.set()
             running = dict(self._running)
@@ -244,15 +244,15 @@ class Jobs:
 
 
 def end_with_the_parent() -> None:
-    """Let this process get SIGTERM when its parent ends, on Linux."""
+    """Let this process get SIGTERM when its parent ends (Linux only)."""
     with contextlib.suppress(AttributeError):  # only Linux has prctl
         LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _end(processes: Mapping["subprocess.Popen[str]", Path]) -> None:
-    """End running processes with SIGTERM, then what is left of their groups with SIGKILL.
+    """End running processes with SIGTERM, then the rest of their groups with SIGKILL.
 
-    Data loaders get no SIGTERM: a training that loses them cannot save its state.
+    Data loaders get no SIGTERM: without them, a training cannot save its state.
     """
     running = [process for process in processes if process.poll() is None]
     for process in running:
@@ -264,7 +264,7 @@ def _end(processes: Mapping["subprocess.Popen[str]", Path]) -> None:
         if process.poll() is None:
             print(
                 f"{processes[process]}: its program did not end within {SECONDS_TO_SAVE:.0f} s and "
-                "was killed; a training goes on from its last checkpoint",
+                "was killed; a training resumes from its last checkpoint",
                 file=sys.stderr,
             )
         with contextlib.suppress(ProcessLookupError):
@@ -274,7 +274,7 @@ def _end(processes: Mapping["subprocess.Popen[str]", Path]) -> None:
 
 
 def failure_in(log: Path, status: int) -> str:
-    """Why the last run in a log failed, by its exit status and the error in the log, if any."""
+    """Why the last run in a log failed, by its exit status and the error in the log (if any)."""
     if status < 0:
         return f"it was {killed_by(-status)}"
     lines: List[str] = []
@@ -286,7 +286,7 @@ def failure_in(log: Path, status: int) -> str:
         else:
             lines.append(re.sub(r"^\[rank\d+\]: ?", "", line))
         killed = killed or _killed(lines[-2:])
-    if killed:  # the others tell only that they have lost it
+    if killed:  # the other processes only report losing it
         return killed
     errors = [
         line

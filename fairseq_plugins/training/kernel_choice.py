@@ -1,7 +1,7 @@
-"""Which Triton kernels a training uses: chosen before its first step, and fixed until its end.
+"""Choose the Triton kernels of a training before its first step; the choice then stays fixed.
 
-Results with and without kernels differ by rounding. Therefore all processes of a training use the
-same ones, and checkpoints hold their names: a resumed training uses only those it began with.
+Results with and without kernels differ by rounding. Therefore all processes use the same kernels,
+and checkpoints hold their names: a resumed training uses only those it began with.
 """
 
 import os
@@ -48,7 +48,7 @@ def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: b
 
     Args:
         began_with: the names in the checkpoint; None without an entry.
-        resumes: whether the training goes on from a checkpoint.
+        resumes: whether the training resumes from a checkpoint.
 
     Raises:
         ConfigurationError: `kernels.VARIABLE` is wrong in some process.
@@ -68,12 +68,12 @@ def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: b
         if problem:
             problems.setdefault(name, problem)
     for name, problem in kernels.agree(problems).items():
-        if name == WRONG:  # told by all: a process that failed alone would leave others waiting
+        if name == WRONG:  # all raise: the others would wait for a single failing process
             raise ConfigurationError(problem)
-        # no message where users turned them off
+        # no message if the user turned kernels off
         kernels.turn_off([name], "" if off else problem)
     if resumes and began_with is None and os.environ.get(kernels.VARIABLE) != "1":
-        began_with = []  # older versions used kernels only where this was set
+        began_with = []  # older versions used kernels only if it was set
     if began_with is not None:
         missing = {name for name, *_ in wanted} - set(began_with)
         kernels.turn_off(sorted(missing), "this training began without them")
@@ -86,7 +86,7 @@ def _kernels_of(model: Any, options: Any) -> Iterator[Tuple[Any, ...]]:
     for module in model.modules():
         if hasattr(module, "kernels"):
             yield from module.kernels()
-        # of a layer: fairseq's own end their sublayers with a kernel only on rows
+        # only layers that end in our kernels; fairseq's own layers use them only on rows
         norm = getattr(module, "final_layer_norm", None)
         ours = type(module).__module__.startswith("fairseq_plugins.")
         dropout = getattr(module, "dropout_module", None)

@@ -1,4 +1,4 @@
-"""Run the planned fairseq-train command, or resume where an earlier run of it ended."""
+"""Run the planned fairseq-train command, or resume an earlier run of it."""
 
 import contextlib
 import shlex
@@ -14,8 +14,8 @@ from fairseq_plugins.training.process import Planned
 from fairseq_plugins.training.progress import EPOCH, PARAMETERS, REPORT, Progress, in_words
 from fairseq_plugins.training.request import Plan
 
-# a rehearsal makes so many updates, or fewer where they take longer than so many seconds, and
-# leaves out the first ones
+# a rehearsal makes this many updates, or fewer if they take longer than this many seconds,
+# and ignores the first ones
 UPDATES, SECONDS, FIRST = 43, 20.0, 3
 
 
@@ -42,7 +42,7 @@ def train(
     run = Run(todo.save_dir)
     run.folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        # on a shared file system, the lock of one machine would exclude the others
+        # on a shared file system, one machine's lock would exclude the others
         lock = stack.enter_context(run.lock("training")) if todo.nodes == 1 else None
         before = run.check_same(todo.settings)
         for line in todo.summary:
@@ -52,9 +52,9 @@ def train(
             return False
         if before.get(SHARING, todo.settings[SHARING]) != todo.settings[SHARING]:
             say(
-                f"before, an update was {before[SHARING]}. fairseq resumes within an epoch by the "
-                "number of batches: if they have another size now, this epoch reads some sentences "
-                "twice or not at all"
+                f"earlier updates were {before[SHARING]}. fairseq resumes within an epoch by "
+                "counting batches: if their size changed, this epoch reads some sentences twice or "
+                "not at all"
             )
         stored = dict(todo.settings)
         if before and PRECISION not in before:  # an older release did not store it
@@ -67,7 +67,7 @@ def train(
             float(todo.end["stop_time_hours"]),
             seconds,
         )
-        saved = []  # torchrun's status does not tell
+        saved = []  # torchrun's exit status does not show it
 
         def read(line: str) -> None:
             progress.line(line)
@@ -116,7 +116,7 @@ def _run(
 
 
 class _Rehearsed(Exception):
-    """Enough updates were measured."""
+    """Raised when enough updates were measured."""
 
 
 class _Rehearsal:
@@ -146,17 +146,17 @@ class _Rehearsal:
             raise _Rehearsed
 
     def estimate(self, todo: Plan) -> str:
-        """The time of all updates, or why it is not known."""
+        """The estimated time of all updates, or why there is no estimate."""
         times = self.times[FIRST - 1 :]
         if len(times) < 2:
-            return f"time: not estimated, as the training ends within {FIRST} updates"
+            return f"time: not estimated, as training ends within {FIRST} updates"
         (begun, first), (end, last) = times[0], times[-1]
         each = (end - begun) / (last - first)
         limits = [int(todo.end["max_update"]), int(todo.end["max_epoch"]) * self.per_epoch]
         updates = min((limit for limit in limits if limit > 0), default=0)
         how = f"{each:.2g} s per update, measured over {last - first}"
         if not updates:
-            return f"time: not estimated, as no option says how many updates there are ({how})"
+            return f"time: not estimated, as no option sets the number of updates ({how})"
         return (
             f"time: about {in_words(each * updates)} for {updates:,} updates, without validation "
             f"and checkpoints ({how}; an epoch has {self.per_epoch:,})"
@@ -169,7 +169,8 @@ def rehearse(
     say: Callable[[str], None] = print,
     planned: Optional[Planned] = None,
 ) -> None:
-    """Tell what `train` would do, and make some updates in a temporary folder to tell how long.
+    """Describe what `train` would do, and make some updates in a temporary folder to estimate the
+    time.
 
     Raises:
         ConfigurationError: the folder holds another training.

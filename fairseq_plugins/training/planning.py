@@ -45,7 +45,7 @@ def check_data(data: Path) -> None:
 
 
 def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
-    """Refuse options after --, or in the recipe or --settings files, that `plan` sets itself."""
+    """Refuse options that `plan` sets itself, in files or after --."""
     for place, found in (("in a recipe or --settings file", in_files), ("after --", words)):
         for option in (word.split("=")[0] for word in found):
             if option in OWN_OPTIONS or option.startswith("--distributed-"):
@@ -59,8 +59,8 @@ def check_shared_dictionary(data: Path) -> None:
     """Raise a ConfigurationError unless both languages have the same dictionary."""
     if len({path.read_bytes() for path in data.glob("dict.*.txt")}) > 1:
         raise ConfigurationError(
-            f"--share-all-embeddings needs one dictionary for both languages, and {data} has two: "
-            "prepare it with --joined-dictionary, or leave that setting out"
+            f"--share-all-embeddings needs one dictionary for both languages, but {data} has two: "
+            "prepare it with --joined-dictionary, or remove that setting"
         )
 
 
@@ -81,14 +81,14 @@ def share_batch(
 ) -> Tuple[int, Batch, List[str]]:
     """The processes of this machine, and the batch of each.
 
-    If --processes is not given, there are as many as GPUs; fewer if the batch cannot be shared by
-    so many, or the longest sentence does not fit into the share of one.
+    Without --processes, one per GPU; fewer if the batch cannot be shared by so many, or the longest
+    sentence does not fit into one share.
 
     Returns:
         the number of processes, the batch of each, and a line if not all GPUs are used.
 
     Raises:
-        ConfigurationError: no number works, or not the one that was asked for.
+        ConfigurationError: no number of processes works, or not the requested one.
     """
 
     def batch_of(processes: int) -> Batch:
@@ -108,12 +108,12 @@ def share_batch(
 
 
 def is_translation(given: argparse.Namespace) -> bool:
-    """Whether fairseq leaves out pairs that are too long; other tasks refuse texts, or cut them."""
+    """Whether fairseq skips pairs that are too long; other tasks refuse or truncate them."""
     return str(given.task).startswith("translation")
 
 
 def limits_of(given: argparse.Namespace) -> Optional[lengths.Limits]:
-    """How long a source and a target may be; None if no option says it."""
+    """The longest source and target; None if no option limits them."""
     names = ("max_source_positions", "max_target_positions")
     if is_translation(given):
         default = lengths.DEFAULT_MAX_SOURCE_POSITIONS
@@ -123,20 +123,20 @@ def limits_of(given: argparse.Namespace) -> Optional[lengths.Limits]:
 
 
 def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
-    """A line for each subset about the pairs that fairseq's translation leaves out, if any."""
+    """One line per subset with pairs that fairseq's translation task skips."""
     limits = limits_of(given)
     if limits is None or not is_translation(given):
         return []
     subsets = [given.train_subset]
     if given.skip_invalid_size_inputs_valid_test and not given.disable_validation:
-        subsets += given.valid_subset.split(",")  # without the option, fairseq stops there
+        subsets += given.valid_subset.split(",")  # without the option, fairseq fails on them
     cut, languages = lengths.source_cut(given), lengths.languages_of(given)
     options = f"--max-source-positions {limits.source} or --max-target-positions {limits.target}"
     told = []
     for subset in subsets:
         count = lengths.count_too_long(data, languages, subset, limits, cut)
         if count:
-            told.append(f"{count:,} pairs of {subset} are longer than {options}: they are left out")
+            told.append(f"{count:,} pairs of {subset} exceed {options}: they are skipped")
     return told
 
 
@@ -145,7 +145,7 @@ def check_lengths(
 ) -> None:
     """Raise a ConfigurationError if a sentence of train or valid does not fit into its batch.
 
-    Those that fairseq leaves out in any case do not count.
+    Pairs that fairseq skips anyway do not count.
     """
     cut, limited = lengths.source_cut(given), request.tokens_per_process is not None
     limits = limits_of(given)
@@ -159,16 +159,16 @@ def check_lengths(
     longest = longest_of(given.valid_subset.split(","), cut, kept)
     if given.max_tokens_valid in (given.max_tokens, str(given.max_tokens)):
         batches.check_longest(batch, whole, processes, limited, longest)
-    elif str(given.max_tokens_valid).isdigit():  # fairseq's parser leaves it a string
+    elif str(given.max_tokens_valid).isdigit():  # a string in fairseq's parser
         batches.check_longest_of_valid(int(given.max_tokens_valid), longest)
 
 
 def resuming(words: Sequence[str], begin: str, run: Run) -> List[str]:
-    """The words without those that would begin again where a folder has checkpoints.
+    """The words without options that would restart a training whose folder has checkpoints.
 
-    fairseq reads a --restore-file of another folder at every start, so a rerun would begin anew.
+    fairseq reads a --restore-file of another folder at every start, which would restart on a rerun.
     """
-    default = begin == "checkpoint_last.pt"  # fairseq looks for this name alone in --save-dir
+    default = begin == "checkpoint_last.pt"  # fairseq looks only for this name in --save-dir
     elsewhere = not default and run.folder.resolve() not in Path(begin).resolve().parents
     if not elsewhere or not run.checkpoints():
         return list(words)
@@ -190,7 +190,7 @@ def launcher(request: Request, processes: int) -> List[str]:
 
 
 def bleu_options(data: Path, words: Sequence[str]) -> List[str]:
-    """The option for --eval-bleu to join the data's kind of subwords; it overrides the recipe."""
+    """The option for --eval-bleu that joins the data's subwords; it overrides the recipe."""
     if "--eval-bleu" not in words:
         return []
     joined_by = JOINED_BY.get(stored_settings(data).get("subword", ""))
@@ -198,10 +198,10 @@ def bleu_options(data: Path, words: Sequence[str]) -> List[str]:
 
 
 def parse_options(request: Request) -> Tuple[List[str], argparse.Namespace]:
-    """The data and all options of a training as words for fairseq-train, and what they mean.
+    """The data and all options of a training as words for fairseq-train, and their parsed values.
 
     Raises:
-        ConfigurationError: an option is unknown, cannot work, or is one that this command sets.
+        ConfigurationError: an option is unknown, cannot work, or is set by this command.
     """
     from_files = recipes.arguments([request.recipe, *request.settings])
     check_words(request.words, from_files)
@@ -214,17 +214,17 @@ def parse_options(request: Request) -> Tuple[List[str], argparse.Namespace]:
         unknown = re.search(r"unrecognized arguments: (--[\w-]+)", str(error))
         if not unknown or unknown[1] not in from_files:
             raise
-        settings.parse([str(request.data), *from_files])  # a mistake in a file is told as it is
+        settings.parse([str(request.data), *from_files])  # raises for mistakes in files
         name = unknown[1][2:].replace("-", "_")
         raise ConfigurationError(
-            f"{unknown[1]} stands in the recipe or a --settings file, and what replaces its "
-            f"optimizer, criterion or scheduler does not know it: write '{name}: null' in its "
+            f"{unknown[1]}, from the recipe or a --settings file, does not apply to the new "
+            f"optimizer, criterion or scheduler: set '{name}: null' in its "
             "group in a further --settings file (.yaml)"
         ) from None
     if given.log_format not in (None, "simple"):
         raise ConfigurationError(
-            f"--log-format {given.log_format}: this command reads the log, which must be simple: "
-            "leave it out"
+            f"--log-format {given.log_format}: this command needs --log-format simple to read the "
+            "log: remove it"
         )
     if len(given.update_freq) != 1:
         raise ConfigurationError("--update-freq: give one number, the same for all epochs")
@@ -244,9 +244,9 @@ def batch_options(given: argparse.Namespace, batch: Batch) -> List[str]:
 
 
 def advice_to_go_on(given: argparse.Namespace) -> str:
-    """What the user may change to train on where the training ends."""
+    """How the user may train longer, for a message."""
     if 0 < settings.schedule_end(given) <= given.max_update:
-        return "its learning rate has ended; to train longer, choose another folder"
+        return "its learning-rate schedule has ended; to train longer, choose another folder"
     limits = ("max_update", "max_epoch", "stop_time_hours", "patience")
     names = [flag(name) for name in limits if getattr(given, name) > 0]
     ways = [f"a larger {' or '.join(names)}"] if names else []
@@ -255,7 +255,7 @@ def advice_to_go_on(given: argparse.Namespace) -> str:
 
 
 def ends(given: argparse.Namespace) -> List[str]:
-    """A line about the options that end the training, if there are any."""
+    """One line with the options that end the training, if any."""
     limits = {name: getattr(given, name) for name in ("max_update", "max_epoch", "stop_time_hours")}
     told = [f"{flag(name)} {value:,g}" for name, value in limits.items() if value > 0]
     return [f"ends at {' or '.join(told)}"] if told else []
@@ -284,8 +284,8 @@ def plan(request: Request) -> Plan:
     check_data(request.data)
     if request.nodes < 1 or (request.nodes > 1) != (request.rendezvous is not None):
         raise ConfigurationError(
-            f"--nodes {request.nodes}: give --rendezvous HOST:PORT for several machines, and leave "
-            "it out for one"
+            f"--nodes {request.nodes}: several machines need --rendezvous HOST:PORT; remove it for "
+            "one machine"
         )
     words, given = keep_loss(request, *parse_options(request))
     if getattr(given, "share_all_embeddings", False):
@@ -297,14 +297,14 @@ def plan(request: Request) -> Plan:
 
     run = request.run
     save_dir = run.folder
-    check_path("--save-dir", save_dir)  # fairseq-generate could not read its checkpoints
+    check_path("--save-dir", save_dir)  # for paths fairseq-generate cannot read
     before = run.stored(PRECISION)
     finished = run.reached(settings.end_of(given))
     half = precision.choose(request.precision, given, on_cpu, before, finished)
     words += [*half, *batch_options(given, batch)]
     words += ["--cpu"] if on_cpu else []
     if total == 1:
-        words += ["--distributed-world-size", "1"]  # not one process for each GPU
+        words += ["--distributed-world-size", "1"]  # not one process per GPU
     words += ["--user-dir", str(request.user_dir), "--save-dir", str(save_dir)]
     words = resuming(words, given.restore_file, run)
     logging = ["--log-format", "simple", "--log-interval", "50"]

@@ -1,4 +1,4 @@
-"""The precision of a training: what the machine has, what was asked for, and how it began."""
+"""The precision of a training: from the machine, the user or the run that is resumed."""
 
 import argparse
 from typing import List, Optional
@@ -7,7 +7,7 @@ from fairseq_plugins import processor
 from fairseq_plugins.errors import ConfigurationError
 
 PRECISIONS = ("auto", "fastest", "bf16", "fp16", "fp32")
-AUTOMATIC = ("auto", "fastest")  # the machine chooses, or the training that is resumed
+AUTOMATIC = ("auto", "fastest")  # chosen by the machine, or by the run to resume
 HELP = (
     "auto: bf16 on a GPU that supports it, fp16 on other GPUs, fp32 on a CPU; fastest: the same, "
     "but bf16 on a CPU that has instructions for it"
@@ -21,15 +21,15 @@ def choose(
     before: Optional[str] = None,
     finished: bool = False,
 ) -> List[str]:
-    """The precision flag for fairseq-train; none if the options have one already.
+    """The precision flag for fairseq-train; empty if the options already have one.
 
     Args:
         asked: one of `PRECISIONS`.
         given: the other options.
         on_cpu: whether the CPU trains.
-        before: the precision of the training to resume. An optimizer's state fits no other one,
-            so "auto" and "fastest" take it.
-        finished: whether nothing is left to train, so that any machine will do.
+        before: the precision of the training to resume. "auto" and "fastest" keep it, as the
+            optimizer's state fits no other.
+        finished: whether nothing is left to train; then any machine will do.
     """
     if given.fp16 or given.bf16 or given.amp:
         if asked not in AUTOMATIC:
@@ -45,9 +45,9 @@ def choose(
         missing = on_cpu if before == "fp16" else not (on_cpu or gpus_have_bf16())
         if before != "fp32" and missing and not finished:
             raise ConfigurationError(
-                f"this training is in {before}, which this machine does not have, and its "
-                "optimizer cannot go on in another precision: resume it where it has run, or "
-                "begin anew in another folder"
+                f"this training is in {before}, which this machine does not support, and its "
+                "optimizer state fits no other precision: resume it where it has run, or "
+                "start again in another folder"
             )
         asked = before
     if asked in AUTOMATIC:
@@ -60,7 +60,7 @@ def choose(
 
 def gpus_have_bf16() -> bool:
     """Whether all GPUs have bf16 in hardware; torch.cuda.is_bf16_supported counts emulation too."""
-    import torch  # takes seconds, and the help of a command needs only the names
+    import torch  # slow, and a command's help needs only the names
 
     if torch.version.hip is not None:
         return torch.cuda.is_bf16_supported()

@@ -1,11 +1,11 @@
-"""The process that plans a training and then is the training, so that fairseq is imported once.
+"""The process that plans a training and then runs it, so that fairseq is imported once.
 
     python -m fairseq_plugins.training.process
 
-Its standard input is a socket to the command `train`, which needs neither torch nor fairseq, reads
-the output, keeps the log and outlives a training that is killed. The command sends a `Request`, and
-gets the `Plan` or an error. It then sends the arguments of fairseq-train and the lock of the
-folder, which this process holds until it ends, or closes the socket.
+Its standard input is a socket to the command `train`. The command needs neither torch nor fairseq,
+reads the output, keeps the log and outlives a killed training. It sends a `Request` and receives
+the `Plan` or an error. It then sends the arguments of fairseq-train and the lock of the folder,
+which this process holds until it ends, or it closes the socket.
 """
 
 import argparse
@@ -25,21 +25,21 @@ from fairseq_plugins.training.request import Plan, Request
 
 
 class Planned:
-    """Such a process, seen from the command that starts it.
+    """A planning process, as its parent sees it.
 
     Args:
         request: what to train.
         jobs: runs the process, and ends it.
 
     Attributes:
-        plan: what it will do.
+        plan: the plan of the training.
 
     Raises:
         ConfigurationError: the data, an option or their combination cannot work.
     """
 
     def __init__(self, request: Request, jobs: Jobs):
-        # before torch tells whether there is a GPU; where this is wrong, the process only plans
+        # a guess before torch can tell whether there is a GPU; if wrong, the process only plans
         on_cpu = request.cpu or not has_gpu_files()
         threads = request.threads or available_threads(request.processes or 1)
         self.environment = jobs.environment(threads if on_cpu else None)
@@ -62,14 +62,14 @@ class Planned:
         self.plan: Plan = answer
 
     def begin(self, words: Sequence[str], held: Optional[IO[str]]) -> None:
-        """Let the process train with these arguments, and hold this lock."""
+        """Let the process train with these arguments and hold this lock."""
         self.connection.send((list(words), held is not None))
         if held is not None:
             reduction.send_handle(self.connection, held.fileno(), self.process.pid)
 
 
 def has_gpu_files() -> bool:
-    """Whether the system shows a GPU, without the driver, whose start takes long."""
+    """Whether the system shows a GPU; does not start the driver, which is slow."""
     names = "nvidia[0-9]*", "kfd", "dxg"  # of CUDA, of ROCm, of Windows
     return any(found for name in names for found in Path("/dev").glob(name))
 
@@ -93,11 +93,11 @@ def main() -> None:
     connection.send(todo._replace(given=argparse.Namespace()))
     try:
         words, locked = connection.recv()
-    except EOFError:  # there is nothing to train, or not here
+    except EOFError:  # nothing to train, or not in this process
         return
     lock = reduction.recv_handle(connection) if locked else None  # noqa: F841  open until the end
     os.dup2(1, 2)
-    logging.getLogger().handlers.clear()  # of what planning logs; fairseq-train sets its own
+    logging.getLogger().handlers.clear()  # from planning; fairseq-train adds its own
     sys.argv = ["fairseq-train", *words]
     from fairseq_cli import train
 

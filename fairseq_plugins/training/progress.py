@@ -55,7 +55,7 @@ class Progress:
         elif resumed:
             update = int(resumed["update"])
             if update:
-                self.until = float("inf")  # the log does not say how much of the limit was used
+                self.until = float("inf")  # the log does not show how much time was used
                 self.say(f"resumed from update {update:,}")
             else:  # a model from another training, with a new optimizer
                 self.say(f"starts from {resumed['path']}")
@@ -63,7 +63,7 @@ class Progress:
             self.say(told.group())
         elif "OOM: Ran out of memory" in text:
             self.say(
-                "a batch did not fit into the GPU's memory, and fairseq skipped it: stop this "
+                "a batch did not fit into the GPU's memory, and fairseq skipped it: stop training "
                 "and give --tokens-per-process"
             )
 
@@ -77,7 +77,7 @@ class Progress:
 
 
 def in_words(seconds: float) -> str:
-    """A time for people."""
+    """A duration in words."""
     if seconds < 120:
         return f"{max(0, seconds):.0f} s"
     minutes = round(seconds / 60)
@@ -87,7 +87,7 @@ def in_words(seconds: float) -> str:
 def _loss(report: str) -> str:
     """The negative log-likelihood; criterions without label smoothing call it loss.
 
-    A classifier's is "loss": its criterion divides nll_loss by the tokens of the texts.
+    A classifier's is "loss": its nll_loss is divided by the tokens of the texts.
     """
     if re.search(r"\baccuracy\b", report):
         found = re.search(r"\bloss[= ](\S+)", report)

@@ -23,7 +23,7 @@ SETTINGS = "settings"  # the folder beside recipes that has settings
 CHOICES = {"model": "arch"}
 # options that are on by default: their flag on the command line turns them off
 ON_BY_DEFAULT = {"left_pad_source"}
-# second names of fairseq's options on the command line
+# other names of fairseq's options on the command line
 ALIASES = {
     "a": "arch", "s": "source_lang", "t": "target_lang", "remove_bpe": "post_process",
     "max_sentences": "batch_size", "max_sentences_valid": "batch_size_valid",
@@ -33,7 +33,7 @@ ALIASES = {
 
 
 def names() -> List[str]:
-    """The names of the package's recipes; a file that is broken has none."""
+    """The names of the package's recipes; broken files are skipped."""
     found = []
     for path in FOLDER.glob("*/*.yaml"):
         with contextlib.suppress(ConfigurationError):
@@ -45,7 +45,7 @@ def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:
     """A recipe or settings file: a path, or the name of one in `beside` or in the package.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: it does not exist.
     """
     path = Path(name)
     if path.is_file():
@@ -77,7 +77,7 @@ def _places(beside: Sequence[Path]) -> Iterator[Path]:
 
 
 def folders(recipe: Path) -> List[Path]:
-    """Where settings of a recipe are found by name: its own folder, and the package's of its task.
+    """Folders that settings names refer to: the recipe's own, and the package's for its task.
 
     Raises:
         ConfigurationError: the recipe cannot be read.
@@ -92,15 +92,15 @@ def read(path: Path, of: Sequence[Path] = ()) -> Dict[str, Any]:
 
     Args:
         path: the file.
-        of: the files whose defaults it is.
+        of: the files that have it among their defaults.
 
     Raises:
-        ConfigurationError: the file cannot be read, is no mapping of groups, is among its own
-            `defaults`, or sets an option to another value than these: hydra and fairseq-train would
-            choose differently.
+        ConfigurationError: the file cannot be read, is not a mapping of groups, is among its own
+            `defaults`, or overrides an option of its defaults: hydra and fairseq-train would choose
+            differently.
     """
     if path in of:
-        raise ConfigurationError(f"{path} is among its own defaults: leave it out there")
+        raise ConfigurationError(f"{path} is among its own defaults: remove it there")
     try:
         groups: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -119,7 +119,7 @@ def read(path: Path, of: Sequence[Path] = ()) -> Dict[str, Any]:
             options.update(read(found, [*of, path]))
     for group, values in groups.items():
         if not isinstance(values, dict):
-            raise ConfigurationError(f"{path}: {group} is no group of options")
+            raise ConfigurationError(f"{path}: {group} is not a group of options")
         for name, value in values.items():
             option = CHOICES.get(str(group), str(group)) if name == "_name" else str(name)
             if options.get(option, value) != value:
@@ -133,7 +133,7 @@ def read(path: Path, of: Sequence[Path] = ()) -> Dict[str, Any]:
 def words(options: Dict[str, Any]) -> List[str]:
     """Options as arguments of fairseq's command line.
 
-    null leaves an option out, and a tuple holds its words as they are.
+    null omits an option; a tuple holds its words unchanged.
     """
     found: List[str] = []
     for name, value in options.items():
@@ -157,9 +157,9 @@ def by_name(command_line: Sequence[str]) -> Dict[str, Any]:
     {'bf16': ('--bf16',), 'lr': ('--lr=1',), 'arch': ('-a', 'transformer_ftc')}
     """
     found: Dict[str, Any] = {}
-    name = ""  # of what stands before the first option; fairseq's parser refuses it
+    name = ""  # for words before the first option, which fairseq refuses
     for word in command_line:
-        if re.match("--?[a-zA-Z]", word):  # no negative number
+        if re.match("--?[a-zA-Z]", word):  # not a negative number
             name = word.split("=")[0].lstrip("-").replace("-", "_")
             name = ALIASES.get(name, name)
             found.pop(name, None)

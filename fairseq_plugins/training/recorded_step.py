@@ -1,9 +1,9 @@
-"""--cuda-graphs: forward and backward of a training step, recorded once for each shape of a batch.
+"""--cuda-graphs: forward and backward of a training step, recorded once per batch shape.
 
-The host launches some 1,500 kernels for a step, which can take longer than they run. A recording is
-one launch. Batches are laid out as rows (`data/rows.py`), so that an epoch has only some dozens of
-shapes, and models compute on rows (`models/on_rows.py`). Norm, clipping and optimizer act on flat
-tensors (`flat_optimizer.py`), outside of the recording. Everything else is fairseq's.
+The host launches some 1,500 kernels per step, which can take longer than they run. A recording is
+one launch. Batches are laid out as rows (`data/rows.py`), which leaves only some dozens of shapes
+per epoch, and models compute on rows (`models/on_rows.py`). Norm, clipping and optimizer act on
+flat tensors (`flat_optimizer.py`), outside of the recording. Everything else is fairseq's.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ CRITERIONS = (
 
 
 class CudaGraph:
-    """A CUDA graph. All share one pool of memory, as no result in it outlives a replay."""
+    """A CUDA graph. All share one memory pool, as no result in it outlives a replay."""
 
     pool: Any = None
     stream: Any = None
@@ -66,7 +66,7 @@ class CudaGraph:
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
-        """Context in which libraries get their memory and choose kernels, outside a recording."""
+        """Context in which libraries allocate and choose kernels, outside a recording."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             yield
@@ -74,8 +74,8 @@ class CudaGraph:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Context that records what is launched, without running it."""
-        # the thread that pins batches goes on calling CUDA; an own context, as that of torch leaves
+        """Context that records launches without running them."""
+        # the thread that pins batches keeps calling CUDA; a context of our own, as torch's leaves
         # its stream current when a recording fails
         with (
             torch.cuda.stream(self.stream),
@@ -90,14 +90,14 @@ class CudaGraph:
 
     @classmethod
     def recover(cls) -> None:
-        """Let torch forget a recording that CUDA broke off.
+        """Make torch forget a recording that CUDA aborted.
 
-        Before torch 2.13 its random generator would stay in the state of a recording, and the next
-        dropout would fail. A short recording that ends well resets that. Its pool is new, as the
-        old one may still be marked as recording.
+        Before torch 2.13, its random generator would stay in recording state, and the next dropout
+        would fail. A short successful recording resets it, in a new pool, as the old one may still
+        be marked as recording.
         """
         torch.cuda.empty_cache()
-        with contextlib.suppress(RuntimeError):  # it has ended
+        with contextlib.suppress(RuntimeError):  # it has ended already
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), cls.pool)
         cls.pool = torch.cuda.graph_pool_handle()
         number = torch.zeros((), device="cuda")
@@ -106,12 +106,12 @@ class CudaGraph:
 
 
 def recorder_for(device: torch.device) -> Optional[Callable[[], Any]]:
-    """What records on a device: a class with the methods of `CudaGraph`, or None."""
+    """The recorder of a device: a class with the methods of `CudaGraph`, or None."""
     return CudaGraph if device.type == "cuda" else None
 
 
 class Recording(NamedTuple):
-    """A recorded step, the numbers of the batch that it reads, and the sums that it writes."""
+    """A recorded step, its input (the numbers of the batch) and its output (the sums)."""
 
     graph: Any
     numbers: Tensor
@@ -119,16 +119,16 @@ class Recording(NamedTuple):
 
 
 class RecordedStep:
-    """Adds the gradient of a batch's loss to a flat gradient, by a recording for each shape.
+    """Adds the gradient of a batch's loss to a flat gradient, by one recording per shape.
 
     Args:
         model: without wrappers; `on_rows.find_obstacle` finds nothing.
         criterion: one of `CRITERIONS`.
         flat: holds the gradient.
-        parameters: those of the model that are trained, in the order of the flat gradient.
+        parameters: the trained parameters of the model, in the order of the flat gradient.
         recorder: from `recorder_for`.
         scaler: fairseq's scale of the loss in float16, or None.
-        spec: of the layout of batches.
+        spec: the layout of batches.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class RecordedStep:
         self.scale = torch.ones((), dtype=flat.gradient.dtype, device=self.device)
         self.recordings: Dict[Shape, Recording] = {}
         self.most = MOST
-        self.names: List[str] = []  # of the sums
+        self.names: List[str] = []  # names of the sums
 
     def __call__(self, rows: Rows, count: bool = True) -> Tuple[Tensor, int, Dict[str, Any]]:
         """One batch.
@@ -159,8 +159,8 @@ class RecordedStep:
             count: whether its gradient counts.
 
         Returns:
-            as a criterion: the loss, the sample size and the logging output. The numbers in it are
-            on the device until the optimizer computes the norm.
+            like a criterion: the loss, the sample size and the logging output, whose numbers stay
+                on the device until the optimizer computes the norm.
         """
         if self.scaler is not None:
             self.scale.fill_(float(self.scaler.loss_scale))
@@ -180,16 +180,16 @@ class RecordedStep:
         size = rows.sentences if self.criterion.sentence_avg else rows.tokens
         log: Dict[str, Any] = dict(zip(self.names, sums.unbind()))
         log.update(ntokens=rows.tokens, nsentences=rows.sentences, sample_size=size)
-        if self.flat.reduce is None:  # several processes add these up on the device
+        if self.flat.reduce is None:  # several processes sum these on the device
             self.flat.pending.append((log, self.names, sums))
         return sums[0], size, log
 
     def once(self, shape: Shape, numbers: Tensor) -> Tensor:
         """Forward and backward; returns the sums of the criterion's logging output."""
         model = on_rows.OnRows(self.model, numbers, shape)
-        # the numbers of sentences and tokens do not change the sums
+        # the numbers of sentences and tokens do not affect the sums
         loss, _, log = self.criterion(model, model.sample(1, 1))
-        # no hook runs and nothing is accumulated, parameter by parameter
+        # no hooks run, and nothing is accumulated parameter by parameter
         gradients = torch.autograd.grad(loss * self.scale, self.parameters, allow_unused=True)
         used = [(p, g) for p, g in zip(self.pieces, gradients) if g is not None]
         torch._foreach_copy_([p for p, _ in used], [g for _, g in used])
@@ -198,9 +198,9 @@ class RecordedStep:
         return torch.stack([log[name].detach().to(self.scratch.dtype) for name in self.names])
 
     def record(self, rows: Rows) -> Optional[Recording]:
-        """Record the step of a shape; None if that fails, after which no other is recorded."""
+        """Record the step of a shape; None if that fails, and then nothing else is recorded."""
         before = self.flat.gradient.clone()
-        # random numbers must be those of a training in which this shape was recorded earlier
+        # random numbers must not depend on whether this shape was recorded earlier
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             graph = self.recorder()
@@ -208,7 +208,7 @@ class RecordedStep:
                 numbers = rows.numbers.to(self.device, copy=True)
                 with graph.warming_up():
                     sums = self.once(rows.shape, numbers)
-                sums = sums.clone()  # out of the memory that recordings share
+                sums = sums.clone()  # copy out of the shared memory pool
                 with graph.recording():
                     sums.copy_(self.once(rows.shape, numbers))
                 self.recordings[rows.shape] = Recording(graph, numbers, sums)
@@ -269,7 +269,7 @@ def install() -> None:
                 arguments = (sample, model, criterion, optimizer, update_num, ignore_grad)
                 return original(self, *arguments, **kwargs)
             rows = sample.get("rows")
-            if rows is None:  # a process without a batch takes part with one of another data set
+            if rows is None:  # without a batch, join in with one of another data set
                 rows = lay_out(move_to_cpu(sample), step.spec)
             return step(rows, not ignore_grad)
 
@@ -282,7 +282,7 @@ def install() -> None:
 
 
 def prepare(trainer: Trainer) -> Optional[RecordedStep]:
-    """The recorded step of a trainer; None, after one line that says why, if there is none."""
+    """The recorded step of a trainer; None, after one line with the reason, if there is none."""
     if hasattr(trainer.optimizer, "recorded_step"):
         return trainer.optimizer.recorded_step
     reason = find_obstacle(trainer)
@@ -313,8 +313,8 @@ def prepare(trainer: Trainer) -> Optional[RecordedStep]:
     spec = Spec.make(encoder.padding_idx, STEP, getattr(encoder, "time_window", 1), blocks)
     recorder = recorder_for(flat.gradient.device)
     assert recorder is not None
-    # The wrapper of parallel training is not used. torch's keeps nodes of autograd that belong to
-    # the default stream, which a recording must not touch.
+    # torch's wrapper of parallel training is not used: it keeps autograd nodes of the default
+    # stream, which a recording must not touch.
     trainer._wrapped_model = model
     gc.collect()
     optimizer.recorded_step = RecordedStep(
@@ -324,7 +324,7 @@ def prepare(trainer: Trainer) -> Optional[RecordedStep]:
 
 
 def find_obstacle(trainer: Trainer) -> str:
-    """Why the steps of a trainer cannot be recorded, in a few words; empty if they can."""
+    """Why the steps of a trainer cannot be recorded, in a few words; empty if they can be."""
     if recorder_for(trainer.device) is None:
         return "it needs a GPU"
     cfg, criterion = trainer.cfg, trainer.get_criterion()
@@ -342,7 +342,7 @@ def find_obstacle(trainer: Trainer) -> str:
         (parallel.zero_sharding != "none", "--zero-sharding"),
         (cfg.optimization.use_bmuf, "--use-bmuf"),
         (trainer.quantizer is not None, "--quantization-config-path"),
-        (getattr(trainer.task, "uses_ema", False), "a task that trains with the average model"),
+        (getattr(trainer.task, "uses_ema", False), "a task that trains with averaged weights"),
         (
             type(trainer.task).train_step is not FairseqTask.train_step,
             f"{type(trainer.task).__name__} has a custom train_step",
@@ -370,7 +370,7 @@ def find_obstacle(trainer: Trainer) -> str:
 
 
 def _obstacle_of_gpu(model: Any, device: torch.device) -> str:
-    """What flash attention over sentences of different lengths asks for."""
+    """What flash attention over sentences of different lengths lacks here; empty if nothing."""
     if device.type != "cuda":
         return ""
     dtype = next(model.parameters()).dtype

@@ -1,4 +1,4 @@
-"""What to train, and the plan for it. Nothing here needs torch or fairseq."""
+"""What to train, and the plan. Nothing here needs torch or fairseq."""
 
 import argparse
 from pathlib import Path
@@ -25,7 +25,7 @@ class Request(NamedTuple):
     cpu: bool = False
     threads: Optional[int] = None  # per process on a CPU; None: the processes share the cores
     user_dir: Path = PLUGIN
-    dry_run: bool = False  # only tell what would be done
+    dry_run: bool = False  # only report what would be done
 
     @property
     def name(self) -> str:
@@ -37,21 +37,21 @@ class Request(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The command that will run, and the settings it results from."""
+    """The command to run, and the settings it results from."""
 
     name: str
     command: List[str]
     save_dir: Path
     summary: List[str]
-    settings: Dict[str, Any]  # what the result of the training depends on
-    end: Dict[str, Any]  # when the training ends
-    longer: str  # what the user may change to train on after that
+    settings: Dict[str, Any]  # everything that affects the result
+    end: Dict[str, Any]  # what ends the training
+    longer: str  # how to train longer, for a message
     saves: bool  # whether it writes checkpoints
-    given: argparse.Namespace  # all options as fairseq-train parses them; `process` sends none
+    given: argparse.Namespace  # options parsed by fairseq-train; not sent by `process`
     threads: Optional[int]  # per process; None leaves the choice to torch
     nodes: int
 
     @property
     def alone(self) -> bool:
-        """Whether one process trains, whose command is fairseq-train itself."""
+        """Whether one process trains, directly as fairseq-train."""
         return self.command[1:3] == ["-m", "fairseq_cli.train"]

@@ -25,8 +25,8 @@ from fairseq_plugins.run_folder import END, PER_UPDATE, TOKENS
 from fairseq_plugins.training.batches import Batch
 
 BEGIN = "finetune_from_model"
-# Options that may change when a training resumes: how long it runs, what it logs, keeps and
-# validates, and which machine it runs on.
+# Options that may change when a training resumes: duration, logging, what is kept and
+# validated, and the machine.
 FREE = {"data", "update_freq", "max_update", "max_epoch", "stop_time_hours", "stop_min_lr"}
 FREE |= {"no_progress_bar", "no_seed_provided", "tpu", "cuda_graphs"}
 for _group in (CommonConfig, CheckpointConfig, DistributedTrainingConfig):
@@ -36,24 +36,24 @@ FREE |= {
     for name in DatasetConfig.__dataclass_fields__
     if "valid" in name or name in ("num_workers", "data_buffer_size", "max_tokens", "batch_size")
 }
-# these groups also have options that change what is computed
+# groups with options that change what is computed
 FREE -= {"memory_efficient_fp16", "memory_efficient_bf16", "quantization_config_path"}
 FREE -= {"model_parallel_size"}
-# fairseq compares the best value so far with the next one, whatever metric it was of
+# fairseq compares the best value with the next one even if the metric changed
 FREE -= {"seed", BEGIN, "best_checkpoint_metric", "maximize_best_checkpoint_metric"}
-_parsing = threading.Lock()  # sys.argv is patched meanwhile, and `reproduce` has several threads
+_parsing = threading.Lock()  # sys.argv is patched; `reproduce` uses threads
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options as fairseq-train parses them, with the architecture's defaults filled in.
 
     Raises:
-        ConfigurationError: there is no architecture, or fairseq does not know an option or a value,
-            in one line.
+        ConfigurationError: the architecture is missing, or fairseq does not know an option or a
+        value (one line).
     """
     if not any(word.split("=")[0] in ("--arch", "-a") for word in words):
         raise ConfigurationError(
-            "no model is named: give model._name in the recipe, such as transformer_ftc, or --arch"
+            "no model: set model._name in the recipe (such as transformer_ftc), or give --arch"
         )
     return parse_as("fairseq-train", options.get_training_parser, words)
 
@@ -64,7 +64,7 @@ def parse_as(
     """The options as a command of fairseq parses them.
 
     Raises:
-        ConfigurationError: fairseq does not know an option or a value, in one line.
+        ConfigurationError: fairseq does not know an option or a value (one line).
     """
 
     def refuse(message: str) -> None:
@@ -88,7 +88,7 @@ def fingerprint(data: Path) -> str:
 
 
 def fingerprint_of_tokens(data: Path, *splits: str) -> str:
-    """A checksum of the tokens of splits, by default train; sizes may hide a change."""
+    """A checksum of the tokens of splits, by default train; file sizes may hide a change."""
     content = hashlib.sha256()
     for split in splits or ("train",):
         for path in sorted([*data.glob(f"{split}*.bin"), *data.glob(f"*/{split}*.bin")]):
@@ -99,7 +99,7 @@ def fingerprint_of_tokens(data: Path, *splits: str) -> str:
 def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) -> Dict[str, Any]:
     """Every setting that the result of a training depends on, as JSON values.
 
-    The checkpoint to begin with is relative to `save_dir` if it lies there, so that the folder can
+    The initial checkpoint is stored relative to `save_dir` if it lies there, so that the folder can
     be moved.
     """
     values = {
@@ -120,9 +120,9 @@ def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) 
 
 
 def schedule_end(args: argparse.Namespace) -> int:
-    """The update at which the learning rate has fallen to its end; 0 if it has no end.
+    """The update at which the learning rate reaches its end; 0 if it never does.
 
-    Without lengths of their own, fairseq's cosine and tri_stage take that of the training.
+    If their own lengths are not set, fairseq's cosine and tri_stage take that of the training.
     """
     cosine = args.lr_scheduler == "cosine" and args.lr_period_updates <= 0
     if cosine or (args.lr_scheduler == "tri_stage" and args.phase_ratio):
@@ -144,5 +144,5 @@ def precision_of(given: argparse.Namespace, flags: Sequence[str]) -> str:
 
 
 def end_of(args: argparse.Namespace) -> Dict[str, Any]:
-    """The options that decide when the training ends."""
+    """The options that determine when the training ends."""
     return {name: getattr(args, name) for name in END}

@@ -66,7 +66,9 @@ def test_output_that_was_not_finished_has_another_name(read, tmp_path, capsys):
 
 def test_only_files_are_replaced(tmp_path):
     for place in (tmp_path, "/dev/null"):
-        with pytest.raises(ConfigurationError, match=f"--output {place} is no file: name one"):
+        with pytest.raises(
+            ConfigurationError, match=f"--output {place} is not a file: give a file"
+        ):
             commands.main(["translate", "--model", "nowhere", "--output", str(place)])
     (tmp_path / "file").write_text("old")
     (tmp_path / "link").symlink_to("file")
@@ -104,7 +106,7 @@ def test_a_file_may_be_a_document(read, tmp_path, monkeypatch):
         (["translate", "--input", "no.txt"], "no.txt cannot be read"),
         (["summarize", "--documents", "no.txt"], "no.txt cannot be read"),
         (["classify", "--input", "no.txt"], "no.txt cannot be read"),
-        (["summarize", "--documents", "a", "--input", "b"], "both say what to read: leave one out"),
+        (["summarize", "--documents", "a", "--input", "b"], "cannot be combined: give one of them"),
     ],
 )
 def test_files_are_checked_before_a_model_is_loaded(words, expected):

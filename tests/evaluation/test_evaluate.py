@@ -437,7 +437,7 @@ def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, tr
     state["cfg"]["task"].update(source_lang="en", target_lang="de")
     torch.save(state, other / "checkpoint_best.pt")
     translations.directions.append(("en", "de"))
-    with pytest.raises(ConfigurationError, match="other has other references than .*direction"):
+    with pytest.raises(ConfigurationError, match="other and .* have different references: .*direction"):
         call(data, fresh_run, "--compare", other)
     assert not list(fresh_run.rglob("against-*.json"))
 
@@ -650,7 +650,9 @@ def test_summaries_of_other_documents_are_not_compared(documents, tmp_path, monk
         systems.append(System(f"model {number}", tmp_path, test, text, {}))
     monkeypatch.setattr(request, "check", lambda asked: None)
     monkeypatch.setattr(evaluation, "evaluate", lambda *asked: systems.pop())
-    with pytest.raises(ConfigurationError, match="--compare other has other references than run"):
+    with pytest.raises(
+        ConfigurationError, match="--compare other and run have different references"
+    ):
         call(documents, "run", "--compare", "other")
 
 

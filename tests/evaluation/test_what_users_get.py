@@ -201,7 +201,7 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
     ),
     (translate, ["--fp16"], "--fp16 needs a GPU", []),
     (train, ["--", "--max-tokens", "4"], "--max-tokens 10 or more", ["--", "--max-tokens", "10"]),
-    (train, ["--nodes", "2"], "leave it out for one", []),
+    (train, ["--nodes", "2"], "remove it for one", []),
     (train, ["--precision", "fp16"], "use bf16 or fp32 on a CPU", ["--precision", "fp32"]),
     (train, ["--processes", "3"], "start 1, 2 or 4", ["--processes", "2"]),
     (train, ["--", "--log-format", "json"], "leave it out", []),

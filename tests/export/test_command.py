@@ -100,7 +100,7 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
     long = sum(len(line.split()) >= LIMIT for line in sources)
     short = len(sources) - long
     lines = capsys.readouterr().err.splitlines()
-    assert f"left out: {long} sentences that are longer than the model reads" in lines
+    assert f"skipped: {long} sentences longer than the model's limit" in lines
     assert 0 < long < len(sources)
     told = f"float32: torch's hypothesis or a tie for {short} of {short} sentences; scores differ"
     assert any(line.startswith(told) for line in lines)
@@ -207,7 +207,7 @@ def test_a_shortlist_without_training_data(out, run, prepared, tmp_path):
 @pytest.mark.parametrize("words", ["--shortlist", "--compare test", "--licence MIT"])
 def test_options_that_ctranslate2_lacks(out, run, words):
     error = refused(out, run, "--format", "ctranslate2", *words.split())
-    assert error == f"{words.split()[0]} is for --format onnx, not for ctranslate2"
+    assert error == f"{words.split()[0]} needs --format onnx, not ctranslate2"
 
 
 def test_ctranslate2(monkeypatch, capsys, out, run):

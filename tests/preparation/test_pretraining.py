@@ -152,8 +152,8 @@ def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, t
     (["--separate-dictionaries", "--like", "{}/data"],
      "--separate-dictionaries: --like .*data has one for both sides: leave it out"),
     (["--pretrain", "gap", "--split-sentences"], "--split-sentences: --pretrain gap reads no summ"),
-    (["--pretrain-sentences", "2"], "--pretrain-sentences 2 is for --pretrain: add that"),
-    (["--fields", "text", "title"], "--fields text title is for JSON lines, and all inputs are"),
+    (["--pretrain-sentences", "2"], "--pretrain-sentences 2 needs --pretrain: add it"),
+    (["--fields", "text", "title"], "--fields text title is for JSON lines, but all inputs are"),
 ])  # fmt: skip
 def test_mistakes_are_told_in_one_line(folders, tmp_path, words, message):
     inputs = ["--train", folders / "alone_train", "--valid", folders / "alone_valid"]

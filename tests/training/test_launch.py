@@ -72,8 +72,8 @@ def here(run_train):
     [
         (["--max-update", 500], "for 500 updates, .* per update, measured over 4; an epoch has"),
         (["--max-epoch", 3], "time: about .* for [1-9].* updates, without validation"),
-        (["--max-update", 2], "time: not estimated, as the training ends within 3 updates"),
-        ([], "time: not estimated, as no option says how many"),
+        (["--max-update", 2], "time: not estimated, as training ends within 3 updates"),
+        ([], "time: not estimated, as no option sets the number"),
     ],
 )
 def test_a_dry_run_measures_and_writes_nothing(
@@ -199,7 +199,7 @@ def test_a_folder_holds_one_training(trained, toy_data, tmp_path):
         trained(data=other)
     # how a batch is shared, and what is validated, may change
     said = trained("--max-update", "6", "--max-tokens", "400", "--update-freq", "2", "--eval-bleu")
-    assert "an update was 800 tokens x 1 process(es) x update-freq 1" in said
+    assert "earlier updates were 800 tokens x 1 process(es) x update-freq 1" in said
     assert "some sentences twice" in said
     (trained.save_dir / "settings.json").unlink()
     with pytest.raises(ConfigurationError, match="checkpoints that no recipe wrote"):
@@ -228,7 +228,7 @@ def test_a_finished_decay_is_not_to_be_trained_on(trained):
     shutil.rmtree(str(trained.save_dir))
     trained(*words, "4")
     said = trained(*words, "4")
-    assert "finished; its learning rate has ended; to train longer, choose another" in said
+    assert "finished; its learning-rate schedule has ended; to train longer, choose another" in said
     shutil.rmtree(str(trained.save_dir))
     for _ in range(2):
         said = trained(*words, "4", "--total-num-update", "9")
@@ -248,7 +248,7 @@ def test_a_schedule_that_ends_with_the_training_has_one_length(trained):
     words = ["--lr-scheduler", "cosine", "--max-update"]
     shutil.rmtree(str(trained.save_dir))
     trained(*words, "4")
-    assert "finished; its learning rate has ended" in trained(*words, "4")
+    assert "finished; its learning-rate schedule has ended" in trained(*words, "4")
     with pytest.raises(ConfigurationError, match="--max-update was 4, is 6"):
         trained(*words, "6")
     shutil.rmtree(str(trained.save_dir))

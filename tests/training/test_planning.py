@@ -111,8 +111,8 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
     [
         (["--processes", "0"], "--processes 0: must be at least 1"),
         (["--processes", "3"], r"--processes 3, but this machine has 2 GPU\(s\)"),
-        (["--nodes", "2"], "--nodes 2: give --rendezvous HOST:PORT for several machines"),
-        (["--rendezvous", "a:1"], "--nodes 1: .* leave it out for one"),
+        (["--nodes", "2"], "--nodes 2: several machines need --rendezvous HOST:PORT"),
+        (["--rendezvous", "a:1"], "--nodes 1: .* remove it for one"),
         (["--", "--save-dir", "x"], "--save-dir is not allowed after --"),
         (["--", "--update-freq", "1.5"], "--update-freq: 1.5: give whole numbers"),
         (["--", "--lr", "5e-"], "--lr: 5e- is no number"),
@@ -123,8 +123,8 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
         (["--", "--update-freq", "1,2"], "--update-freq: give one number"),
         (["--precision", "bf16", "--", "--fp16"], "--precision bf16 and --fp16, which the recipe"),
         (["--", "--share-all-embeddings"], "--share-all-embeddings needs one dictionary"),
-        (["--", "--log-format", "json"], "--log-format json: this command reads the log"),
-        (["--", "--optimizer", "sgd"], "--adam-betas stands in the recipe .* 'adam_betas: null'"),
+        (["--", "--log-format", "json"], "--log-format json: this command needs --log"),
+        (["--", "--optimizer", "sgd"], "--adam-betas, from the recipe .* 'adam_betas: null'"),
     ],
 )
 def test_bad_options(monkeypatch, toy_data, words, message):

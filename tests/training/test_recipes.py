@@ -263,7 +263,7 @@ def test_options_by_name_whatever_they_are_called(tmp_path):
         ("some.args", "--lr '1", "--settings .*some.args cannot be read"),
         ("some.yaml", "a: [1", "some.yaml cannot be read"),
         ("some.yaml", "- 1", "some.yaml: give groups of options"),
-        ("some.yaml", "lr: 5e-4", "some.yaml: lr is no group of options"),
+        ("some.yaml", "lr: 5e-4", "some.yaml: lr is not a group of options"),
         (
             "some.yaml",
             "defaults: [nothing]",
@@ -274,7 +274,7 @@ def test_options_by_name_whatever_they_are_called(tmp_path):
             "defaults: [other]\noptimization: {max_epoch: 15}",
             "some.yaml: optimization.max_epoch is 15 here and 12 in its defaults",
         ),
-        ("some.yaml", "defaults: [circle]", "some.yaml is among its own defaults: leave it out"),
+        ("some.yaml", "defaults: [circle]", "some.yaml is among its own defaults: remove it"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, file, text, message):
@@ -312,7 +312,7 @@ def test_a_broken_file_of_the_package_stops_no_other_recipe(tmp_path, monkeypatc
 
 
 def test_a_recipe_without_a_model_is_told_so():
-    with pytest.raises(ConfigurationError, match="no model is named: give model._name in the rec"):
+    with pytest.raises(ConfigurationError, match="no model: set model._name in the recipe"):
         settings.parse(["DATA", "--lr", "1"])
 
 
