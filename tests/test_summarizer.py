@@ -208,12 +208,12 @@ def test_copied_words_that_the_dictionary_lacks_have_their_characters(copying, s
     state = torch.load(copying / "checkpoint_best.pt", weights_only=False)
     state["model"]["decoder.copying.gate.bias"].fill_(-40.0)  # generates nothing
     torch.save(state, tmp_path / "copies.pt")
-    document = "Łódź 北京 fell."
+    document = "北京f北京l北京 Łódź."
     out, _ = summarize(document + "\n", "--model", tmp_path / "copies.pt", "--json")
     copied = json.loads(out)["copied"]
     pieces = Summarizer([copying], cpu=True).processor.encode(document).split()
     assert all(piece == pieces[at] for piece, at in copied)
-    assert {piece for piece, _ in copied} & {"Łó", "北京"} and "unk" not in out
+    assert "北京" in {piece for piece, _ in copied} and "unk" not in out
 
 
 def test_the_page_shows_each_document_beside_its_reference(copying, summarize, model, tmp_path):

@@ -5,10 +5,12 @@ from typing import Any
 from torch import nn
 
 from fairseq_plugins.modules.copy_attention import CopyAttention
+from fairseq_plugins.serving.folder import ATTENTION, UNKNOWN
 
 from .graph import TYPES, Graph
 
 COPYING_WEIGHTS = "copying.weights"  # a value of the graph: the attention that copies, B x n x S
+TOKENS = "tokens"  # an input of the graph
 OF_SOURCE = ["B", "n", "S"]
 
 
@@ -21,6 +23,12 @@ def copying_heads(decoder: Any, index: int) -> int:
     return int(copying.heads or decoder.layers[index].encoder_attn.num_heads)
 
 
+def add_known(graph: Graph, vocabulary: int) -> str:
+    """The last tokens as they are embedded: <unk> for those from V on, which the source has."""
+    known = graph.node("Less", TOKENS, graph.numbers(vocabulary))
+    return graph.node("Where", known, TOKENS, graph.numbers(UNKNOWN))
+
+
 def add_copying(graph: Graph, copying: CopyAttention, x: str, embedded: str, log_probs: str) -> str:
     """Log-probabilities of the mixture of generating and copying, see `CopyAttention`."""
     both = graph.node("Concat", x, embedded, axis=-1)
@@ -31,9 +39,8 @@ def add_copying(graph: Graph, copying: CopyAttention, x: str, embedded: str, log
     attention = COPYING_WEIGHTS
     if copying.next is not None:
         attention = _go_on(graph, copying.next, both, attention)
-    unknown = graph.node("Add", attention, graph.input("source_unknown", "float", OF_SOURCE))
-    graph.node("ArgMax", unknown, axis=2, keepdims=0, name="unknown_from")
-    graph.output("unknown_from", "int64", ["B", "n"])
+    graph.node("Identity", attention, name=ATTENTION)
+    graph.output(ATTENTION, "float", OF_SOURCE)
     nothing = graph.node("Mul", attention, graph.number("zero", 0))
     mass = graph.node("ScatterElements", nothing, places, attention, axis=2, reduction="add")
     mass = graph.node("GatherElements", mass, places, axis=2)
@@ -50,7 +57,7 @@ def _go_on(graph: Graph, gate: nn.Linear, both: str, attention: str) -> str:
     """The attention that can go on copying after the word last written, see `CopyAttention`."""
     least = graph.number("least attention", 1e-4)
     before = graph.input("source_before", "int64", OF_SOURCE)
-    follows = graph.node("Equal", before, graph.node("Unsqueeze", "tokens", graph.numbers(-1)))
+    follows = graph.node("Equal", before, graph.node("Unsqueeze", TOKENS, graph.numbers(-1)))
     follows = graph.node("Cast", follows, to=TYPES["float"])
     following = graph.node("Mul", graph.node("Add", attention, least), follows)
     total = graph.node("ReduceSum", following, graph.numbers(-1), keepdims=1)

@@ -18,7 +18,7 @@ from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward, Sw
 from fairseq_plugins.serving.shortlist import GROUP as GROUP_OF_SHORTLIST
 
 from .beam_search import add_logits, add_search, add_shortlist_logits, grouping
-from .copying import add_copying, copying_heads
+from .copying import add_copying, add_known, copying_heads
 from .decoder_layers import ACTIVATIONS, add_layer, feed_forward_of
 from .graph import Graph
 
@@ -74,7 +74,8 @@ def build(
             vectors.
 
     Inputs:
-        tokens: int64, B x n, the last token of each hypothesis.
+        tokens: int64, B x n, the last token of each hypothesis. If the model copies, tokens from V
+            on are subwords of the source that the dictionary lacks (see `generation.unknown`).
         shape: int64, the three numbers B, n, -1.
         step: int32, one number: the tokens of each hypothesis before this step.
         width: int32, one number: n.
@@ -89,8 +90,8 @@ def build(
         source_words, source_places: int64, B x n x S, if the model copies: the source tokens (with
             a shortlist, their positions in it), and for each one a position that all equal tokens
             of the sentence share.
-        source_unknown: float, B x n x S, if the model copies: 1 at words that the dictionary lacks.
-        source_before: int64, B x n x S, if copying goes on (--copy-next): `find_before`.
+        source_before: int64, B x n x S, if copying goes on (--copy-next): `find_before`, where
+            unknown subwords have numbers from V on.
         words, word_vectors, word_biases, word_scales, groups: with a shortlist, the numbers of its
             words, int64, V; their vectors, d x V; biases, V; the scales of uint8 vectors, V; and
             the number of groups, int64.
@@ -98,8 +99,7 @@ def build(
     Outputs:
         best_totals, best_tokens, parents: B x k, the best first.
         forced_scores: B x n x 1.
-        unknown_from: int64, B x n, if the model copies: the place of the source word that it copies
-            where it writes an unknown one.
+        copying: float, B x n x S, if the model copies: the attention that copies.
         log_probs: B x n x V', or empty; V' is V rounded up to whole groups.
         new_keys_i, new_values_i: the caches.
     """
@@ -140,7 +140,9 @@ def build(
 def _embed(graph: Graph, decoder: Any, max_positions: int) -> str:
     """Tokens to B x n x d."""
     table = decoder.embed_tokens.weight.detach() * decoder.embed_scale
-    x = graph.node("Gather", graph.weight("embed_tokens", table), "tokens")
+    copies = getattr(decoder, "copying", None) is not None
+    tokens = add_known(graph, decoder.vocabulary) if copies else "tokens"
+    x = graph.node("Gather", graph.weight("embed_tokens", table), tokens)
     if decoder.quant_noise is not None:  # fairseq adds a layer, which stays after training
         x = graph.linear(x, "quant_noise", decoder.quant_noise.weight)
     if decoder.embed_positions is not None:

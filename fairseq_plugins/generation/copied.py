@@ -6,39 +6,61 @@ import torch
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
+from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_places
+
+from .unknown import NUMBERS, to_known
+
 
 @torch.no_grad()
 def find_copied(
-    model: Any, net_input: Dict[str, Tensor], hypotheses: Sequence[Tensor]
+    model: Any,
+    net_input: Dict[str, Tensor],
+    hypotheses: Sequence[Tensor],
+    numbers: Optional[Tensor] = None,
 ) -> List[List[Optional[int]]]:
     """Find the source position of each copied token.
 
     A token counts as copied if copying it is more probable than generating it, and an unknown one
-    always. If several source positions hold the token, the result is the one with the highest
-    attention weight.
+    of the source always. If several source positions hold the token, the result is the one with
+    the highest attention weight.
 
     Args:
         model: in evaluation mode.
         net_input: the "net_input" of a fairseq batch of B sentences.
         hypotheses: B tensors of tokens, int64, each with its end symbol.
+        numbers: B x S, the source with numbers for unknown subwords (see `unknown`); None where
+            hypotheses have no such tokens.
 
     Returns:
         for each hypothesis one entry per token: the source position, counted from 0 without
         padding, or None for a generated token. The lists are empty if the model does not copy.
     """
-    if getattr(model.decoder, "copying", None) is None:
+    decoder = model.decoder
+    copying: Optional[CopyAttention] = getattr(decoder, "copying", None)
+    if copying is None:
         return [[] for _ in hypotheses]
-    pad, end = model.decoder.dictionary.pad(), model.decoder.dictionary.eos()
+    dictionary = decoder.dictionary
+    pad, end = dictionary.pad(), dictionary.eos()
     target = collate_tokens(list(hypotheses), pad)
     previous = target.roll(1, 1)
     previous[:, 0] = end
-    source = net_input["src_tokens"]
-    encoder_out = model.encoder(source, net_input["src_lengths"])
-    logits, extra = model.decoder(previous, encoder_out)
+    words = net_input["src_tokens"]
+    source = words if numbers is None else numbers
+    encoder_out = model.encoder(words, net_input["src_lengths"])
+    x, extra = decoder.extract_features_scriptable(
+        to_known(previous, dictionary), encoder_out, None, False, copying.layer, copying.heads
+    )
+    places = find_places(words, len(dictionary)).unsqueeze(1)
+    before = find_before(source, pad, end).unsqueeze(1)
+    inputs = extra["inner_states"][0].transpose(0, 1)
+    extra = copying(x, inputs, extra["attn"][0], words, places, before, previous)
     odds, attention = extra["copy_log_odds"][0], extra["attn"][0]
-    generated = logits.to(odds.dtype).log_softmax(dim=-1).gather(2, target.unsqueeze(2))
+    assert odds is not None and attention is not None
+    known = to_known(target, dictionary).unsqueeze(2)
+    logits = decoder.output_layer(x)
+    generated = logits.to(odds.dtype).log_softmax(dim=-1).gather(2, known)
     same = source.unsqueeze(1) == target.unsqueeze(2)  # B x t x T
-    unknown = target.eq(model.decoder.dictionary.unk()).unsqueeze(2)
+    unknown = known.eq(dictionary.unk())
     copied = (same & (unknown | (odds > generated))).any(dim=2)
     start = source.eq(pad).long().cumprod(dim=1).sum(dim=1)  # left padding is not counted
     position = attention.masked_fill(~same, -1.0).argmax(dim=2) - start.unsqueeze(1)
@@ -46,3 +68,40 @@ def find_copied(
         [p if c else None for p, c in zip(positions[: len(tokens)], flags)]
         for positions, flags, tokens in zip(position.tolist(), copied.tolist(), hypotheses)
     ]
+
+
+def number_copied(
+    models: Sequence[Any],
+    sample: Dict[str, Any],
+    hypotheses: Sequence[Tensor],
+    rows: Sequence[int],
+) -> List[Tensor]:
+    """Put numbers of unknown subwords for <unk>, which other searches than `BeamGenerator` write.
+
+    Args:
+        models: of which some copy; the first of these tells what was copied.
+        sample: a batch, after `number_unknown`.
+        hypotheses: as in `find_copied`.
+        rows: the sentence of each one.
+    """
+    found, numbers = list(hypotheses), sample.get(NUMBERS)
+    if numbers is None:
+        return found
+    copiers = [m for m in models if getattr(m.decoder, "copying", None) is not None]
+    dictionary = copiers[0].decoder.dictionary
+    unknown, pad = dictionary.unk(), dictionary.pad()
+    lacks = numbers.ge(len(dictionary)).any(dim=1).tolist()
+    which = [i for i, row in enumerate(rows) if lacks[row] and bool(found[i].eq(unknown).any())]
+    if not which:
+        return found
+    those = [rows[i] for i in which]
+    net_input = {key: sample["net_input"][key][those] for key in ("src_tokens", "src_lengths")}
+    copied = find_copied(copiers[0], net_input, [found[i] for i in which])
+    for i, positions in zip(which, copied):
+        source = [number for number in numbers[rows[i]].tolist() if number != pad]
+        tokens = [
+            token if token != unknown or position is None else source[position]
+            for token, position in zip(found[i].tolist(), positions)
+        ]
+        found[i] = found[i].new_tensor(tokens)
+    return found

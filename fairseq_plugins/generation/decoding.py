@@ -10,6 +10,8 @@ from torch import Tensor
 from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_places
 from fairseq_plugins.modules.decoder_layer import has_standard_layers, run_decoder_layer
 
+from .unknown import to_known
+
 # search steps that fit into the first cache of keys and values; a full cache doubles
 FIRST_STEPS = 32
 Slots = Union[slice, Tensor]
@@ -50,6 +52,8 @@ class BeamDecoding:
         encoder_out: the encoder's output, one row per sentence.
         beam_size: n.
         need_attention: return the cross-attention of each hypothesis, too.
+        numbers: B x S, the source with numbers for unknown subwords (see `unknown`); None where
+            hypotheses have no such tokens.
     """
 
     def __init__(
@@ -58,11 +62,13 @@ class BeamDecoding:
         encoder_out: Dict[str, List[Tensor]],
         beam_size: int,
         need_attention: bool = False,
+        numbers: Optional[Tensor] = None,
     ) -> None:
         self.decoder = decoder
         self.copying: Optional[CopyAttention] = getattr(decoder, "copying", None)
         self.beam_size = beam_size
         self.need_attention = need_attention
+        self.has_numbers = numbers is not None
         memory = encoder_out["encoder_out"][0]  # S x B x d
         self.sentences = memory.size(1)
         self.source = [_SourceAttention(layer.encoder_attn, memory) for layer in decoder.layers]
@@ -80,7 +86,8 @@ class BeamDecoding:
         if self.copying is not None:
             self.words = encoder_out["src_tokens"][0]  # B x S
             self.places = find_places(self.words, decoder.vocabulary).unsqueeze(1)
-            before = find_before(self.words, decoder.padding_idx, decoder.end)
+            followed = self.words if numbers is None else numbers
+            before = find_before(followed, decoder.padding_idx, decoder.end)
             self.before = before.unsqueeze(1)
         self.source_visible: Optional[Tensor] = None  # B x 1 x S
         if encoder_out["encoder_padding_mask"]:
@@ -207,6 +214,8 @@ class BeamDecoding:
     def _embed(self, previous: Tensor, number: Union[int, Tensor]) -> Tensor:
         """Embed tokens at the position of a step: rows to rows x d."""
         decoder = self.decoder
+        if self.has_numbers:
+            previous = to_known(previous, decoder.dictionary)
         x = decoder.embed_scale * decoder.embed_tokens(previous)
         if decoder.quant_noise is not None:
             x = decoder.quant_noise(x)

@@ -3,7 +3,7 @@
 import re
 import sys
 from argparse import Namespace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 from fairseq import utils
@@ -21,8 +21,10 @@ from fairseq_plugins.tasks.summarization import SummarizationTask
 from fairseq_plugins.text.processing import Processor
 from fairseq_plugins.trained_models import find_checkpoint, load_models
 
-from .copied import find_copied
+from .copied import find_copied, number_copied
+from .generator import BeamGenerator
 from .int8 import quantize
+from .unknown import NUMBERS, number_prefix, number_unknown
 
 
 def generation_options(options: Options) -> GenerationConfig:
@@ -152,8 +154,16 @@ class TrainedModel:
         sample = dataset.collater([dataset[i] for i in range(len(tokens))])
         requests = [requests[number] for number in sample["id"]]  # fairseq sorts them by length
         dictionary, begin = self.task.target_dictionary, None
+        lacking: List[List[str]] = [[] for _ in requests]
+        if self._copiers:
+            lacking = number_unknown(sample, dictionary, [request.pieces for request in requests])
         if any(request.prefix for request in requests):
             lines = _encode(dictionary, [request.prefix for request in requests])
+            if isinstance(self.generator, BeamGenerator):  # others know no such numbers
+                lines = [
+                    number_prefix(line, dictionary, request.prefix, own)
+                    for line, request, own in zip(lines, requests, lacking)
+                ]
             begin = collate_tokens([line[:-1] for line in lines], dictionary.pad())
             begin = begin.to(self.device)
         order = sample["id"].tolist()
@@ -169,7 +179,16 @@ class TrainedModel:
                     self.generator, self.models, sample, prefix_tokens=begin
                 )
             best = [(row, h) for row, each in enumerate(found) for h in each[:count]]
-            positions = self._copied(sample["net_input"], best, copied)
+            rows = [row for row, _ in best]
+            written = [hypothesis["tokens"] for _, hypothesis in best]
+            written = number_copied(self.models, sample, written, rows)
+            positions: List[List[Optional[int]]] = [[] for _ in best]
+            if copied and self.copies:
+                net_input = {
+                    key: sample["net_input"][key][rows] for key in ("src_tokens", "src_lengths")
+                }
+                numbers = sample[NUMBERS][rows] if NUMBERS in sample else None
+                positions = find_copied(self.models[0], net_input, written, numbers)
         except RuntimeError as error:
             # of a GPU, and of the CPU
             if not re.search("out of memory|can't allocate memory", str(error)):
@@ -178,39 +197,16 @@ class TrainedModel:
                 f"the memory is too small for --max-tokens {self.max_tokens}: give a smaller number"
             ) from None
         outputs: List[List[Output]] = [[] for _ in requests]
-        for (row, hypothesis), places in zip(best, positions):
-            written = hypothesis["tokens"].int().cpu()
-            pieces, prefix = dictionary.string(written), requests[row].prefix
-            if places or prefix:
-                unknown = written.eq(dictionary.unk()).tolist()
+        for (row, hypothesis), line, places in zip(best, written, positions):
+            line = line.int().cpu()
+            pieces, prefix = dictionary.string(line), requests[row].prefix
+            if lacking[row] or prefix:
                 pieces = with_characters(
-                    pieces.split(" "), unknown, places, requests[row].pieces, prefix
+                    pieces.split(" "), line.tolist(), len(dictionary), lacking[row], prefix
                 )
-            complete, score = len(written) <= limit, float(hypothesis["score"])
+            complete, score = len(line) <= limit, float(hypothesis["score"])
             outputs[order[row]].append(Output(pieces, complete, places, score))
         return outputs
-
-    def _copied(
-        self, net_input: Dict[str, Tensor], best: List[Tuple[int, Any]], wanted: bool
-    ) -> List[List[Optional[int]]]:
-        """The source positions of copied subwords, empty where they need not be known.
-
-        Args:
-            net_input: of the batch.
-            best: rows of the batch, each with a hypothesis of fairseq's.
-            wanted: whether those of known subwords are needed, too.
-        """
-        copied: List[List[Optional[int]]] = [[] for _ in best]
-        unknown, written = self.task.target_dictionary.unk(), [h["tokens"] for _, h in best]
-        wanted = wanted and self.copies
-        which = [i for i, tokens in enumerate(written) if wanted or bool((tokens == unknown).any())]
-        if which and self._copiers:
-            rows = [best[index][0] for index in which]
-            those = {name: net_input[name][rows] for name in ("src_tokens", "src_lengths")}
-            found = find_copied(self._copiers[0], those, [written[index] for index in which])
-            for index, positions in zip(which, found):
-                copied[index] = positions
-        return copied
 
 
 def _encode(dictionary: Any, lines: Sequence[Sequence[str]]) -> List[Tensor]:

@@ -53,21 +53,27 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             for state, decoding in zip(incremental_states, decodings):
                 state[STATE] = decoding
         decodings = [state[STATE] for state in incremental_states]
-        log_probs, attention = self.step(decodings, tokens[:, -1], tokens.size(1) - 1, temperature)
+        log_probs, attention, _ = self.step(
+            decodings, tokens[:, -1], tokens.size(1) - 1, temperature
+        )
         rows = decodings[0].rows
         return rows(log_probs), None if attention is None else rows(attention)
 
     def begin(
-        self, encoder_outs: List[Dict[str, List[Tensor]]], beam_size: int
+        self,
+        encoder_outs: List[Dict[str, List[Tensor]]],
+        beam_size: int,
+        numbers: Optional[Tensor] = None,
     ) -> List[BeamDecoding]:
         """The state of each model for a new batch.
 
         Args:
             encoder_outs: of each model, one row per sentence.
             beam_size: number of hypotheses of a sentence.
+            numbers: B x S, the source with numbers for unknown subwords, or None.
         """
         return [
-            BeamDecoding(model.decoder, encoder_out, beam_size, self.need_attention)
+            BeamDecoding(model.decoder, encoder_out, beam_size, self.need_attention, numbers)
             for model, encoder_out in zip(self.models, encoder_outs)
         ]
 
@@ -78,7 +84,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
         number: int,
         temperature: float = 1.0,
         at: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> Tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
         """Compute one step for all models.
 
         Args:
@@ -89,11 +95,13 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             at: the number on the device, for a recording (see `BeamDecoding.step`).
 
         Returns:
-            log-probabilities of the next token, B x n x V, and the mean cross-attention over the
-            models, B x n x S, or None without `need_attention`. In the first step n is 1.
+            log-probabilities of the next token, B x n x V; the mean cross-attention over the
+            models, B x n x S, or None without `need_attention`; and the mean of the attention that
+            copies, B x n x S, or None if no model copies. In the first step n is 1.
         """
         log_probs: List[Tensor] = []
         attentions: List[Any] = []
+        copying: List[Any] = []
         for model, decoding in zip(self.models, decodings):
             logits, extra = decoding.step(previous, number, at)
             copies = decoding.copying is not None
@@ -104,13 +112,14 @@ class BeamEnsemble(EnsembleModelWithAlignment):
                 found = torch.log_softmax(found / temperature, dim=-1)
             log_probs.append(found)
             attentions.append(extra["attn"][0])
-        mean_attention = None
-        if self.need_attention:
-            mean_attention = torch.stack(attentions).mean(dim=0)
+            if copies:
+                copying.append(extra["attn"][0])
+        mean_attention = _mean(attentions) if self.need_attention else None
+        copied = _mean(copying) if copying else None
         if len(log_probs) == 1:
-            return log_probs[0], mean_attention
+            return log_probs[0], mean_attention, copied
         mean = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
-        return mean, mean_attention
+        return mean, mean_attention, copied
 
     def reorder_encoder_out(
         self, encoder_outs: List[Dict[str, List[Tensor]]], new_order: Tensor
@@ -123,3 +132,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
     ) -> None:
         for state in incremental_states:
             state[STATE].reorder(new_order)
+
+
+def _mean(tensors: List[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.stack(tensors).mean(dim=0)

@@ -16,6 +16,7 @@ from fairseq_plugins.errors import first_cause
 
 from .beam_search import GroupedBeamSearch
 from .ensemble import BeamEnsemble
+from .unknown import NUMBERS, UnknownSubwords, to_known
 
 logger = logging.getLogger(__name__)
 # recorders that have recorded, and the threads, as libraries have memory for each thread
@@ -49,6 +50,9 @@ class BeamGenerator(SequenceGenerator):
     batch replay it. This is for a GPU, and off unless FAIRSEQ_PLUGINS_RECORDED_SEARCH is 1. The
     first two steps, the last one and those with a prefix are not recorded, nor are searches that
     return attention or use --no-repeat-ngram-size.
+
+    In a batch with "source_numbers" (see `unknown.number_unknown`), tokens from V on stand for the
+    subwords of their source that the dictionary lacks.
     """
 
     records: Optional[bool] = None  # whether steps are recorded; None: as the variable says
@@ -68,8 +72,11 @@ class BeamGenerator(SequenceGenerator):
             and "src_tokens" in sample["net_input"]
         )
         if not supported:
+            if prefix_tokens is not None:
+                prefix_tokens = to_known(prefix_tokens, self.tgt_dict)
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
-        return _Batch(self, sample["net_input"], prefix_tokens, bos_token).run()
+        numbers: Any = sample.get(NUMBERS)
+        return _Batch(self, sample["net_input"], prefix_tokens, bos_token, numbers).run()
 
 
 class _Batch:
@@ -87,6 +94,7 @@ class _Batch:
         net_input: Dict[str, Tensor],
         prefix: Optional[Tensor],
         start: Optional[int],
+        numbers: Optional[Tensor] = None,
     ) -> None:
         self.generator = generator
         self.model: BeamEnsemble = generator.model
@@ -99,7 +107,11 @@ class _Batch:
         assert generator.min_len <= self.last, (
             "min_len cannot be larger than max_len, please adjust these!"
         )
-        self.decodings = self.model.begin(self.model.forward_encoder(net_input), self.beam)
+        self.unknown: Optional[UnknownSubwords] = None
+        if numbers is not None:
+            self.unknown = UnknownSubwords(numbers, generator.tgt_dict)
+        encoded = self.model.forward_encoder(net_input)
+        self.decodings = self.model.begin(encoded, self.beam, numbers)
         start = generator.eos if start is None else start
         rows = self.sentences * self.beam
         self.previous = source.new_full((rows,), start, dtype=torch.long)
@@ -145,12 +157,12 @@ class _Batch:
             at: the number on the device, one int64, while the step is recorded.
         """
         beam = self.beam
-        log_probs, attention = self.model.step(
+        log_probs, attention, copied = self.model.step(
             self.decodings, self.previous, number, self.generator.temperature, at
         )
         if number == 0:
             self.totals = log_probs.new_zeros(self.sentences, 1)
-        log_probs, ended_before = self._restrict(log_probs.contiguous(), number)
+        log_probs, ended_before = self._restrict(log_probs.contiguous(), number, copied)
         totals, tokens, parents = self.generator.search.best(log_probs, self.totals, beam)
         if ended_before is not None:
             parents = parents.masked_fill(ended_before.unsqueeze(1), 0)
@@ -254,22 +266,27 @@ class _Batch:
             self.prefix = self.prefix[kept]
         if self.history is not None:
             self.history = self.history[rows]
+        if self.unknown is not None:
+            self.unknown.keep(kept)
         for decoding in self.decodings:
             decoding.reorder(rows)
         self.log.keep(kept)
         self.late = _Late()
         self.recorded = None
 
-    def _restrict(self, log_probs: Tensor, number: int) -> Tuple[Tensor, Optional[Tensor]]:
-        """Apply the options of search, partly in place.
+    def _restrict(
+        self, log_probs: Tensor, number: int, copied: Optional[Tensor]
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Apply the options of search, partly in place, and divide <unk> among unknown subwords.
 
         Args:
             log_probs: B x n' x V, contiguous.
             number: of the step.
+            copied: B x n' x S, the attention that copies, or None.
 
         Returns:
-            the same with -inf at forbidden tokens, and None or, with a prefix, B: the sentences
-            that it ends here. These have n equal hypotheses.
+            the same with -inf at forbidden tokens, and with columns for unknown subwords; and None
+            or, with a prefix, B: the sentences that it ends here. These have n equal hypotheses.
         """
         generator, rows = self.generator, log_probs.flatten(0, 1)
         eos, nothing, ended = generator.eos, -math.inf, None
@@ -280,8 +297,14 @@ class _Batch:
         if number >= self.last:
             rows[:, :eos].fill_(nothing)
             rows[:, eos + 1 :].fill_(nothing)
+        forced: Optional[Tensor] = None
         if self.prefix is not None and number < min(self.prefix.size(1), self.last):
-            ended = self._force(log_probs, self.prefix[:, number])
+            forced = self.prefix[:, number]
+        if self.unknown is not None and copied is not None:
+            log_probs = self.unknown.divide(log_probs, copied, forced)
+            rows = log_probs.flatten(0, 1)
+        if forced is not None:
+            ended = self._force(log_probs, forced)
         else:
             if number < generator.min_len:
                 rows[:, eos].fill_(nothing)

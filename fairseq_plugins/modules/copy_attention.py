@@ -99,6 +99,9 @@ class CopyAttention(nn.Module):
 
     In this form no probability underflows, and words outside the source cost nothing.
 
+    In training, all subwords that the dictionary lacks are one word, <unk>. In search each of them
+    has a number of its own, and what is copied goes on after that one (`generation/unknown.py`).
+
     With c_t = sum_{t' < t} a_t', training adds the loss ``coverage sum_i min(a_ti, c_ti)`` of each
     target token (eq. 12) to any criterion (`criterions/auxiliary.py`). Unlike in the paper, the
     attention itself does not read c.

@@ -1,7 +1,7 @@
 """Runs an exported model with onnxruntime."""
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from fairseq_plugins.engine import Options, Request
 from fairseq_plugins.errors import ConfigurationError
@@ -11,7 +11,7 @@ from fairseq_plugins.text.processing import Processor
 from .batches import fill_batches
 from .folder import END, UNKNOWN, Export
 from .search import Hypothesis, Source, search
-from .text import Output, with_characters
+from .text import Output, number_unknown, with_characters
 
 BATCH = 32  # the most sentences in a batch
 
@@ -67,14 +67,17 @@ class ExportedModel:
         """See `Engine.search`."""
         export, options, wanted = self.export, self.options._replace(nbest=count), []
         for pieces, prefix, number in requests:
-            tokens = export.source.encode(pieces)
+            tokens, lacking = self._numbers(pieces)
             limit = min(max_length(len(tokens)), self.max_output)
             if options.min_len > limit:
                 raise ConfigurationError(
                     f"min_len {options.min_len:,}: {len(pieces):,} subwords become at most "
                     f"{limit:,}: give a smaller one"
                 )
-            wanted.append(Source(tokens, limit, export.target.encode(prefix)[:-1], number))
+            begin = export.target.encode(prefix)[:-1]
+            if lacking and export.tells_attention:
+                begin, _ = number_unknown(prefix, begin, UNKNOWN, len(export.target.words), lacking)
+            wanted.append(Source(tokens, limit, begin, number))
         found: Dict[int, List[Output]] = {}
         for indices in fill_batches([len(s.tokens) for s in wanted], self.max_tokens, BATCH):
             batch = [wanted[index] for index in indices]
@@ -100,11 +103,16 @@ class ExportedModel:
     def _written(self, request: Request, hypothesis: Hypothesis) -> str:
         """The subwords of a hypothesis, separated by spaces."""
         tokens = [token for token in hypothesis.tokens if token != END]
-        copies = UNKNOWN in tokens and UNKNOWN in self.export.source.encode(request.pieces)
-        return with_characters(
-            [self.export.target.words[token] for token in tokens],
-            [token == UNKNOWN for token in tokens],
-            hypothesis.unknown_from if copies else (),
-            request.pieces,
-            request.prefix,
-        )
+        words = self.export.target.words
+        lacking: List[str] = []
+        if max(tokens, default=0) >= len(words):
+            _, lacking = self._numbers(request.pieces)
+        pieces = [words[token if token < len(words) else UNKNOWN] for token in tokens]
+        return with_characters(pieces, tokens, len(words), lacking, request.prefix)
+
+    def _numbers(self, pieces: Sequence[str]) -> Tuple[List[int], List[str]]:
+        """The numbers of a source, and its subwords that have numbers from V on."""
+        tokens = self.export.source.encode(pieces)
+        if not (self.export.tells_attention or self.export.tells_unknown):
+            return tokens, []
+        return number_unknown(pieces, tokens, UNKNOWN, len(self.export.source.words))

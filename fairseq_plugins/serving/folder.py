@@ -27,6 +27,7 @@ LANGUAGES = ("source_lang", "target_lang")
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 SHORTLIST_DECODER = "decoder_shortlist.onnx"
 PADDING, END, UNKNOWN = 1, 2, 3
+ATTENTION = "copying"  # an output of the decoder's graph: the attention that copies
 ONNXRUNTIME = (1, 21)  # the first release whose attention with a cache of beams is right
 
 
@@ -153,7 +154,9 @@ class Export:
         self.cache_shapes = [cache.shape for cache in caches]
         names = {each.name for each in inputs}
         self.copies, self.goes_on_copying = "source_words" in names, "source_before" in names
-        self.tells_unknown = "source_unknown" in names  # not where an earlier release exported
+        self.tells_attention = ATTENTION in {each.name for each in self.decoder.get_outputs()}
+        # graphs of earlier releases tell from where <unk> was copied, or nothing
+        self.tells_unknown = "source_unknown" in names
 
     def value(self, array: np.ndarray) -> Any:
         """An array as a value of onnxruntime that shares its memory."""

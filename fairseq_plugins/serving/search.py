@@ -7,7 +7,7 @@ import numpy as np
 
 from fairseq_plugins.engine import Options
 
-from .folder import UNKNOWN, Export
+from .folder import ATTENTION, UNKNOWN, Export
 from .shortlist import Shortlist, Words
 
 CAPACITY = 32  # initial positions of a cache; it doubles when it is full
@@ -16,6 +16,7 @@ NEVER = -np.inf
 # inputs of the graph with a row for each sentence
 OF_COPIES = ("source_words", "source_places", "source_before", "source_unknown")
 OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
+LEAST = 1e-30  # of the attention to an unknown subword, as in `generation.unknown`
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
 Candidates = Tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -24,24 +25,24 @@ class Hypothesis(NamedTuple):
     """A sequence that the model generated.
 
     Attributes:
-        tokens: numbers in the dictionary, including the end symbol.
+        tokens: numbers in the dictionary, including the end symbol, or of the source's unknown
+            subwords.
         score: sum of the log-probabilities over length to the power of `lenpen`.
         token_scores: log-probability of each token.
-        unknown_from: for each token, the place of the source token that was copied if it is one
-            that the dictionary lacks; empty if the model does not copy.
     """
 
     tokens: List[int]
     score: float
     token_scores: List[float]
-    unknown_from: Sequence[int] = ()
 
 
 class Source(NamedTuple):
     """A source sentence.
 
     Attributes:
-        tokens: numbers in the dictionary, including the end symbol.
+        tokens: numbers in the dictionary of V tokens, including the end symbol. If the model
+            copies, from V on those of subwords that the dictionary lacks: see
+            `text.number_unknown`. Hypotheses have these numbers, too.
         max_len: the most tokens of a hypothesis, without the end symbol.
         prefix: tokens that every hypothesis begins with.
         number: index among all sentences; with the seed it determines the draws of sampling.
@@ -74,9 +75,15 @@ class _Batch:
         count, beam = len(sources), options.beam
         longest = max(len(source.tokens) for source in sources)
         longest += -longest % export.length_multiple
-        tokens = np.full((count, longest), export.pad, np.int64)
+        numbers = np.full((count, longest), export.pad, np.int64)
         for row, source in enumerate(sources):
-            tokens[row, : len(source.tokens)] = source.tokens
+            numbers[row, : len(source.tokens)] = source.tokens
+        self.numbers, tokens, self.vocabulary = numbers, numbers, len(export.target.words)
+        self.unknown: Optional[_Unknown] = None
+        if export.copies:
+            tokens = np.where(numbers < self.vocabulary, numbers, UNKNOWN)
+        if export.tells_attention and tokens.max() < numbers.max():
+            self.unknown = _Unknown(numbers - self.vocabulary, self.vocabulary)
         self.step = 0
         self.rows: Any = np.arange(count)
         self.alive = np.ones(count, bool)
@@ -115,7 +122,7 @@ class _Batch:
             self.words = self._shortlist(export.shortlist, tokens)
             self.arrays.update(self.words.inputs)
         if export.copies:
-            self.arrays.update(self._copied(tokens))
+            self.arrays.update(self._copied(tokens, numbers))
         self.memory = export.encode(tokens)
         self.caches = [
             np.zeros((count, beam, *shape[1:2], capacity, *shape[3:]), np.float32)
@@ -125,18 +132,22 @@ class _Batch:
 
     def _shortlist(self, shortlist: Shortlist, tokens: np.ndarray) -> Words:
         """The words that these sources may become, and those that must be possible."""
-        more = [token for source in self.sources for token in source.prefix]
+        more = [self._known(token) for source in self.sources for token in source.prefix]
         if self.export.copies:
             more += np.unique(tokens).tolist()
         return shortlist.choose(tokens, more, self.export.pad)
 
-    def _copied(self, tokens: np.ndarray) -> Dict[str, np.ndarray]:
+    def _known(self, token: int) -> int:
+        """The number of a token in the dictionary."""
+        return token if token < self.vocabulary else UNKNOWN
+
+    def _copied(self, tokens: np.ndarray, numbers: np.ndarray) -> Dict[str, np.ndarray]:
         """The words that attention may copy, the first place of equal ones, the words before."""
         places = (tokens[:, :, None] == tokens[:, None]).argmax(axis=2)
         words = tokens if self.words is None else self.words.places[tokens].clip(min=0)
         found = {"source_words": words, "source_places": places}
         if self.export.goes_on_copying:
-            before = np.roll(tokens, 1, axis=1)
+            before = np.roll(numbers if self.export.tells_attention else tokens, 1, axis=1)
             before[:, 0] = self.export.eos
             found["source_before"] = np.where(tokens == self.export.pad, -1, before)
         if self.export.tells_unknown:
@@ -179,6 +190,8 @@ class _Batch:
         self.outputs = {"forced_scores": np.empty((count, beam, 1), np.float32)}
         if self.export.tells_unknown:
             self.outputs["unknown_from"] = np.empty((count, beam), np.int64)
+        if self.unknown is not None:
+            self.outputs[ATTENTION] = self.unknown.attention(beam)
         self.arrays["shape"] = np.array([count, beam, -1], np.int64)
         self.arrays["forced"] = self.forced
         self.binding = self.export.decoder.io_binding()
@@ -208,6 +221,8 @@ class _Batch:
             repeated = max(Counter(row for row, _, _ in self.repeated).values())
         # in steps of 8, because each new number allocates memory
         count = 2 * beam + beam * len(self.never) + repeated + -repeated % 8
+        if self.unknown is not None:
+            count += beam  # <unk> of each hypothesis, which is divided
         most = self.export.most_candidates if self.words is None else self.words.groups
         count = min(count, most * beam)
         if count != self.arrays["count"][0]:
@@ -249,7 +264,8 @@ class _Batch:
             elif self.step >= self.limits[row]:
                 rows.append((row, self.export.eos))
         for row, token in rows:
-            self.forced[row] = token if self.words is None else self.words.places[token]
+            known = self._known(token)
+            self.forced[row] = known if self.words is None else self.words.places[known]
         return rows
 
     def _take_forced(
@@ -260,6 +276,8 @@ class _Batch:
         scores = self.outputs["forced_scores"][row, :, 0]
         if self.options.temperature != 1:
             scores = self.tempered[row, :, token]
+        if token >= self.vocabulary and self.unknown is not None:
+            scores = scores + self.unknown.shares[row, :, token - self.vocabulary]
         scores = self.arrays["totals"][row] + scores
         order = np.argsort(-scores, kind="stable")
         totals[row, :beam], totals[row, beam:] = scores[order], NEVER
@@ -268,6 +286,8 @@ class _Batch:
     def _best(self) -> Candidates:
         """Totals, tokens and parents of the 2 n best candidates, each B x 2 n."""
         found = tuple(self.outputs[name] for name in CANDIDATES)
+        if self.unknown is not None:
+            found = self.unknown.divide(self.outputs)
         _, tokens, parents = found
         if self.repeated or np.count_nonzero(tokens <= self.export.eos):
             bad = np.isin(tokens, self.never)
@@ -291,10 +311,16 @@ class _Batch:
             log_probs -= top + np.log(np.exp(log_probs - top).sum(axis=2, keepdims=True))
             self.tempered = log_probs.copy()
         log_probs[:, :, self.never] = NEVER
-        for place in self.repeated:
-            log_probs[place] = NEVER
+        words = own = log_probs.shape[2]  # whole groups
+        if self.unknown is not None:
+            log_probs = self.unknown.add_columns(log_probs)
+        for sentence, number, token in self.repeated:
+            column = token if token < self.vocabulary else token - self.vocabulary + words
+            log_probs[sentence, number, column] = NEVER
         for row in np.flatnonzero(self.alive):
-            scores = log_probs[row]
+            if self.unknown is not None:  # draws do not depend on other sentences
+                own = words + int(self.unknown.counts[row])
+            scores = log_probs[row, :, :own]
             allowed = scores
             if 0 < options.sampling_topk < scores.shape[1]:
                 least = np.partition(scores, -options.sampling_topk, axis=1)
@@ -302,7 +328,7 @@ class _Batch:
                 allowed = np.where(scores >= least, scores, NEVER)
             # Gumbel-max: the largest sum is a draw from the distribution
             chosen = (allowed + self.draws[row].gumbel(size=scores.shape)).argmax(axis=1)
-            tokens[row, :beam] = chosen
+            tokens[row, :beam] = np.where(chosen < words, chosen, chosen - words + self.vocabulary)
             totals[row, :beam] = self.arrays["totals"][row] + scores[np.arange(beam), chosen]
         return totals, tokens, parents
 
@@ -319,17 +345,19 @@ class _Batch:
             self.alive[row] = len(found) < beam
 
     def _hypothesis(self, row: Any, parent: Any, total: float) -> Hypothesis:
-        tokens, path, unknown = [self.export.eos], [float(total)], []
+        tokens, path = [self.export.eos], [float(total)]
         for step in range(self.step - 1, -1, -1):
             place = step, row, parent
-            tokens.append(int(self.token_log[place]))
+            token = int(self.token_log[place])
+            if token == UNKNOWN and self.export.tells_unknown:
+                copied = int(self.numbers[self.rows[row], self.unknown_log[place]])
+                token = copied if copied >= self.vocabulary else token
+            tokens.append(token)
             path.append(float(self.total_log[place]))
-            if self.export.tells_unknown:
-                unknown.append(int(self.unknown_log[place]))
             parent = self.parent_log[place]
         scores = [after - before for after, before in zip(path, [*path[1:], 0.0])][::-1]
         score = float(total) / (self.step + 1) ** self.options.lenpen
-        return Hypothesis(tokens[::-1], score, scores, unknown[::-1])
+        return Hypothesis(tokens[::-1], score, scores)
 
     def _continue(
         self,
@@ -389,8 +417,75 @@ class _Batch:
         self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]
         self.token_log, self.parent_log = self.token_log[:, kept], self.parent_log[:, kept]
         self.total_log, self.unknown_log = self.total_log[:, kept], self.unknown_log[:, kept]
+        if self.unknown is not None:
+            self.unknown.keep(kept)
         if self.history is not None:
             self.history = self.history[kept]
         if self.draws:
             self.draws = [self.draws[row] for row in kept]
         self._bind()
+
+
+class _Unknown:
+    """Divides <unk> among the subwords of B sources that the dictionary of V tokens lacks.
+
+    This is `generation.unknown.UnknownSubwords` for candidates.
+
+    Args:
+        lacking: B x S, j at the j-th distinct unknown subword of a sentence, below 0 elsewhere.
+        vocabulary: V.
+
+    Attributes:
+        counts: B, the number of such subwords; at most m.
+        shares: B x n x m, the logarithm of the share of each one in the last step.
+    """
+
+    def __init__(self, lacking: np.ndarray, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+        self.counts = lacking.max(axis=1).clip(min=-1) + 1
+        self.numbers = np.arange(self.counts.max())
+        self.at = (lacking[:, :, None] == self.numbers).astype(np.float32)  # B x S x m
+        self.shares = np.zeros(0, np.float32)
+
+    def keep(self, kept: np.ndarray) -> None:
+        """Keep only these sentences."""
+        self.counts, self.at = self.counts[kept], self.at[kept]
+
+    def attention(self, beam: int) -> np.ndarray:
+        """A new array for the attention that copies, B x n x S."""
+        sentences, length = self.at.shape[:2]
+        return np.empty((sentences, beam, length), np.float32)
+
+    def divide(self, outputs: Dict[str, np.ndarray]) -> Candidates:
+        """Totals, tokens and parents of the candidates of a step, the best first."""
+        totals, tokens, parents = (outputs[name] for name in CANDIDATES)
+        self.shares = self._shares(outputs[ATTENTION])
+        divided = (tokens == UNKNOWN) & (self.counts > 0)[:, None]
+        rows, columns = divided.nonzero()
+        if not len(rows):
+            return totals, tokens, parents
+        whole = np.full(self.shares.shape[:2], NEVER, np.float32)
+        whole[rows, parents[rows, columns]] = totals[rows, columns]
+        more = whole[:, :, None] + self.shares
+        totals = np.concatenate([np.where(divided, NEVER, totals), more.reshape(len(more), -1)], 1)
+        more_tokens = np.broadcast_to(self.vocabulary + self.numbers, more.shape)
+        more_parents = np.broadcast_to(np.arange(more.shape[1])[:, None], more.shape)
+        tokens = np.concatenate([tokens, more_tokens.reshape(len(more), -1)], 1)
+        parents = np.concatenate([parents, more_parents.reshape(len(more), -1)], 1)
+        order = np.argsort(-totals, axis=1, kind="stable")
+        found = (np.take_along_axis(array, order, axis=1) for array in (totals, tokens, parents))
+        return tuple(found)  # type: ignore
+
+    def add_columns(self, log_probs: np.ndarray) -> np.ndarray:
+        """Log-probabilities, B x n x W, with m columns at the end, after `divide`."""
+        whole = log_probs[:, :, UNKNOWN, None]
+        log_probs = np.concatenate([log_probs, whole + self.shares], axis=2)
+        log_probs[self.counts > 0, :, UNKNOWN] = NEVER
+        return log_probs
+
+    def _shares(self, attention: np.ndarray) -> np.ndarray:
+        real = self.at.any(axis=1, keepdims=True)
+        mass = attention @ self.at + np.where(real, np.float32(LEAST), 0)
+        with np.errstate(divide="ignore"):
+            shares = np.log(mass) - np.log(mass.sum(axis=2, keepdims=True).clip(min=LEAST))
+        return np.asarray(shares, np.float32)

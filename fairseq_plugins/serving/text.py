@@ -89,33 +89,59 @@ def encode(processor: Any, text: str) -> List[str]:
     return [] if is_blank(text) else processor.encode(text).split()
 
 
+def number_unknown(
+    pieces: Sequence[str],
+    tokens: Sequence[int],
+    unknown: int,
+    vocabulary: int,
+    only: Optional[Sequence[str]] = None,
+) -> Tuple[List[int], List[str]]:
+    """Give each distinct subword of a source that the dictionary lacks a number of its own.
+
+    Args:
+        pieces: the subwords.
+        tokens: their numbers, and possibly others that are known; of the first subwords alone if
+            the source was cut.
+        unknown: the number of those that the dictionary lacks.
+        vocabulary: V.
+        only: for a prefix, the unknown subwords of its source; others stay <unk>.
+
+    Returns:
+        the tokens, with V + j for the j-th unknown subword, and these subwords.
+    """
+    lacking = {piece: vocabulary + j for j, piece in enumerate(only or ())}
+    numbers = list(tokens)
+    for place, (piece, token) in enumerate(zip(pieces, tokens)):
+        if token == unknown and (only is None or piece in lacking):
+            numbers[place] = lacking.setdefault(piece, vocabulary + len(lacking))
+    return numbers, list(lacking)
+
+
 def with_characters(
     pieces: Sequence[str],
-    unknown: Sequence[bool],
-    copied: Sequence[Optional[int]],
-    source: Sequence[str],
+    tokens: Sequence[int],
+    vocabulary: int,
+    lacking: Sequence[str],
     prefix: Sequence[str] = (),
 ) -> str:
     """Put the characters of a prefix and of the source for subwords that the dictionary lacks.
 
     Args:
         pieces: subwords that the model wrote, without the end symbol.
-        unknown: which of them the dictionary lacks.
-        copied: which subword of the source each of them copies; empty if the model does not copy.
-        source: the subwords of the source.
+        tokens: their numbers, see `number_unknown`.
+        vocabulary: V.
+        lacking: the unknown subwords of the source.
         prefix: the subwords that the model was made to begin with.
 
     Returns:
         the subwords, separated by spaces.
     """
     found = list(pieces)
-    for place in (place for place, lacking in enumerate(unknown) if lacking):
+    for place, token in zip(range(len(found)), tokens):
         if place < len(prefix):
             found[place] = prefix[place]
-            continue
-        position = copied[place] if copied else None
-        if position is not None:
-            found[place] = source[position]
+        elif token >= vocabulary:
+            found[place] = lacking[token - vocabulary]
     return " ".join(found)
 
 

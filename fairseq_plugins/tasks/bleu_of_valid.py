@@ -21,7 +21,8 @@ from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.compat.resuming import patience
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
-from fairseq_plugins.generation.copied import find_copied
+from fairseq_plugins.generation.copied import number_copied
+from fairseq_plugins.generation.unknown import number_unknown
 from fairseq_plugins.prepared_folder import is_for_summarization, stored_settings
 from fairseq_plugins.serving.text import with_characters
 
@@ -179,18 +180,20 @@ def _inference(original: Callable) -> Callable:
         scorer = _scorers(self).get(sample.get(NAME, ""))
         if scorer is None:
             return original(self, generator, sample, model)
-        found = self.inference_step(generator, [model], sample, prefix_tokens=None)
-        numbers, tokens = sample["id"].tolist(), [best[0]["tokens"] for best in found]
-        pieces = [self.tgt_dict.string(each.int().cpu()) for each in tokens]
-        unknown = [each.eq(self.tgt_dict.unk()).tolist() for each in tokens]
+        numbers = sample["id"].tolist()
+        lacking: List[List[str]] = [[] for _ in numbers]
         copies = getattr(getattr(model, "decoder", None), "copying", None) is not None
-        if copies and scorer.sources and any(map(any, unknown)):
-            copied = find_copied(model, sample["net_input"], tokens)
-            sources = [scorer.sources[number] for number in numbers]
-            pieces = [
-                with_characters(line.split(" "), lacking, positions, source.split(" "))
-                for line, lacking, positions, source in zip(pieces, unknown, copied, sources)
-            ]
+        if copies and scorer.sources:
+            sources = [scorer.sources[number].split(" ") for number in numbers]
+            lacking = number_unknown(sample, self.tgt_dict, sources)
+        found = self.inference_step(generator, [model], sample, prefix_tokens=None)
+        tokens = [best[0]["tokens"] for best in found]
+        tokens = number_copied([model], sample, tokens, range(len(tokens)))
+        pieces = [self.tgt_dict.string(each.int().cpu()) for each in tokens]
+        for row, unknown in enumerate(lacking):
+            if unknown:
+                words = pieces[row].split(" "), tokens[row].tolist()
+                pieces[row] = with_characters(*words, len(self.tgt_dict), unknown)
         references = [scorer.references[number] for number in numbers]
         texts = scorer.texts(numbers, pieces)
         if self.cfg.eval_bleu_print_samples:

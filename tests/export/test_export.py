@@ -7,16 +7,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from fairseq.data import BaseWrapperDataset, Dictionary
+from fairseq.data import BaseWrapperDataset, Dictionary, data_utils
+from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import comparison, exporter, shared_table
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.export.prepared import prepared_pairs
+from fairseq_plugins.generation.unknown import NUMBERS, to_known
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, StandardFeedForward
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
+from fairseq_plugins.serving.search import Options, Source, search
 from tests.models.conftest import TINY, drop_mscffn
 
 onnx = pytest.importorskip("onnx", reason="needs onnx: pip install '.[test]'")
@@ -110,6 +113,52 @@ def test_hypotheses_equal_torch(request, tmp_path, sources, arch, words):
     )
     assert found.equal == found.sentences == len(sources)
     assert found.largest_difference < exporter.EXACT
+    if joined:
+        assert_unknown_subwords_are_written(model, task, exported, sources)
+
+
+def assert_unknown_subwords_are_written(model, task, exported, sources):
+    """As in torch, with a beam and prefixes; drawn by their probability, alone as in a batch."""
+    first, draw, most = len(task.target_dictionary), random.Random(5), 12
+    for row, source in enumerate(sources[4:]):  # the others have none
+        for place in draw.sample(range(len(source) - 1), 3):
+            source[place] = first + draw.randrange(1 + row % 3)
+    tokens = data_utils.collate_tokens([torch.tensor(s) for s in sources], 1, left_pad=True)
+    net_input = {
+        "src_tokens": to_known(tokens, task.target_dictionary),
+        "src_lengths": tokens.ne(1).sum(dim=1),
+    }
+    sample, written = {"net_input": net_input, NUMBERS: tokens}, set()
+    for prefixes, size in (([], 0), ([[first], [7]] * 6, 2)):
+        generator = task.build_generator(
+            [model], GenerationConfig(max_len_a=0, max_len_b=most, no_repeat_ngram_size=size)
+        )
+        prefixes = prefixes and [p if first in s else [7] for p, s in zip(prefixes, sources)]
+        more = {"prefix_tokens": torch.tensor(prefixes)} if prefixes else {}
+        expected = generator.generate([model], sample, **more)
+        wanted = [Source(s, most, *prefixes[n : n + 1]) for n, s in enumerate(sources)]
+        options = Options(nbest=5, no_repeat_ngram=size)
+        for ours, theirs in zip(search(exported, wanted, options), expected):
+            assert [h.tokens for h in ours] == [h["tokens"].tolist() for h in theirs]
+            for a, b in zip(ours, theirs):
+                assert a.token_scores == pytest.approx(b["positional_scores"].tolist(), abs=1e-4)
+            written |= {t for h in ours for t in h.tokens if t >= first}
+    assert len(written) > 1
+    wanted = [Source(source, 1, (), number) for number, source in enumerate(sources)]
+    options = Options(beam=8, nbest=8, sampling=True, min_len=0)
+    drawn = search(exported, wanted, options)
+    assert [[h.tokens for h in search(exported, [w], options)[0]] for w in wanted] == [
+        [h.tokens for h in found] for found in drawn
+    ]
+    best = search(exported, wanted, Options(beam=20, nbest=20, min_len=0))
+    compared = 0
+    for some, others in zip(drawn, best):
+        known = {h.tokens[0]: h.token_scores[0] for h in others}
+        for token in {h.tokens[0] for h in some} & {t for t in known if t >= first}:
+            scores = [h.token_scores[0] for h in some if h.tokens[0] == token]
+            assert scores == pytest.approx([known[token]] * len(scores), abs=1e-5)
+            compared += 1
+    assert compared
 
 
 @pytest.mark.parametrize("more", ["--encoder-learned-pos", "--encoder-token-mixer linformer"])

@@ -20,6 +20,27 @@ def copy_probabilities(
     return torch.stack(rows)
 
 
+def divide_unknown(
+    probabilities: List[float], attention: List[float], source: List[int], unknown: int
+) -> List[float]:
+    """Of one target token: the probability of <unk> is that of the source's unknown words.
+
+    Args:
+        probabilities: of the V words.
+        attention: T weights; source: T words, of which those from V on are unknown.
+        unknown: the number of <unk>.
+    """
+    vocabulary = len(probabilities)
+    weights = [0.0] * (1 + max(source) - vocabulary)
+    for weight, word in zip(attention, source):
+        if word >= vocabulary:
+            weights[word - vocabulary] += weight
+    if not weights:
+        return probabilities
+    known = [0.0 if word == unknown else p for word, p in enumerate(probabilities)]
+    return known + [probabilities[unknown] * weight / sum(weights) for weight in weights]
+
+
 def go_on(attention: Tensor, source: List[int], previous: int, gate: Tensor) -> Tensor:
     """Of one target token: the weights that also follow the word last written.
 

@@ -115,6 +115,9 @@ def test_of_all_words_it_changes_nothing(
         Source([*(draw.randrange(4, 40) for _ in range(length)), 2], 12, prefix)
         for length, prefix in ((3, ()), (9, ()), (1, (7, 9)), (6, ()))
     ]
+    if copying:  # words that the dictionary lacks
+        first = len(task.target_dictionary)
+        sources.append(Source([first, 7, first + 1, 8, 2], 12, (first + 1,)))
     for options in (Options(nbest=5), Options(no_repeat_ngram=2, min_len=3)):
         for ours, theirs in zip(search(listed, sources, options), search(whole, sources, options)):
             assert [h.tokens for h in ours] == [h.tokens for h in theirs]

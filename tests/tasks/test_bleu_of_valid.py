@@ -12,7 +12,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_plugins.commands import prepare_bidirectional, prepare_translation
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.evaluation.translation import Translations
-from fairseq_plugins.tasks import bleu_of_valid
+from fairseq_plugins.generation import copied
 from fairseq_plugins.tasks.bleu_of_valid import NAME, tell
 
 WORDS = dict(zip("I you he tea water rice , ?".split(), "我 你 他 茶 水 饭 ， ？".split()))
@@ -33,7 +33,9 @@ def prepare(tmp_path_factory):
                 if split == "valid" and number == 3:  # nothing to translate
                     sides["en"] = sides["en"].rstrip("\n").rpartition("\n")[0] + "\n\u200b\n"
                 other = "".join(map(WORDS.get, words)) if target == "zh" else " ".join(words)
-                sides[target] += other + ("☃" if split == "valid" and number == 5 else "") + "\n"
+                unknown = "☃" if split == "valid" and number == 5 else ""
+                sides["en"] = sides["en"][:-1] + unknown + "\n"
+                sides[target] += other + unknown + "\n"
             for side, text in sides.items():
                 (folder / f"{split}.{side}").write_text(text.capitalize(), encoding="utf-8")
         words = [folder / "data", "--source-lang", "en", "--target-lang", target, "--workers", 1]
@@ -124,19 +126,23 @@ def test_it_is_that_of_evaluate(prepare, target, options, tokenised):
 
 
 def test_copied_words_have_the_characters_of_the_source(prepare, monkeypatch):
-    folder, model = prepare("fr"), Namespace(decoder=Namespace(copying=True))
+    folder = prepare("fr")
     task = task_of(folder)
+    model = Namespace(decoder=Namespace(copying=True, dictionary=task.tgt_dict))
     told, pieces = logged_bleu(task, spoil)
 
-    def find_copied(model, net_input, hypotheses):
-        return [[1 for _ in tokens] for tokens in hypotheses]
+    def find_copied(model, net_input, hypotheses):  # the last subword
+        lengths = net_input["src_lengths"].tolist()
+        return [[n - 2 for _ in tokens] for n, tokens in zip(lengths, hypotheses)]
 
-    monkeypatch.setattr(bleu_of_valid, "find_copied", find_copied)
+    monkeypatch.setattr(copied, "find_copied", find_copied)
     logged, _ = logged_bleu(task, spoil, model)
     test = Translations(folder, "valid", "fr")
     sources = (folder / "text/subwords/valid.en").read_text("utf-8").split("\n")
     pieces = [
-        " ".join(source.split()[1] if piece == "<unk>" else piece for piece in line.split())
+        line.replace("<unk>", source.split()[-1])
+        if any(task.src_dict.index(piece) == task.src_dict.unk() for piece in source.split())
+        else line
         for line, source in zip(pieces, sources)
     ]
     pieces[3] = ""

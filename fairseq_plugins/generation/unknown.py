@@ -1,0 +1,119 @@
+"""Numbers of their own for the subwords of a source that the dictionary lacks.
+
+As in the pointer-generator of See, Liu & Manning (ACL 2017), the vocabulary of a source is V tokens
+and its m distinct unknown subwords, which are V to V + m - 1. They have no embeddings: the model
+reads each of them as <unk>.
+"""
+
+from typing import Any, Dict, List, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from fairseq_plugins.serving.text import number_unknown as number_line
+
+NUMBERS = "source_numbers"  # the entry of a batch
+LEAST = 1e-30  # of the attention to an unknown subword: no quotient is 0 / 0
+
+
+def number_unknown(
+    sample: Dict[str, Any], dictionary: Any, sources: Sequence[Sequence[str]]
+) -> List[List[str]]:
+    """Number the unknown subwords of a batch's sources, for `BeamGenerator`.
+
+    Adds "source_numbers" to the batch: B x S, its "src_tokens" with V + j at each position of the
+    j-th distinct unknown subword of that sentence. Without any, nothing is added.
+
+    Args:
+        sample: a fairseq batch of B sentences.
+        dictionary: fairseq's, of V tokens.
+        sources: the subwords of each sentence. Of one that was cut, those at its end are ignored.
+
+    Returns:
+        for each sentence its distinct unknown subwords.
+    """
+    tokens = sample["net_input"]["src_tokens"]
+    unknown = tokens.eq(dictionary.unk())
+    found: List[List[str]] = [[] for _ in sources]
+    if not bool(unknown.any()):
+        return found
+    numbers = tokens.clone()
+    for row in unknown.any(dim=1).nonzero().flatten().tolist():
+        real = tokens[row].ne(dictionary.pad())
+        line = tokens[row, real].tolist()
+        line, found[row] = number_line(sources[row], line, dictionary.unk(), len(dictionary))
+        numbers[row, real] = numbers.new_tensor(line)
+    sample[NUMBERS] = numbers
+    return found
+
+
+def number_prefix(
+    tokens: Tensor, dictionary: Any, pieces: Sequence[str], lacking: Sequence[str]
+) -> Tensor:
+    """The tokens of a prefix with the numbers of unknown subwords that its source has, too.
+
+    Args:
+        tokens: of the prefix.
+        dictionary: fairseq's, of V tokens.
+        pieces: its subwords.
+        lacking: the unknown subwords of the source.
+    """
+    numbers, _ = number_line(pieces, tokens.tolist(), dictionary.unk(), len(dictionary), lacking)
+    return tokens.new_tensor(numbers)
+
+
+def to_known(tokens: Tensor, dictionary: Any) -> Tensor:
+    """The tokens that a model reads: <unk> for those from V on."""
+    return tokens.masked_fill(tokens.ge(len(dictionary)), dictionary.unk())
+
+
+class UnknownSubwords:
+    """The unknown subwords of B sources in beam search.
+
+    What a model gives <unk>, by generating or copying it, is theirs, in proportion to the attention
+    a that copies::
+
+        P(V + j) = P(<unk>) sum_{i: src_i = V + j} a_i / sum_{i: src_i >= V} a_i
+
+    and <unk> itself is left out where the source has any. With the mixture of `CopyAttention`, this
+    is ``(1 - g) sum_{i: src_i = V + j} a_i``, as in the paper, and a share of ``g softmax(V s)``.
+
+    Args:
+        numbers: B x S, see `number_unknown`.
+        dictionary: fairseq's, of V tokens.
+    """
+
+    def __init__(self, numbers: Tensor, dictionary: Any) -> None:
+        self.unknown = dictionary.unk()
+        lacking = numbers - len(dictionary)
+        self.count = int(lacking.max()) + 1  # m, of the sentence with the most
+        # B x 1 x S, from 0 to m - 1; m at known subwords
+        self.place = lacking.masked_fill(lacking < 0, self.count).unsqueeze(1)
+
+    def keep(self, kept: Tensor) -> None:
+        """Continue with these sentences only."""
+        self.place = self.place.index_select(0, kept)
+
+    def divide(self, log_probs: Tensor, attention: Tensor, forced: Optional[Tensor]) -> Tensor:
+        """Log-probabilities with a column for each unknown subword.
+
+        Args:
+            log_probs: B x n x V.
+            attention: B x n x S, the attention that copies, in float32 at least.
+            forced: B, the tokens that must come next, or None. Where this is <unk>, <unk> stays.
+
+        Returns:
+            B x n x (V + m); -inf for a subword that a sentence does not have.
+        """
+        mass = attention.new_zeros(*attention.shape[:2], self.count + 1)
+        mass.scatter_add_(2, self.place.expand_as(attention), attention + LEAST)
+        mass = mass[:, :, : self.count]
+        total = mass.sum(dim=2, keepdim=True)
+        whole = log_probs[:, :, self.unknown, None]
+        divided = whole + mass.log() - total.clamp(min=LEAST).log()
+        stays = total.eq(0)
+        if forced is not None:
+            stays = stays | forced.eq(self.unknown).view(-1, 1, 1)
+        found = torch.cat([log_probs, divided.to(log_probs)], dim=2)
+        found[:, :, self.unknown].masked_fill_(~stays.squeeze(2), -float("inf"))
+        return found
