@@ -188,14 +188,13 @@ def open_engine(
 
 def search(
     engine: Engine,
-    sources: Sequence[Sequence[str]],
+    requests: Sequence[Request],
     max_length: Callable[[int], int],
     count: int,
     progress: Progress,
     copied: bool = False,
 ) -> List[List[Output]]:
-    """`Engine.search` for lists of subwords, with progress."""
-    requests = [Request(pieces, (), number) for number, pieces in enumerate(sources)]
+    """`Engine.search` with progress."""
     with progress_bar(description="done", total=len(requests), show=progress is True) as bar:
         done = progress if callable(progress) else bar.update
         return engine.search(requests, max_length, count, copied, done)

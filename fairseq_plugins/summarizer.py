@@ -5,7 +5,7 @@ Summarizer("runs/fastformer_copy_cnn_dm").summarize(["A long document."])[0].sum
 
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
-from fairseq_plugins.engine import Engine, Place, Progress, open_engine, search
+from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine, search
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.text import LONGEST, Output, Summary, encode, listed, sentences_of
 
@@ -92,8 +92,9 @@ class Summarizer:
             pieces = encode(self.processor, document)  # those that are not read take much memory
             lengths.append(len(pieces))
             kept.append(pieces[: self.max_source])
-        real, copied = [part for part in kept if part], self.wants_copied
-        found = search(self.engine, real, self.max_length, count, self._progress, copied)
-        outputs = iter(found)
+        real = [Request(part, (), number) for number, part in enumerate(kept) if part]
+        outputs = iter(
+            search(self.engine, real, self.max_length, count, self._progress, self.wants_copied)
+        )
         for whole, part in zip(lengths, kept):
             yield whole, len(part), next(outputs) if part else [Output("", True)]

@@ -75,83 +75,99 @@ class Translator:
         """As `translate`, in the subwords of the model, separated by spaces."""
         return [outputs[0].pieces for outputs in self.candidates(lines, 1)]
 
-    def candidates(self, lines: Iterable[str], count: int) -> List[List[Output]]:
+    def candidates(
+        self, lines: Iterable[str], count: int, prefixes: Optional[Sequence[str]] = None
+    ) -> List[List[Output]]:
         """Up to `count` translations per line in subwords, the best first; of a line without words
         one, which is empty. Those of a line in parts are the best of each part, the next of each...
+
+        Args:
+            lines: raw text.
+            count: at least 1; there are no more than the beam has hypotheses.
+            prefixes: for each line, raw text that its translations must begin with.
+
+        Raises:
+            ConfigurationError: a prefix is too long, or there are not as many as lines.
         """
         lines = listed(lines)
-        parts: List[List[str]] = []
-        line_of: List[int] = []
+        requests: List[Request] = []
+        begin = self._prefixes(lines, prefixes)
         split, cut_off = [], set()
         for number, line in enumerate(lines):
             pieces = encode(self.processor, line)
             if len(pieces) > self.max_source:
                 split.append(number)
             for part in self._within_limit(pieces):
-                parts.append(part)
-                line_of.append(number)
+                limit = min(self.max_length(len(part) + 1), self.engine.max_output)
+                prefix, begin[number] = begin[number], []  # of the first part
+                if len(prefix) > limit:
+                    raise ConfigurationError(
+                        f"prefix {number + 1} has {len(prefix):,} subwords, but the limit is "
+                        f"{limit:,}: give a shorter one"
+                    )
+                requests.append(Request(part, prefix, number))
         found: List[List[List[Output]]] = [[] for _ in lines]
-        searched = search(self.engine, parts, self.max_length, count, self._progress)
-        for number, outputs in zip(line_of, searched):
-            found[number].append(outputs)
+        searched = search(self.engine, requests, self.max_length, count, self._progress)
+        for request, outputs in zip(requests, searched):
+            found[request.number].append(outputs)
             if not outputs[0].complete:
-                cut_off.add(number)
+                cut_off.add(request.number)
         with self._counting:
             first, self._lines_seen = self._lines_seen + 1, self._lines_seen + len(lines)
             self.split += [first + number for number in split]
             self.cut_off += [first + number for number in sorted(cut_off)]
         return [
             [
-                Output(" ".join(o.pieces for o in each), all(o.complete for o in each))
+                Output(
+                    " ".join(o.pieces for o in each),
+                    all(o.complete for o in each),
+                    score=sum(o.score for o in each),
+                )
                 for each in (zip(*outputs) if outputs else [()])
             ]
             for outputs in found
         ]
 
     def hypotheses(
-        self, lines: Sequence[str], prefixes: Optional[Sequence[str]] = None
+        self, lines: Sequence[str], prefixes: Optional[Sequence[str]] = None, split: bool = False
     ) -> List[List[Scored]]:
         """`nbest` translations per line with scores, the best first; "" for a line without words.
 
         Args:
             lines: raw text.
             prefixes: for each line, raw text that its translations must begin with.
+            split: translate a line that is too long in parts, and add their scores.
 
         Raises:
-            ConfigurationError: a line or a prefix is too long, or there are not as many prefixes as
-                lines.
+            ConfigurationError: a prefix is too long, or there are not as many as lines; or a line
+                is too long, without `split`.
         """
         lines = listed(lines)
-        prefixes = [""] * len(lines) if prefixes is None else listed(prefixes)
-        if len(prefixes) != len(lines):
+        for number, line in enumerate([] if split else lines, 1):
+            length = len(encode(self.processor, line))
+            if length > self.max_source:
+                raise ConfigurationError(
+                    f"line {number} has {length:,} subwords, but the model reads at most "
+                    f"{self.max_source:,}: split it, or give split=True"
+                )
+        return [
+            [
+                Scored(self.processor.decode(o.pieces) if o.pieces else "", o.score, o.complete)
+                for o in outputs
+            ]
+            for outputs in self.candidates(lines, self._nbest, prefixes)
+        ]
+
+    def _prefixes(self, lines: List[str], prefixes: Optional[Sequence[str]]) -> List[List[str]]:
+        """The subwords of the prefix of each line."""
+        if prefixes is None:
+            return [[] for _ in lines]
+        if len(listed(prefixes)) != len(lines):
             raise ConfigurationError(
                 f"prefixes: there are {len(prefixes):,} for {len(lines):,} lines: give one for "
                 'each line, "" for none'
             )
-        sources = [encode(self.processor, line) for line in lines]
-        begin = [self.processor.encode_target(prefix).split() for prefix in prefixes]
-        for number, (pieces, prefix) in enumerate(zip(sources, begin), 1):
-            if len(pieces) > self.max_source:
-                raise ConfigurationError(
-                    f"line {number} has {len(pieces):,} subwords, but the model reads at most "
-                    f"{self.max_source:,}: split it, or use translate(), which does"
-                )
-            limit = min(self.max_length(len(pieces) + 1), self.engine.max_output)
-            if len(prefix) > limit:
-                raise ConfigurationError(
-                    f"prefix {number} has {len(prefix):,} subwords, but the limit is {limit:,}: "
-                    "give a shorter one"
-                )
-        real = [number for number, pieces in enumerate(sources) if pieces]
-        requests = [Request(sources[n], begin[n], n) for n in real]
-        found = self.engine.search(requests, self.max_length, self._nbest)
-        scored = [[Scored("", 0.0)] for _ in lines]
-        for number, outputs in zip(real, found):
-            scored[number] = [
-                Scored(self.processor.decode(each.pieces), each.score, each.complete)
-                for each in outputs
-            ]
-        return scored
+        return [self.processor.encode_target(prefix).split() for prefix in prefixes]
 
     def _within_limit(self, pieces: List[str]) -> List[List[str]]:
         """Cut a line that is too long: after a sentence in the second half, else after a word."""

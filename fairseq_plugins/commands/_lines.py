@@ -43,8 +43,10 @@ def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffe
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 
-def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: int) -> None:
-    """Add the options of a model that writes `what`, one per input `unit`."""
+def add_options(
+    parser: argparse.ArgumentParser, what: str, unit: str, buffer: int, ngram: int
+) -> None:
+    """Add the options of a model that writes `what`, one per input `unit`, and of its search."""
     known = ", ".join(pretrained.names())
     parser.add_argument(
         "--model", nargs="+", required=True, metavar="DIR",
@@ -59,6 +61,29 @@ def add_options(parser: argparse.ArgumentParser, what: str, unit: str, buffer: i
         "--lenpen", type=at_least(-LARGEST_PENALTY, float, LARGEST_PENALTY), default=1.0,
         help=f"above 1 favours long {what} (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--min-len", type=at_least(1), default=1, metavar="N",
+        help=f"minimum length of {what} in subwords (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-repeat-ngram-size", type=at_least(0), default=ngram, metavar="N",
+        help=f"no sequence of N subwords occurs twice in {what}; 0 turns this off (default: "
+        "%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sampling", action="store_true", help="draw words in place of the search for the best"
+    )
+    parser.add_argument(
+        "--sampling-topk", type=at_least(0), default=0, metavar="N",
+        help="draw among the N likeliest words (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--temperature", type=at_least(1e-3, float), default=1.0, metavar="T",
+        help="below 1 prefers likely words when drawing (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=at_least(0), default=1, metavar="N", help="of drawing (default: %(default)s)"
+    )
     parser.add_argument("--fp16", action="store_true", help="half precision, on a GPU")
     parser.add_argument(
         "--int8", action="store_true", help="8-bit matrix products: much faster on a CPU"
@@ -106,8 +131,12 @@ def check_files(args: argparse.Namespace) -> None:
 
 def engine_options(args: argparse.Namespace) -> Dict[str, Any]:
     """The options for `engine.open_engine` and for the search, from those of `add_options`."""
-    names = ("data", "cpu", "fp16", "int8", "threads", "shortlist", "max_tokens", "beam", "lenpen")
-    return {name: vars(args)[name] for name in names}
+    names = (
+        "data", "cpu", "fp16", "int8", "threads", "shortlist", "max_tokens", "beam", "lenpen",
+        "min_len", "sampling", "sampling_topk", "temperature", "seed",
+    )  # fmt: skip
+    found = {name: vars(args)[name] for name in names}
+    return {**found, "no_repeat_ngram": args.no_repeat_ngram_size}
 
 
 @contextlib.contextmanager

@@ -39,19 +39,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--documents", type=Path, nargs="+", default=[], metavar="FILE",
         help="read these files instead of --input, each file as one document",
     )  # fmt: skip
-    _lines.add_options(parser, "summaries", "documents", buffer=500)
-    parser.add_argument(
-        "--min-len", type=at_least(1), default=1, metavar="N",
-        help="minimum length of a summary in subwords (default: %(default)s)",
-    )  # fmt: skip
+    _lines.add_options(parser, "summaries", "documents", buffer=500, ngram=3)
     parser.add_argument(
         "--max-len", type=at_least(1), metavar="N",
         help=f"maximum length in subwords (default: {LONGEST}, or the model's limit)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--no-repeat-ngram-size", type=at_least(0), default=3, metavar="N",
-        help="no sequence of N subwords occurs twice in a summary; 0 turns this off (default: "
-        "%(default)s)",
     )  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
@@ -117,13 +108,9 @@ def main(argv: Sequence[str]) -> int:
     notes = Notes()
     write_page = None if args.page is None else page_writer(args.page)
     with _lines.own_output(args.output) as out:
-        summarizer = Summarizer(
-            args.model,
-            min_length=args.min_len,
-            max_length=args.max_len,
-            no_repeat_ngram=args.no_repeat_ngram_size,
-            **_lines.engine_options(args),
-        )
+        options = _lines.engine_options(args)
+        least = options.pop("min_len")
+        summarizer = Summarizer(args.model, min_length=least, max_length=args.max_len, **options)
         if not summarizer.processor.for_summaries:
             print(
                 "the model's data was prepared for translation: if it translates, use the command "

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fairseq_plugins import commands
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.serving import Scored, Summarizer, Translator, engine
@@ -117,6 +118,50 @@ def test_hypotheses_with_prefixes(exported):
     empty, begun = translator.hypotheses(["", "a b"], ["", "xy"])
     assert empty == none and len(begun) == 3
     assert all(scored.text.startswith("xy ") for scored in begun)
+
+
+def test_the_command_writes_several_with_their_scores(exported, tmp_path):
+    """Of all lines, also a line in parts, whatever the buffer."""
+    lines, begin = ["a b", "", "b " * 100, "c"], ["", "", "xy", "a"]
+    (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
+    (tmp_path / "begin").write_text("".join(prefix + "\n" for prefix in begin))
+    words = ["translate", "--model", str(exported.folder), "--input", str(tmp_path / "in")]
+    words += ["--output", str(tmp_path / "out"), "--prefixes", str(tmp_path / "begin")]
+    search = {"beam": 3, "min_len": 4, "no_repeat_ngram": 2}
+    words += ["--beam", "3", "--min-len", "4", "--no-repeat-ngram-size", "2", "--max-len", "9"]
+    several = Translator(exported.folder, nbest=2, **search)
+    several.max_length = lambda length: 9
+    expected = several.hypotheses(lines, begin, split=True)
+    assert several.split == [3] and expected[2][0].text.startswith("xy")
+    for buffer in ("1", "100"):
+        assert commands.main([*words, "--buffer", buffer, "--json", "--nbest", "2"]) == 0
+        found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+        for each, hypotheses in zip(found, expected, strict=True):
+            texts = [(h["text"], h["complete"]) for h in each["translations"]]
+            assert texts == [(h.text, h.complete) for h in hypotheses]
+            scores = [h["score"] for h in each["translations"]]
+            assert scores == pytest.approx([h.score for h in hypotheses], abs=1e-5)
+    assert commands.main(words) == 0
+    assert (tmp_path / "out").read_text().splitlines() == [h[0].text for h in expected]
+    drawn = [
+        *words[:7],
+        "--sampling",
+        "--sampling-topk",
+        "5",
+        "--temperature",
+        "0.7",
+        "--seed",
+        "2",
+    ]
+    assert commands.main(drawn) == 0
+    options = {"sampling": True, "sampling_topk": 5, "temperature": 0.7, "seed": 2}
+    expected = Translator(exported.folder, **options).translate(lines)
+    assert (tmp_path / "out").read_text().splitlines() == expected
+    with pytest.raises(ConfigurationError, match="--nbest 2 is for --json: add it"):
+        commands.main([*words, "--nbest", "2"])
+    (tmp_path / "begin").write_text("a\n")
+    with pytest.raises(ConfigurationError, match="/begin has fewer lines than there are"):
+        commands.main(words)
 
 
 def test_prefixes_and_lines_that_cannot_be_used(exported):
