@@ -437,7 +437,9 @@ def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, tr
     state["cfg"]["task"].update(source_lang="en", target_lang="de")
     torch.save(state, other / "checkpoint_best.pt")
     translations.directions.append(("en", "de"))
-    with pytest.raises(ConfigurationError, match="other and .* have different references: .*direction"):
+    with pytest.raises(
+        ConfigurationError, match="other and .* have different references: .*direction"
+    ):
         call(data, fresh_run, "--compare", other)
     assert not list(fresh_run.rglob("against-*.json"))
 
