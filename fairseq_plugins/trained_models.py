@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.compat.data_files import MissingData
@@ -72,13 +73,14 @@ def load_models(
 
     Raises:
         ConfigurationError: the folder or its dictionaries are missing, the models were trained with
-            other dictionaries or for several directions, they are of the wrong kind, or a parameter
-            is not a number.
+            other dictionaries or for several directions, they are of the wrong kind or an unknown
+            architecture, or a parameter is not a number.
     """
     overrides = dict(overrides or {})
     trainings = []
     for path in paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path)
+        check_architecture(f"{option} {path}", state)
         trainings.append(training_of(state))
     if data is None:
         data = _trained_on(trainings[0].task)
@@ -117,6 +119,23 @@ def load_models(
     for path, model in zip(paths, models):
         check_finite(f"{option} {path}", model)
     return Path(data), models, cfg, task
+
+
+def check_architecture(where: str, state: Dict[str, Any]) -> None:
+    """Refuse the content of a checkpoint whose architecture nobody has registered.
+
+    Raises:
+        ConfigurationError: it is of another `--user-dir`.
+    """
+    kept = state.get("cfg")
+    model = state.get("args") if kept is None else kept["model"]
+    options = vars(model) if isinstance(model, Namespace) else model or {}
+    name = options.get("_name") or options.get("arch")
+    if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_REGISTRY:
+        raise ConfigurationError(
+            f"{where} is of --arch {name}, which is not known here: use fairseq's own commands "
+            "with the --user-dir of its training"
+        )
 
 
 class Training(NamedTuple):

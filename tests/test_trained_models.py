@@ -2,10 +2,17 @@
 
 from argparse import Namespace
 
+import pytest
 import torch
 
 from fairseq_plugins.compat.checkpoints import WORDS
-from fairseq_plugins.trained_models import find_checkpoint, task_options, training_of
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.trained_models import (
+    check_architecture,
+    find_checkpoint,
+    task_options,
+    training_of,
+)
 
 
 def test_the_best_checkpoint_is_taken(tmp_path):
@@ -21,6 +28,16 @@ def test_options_of_a_task_are_read_from_every_form():
     for stored in (options, Namespace(**options)):
         assert task_options({"cfg": {"task": stored}})["source_lang"] == "de"
     assert task_options({"cfg": None, "args": Namespace(**options)})["source_lang"] == "de"
+
+
+def test_an_architecture_of_another_user_dir_is_told_in_one_line():
+    for options in ({"_name": "other"}, Namespace(arch="other")):
+        for state in ({"cfg": {"model": options}}, {"args": Namespace(arch="other")}):
+            with pytest.raises(ConfigurationError, match="^--model m is of --arch other, which is"):
+                check_architecture("--model m", state)
+    for known in ("transformer", "transformer_ftc", "encoder_classifier"):
+        check_architecture("--model m", {"cfg": {"model": Namespace(_name=known)}})
+    check_architecture("--model m", {"cfg": {"model": None}})
 
 
 def test_words_of_any_form_are_no_fault():

@@ -22,6 +22,7 @@ from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.files import check_no_link, digest
 from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.prepared_folder import stored_settings
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.trained_models import check_same_text, training_of
@@ -162,6 +163,13 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
                 "behind -- are for generation: leave them out"
             )
         return open_test_set(task, request.data, request.split), []
+    made_for = stored_settings(request.data).get("task")
+    if made_for is not None:  # text has languages
+        raise ConfigurationError(
+            f"{request.run} was trained for --task {task}, and {request.data} was prepared for "
+            f"{made_for}: this command tests text and classifiers on their own data (the "
+            "laboratory's models are tested by reproduce)"
+        )
     prepared = Processing.load(request.data)
     names = [str(each[-1]) for each in chosen]
     trained_for = check_same_text(names, trainings, request.data)

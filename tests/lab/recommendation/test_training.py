@@ -8,11 +8,11 @@ from fairseq import checkpoint_utils
 
 from fairseq_plugins import lab
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.evaluate import evaluate
+from fairseq_plugins.evaluation.evaluate import PREDICTED, evaluate
 from fairseq_plugins.evaluation.request import Request
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
-from fairseq_plugins.lab.recommendation.test_set import Recommendations
+from fairseq_plugins.lab.recommendation.test_set import TASK, Recommendations
 from fairseq_plugins.lab.reproduction import runs
 from fairseq_plugins.training import launch
 from fairseq_plugins.training.jobs import Jobs
@@ -82,6 +82,12 @@ def test_validation_and_test_agree(data, trained):
     assert f"auc {best:g} " in log
 
 
+def test_other_commands_say_what_tests_it(data, trained, monkeypatch):
+    monkeypatch.delitem(PREDICTED, TASK)  # as where the laboratory is not registered
+    with pytest.raises(ConfigurationError, match="for --task news_recommendation, .* by reproduce"):
+        evaluate(Request(data, trained[0], cpu=True), Jobs(), print)
+
+
 def test_damaged_predictions_are_made_again(data, tmp_path):
     test = Recommendations(data, "test")
     (tmp_path / "labels.log").write_text("1 [1,2,3]\n")
@@ -130,5 +136,5 @@ def test_the_table_is_one_command_for_seven_mixers(data, tmp_path, monkeypatch, 
     table = (tmp_path / "table.md").read_text()
     row = next(line for line in table.splitlines() if line.startswith("| Fastformer |"))
     assert row.startswith("| Fastformer | 69.11 | ") and "34.25" in row and "43.38" in row
-    assert "| NRMS | 68.18 | cited | 33.29 | cited |" in table
+    assert "| NRMS | 68.18 | cited | 33.29 | cited | 36.31 | cited | 42.20 |" in table
     assert "48 train / 12 valid / 16 test" in table
