@@ -72,7 +72,16 @@ def test_a_recommender_scores_a_user_alone_as_in_a_batch(choice):
         found = scores([history], [candidates], width=6)[0]
         assert torch.isinf(found[len(candidates) :]).all()
         assert_close(found[: len(candidates)], row[: len(candidates)], choice, 1e-9)
-    # the user counts, and so does the order of the clicks where positions do
+    with torch.no_grad():  # the equation for the third user: one click, one candidate
+        of_news, of_user = model.news_pooling, model.user_pooling
+        vectors = []
+        for number in (HISTORIES[2][0], CANDIDATES[2][0]):
+            encoded = model.encoder(torch.tensor([titles[number]]), None)["encoder_out"][0]
+            vectors.append(of_news(encoded, torch.zeros(1, encoded.size(0), dtype=torch.bool)))
+        encoded = model.user_encoder(torch.tensor([[5]]), None, token_embeddings=vectors[0][None])
+        user = of_user(encoded["encoder_out"][0], torch.zeros(1, 1, dtype=torch.bool))
+        assert_close(together[2, :1], (user * vectors[1]).sum(1) / 24**0.5, choice, 1e-9)
+    # the user counts
     assert not torch.allclose(scores([[0]], [[1, 2]]), scores([[3]], [[1, 2]]))
     gradients_reach_all(model, lambda: scores(HISTORIES, [[0, 6]] * 4))
 

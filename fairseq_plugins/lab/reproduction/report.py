@@ -35,7 +35,8 @@ def table(results: Dict[str, Any]) -> str:
     lines += table_head([*titles, "parameters", "updates"])
     missing = len(titles) + 2 - len(results["columns"]) - 2 * len(results["metrics"])
     for row in results["cited"]:
-        given = [value for score in row["scores"] for value in (f"{score}", "cited")]
+        digits = 1 if results["timed"] else 2
+        given = [value for score in row["scores"] for value in (f"{score:.{digits}f}", "cited")]
         lines.append(table_line([*row["labels"], *given, *["-"] * missing]))
     for row in results["rows"]:
         here = [spread(row, metric) for metric in results["metrics"]]
