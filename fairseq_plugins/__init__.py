@@ -51,7 +51,10 @@ def register(needed_by: str = "this") -> None:
     defer_statistics()
     with _no_garbage_collection(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fairseq and torch, about how they are written
-        importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
+        compat = importlib.import_module("fairseq_plugins.compat")
+    compat.apply()  # before fairseq is used; it has filters of warnings, which stay
+    with _no_garbage_collection(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         for part in ("criterions", "models", "scoring", "tasks"):
             importlib.import_module(f"fairseq_plugins.{part}")
         for part in PATCHES:

@@ -17,6 +17,7 @@ from fairseq_plugins.compat import (
     cudnn_attention,
     data_files,
     data_loaders,
+    deprecated_calls,
     distributed,
     ema,
     generation,
@@ -100,7 +101,9 @@ def apply() -> None:
     intact_checkpoints.write_checkpoints_to_the_disk()
     intact_checkpoints.retry_writing_from_the_beginning()
     intact_checkpoints.refuse_damaged_checkpoints()
-    data_loaders.fork_data_loaders()
+    data_loaders.start_data_loaders()
+    deprecated_calls.name_the_device_of_mixed_precision()
+    deprecated_calls.give_both_masks_one_type()
     resuming.keep_the_batches_of_the_first_epoch()
     resuming.shuffle_after_the_curriculum()
     resuming.resume_with_another_number_of_processes()

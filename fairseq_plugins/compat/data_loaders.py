@@ -10,11 +10,11 @@ from fairseq.data import iterators
 from fairseq_plugins.compat.patch import Overlay, overlay
 
 
-def fork_data_loaders() -> None:
-    """Fork the workers of data loaders, as Python before 3.14 does on Linux.
+def start_data_loaders() -> None:
+    """Fork the workers of data loaders, and pin memory only where there is a GPU to read it.
 
-    Since 3.14 each worker starts anew. It then imports fairseq in every epoch, which takes seconds,
-    and runs without these repairs.
+    Since Python 3.14 each worker starts anew. It then imports fairseq in every epoch, which takes
+    seconds, and runs without these repairs. Without a GPU, torch warns that it pins nothing.
     """
     utilities = Overlay(torch.utils)
     overlay(iterators, "torch", utils=utilities)
@@ -26,4 +26,6 @@ def _data_loader(*args: Any, **kwargs: Any) -> Any:
     unset = multiprocessing.get_start_method(allow_none=True) is None
     if kwargs.get("num_workers", 0) > 0 and unset and sys.platform == "linux":
         kwargs.setdefault("multiprocessing_context", "fork")
+    if not torch.accelerator.is_available():
+        kwargs["pin_memory"] = False
     return torch.utils.data.DataLoader(*args, **kwargs)

@@ -118,7 +118,7 @@ def default_chunk(features: Tensor, vocabulary: int) -> int:
 
 def _autocast_dtype(device: torch.device) -> Optional[torch.dtype]:
     if device.type == "cpu":
-        return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+        return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
 
 

@@ -104,6 +104,8 @@ def test_two_processes_train_as_one(toy_data, tmp_path, by_loss, here):
     expected = losses(folders[0])
     assert expected.keys() == {1, 2, 3}
     assert losses(folders[1]) == pytest.approx(expected, abs=0.0011)
+    # fairseq-train as its users see it
+    assert not re.findall(".*Warning.*", (folders[1] / "train.log").read_text())
 
 
 @pytest.fixture

@@ -1,0 +1,42 @@
+"""Calls of fairseq that newer torch warns about, made in the way that it recommends."""
+
+import functools
+import math
+from typing import Any
+
+import torch
+from fairseq.modules import multihead_attention
+from fairseq.optim import amp_optimizer
+from fairseq.tasks import fairseq_task
+from torch.nn import functional
+
+from fairseq_plugins.compat.patch import Overlay, overlay
+
+PADDING, ATTENTION = 14, 16  # places of the masks among the arguments of torch's function
+
+
+def name_the_device_of_mixed_precision() -> None:
+    """Use `torch.amp` in place of `torch.cuda.amp`, which warns in every training."""
+    cuda = Overlay(torch.cuda)
+    amp: Any = Overlay(torch.cuda.amp)
+    vars(cuda)["amp"] = amp
+    amp.autocast = functools.partial(torch.amp.autocast, "cuda")
+    amp.GradScaler = functools.partial(torch.amp.GradScaler, "cuda")
+    for module in (fairseq_task, amp_optimizer):
+        overlay(module, "torch", cuda=cuda)
+
+
+def give_both_masks_one_type() -> None:
+    """Turn the padding mask into numbers where a decoder's mask of later words has numbers.
+
+    torch does so itself, and warns.
+    """
+
+    def multi_head_attention_forward(*args: Any, **kwargs: Any) -> Any:
+        padding, mask = args[PADDING], args[ATTENTION]
+        if padding is not None and mask is not None and mask.is_floating_point():
+            numbers = torch.zeros_like(padding, dtype=mask.dtype).masked_fill_(padding, -math.inf)
+            args = (*args[:PADDING], numbers, *args[PADDING + 1 :])
+        return functional.multi_head_attention_forward(*args, **kwargs)
+
+    overlay(multihead_attention, "F", multi_head_attention_forward=multi_head_attention_forward)
