@@ -83,7 +83,7 @@ def load_models(
         check_architecture(f"{option} {path}", state)
         trainings.append(training_of(state))
     if data is None:
-        data = _trained_on(trainings[0].task)
+        data = trained_on(trainings[0].task)
         if not data.is_dir():
             raise ConfigurationError(
                 f"the model was trained on {data}, which is not there: name the prepared folder "
@@ -153,7 +153,7 @@ def training_of(state: Dict[str, Any]) -> Training:
 
 def words_of(training: Training) -> Mapping[str, str]:
     """`digests_of_words` of the training's folder: as the checkpoint tells, or as it is now."""
-    return training.words or digests_of_words(_trained_on(training.task))
+    return training.words or digests_of_words(trained_on(training.task))
 
 
 def task_options(state: Dict[str, Any]) -> Any:
@@ -163,7 +163,8 @@ def task_options(state: Dict[str, Any]) -> Any:
     return vars(options) if isinstance(options, Namespace) else options
 
 
-def _trained_on(task: Any) -> Path:
+def trained_on(task: Any) -> Path:
+    """The prepared folder that the options of a task name."""
     return Path(utils.split_paths(task["data"])[0])
 
 
@@ -185,9 +186,9 @@ def direction(task: Any) -> Optional[Tuple[str, str]]:
     source, target = (task[name] for name in DIRECTION)
     if source and target:
         return source, target
-    trained_on = _trained_on(task)
-    both = stored_settings(trained_on).get("bidirectional")
-    return None if both else _pair_of_files(trained_on)
+    folder = trained_on(task)
+    both = stored_settings(folder).get("bidirectional")
+    return None if both else _pair_of_files(folder)
 
 
 def _pair_of_files(folder: Path) -> Optional[Tuple[str, str]]:
@@ -223,10 +224,10 @@ def check_same_text(
         pair = direction(training.task)
         if pair is not None:
             directions.setdefault(pair, path)
-        trained_on = _trained_on(training.task)
+        folder = trained_on(training.task)
         known = words_of(training)
         if differing(known, here):
-            found = f" but with those in {trained_on}" if trained_on != data else ""
+            found = f" but with those in {folder}" if folder != data else ""
             raise ConfigurationError(
                 f"{path} was not trained with the dictionaries in {data}{found} "
                 f"({', '.join(differing(known, here))}): give the folder that it was trained on"

@@ -137,6 +137,12 @@ class Teachers:
             here = digests_of_words(data)
             others = [t for t in trainings if differing(trained_models.words_of(t), here)]
             own = None if others else str(data)
+            folder = trained_models.trained_on(trainings[0].task)
+            if others and not folder.is_dir():
+                raise ConfigurationError(
+                    f"{option} {files[0]} has other dictionaries than {data}, and {folder}, which "
+                    "it was trained on, is not there: restore that, or let an export of it teach"
+                )
             pairs = {trained_models.direction(training.task) for training in trainings} - {None}
             if len(pairs) > 1:
                 raise ConfigurationError(f"{option}: models of two directions are no ensemble")

@@ -15,12 +15,14 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_plugins import Summarizer, Translator
 from fairseq_plugins.commands import distill
+from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.preparation import distillation, steps
 from fairseq_plugins.prepared_folder import digests_of_words
 from fairseq_plugins.serving.text import sentences_of
+from fairseq_plugins.text.processing import Processing
 from tests.conftest import ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures" / "d5d21a2.tar.xz"
@@ -310,6 +312,19 @@ def test_a_teacher_that_copies_summarizes(kept, tmp_path):
     assert [n for n, row in enumerate(kept_lines(again)) if row[0] == "original"] == [*unknown]
 
 
+def test_a_teacher_may_have_other_subwords(kept, small, tmp_path):
+    pytest.importorskip("onnxruntime")
+    export = kept / "translation_sentencepiece/export"
+    new = distilled(small, export, "--out", tmp_path / "new")
+    texts = Translator(export).translate(lines_of(small / "text/raw/train.de"))
+    tokenisation = Processing.load(small).tokenise("en")
+    expected = [tokenisation(text) for text in texts]
+    assert any('"' in text for text in texts) and expected != texts
+    assert lines_of(new / "text/tokenised/train.en") == expected
+    pieces = lines_of(new / "text/subwords/train.en")
+    assert [line.replace("@@ ", "") for line in pieces] == expected
+
+
 def test_averages_and_ensembles_teach(run, reverse, small, tmp_path):
     other = averaging.load(run / "checkpoint_last.pt")
     generator = torch.Generator().manual_seed(1)
@@ -331,15 +346,18 @@ def test_averages_and_ensembles_teach(run, reverse, small, tmp_path):
 
 
 def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_path):
-    full = shorten(small, tmp_path / "full")
-    for path in full.glob("dict.*.txt"):
-        path.write_text(path.read_text("utf-8").replace("madeupword", "madeword"), "utf-8")
+    (tmp_path / "dict.de.txt").write_text("a 2\nb 1\n", "utf-8")
+    with pytest.raises(ConfigurationError, match="dict.de.txt has no free word for the tag"):
+        distillation.find_tag(tmp_path, "de")
     bidirectional = shorten(small, tmp_path / "bidirectional")
     record = json.loads((bidirectional / "preparation.json").read_text())
     record["settings"]["bidirectional"] = True
     (bidirectional / "preparation.json").write_text(json.dumps(record))
     gone = shorten(small, tmp_path / "gone")
     (gone / "text/raw/train.en").unlink()
+    other = averaging.load(reverse)
+    other[WORDS] = {"dict.de.txt": "0"}
+    torch.save(other, tmp_path / "other.pt")
     export, best = kept / "translation_bpe/export", run / "checkpoint_last.pt"
     text = small / "text/raw/valid.en"
     back = ["--back-translate", text, "--reverse"]
@@ -349,12 +367,12 @@ def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_pat
         ([small, best, "--last", 2], "--last 2 is for runs: TEACHER .* is no folder"),
         ([small, run, "--last", 5], "--last 5: .* has 0 checkpoints"),
         ([small, kept / "summarization/run"], "was not trained with the dictionaries in"),
+        ([small, tmp_path / "other.pt"], "TEACHER .* has other dictionaries than .* is not there"),
         ([small, run, "--max-len", 9], "--max-len 9 is for summaries"),
         ([small, run, "--nbest", 3], "--nbest 3 needs --keep nearest"),
         ([small, run, "--keep", "nearest", "--nbest", 6], "--nbest 6 texts of --beam 5"),
         ([small, run, "--back-translate", text], "go together"),
         ([small, run, *back, run], "must be of opposite directions"),
-        ([full, run, *back, reverse], "has no free word for the tag"),
         ([bidirectional, run], "has both directions"),
         ([gone, run], "train.en is missing"),
         ([small, tmp_path / "none"], "TEACHER .* does not exist"),
