@@ -170,7 +170,9 @@ def open_engine(
             raise ConfigurationError(f"--{name} is for {kind}")
     if exported is not None:
         if len(places) > 1:
-            raise ConfigurationError(f"--model {exported}: an exported model is used alone")
+            raise ConfigurationError(
+                f"--model {exported}: an exported model cannot join an ensemble"
+            )
         from fairseq_plugins.serving.engine import ExportedModel
 
         return ExportedModel(exported, threads, max_tokens, shortlist, wanted)

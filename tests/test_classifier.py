@@ -125,7 +125,7 @@ def test_evaluate_refuses_what_is_for_generation(data, trained, tmp_path):
     with pytest.raises(ConfigurationError, match="is a classifier: --beam"):
         evaluate.main([str(data), str(trained), "--beam", "3"])
     other = shutil.copytree(str(trained), str(tmp_path / "other"))
-    with pytest.raises(ConfigurationError, match="--ensemble: .* is a classifier, and only"):
+    with pytest.raises(ConfigurationError, match="--ensemble: .* is a classifier, but only"):
         evaluate.main([str(data), str(trained), "--ensemble", other])
 
 

@@ -20,9 +20,9 @@ PATTERNS = {
     "best": r"checkpoint\.best_.+_(-?\d+\.?\d*)\.pt",
 }
 WRITTEN_BY = {
-    "epoch": "one at the end of each epoch, without --no-epoch-checkpoints",
+    "epoch": "one per epoch, without --no-epoch-checkpoints",
     "update": "one every --save-interval-updates",
-    "best": "as many as --keep-best-checkpoints says",
+    "best": "as many as --keep-best-checkpoints allows",
 }
 
 
@@ -45,13 +45,12 @@ def choose(
     """
     for path in inputs:
         if not path.exists():
-            raise ConfigurationError(f"--inputs {path}: there is no such file or folder")
+            raise ConfigurationError(f"--inputs {path}: no such file or folder")
     folders = [path for path in inputs if path.is_dir()]
     if last is None and best is None:
         if folders:
             raise ConfigurationError(
-                f"--inputs {folders[0]} is a folder: say how many of its checkpoints with "
-                "--last K or --best K"
+                f"--inputs {folders[0]} is a folder: choose checkpoints with --last K or --best K"
             )
         files = [path.resolve() for path in inputs]
         for number, path in enumerate(inputs):
@@ -68,7 +67,7 @@ def choose(
     if count > len(found):
         raise ConfigurationError(
             f"{option} {count}: {folders[0]} has {len(found)} checkpoints of this kind (training "
-            f"writes {WRITTEN_BY[kind]}): give a smaller number, or train on"
+            f"writes {WRITTEN_BY[kind]}): give a smaller number, or train longer"
         )
     ordered = sorted(found, key=lambda path: found[path])
     if kind == "best" and not bigger_is_better(ordered[0]):
@@ -87,7 +86,7 @@ def find(folder: Path, kind: str) -> Dict[Path, float]:
 
 
 def kind_of(folder: Path) -> str:
-    """Which checkpoints are a folder's newest: those of epochs, or of updates if it has no others.
+    """The kind of a folder's newest checkpoints: of epochs, or of updates if it has no others.
 
     Returns:
         "epoch" or "update".
@@ -112,7 +111,7 @@ def prepare(output: Path) -> None:
         ConfigurationError: the checkpoint cannot be written there.
     """
     if output.is_dir():
-        raise ConfigurationError(f"--output {output} is a folder: name a file in it")
+        raise ConfigurationError(f"--output {output} is a folder: give a file in it")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -127,7 +126,7 @@ def save(state: Dict[str, Any], output: Path) -> None:
     Raises:
         ConfigurationError: the file cannot be written, as on a full disk.
     """
-    content = io.BytesIO()  # a file that fails under torch's writer makes old releases abort
+    content = io.BytesIO()  # old torch releases abort if its writer hits a file error
     torch.save(state, content)
     try:
         with replacing(output) as part:
@@ -146,8 +145,8 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
 
     Returns:
         the state of the last checkpoint with averaged parameters in float32 (float64 for float64),
-        as float16 would round them again, and without the optimizer's state. Integer tensors and
-        Performer's random features keep the last checkpoint's values.
+            as float16 would round again, without the optimizer's state. Integer tensors and
+            Performer's random features keep the last checkpoint's values.
 
     Raises:
         ConfigurationError: the models have different parameters.
@@ -156,7 +155,7 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
     state: Dict[str, Any] = {}
     for number, path in enumerate(paths, 1):
         say(f"{number}/{len(paths)} {path}")
-        state = {}  # frees the previous checkpoint before the next is loaded
+        state = {}  # free the previous checkpoint before loading the next
         state = load(path)
         if number > 1:
             check_same_parameters(path, state["model"], paths[0], sums)
@@ -189,7 +188,7 @@ def check_same_parameters(
         for one, other, have, lack in ((sums, model, first, path), (model, sums, path, first)):
             if name in one and name not in other:
                 raise ConfigurationError(
-                    f"{have} has the parameter {name} and {lack} does not: average checkpoints of "
+                    f"{have} has the parameter {name}, but {lack} does not: average checkpoints of "
                     "one training"
                 )
         if sums[name].shape != model[name].shape:

@@ -13,17 +13,17 @@ def paired(
 ) -> Dict[str, Any]:
     """The comparison of two systems by one score.
 
-    p is two-sided: the share of samples whose difference is at least the observed one away from the
-    mean difference.
+    p is two-sided: the share of samples whose difference is at least as far from the mean
+    difference as the observed one is from zero.
 
     Args:
         seen: the score of each system.
-        drawn: the scores of each system in samples of the test set, the same for both; one axis.
-        signature: of the score.
+        drawn: each system's scores in the same samples of the test set; one axis.
+        signature: the signature of the score.
 
     Returns:
         scores, intervals that hold 95 % of the samples' scores, difference, p, its kind (`sides`)
-        and the signature.
+            and the signature.
     """
     difference, apart = seen[0] - seen[1], drawn[0] - drawn[1]
     departs = np.abs(apart - apart.mean()) >= abs(difference)

@@ -44,9 +44,9 @@ class Labels:
     def predict(
         self, checkpoint: Path, log: Path, jobs: Jobs, cpu: bool, threads: Optional[int] = None
     ) -> None:
-        """Classify all texts; write a line ``label <TAB> probability`` for each to `log`.
+        """Classify all texts; write one line ``label <TAB> probability`` per text to `log`.
 
-        It works in this process, on the GPU of `jobs`, and ends with them.
+        Runs in this process, on the GPU of `jobs`, and stops when `jobs` stop.
         """
         if threads is not None:
             torch.set_num_threads(threads)
@@ -68,7 +68,7 @@ class Labels:
         lines = [line.split("\t") for line in read_lines(log)]
         if len(lines) != self.total:
             raise ConfigurationError(
-                f"{log} has {len(lines)} of {self.total} labels: all are needed for a score"
+                f"{log} has {len(lines)} of {self.total} labels: a score needs all"
             )
         return [Prediction(label, float(probability)) for label, probability in lines]
 
@@ -117,10 +117,10 @@ class Labels:
 
 
 class Cells(NamedTuple):
-    """The combinations of labels that occur, and how often: K cells, one or more samples.
+    """The label combinations that occur, and their counts: K cells, one or more samples.
 
     Attributes:
-        labels: int64, K x sides: the numbers of the reference's label and of each system's.
+        labels: int64, K x sides: the indices of the reference's label and of each system's.
         counts: int64, ... x K: how many texts have this combination.
         classes: the number of labels.
     """

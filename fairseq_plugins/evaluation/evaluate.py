@@ -1,7 +1,7 @@
 """Evaluate a model on a test set: choose or average checkpoints, generate, score, compare.
 
-Results are stored in RUN/evaluation, in a folder for each choice of checkpoints and options. They
-are reused until checkpoints or data change.
+Results are stored in RUN/evaluation, one folder per choice of checkpoints and options. They are
+reused until checkpoints or data change.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.trained_models import check_same_text, training_of
 from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
 
-# in a folder's inputs.json, but not of earlier releases:
-OUTPUT = "output"  # the digest of what was generated
-TEXT = "text"  # the text that it was generated from
+# in a folder's inputs.json (not in earlier releases):
+OUTPUT = "output"  # the digest of the generated output
+TEXT = "text"  # the source text of the output
 # the test sets of tasks whose models do not generate: the laboratory adds its own
 PREDICTED: Dict[str, Callable[[Path, str], Any]] = dict.fromkeys(
     ("classification", "sentence_prediction"), Labels
@@ -97,7 +97,7 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
                 done.unlink()
             if languages:
                 words = ["--source-lang", languages[0], "--target-lang", languages[1], *test.words]
-                with contextlib.ExitStack() as stack:  # nobody replaces an average meanwhile
+                with contextlib.ExitStack() as stack:  # lock the average while it is used
                     for member in members[1:]:
                         stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
                     checkpoints = [
@@ -150,17 +150,17 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
         for member, other in zip(request.members, tasks):
             if other["_name"] in PREDICTED:
                 raise ConfigurationError(
-                    f"--ensemble: {member.run} is a classifier, and only models that generate are "
+                    f"--ensemble: {member.run} is a classifier, but only models that generate are "
                     "combined"
                 )
     task = tasks[0]["_name"]
     if request.unicode and task != "summarization":
-        raise ConfigurationError("--unicode is for summaries, which ROUGE scores: leave it out")
+        raise ConfigurationError("--unicode is for summaries, scored by ROUGE: remove it")
     if task in PREDICTED:
         if request.words or request.settings:
             raise ConfigurationError(
-                f"{request.run} is a classifier: --beam, --max-tokens, --settings and what stands "
-                "behind -- are for generation: leave them out"
+                f"{request.run} is a classifier: --beam, --max-tokens, --settings and options "
+                "after -- are for generation: remove them"
             )
         return open_test_set(task, request.data, request.split), []
     made_for = stored_settings(request.data).get("task")
@@ -183,7 +183,7 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
 def open_test_set(
     task: str, data: Path, split: str, target: Optional[str] = None, unicode: bool = False
 ) -> Any:
-    """Read the texts of a split and all that scoring needs.
+    """Read the texts of a split, and everything that scoring needs.
 
     Args:
         task: fairseq's name of the models' task.
@@ -206,15 +206,15 @@ def open_test_set(
 
 
 def _kept(test: Any, log: Path, output: Optional[str], say: Callable[[str], None]) -> Any:
-    """The output of an earlier run, with this digest if known; None if it is gone or damaged."""
+    """The output of an earlier run (with this digest, if given); None if missing or damaged."""
     if not log.is_file():
         return None
     try:
         if output not in (None, digest(log)):
-            raise ConfigurationError("it is not as it was written")
+            raise ConfigurationError("it has changed since it was written")
         text = test.read(log)
-    except ValueError as error:  # a ConfigurationError, or what a broken line raises
-        say(f"{log} is damaged and made again: {error}")
+    except ValueError as error:  # a ConfigurationError, or from a malformed line
+        say(f"{log} is damaged, so it is made again: {error}")
         return None
     say(f"kept: {log.parent}")
     return text
@@ -257,7 +257,7 @@ def _identity(paths: Sequence[Path]) -> List[List[Any]]:
 
 
 def checkpoint_of(request: Request, paths: List[Path], say: Callable[[str], None]) -> Path:
-    """The file to generate with: a single checkpoint, or the average of several, which it writes.
+    """The file to generate with: a single checkpoint, or an average that this function writes.
 
     Args:
         request: the model, which is not an ensemble.
@@ -270,7 +270,7 @@ def checkpoint_of(request: Request, paths: List[Path], say: Callable[[str], None
 
 
 def _averaged(paths: List[Path], output: Path, say: Callable[[str], None]) -> Path:
-    """Write the average of checkpoints to `output`, unless it is there, intact and up to date."""
+    """Write the average of checkpoints to `output`, unless an intact, current one exists."""
     inputs = output.with_suffix(".json")
     there = output.is_file() and not find_damage(str(output))
     if not there or read_json(inputs) != _identity(paths):

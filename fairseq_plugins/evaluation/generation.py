@@ -1,4 +1,4 @@
-"""Read what `hypotheses`, or in earlier releases fairseq-generate, wrote for a test set."""
+"""Read the output of `hypotheses` (in earlier releases fairseq-generate) for a test set."""
 
 from pathlib import Path
 from typing import Dict, List
@@ -26,7 +26,5 @@ def read_output(log: Path, total: int) -> List[str]:
                 number, _, text = line[2:].rstrip("\n").split("\t", 2)
                 found.setdefault(int(number), text)
     if sorted(found) != list(range(total)):
-        raise ConfigurationError(
-            f"{log} has {len(found)} of {total} sentences: all are needed for a score"
-        )
+        raise ConfigurationError(f"{log} has {len(found)} of {total} sentences: a score needs all")
     return [found[number] for number in range(total)]

@@ -2,10 +2,9 @@
 
     python -m fairseq_plugins.evaluation.hypotheses DATA --path MODEL --gen-subset test ...
 
-Raw text is processed as in `translate` and `summarize`, so that scores are of what users get: a
-line without words stays empty, and one that is too long is translated in parts. The
-output has a line ``D-<number> <TAB> <TAB> subwords`` for each text, in order; --remove-bpe joins
-subwords to words.
+Raw text is processed as in `translate` and `summarize`, to score what users get: a line without
+words stays empty, and a line that is too long is translated in parts. The output has one line
+``D-<number> <TAB> <TAB> subwords`` per text, in order; --remove-bpe joins subwords to words.
 """
 
 import sys
@@ -26,11 +25,11 @@ from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
 
-GENERATED = "generated "  # begins a line of progress, before the number of texts
+GENERATED = "generated "  # prefix of a progress line; the number of texts follows
 
 
 def load(given: Namespace) -> TrainedModel:
-    """The model and the search that options of fairseq-generate describe."""
+    """The model and the search given by options of fairseq-generate."""
     overrides: Dict[str, Any] = read_literal(given.model_overrides)
     engine = TrainedModel(
         utils.split_paths(given.path), given.data, given.cpu, given.fp16, given, given.max_tokens,
@@ -48,7 +47,7 @@ def load(given: Namespace) -> TrainedModel:
 
 
 def pieces(given: Namespace, limited: bool) -> List[str]:
-    """The subwords of the output for each text of the split, in order, separated by spaces.
+    """The output's subwords for each text of the split, in order, separated by spaces.
 
     Args:
         given: options of fairseq-generate, as parsed.

@@ -1,4 +1,4 @@
-"""A page in Markdown: summaries with their documents, their references and first sentences."""
+"""A Markdown page: summaries with their documents, references and first sentences."""
 
 import html
 from itertools import groupby
@@ -12,14 +12,14 @@ def section(number: int, document: str, reference: str, summary: Summary) -> str
     """The part of the page about one document.
 
     Args:
-        number: of the document, from 1.
-        document: in one line.
-        reference: its summary, in one line.
-        summary: the model's.
+        number: the document's number, from 1.
+        document: the document, on one line.
+        reference: its reference summary, on one line.
+        summary: the model's summary.
 
     Returns:
-        lines without an end: a heading, then the document, the reference, the first sentence and
-        the summary, with copied pieces in bold.
+        lines without line ends: a heading, then the document, the reference, the first sentence
+            and the summary, with copied pieces in bold.
     """
     ours = _plain(summary.summary) if summary.copied is None else mark_copied(summary.copied)
     read = "" if summary.read == summary.pieces else f", read to piece {summary.read:,}"
@@ -33,10 +33,10 @@ def section(number: int, document: str, reference: str, summary: Summary) -> str
 
 
 def mark_copied(pieces: Sequence[Tuple[str, Optional[int]]]) -> str:
-    """The text of SentencePiece pieces, with those that are copied between <b> and </b>.
+    """The text of SentencePiece pieces, with copied ones between <b> and </b>.
 
     Args:
-        pieces: each with the position that it copies, or None.
+        pieces: each with the position it copies, or None.
     """
     text = ""
     for copied, run in groupby(pieces, key=lambda pair: pair[1] is not None):

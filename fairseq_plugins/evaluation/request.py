@@ -20,21 +20,21 @@ OWN_OPTIONS = (
     "--bpe", "--tokenizer", "--source-lang", "-s", "--target-lang", "-t",
 )  # fmt: skip
 MISLEADING = ("--score-reference", "--prefix-size", "--num-shards", "--shard-id")
-REFUSED = {  # options of fairseq-generate, each with the reason
-    **dict.fromkeys(OWN_OPTIONS, "this command sets it: leave it out"),
+REFUSED = {  # options of fairseq-generate, and why they are refused
+    **dict.fromkeys(OWN_OPTIONS, "this command sets it: remove it"),
     **dict.fromkeys(
-        MISLEADING, "the score would not be that of the model's translations of the whole split"
+        MISLEADING, "the score would not be of the model's translations of the whole split"
     ),
     "--quiet": "the output would not have the translations",
     **dict.fromkeys(
         ("--replace-unk", "--print-alignment", "--print-step", "--retain-iter-history"),
-        "the output has the text alone: use fairseq-generate",
+        "the output has only the text: use fairseq-generate",
     ),
 }
-# options of fairseq's tasks that are this command's, or what it does anyway
+# options of fairseq's tasks that this command sets or does anyway
 OF_THE_TASK = {"data", "source_lang", "target_lang", "truncate_source"}
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
-SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # which do not change the output
+SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # these do not change the output
 
 
 class Request(NamedTuple):
@@ -56,12 +56,12 @@ class Request(NamedTuple):
 
     @property
     def members(self) -> List["Request"]:
-        """A request for each model alone: one, or those of the ensemble."""
+        """One request per model: one, or those of the ensemble."""
         return [self._replace(run=run, ensemble=()) for run in (self.run, *self.ensemble)]
 
     @property
     def label(self) -> str:
-        """The choice of checkpoints, for names of files."""
+        """The choice of checkpoints, as part of a file name."""
         if self.last is not None:
             return f"last{self.last}" + (f"-{self.by}" if self.by else "")
         if self.best is not None:
@@ -72,7 +72,7 @@ class Request(NamedTuple):
     def generation(self) -> List[str]:
         """Options of fairseq-generate; if an option occurs twice, fairseq uses the last value.
 
-        `--option=value` is two words.
+        `--option=value` counts as two words.
         """
         return _apart([*DEFAULTS, *recipes.arguments(self.settings), *self.words])
 
@@ -83,7 +83,7 @@ class Request(NamedTuple):
 
     @property
     def search(self) -> str:
-        """How to generate, for names of files: beam, settings and options, or a hash of many."""
+        """How to generate, for file names: beam, settings and options, or a hash of many."""
         named = [path.stem for path in self.settings]
         words = iter(_apart(self.words))
         for word in words:
@@ -97,7 +97,7 @@ class Request(NamedTuple):
         return f"beam{self.beam}" + (f"-{label}" if label else "")
 
     def folder_name(self, generates: bool) -> str:
-        """The name of the folder of results; a classifier has no search to name."""
+        """The name of the results' folder; for a classifier, without search options."""
         name = f"{self.split}-{self.label}" + (f"-{self.search}" if generates else "")
         if self.ensemble:
             places = "\n".join(str(other.resolve()) for other in self.ensemble)
@@ -107,7 +107,7 @@ class Request(NamedTuple):
 
 
 def _apart(words: Sequence[str]) -> List[str]:
-    """The words, with `--option=value` as two."""
+    """The words, with `--option=value` split in two."""
     return [
         word for one in words for word in (one.split("=", 1) if one.startswith("--") else [one])
     ]
@@ -129,7 +129,7 @@ def check(request: Request) -> None:
         if option in REFUSED:
             raise ConfigurationError(f"{option} is not allowed {where}: {REFUSED[option]}")
     if request.by is not None and request.last is None:
-        raise ConfigurationError(f"--by {request.by} says what --last counts: add --last K")
+        raise ConfigurationError(f"--by {request.by} only affects --last: add --last K")
     _check_beam(request.generation)
     for member in request.members:
         choose(member)
@@ -149,13 +149,13 @@ def check_generation(task: str, words: Sequence[str]) -> None:
         words: the options, as in `Request.words`.
 
     Raises:
-        ConfigurationError: there are some for a classifier, or fairseq does not know one.
+        ConfigurationError: options are given for a classifier, or fairseq does not know one.
     """
     if not words:
         return
     if is_of_labels(task):
         raise ConfigurationError(
-            f"--generate {' '.join(words)}: a classifier does not generate: leave it out"
+            f"--generate {' '.join(words)}: a classifier does not generate: remove it"
         )
     for word in _apart(words):
         if word in REFUSED:
@@ -171,8 +171,8 @@ def parse_generation(words: Sequence[str]) -> None:
     """Check options of generation.
 
     Raises:
-        ConfigurationError: fairseq-generate does not take one, or it changes the task, which is
-            that of the training.
+        ConfigurationError: fairseq-generate does not take an option, or it changes the task, which
+            the training determines.
     """
     place = ["DATA", "--path", "RUN"]
     given = settings.parse_as("fairseq-generate", generation_parser, [*place, *words])
@@ -181,14 +181,14 @@ def parse_generation(words: Sequence[str]) -> None:
     for word in _apart(words):
         if word in map(flag, of_training):
             raise ConfigurationError(
-                f"{word} is for training, and the model is read as it was trained: leave it out"
+                f"{word} is for training, but the model is already trained: remove it"
             )
 
 
 def generation_parser() -> argparse.ArgumentParser:
-    """What reads the options of fairseq-generate."""
+    """The parser of fairseq-generate's options."""
     parser = options.get_generation_parser()
-    parser.add_argument("--arch", "-a", default="wav2vec2")  # as the command adds it
+    parser.add_argument("--arch", "-a", default="wav2vec2")  # as fairseq-generate adds it
     return parser
 
 
@@ -204,7 +204,7 @@ def choose(request: Request) -> List[Path]:
         if not path.is_file():
             have = sorted(path.name for path in run.glob("*.pt"))
             raise ConfigurationError(
-                f"{path} is not there: {run} has {', '.join(have) or 'no checkpoint; train first'}"
+                f"{path} is missing: {run} has {', '.join(have) or 'no checkpoint; train first'}"
             )
         return [path]
     return averaging.choose([run], request.last, request.best, request.by)

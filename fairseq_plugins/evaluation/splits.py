@@ -1,4 +1,4 @@
-"""The parts of a test set: whether its files are there, and which of its texts to show."""
+"""Splits of a test set: whether their files exist, and which texts to show."""
 
 from pathlib import Path
 from typing import Iterable, Sequence
@@ -7,16 +7,16 @@ from fairseq_plugins.errors import ConfigurationError
 
 
 def check_files(option: str, files: Iterable[Path], data: Path, indices: Iterable[Path]) -> None:
-    """Refuse a split whose files are not all there.
+    """Refuse a split with missing files.
 
     Args:
-        option: what names the split, such as "--split test".
+        option: the option that names the split, such as "--split test".
         files: the files of the split.
         data: the prepared folder.
-        indices: the files of all its splits, each named after its split.
+        indices: the files of all splits, each named after its split.
 
     Raises:
-        ConfigurationError: one is missing; the message lists the splits that the folder holds.
+        ConfigurationError: a file is missing; the message lists the splits of the folder.
     """
     for path in files:
         if not path.is_file():
@@ -25,6 +25,6 @@ def check_files(option: str, files: Iterable[Path], data: Path, indices: Iterabl
 
 
 def evenly(total: int, count: int) -> Sequence[int]:
-    """Up to `count` different numbers below `total`, evenly spread."""
+    """Up to `count` different numbers below `total`, evenly spaced."""
     count = min(count, total)
     return [total * place // count for place in range(count)]

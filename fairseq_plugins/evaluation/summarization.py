@@ -114,7 +114,7 @@ class Summaries:
         return scores
 
     def compare(self, ours: Text, baseline: Text, samples: int) -> Dict[str, Any]:
-        """Compare two systems by each metric (see `bootstrap.paired`), of the same references."""
+        """Compare two systems on the same references by each metric (see `bootstrap.paired`)."""
         sides = [_f1(text, self.unicode) for text in (ours, baseline)]
         figures = np.concatenate(sides, axis=1)  # documents x 8
         seen, means = figures.mean(axis=0), resampled_means(figures, samples, SEED)

@@ -33,7 +33,7 @@ from fairseq_plugins.translator import Translator
 from fairseq_plugins.workers import belong_to_parent, default_workers, killed
 
 UNKNOWN = SPECIAL[3]
-LINES_PER_TASK, TASKS = 128, 8  # the most lines of a task, and tasks of each process at a time
+LINES_PER_TASK, TASKS = 128, 8  # maximum lines per task, and tasks per process at a time
 EMPTY, CUT_OFF, UNKNOWN_WORD = "empty", "cut off", "unknown"  # problems of a text
 
 
@@ -63,10 +63,10 @@ class Written(NamedTuple):
     """What a teacher wrote for a line.
 
     Attributes:
-        text: the tokens of a translation, as the prepared folder has them; of a summary, the text
-            with `BOUNDARY` between its sentences.
-        problem: why no model is to learn it: it is empty, was stopped at the length limit, or has
-            the symbol for what the dictionary lacks; else "".
+        text: for a translation its tokens, as in the prepared folder; for a summary its text,
+            with `BOUNDARY` between sentences.
+        problem: why no model should learn it: it is empty, was stopped at the length limit, or
+            has the unknown symbol; else "".
     """
 
     text: str
@@ -74,10 +74,10 @@ class Written(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """All that a process needs to load a teacher, and to convert what it writes."""
+    """Everything a process needs to load a teacher and to convert its output."""
 
     paths: List[str]
-    own: Optional[str]  # the prepared folder; None for the one that the model was trained on
+    own: Optional[str]  # the prepared folder; None: the one the model was trained on
     data: str
     target: str
     search: Search
@@ -86,25 +86,25 @@ class _Job(NamedTuple):
 class Teachers:
     """An ensemble of checkpoints, or one exported model, in several processes.
 
-    As a context manager it ends its processes. A model is loaded by the first call of `write`.
+    As a context manager, it ends its processes. The first call of `write` loads the models.
 
     Args:
-        places: runs, checkpoints, or one exported model or name of a model in the box.
+        places: runs, checkpoints, or one exported model or name of a pretrained model.
         data: the prepared folder whose text is read.
-        last: average so many of the newest checkpoints of each run, as `evaluate` does.
+        last: average this many of the newest checkpoints of each run, as `evaluate` does.
         search: the options of search.
-        processes: how many; None for one for each GPU, or for each core without one.
-        option: the name of `places` for the user.
+        processes: number of processes; None: one per GPU, or one per core without a GPU.
+        option: the user's option that gives `places`.
         say: called with each line about averaging.
 
     Attributes:
         names: the files of the models.
         digests: their checksums.
-        direction: the languages that they read and write.
-        search: the options that their texts depend on.
+        direction: the languages that the models read and write.
+        search: the options that affect their texts.
 
     Raises:
-        ConfigurationError: a model is missing or cannot be used with the others or the data.
+        ConfigurationError: a model is missing, or does not fit the others or the data.
     """
 
     def __init__(
@@ -121,10 +121,12 @@ class Teachers:
         exported = [place for place in places if is_export(place)]
         if exported:
             if len(places) > 1:
-                raise ConfigurationError(f"{option} {exported[0]}: an exported model is used alone")
+                raise ConfigurationError(
+                    f"{option} {exported[0]}: an exported model cannot join an ensemble"
+                )
             if last is not None:
                 raise ConfigurationError(
-                    f"--last is for runs: {option} {exported[0]} is used as it was exported"
+                    f"--last is for runs: {option} {exported[0]} is an exported model"
                 )
             files = [exported[0] / CONFIG]  # it has the checksums of the other files
             config = read_json(files[0])
@@ -145,7 +147,7 @@ class Teachers:
                 )
             pairs = {trained_models.direction(training.task) for training in trainings} - {None}
             if len(pairs) > 1:
-                raise ConfigurationError(f"{option}: models of two directions are no ensemble")
+                raise ConfigurationError(f"{option}: models of two directions cannot be combined")
             pair = pairs.pop() if pairs else None
         prepared = Processing.load(data)
         languages = (prepared.source_lang, prepared.target_lang)
@@ -155,7 +157,7 @@ class Teachers:
         for name, given in OPTIONS.items():
             value = getattr(search, name)
             if not summarizes and value != getattr(SEARCH, name):
-                raise ConfigurationError(f"{given} {value} is for summaries: leave it out")
+                raise ConfigurationError(f"{given} {value} is for summaries: remove it")
         self.names = [str(path) for path in (exported or files)]
         self.digests = [digest(path) for path in files]
         without = {"cpu", "max_tokens", *(() if summarizes else OPTIONS)}
@@ -173,7 +175,7 @@ class Teachers:
         self.release()
 
     def release(self) -> None:
-        """Free the memory of the models; the next call of `write` loads them again."""
+        """Free the memory of the models; the next call of `write` reloads them."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         self._pool = self._loaded = None
@@ -188,11 +190,11 @@ class Teachers:
             self._loaded = self._loaded or _Teacher(self._job)
             return self._loaded.write(lines, count)
         if self._pool is None:
-            # a GPU that this process has used cannot be used in its forks
+            # forks cannot use a GPU that this process has used
             context: Any = multiprocessing.get_context("spawn" if self._gpus else "fork")
             numbers = (self._job, context.Value("i"), self._processes, self._gpus)
             self._pool = ProcessPoolExecutor(self._processes, context, _begin, numbers)
-        # small shares of similar length, the longest first: all processes end at about one time
+        # small shares of similar length, longest first: all processes end at about the same time
         order = sorted(range(len(lines)), key=lambda number: -len(lines[number]))
         size = min(LINES_PER_TASK, -(-len(lines) // (TASKS * self._processes)))
         shares = [order[start : start + size] for start in range(0, len(order), size or 1)]
@@ -212,22 +214,22 @@ class Teachers:
 def _checkpoint(
     place: Path, data: Path, last: Optional[int], option: str, say: Callable[[str], None]
 ) -> Path:
-    """The checkpoint of a place, or the average of its newest ones."""
+    """The checkpoint in a place, or the average of its newest ones."""
     if last is None:
         return trained_models.find_checkpoint(place, option)
     if not place.is_dir():
-        raise ConfigurationError(f"--last {last} is for runs: {option} {place} is no folder")
+        raise ConfigurationError(f"--last {last} is for runs: {option} {place} is not a folder")
     request = Request(data, place, last=last)
     with alone_in(place / "evaluation", "evaluation"):
         return checkpoint_of(request, choose(request), say)
 
 
-_job: Optional[_Job] = None  # of this process
+_job: Optional[_Job] = None  # the job of this process
 _teacher: Optional["_Teacher"] = None
 
 
 def _begin(job: _Job, number: Any, processes: int, gpus: int) -> None:
-    """Set up a process: what it is to load, its GPU, or its share of the cores."""
+    """Set up a process: its job, and its GPU or its share of the cores."""
     global _job
     _job = job
     belong_to_parent()
@@ -242,7 +244,7 @@ def _begin(job: _Job, number: Any, processes: int, gpus: int) -> None:
 def _write(lines: Sequence[str], count: int) -> List[List[Written]]:
     global _teacher
     assert _job is not None
-    _teacher = _teacher or _Teacher(_job)  # here, as an error in `_begin` would not be told
+    _teacher = _teacher or _Teacher(_job)  # here, as an error in `_begin` would be lost
     return _teacher.write(lines, count)
 
 
@@ -260,24 +262,25 @@ class _Teacher:
         self._tokenise = self._conversion(job)
 
     def _conversion(self, job: _Job) -> Optional[Callable[[str], str]]:
-        """What makes the folder's tokens of the teacher's text; None if its tokens are these.
+        """Converts the teacher's text to the folder's tokens; None if its tokens are the same.
 
-        Tokens go through text only where they must, as Moses' rules cannot always be undone.
+        Tokens are converted through text only if necessary, as Moses' rules are not always
+        reversible.
 
         Raises:
-            ConfigurationError: the text of the teacher and of the folder are too different.
+            ConfigurationError: the texts of teacher and folder differ too much.
         """
         theirs, ours = self._model.processor.settings, Processing.load(Path(job.data))
         if theirs.lowercase and not ours.lowercase:
             raise ConfigurationError(
-                f"TEACHER {job.paths[0]} writes lower case only, and {job.data} has upper case: "
+                f"TEACHER {job.paths[0]} writes lower case only, but {job.data} has upper case: "
                 "prepare it with --lowercase, or take another teacher"
             )
         tokenised = [(s.tokenizer, s.subword) == ("none", "bpe") for s in (theirs, ours)]
         if tokenised[0] != tokenised[1]:
             raise ConfigurationError(
                 f"TEACHER {job.paths[0]}: either its text or that of {job.data} was tokenised "
-                "before its preparation, and the other was not: prepare both alike"
+                "before preparation, but not both: prepare both alike"
             )
         same = (theirs.tokenizer, theirs.lowercase) == (ours.tokenizer, ours.lowercase)
         return None if same else ours.tokenise(job.target)

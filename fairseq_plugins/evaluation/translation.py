@@ -22,21 +22,21 @@ from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import KINDS
 
-NO_FIGURE = f"{TOKENISED_BLEU} is not defined for text without spaces between words: it is left out"
-# languages written without spaces for which sacreBLEU splits no words: characters are compared
+NO_FIGURE = f"{TOKENISED_BLEU} is not defined for text without spaces between words: skipped"
+# languages without spaces for which sacreBLEU has no tokeniser: characters are compared
 _BY_CHARACTER = ("bo", "dz", "km", "lo", "my", "th")
 
 
 def bleu_of(language: str, lowercase: bool, sentences: bool = False) -> BLEU:
     """sacreBLEU's BLEU with the tokeniser for a target language.
 
-    It is sacreBLEU's choice (13a, or that of Chinese, Japanese and Korean), but characters for
-    languages written without spaces that it has no tokeniser for.
+    This is sacreBLEU's choice (13a, or those for Chinese, Japanese and Korean), but characters for
+    languages without spaces for which it has no tokeniser.
 
     Args:
         language: the target language.
-        lowercase: whether case counts for nothing.
-        sentences: whether it scores single sentences, some shorter than four words.
+        lowercase: whether to ignore case.
+        sentences: whether it scores single sentences, some with fewer than four words.
 
     Raises:
         ConfigurationError: the tokeniser is not installed.
@@ -63,14 +63,14 @@ class Translations:
     """The references of a split, and the conversion of subwords to text for scoring.
 
     If the text was tokenised before preparation (BPE without a tokenizer), tokenised BLEU uses
-    those tokens, and BLEU and chrF use text detokenised by Moses. If only SentencePiece was used,
-    tokenised BLEU uses the tokens of Moses, if there are spaces between words.
+    those tokens, and BLEU and chrF use text detokenised by Moses. With SentencePiece only,
+    tokenised BLEU uses Moses tokens, if there are spaces between words.
 
     Args:
         data: a prepared folder.
         split: test, valid or train.
         target: the target language, one of the folder's two languages.
-        option: the option that errors name; None for --split and its value.
+        option: the option that errors name; None: --split with its value.
 
     Raises:
         ConfigurationError: the folder was not prepared by this package, or lacks the split or the
@@ -85,7 +85,7 @@ class Translations:
                 f"the model translates to {target}, and {data} holds {' and '.join(languages)}"
             )
         self.split, self.lowercase = split, settings.lowercase
-        self.words: List[str] = []  # more for fairseq-generate
+        self.words: List[str] = []  # extra options for fairseq-generate
         binary = [
             data / f"{split}.{'-'.join(languages)}.{language}.{end}"
             for language in languages
@@ -109,11 +109,11 @@ class Translations:
         self.references = Text([self._tokens(line) for line in read_lines(tokenised)], plain)
         self.total = len(plain)
         self.notes = [NO_FIGURE] if not self._tokenised_before and is_unspaced(plain) else []
-        self.metrics()  # before the test set is translated
+        self.metrics()  # fail before the test set is translated
 
     @property
     def blank(self) -> List[bool]:
-        """For each line, whether its source has nothing that can be seen, and so no translation."""
+        """For each line, whether its source has no visible text, and so no translation."""
         return [is_blank(line) for line in read_lines(self._source)]
 
     @property
@@ -123,7 +123,7 @@ class Translations:
         return list(read_lines(path)) if path.is_file() else []
 
     def keep(self, lines: Sequence[int]) -> None:
-        """Let `score` and `compare` take only these lines of the split."""
+        """Restrict `score` and `compare` to these lines of the split."""
         tokens, plain = self.references
         self.references = Text([tokens[i] for i in lines], [plain[i] for i in lines])
         self.total = len(lines)
@@ -156,7 +156,7 @@ class Translations:
         """
         found = read_output(log, self.total)
         for number, blank in enumerate(self.blank):
-            if blank:  # earlier releases translated such lines, too
+            if blank:  # earlier releases also translated such lines
                 found[number] = ""
         return self.text(found)
 
@@ -192,7 +192,7 @@ class Translations:
 
         Each sample draws as many sentences as the test set has, with replacement, and the same
         sentences for both systems. p is the share of samples whose absolute difference exceeds
-        their mean absolute difference by more than the observed one: the upper side alone, so a
+        their mean absolute difference by more than the observed one: only the upper side, so a
         two-sided p is about twice as large. The interval contains 95 % of the samples' scores.
 
         Args:
@@ -200,7 +200,7 @@ class Translations:
             samples: the number of bootstrap samples.
 
         Returns:
-            for each metric what `bootstrap.paired` returns.
+            for each metric, the same as `bootstrap.paired`.
         """
         texts = (baseline, ours)
         logging.getLogger("sacrebleu").setLevel(logging.WARNING)

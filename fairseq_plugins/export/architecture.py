@@ -1,4 +1,4 @@
-"""Which models can be exported, in any format, and what they read at most.
+"""Which models can be exported in any format, and their length limits.
 
 Needs neither onnx nor ctranslate2.
 """
@@ -14,7 +14,7 @@ from fairseq_plugins.generation.decoding import can_decode_in_beams
 
 
 def check(model: Any) -> None:
-    """Raise ConfigurationError for a model that no format can express."""
+    """Raise a ConfigurationError for a model that no format can express."""
     encoder, decoder = getattr(model, "encoder", None), model.decoder
     known = TransformerEncoderBase, TransformerDecoderBase
     own_forward = isinstance(decoder, FairseqNATDecoder)  # not from left to right
@@ -24,8 +24,8 @@ def check(model: Any) -> None:
         reason = "it has no decoder layers (--decoder-layers 0)"
     elif not can_decode_in_beams(decoder):
         reason = (
-            "its decoder has extensions of fairseq's Transformer that exports do not know, such as "
-            "--cross-self-attention or --no-cross-attention"
+            "its decoder has extensions of fairseq's Transformer that exports do not support, such "
+            "as --cross-self-attention or --no-cross-attention"
         )
     elif decoder.adaptive_softmax is not None:
         reason = "it has --adaptive-softmax-cutoff"

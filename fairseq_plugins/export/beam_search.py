@@ -13,18 +13,18 @@ from fairseq_plugins.serving.shortlist import ZERO
 
 from .graph import MICROSOFT, TYPES, Graph
 
-GROUP = 64  # the most tokens in a group, see `decoder.build`
-FILLER = -math.inf  # logit of tokens that fill up the last group
+GROUP = 64  # maximum tokens in a group, see `decoder.build`
+FILLER = -math.inf  # logit of tokens that fill the last group
 
 
 def grouping(vocabulary: int) -> Tuple[int, int]:
-    """The size and the number of the groups of tokens, see `build`."""
+    """The size and the number of groups of tokens, see `build`."""
     group = max(1, min(GROUP, vocabulary // GROUP))
     return group, math.ceil(vocabulary / group)
 
 
 def add_logits(graph: Graph, projection: Any, x: str, count: int) -> str:
-    """B x n x count; the last ones have no word."""
+    """B x n x count; the last ones may stand for no word."""
     filler = count - projection.weight.size(0)
     weight = nn.functional.pad(projection.weight.detach(), (0, 0, 0, filler))
     bias = nn.functional.pad(_bias(projection), (0, filler), value=FILLER)
@@ -55,8 +55,8 @@ def add_search(graph: Graph, log_probs: str, group: int, number: str, tokens: st
     Args:
         log_probs: with V a multiple of `group`.
         group: tokens in a group.
-        number: a value, the number of groups.
-        tokens: the name of the value that gets the places of the best tokens among the V.
+        number: the number of groups, a value of the graph.
+        tokens: the name of the value for the positions of the best tokens among the V.
     """
     graph.input("forced", "int64", ["B", "n", 1])
     graph.node("GatherElements", log_probs, "forced", axis=2, name="forced_scores")
@@ -95,7 +95,7 @@ def add_search(graph: Graph, log_probs: str, group: int, number: str, tokens: st
 
 
 def _give_out(graph: Graph, log_probs: str) -> None:
-    """Output all log-probabilities if `sampling` is set; otherwise their copy would waste time."""
+    """Output all log-probabilities if `sampling` is set; otherwise skip this slow copy."""
 
     def branch(name: str, operator: str, *inputs: str, **attributes: Any) -> onnx.GraphProto:
         node = helper.make_node(operator, inputs, [name], name, **attributes)

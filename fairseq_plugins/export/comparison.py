@@ -15,24 +15,24 @@ from .architecture import limits
 from .prepared import prepared_pairs
 
 BEAM = 5
-SENTENCES = 20  # that are compared without --compare
-BATCH = 32  # sentences that the export translates at once
-LONGEST = 60  # tokens of a hypothesis at most, without --compare
+SENTENCES = 20  # number compared without --compare
+BATCH = 32  # sentences per batch of the export
+LONGEST = 60  # maximum tokens of a hypothesis, without --compare
 TIE = 1e-5  # scores this close are a tie: either hypothesis may come first
 
 
 class Agreement(NamedTuple):
     """How an export's hypotheses compare with torch's."""
 
-    kind: str  # of the graphs
+    kind: str  # kind of the graphs
     sentences: int
-    equal: int  # hypotheses that are torch's or tie with it
-    largest_difference: float  # of the best scores
+    equal: int  # hypotheses that equal torch's or tie with them
+    largest_difference: float  # difference of the best scores
     hypotheses: List[str]  # subwords, separated by spaces
 
 
 def sample_sources(task: Any, longest: int, count: int = SENTENCES) -> List[List[int]]:
-    """Sentences of the prepared folder, or random ones if it has none that is short enough.
+    """Sentences of the prepared folder, or random ones if none is short enough.
 
     Args:
         task: the task.
@@ -74,8 +74,8 @@ def all_sources(task: Any, split: str, longest: int) -> Tuple[List[int], List[Li
     short = {index: tokens for index, tokens in found.items() if len(tokens) <= longest}
     if not short:
         raise ConfigurationError(
-            f"--compare {split}: none of its {len(found)} sentences has at most {longest - 1} "
-            "subwords, the most that the model reads"
+            f"--compare {split}: all {len(found)} sentences exceed {longest - 1} "
+            "subwords, the model's limit"
         )
     return list(short), list(short.values()), len(found) - len(short)
 
@@ -86,7 +86,7 @@ def _beam(vocabulary: int) -> int:
 
 
 def few(source_length: int) -> int:
-    """The most tokens of a hypothesis where a comparison need not be of whole ones."""
+    """The maximum tokens of a hypothesis when a comparison may truncate."""
     return LONGEST
 
 
@@ -98,7 +98,7 @@ def search_with_torch(
     Args:
         model, task: as loaded.
         sources: tokens of each sentence, with the end symbol.
-        most: from the tokens of a source to the most tokens of a hypothesis.
+        most: maps the tokens of a source to the maximum tokens of its hypothesis.
     """
     longest = limits(model, task)[1]
     beam = _beam(len(task.target_dictionary))
@@ -125,7 +125,7 @@ def compare(
 ) -> Agreement:
     """Search for `sources` with the export, in batches, and compare with torch's hypotheses.
 
-    `most` is that of `search_with_torch`.
+    `most` is as in `search_with_torch`.
     """
     options = Options(beam=_beam(len(exported.target.words)), min_len=1)
     equal, largest, written = 0, 0.0, []
@@ -136,7 +136,7 @@ def compare(
         ]
         try:
             ours = [hypotheses[0] for hypotheses in search(exported, batch, options)]
-        except RuntimeError as error:  # onnxruntime's, if tracing has fixed a length
+        except RuntimeError as error:  # from onnxruntime, if tracing fixed a length
             reason = str(error).splitlines()[0]
             raise ConfigurationError(
                 f"the model cannot be exported: its graphs fail on other lengths: {reason}"

@@ -54,7 +54,7 @@ def add_copying(graph: Graph, copying: CopyAttention, x: str, embedded: str, log
 
 
 def _go_on(graph: Graph, gate: nn.Linear, both: str, attention: str) -> str:
-    """The attention that can go on copying after the word last written, see `CopyAttention`."""
+    """The attention that can continue copying after the last written word, see `CopyAttention`."""
     least = graph.number("least attention", 1e-4)
     before = graph.input("source_before", "int64", OF_SOURCE)
     follows = graph.node("Equal", before, graph.node("Unsqueeze", TOKENS, graph.numbers(-1)))

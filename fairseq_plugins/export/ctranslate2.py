@@ -35,7 +35,9 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
         from ctranslate2.converters import fairseq as converter
         from ctranslate2.converters.converter import Converter
     except ImportError:
-        raise ConfigurationError("--format ctranslate2 needs ctranslate2: pip install it") from None
+        raise ConfigurationError(
+            "--format ctranslate2 needs ctranslate2: pip install ctranslate2"
+        ) from None
     model = copy.deepcopy(model)  # the converter changes parameters in place
     encoder, decoder = model.encoder, model.decoder
     activation = str(getattr(model.cfg, "activation_fn", "relu"))
@@ -86,14 +88,14 @@ def largest_difference(
     expected: List[Tuple[List[int], float]],
     compute_type: str = "float32",
 ) -> float:
-    """The largest difference between the scores of hypotheses by CTranslate2 and by torch.
+    """The largest score difference between CTranslate2 and torch, for torch's hypotheses.
 
     Args:
         folder: the CTranslate2 model.
         task: the task, which has the dictionaries.
         sources: tokens of each sentence, with the end symbol.
         expected: tokens and score of torch's hypothesis for each.
-        compute_type: of CTranslate2, such as "int8".
+        compute_type: CTranslate2's compute type, such as "int8".
     """
     import ctranslate2
 
@@ -114,7 +116,7 @@ def largest_difference(
 
 
 def _check(model: Any) -> None:
-    """Raise ConfigurationError for a model that CTranslate2 does not support."""
+    """Raise a ConfigurationError for a model that CTranslate2 does not support."""
     architecture.check(model)
     encoder, decoder = model.encoder, model.decoder
     if getattr(decoder, "copying", None) is not None:
@@ -133,7 +135,7 @@ def _check(model: Any) -> None:
     if encoder.embed_positions is None or decoder.embed_positions is None:
         raise _unknown("--no-token-positional-embeddings")
     if layers[0].normalize_before != decoder.layers[0].normalize_before:
-        raise _unknown("LayerNorms before the layers on one side only")
+        raise _unknown("LayerNorms before the layers of one side only")
     if layers[0].normalize_before and decoder.layer_norm is None:
         raise _unknown("--no-decoder-final-norm")
 
@@ -160,5 +162,5 @@ def _fairseq_layer(layer: Any) -> Any:
 
 def _unknown(what: str) -> ConfigurationError:
     return ConfigurationError(
-        f"--format ctranslate2: CTranslate2 does not know {what}; --format onnx does"
+        f"--format ctranslate2: CTranslate2 does not support {what}: use --format onnx"
     )

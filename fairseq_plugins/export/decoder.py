@@ -1,6 +1,6 @@
 """A decoder step and the selection of the best continuations as one ONNX graph.
 
-The graph is written node by node, not traced, for two reasons. onnxruntime has operators for
+The graph is written node by node instead of traced, for two reasons. onnxruntime has operators for
 attention with a cache that torch's exporter cannot emit. And a traced graph computes the sizes of
 its reshapes in every step.
 """
@@ -30,12 +30,12 @@ def activation_name(model: Any) -> str:
 
 
 def check(decoder: Any, activation: str) -> None:
-    """Raise ConfigurationError for a decoder that the graph cannot express.
+    """Raise a ConfigurationError for a decoder that the graph cannot express.
 
     `architecture.check` must accept the model.
     """
     networks = [feed_forward_of(layer) for layer in decoder.layers]
-    # a subclass with a forward of its own computes something else
+    # a subclass with its own forward computes something else
     known = {ffn.forward for ffn in (MSCFFN, StandardFeedForward, SwitchFeedForward)}
     other = [
         type(ffn).__name__
@@ -45,7 +45,7 @@ def check(decoder: Any, activation: str) -> None:
     if activation not in ACTIVATIONS:
         reason = f"--activation-fn {activation}: use one of {', '.join(ACTIVATIONS)}"
     elif other:
-        reason = f"the graph does not know its decoder's feed-forward network, {other[0]}"
+        reason = f"the graph does not support its decoder's feed-forward network, {other[0]}"
     else:
         return
     raise ConfigurationError("the model cannot be exported: " + reason)
@@ -57,8 +57,8 @@ def build(
     """The graph of one step for B sentences of n hypotheses, R = B n; `serving.search` runs it.
 
     Caches have one row per hypothesis and are never reordered: for each past position of a
-    hypothesis, `ancestors` names the row that holds its keys and values. A step writes its own into
-    the caches in place: input and output share memory.
+    hypothesis, `ancestors` gives the row that holds its keys and values. A step writes into the
+    caches in place: input and output share memory.
 
     The k best of the n V continuations are in the k groups of tokens with the best maxima, so only
     the members of these groups are sorted (see `generation.beam_search`).
@@ -69,7 +69,7 @@ def build(
     Args:
         decoder: in evaluation mode; `check` must accept it.
         activation: the value of --activation-fn.
-        max_positions: the most tokens of a hypothesis.
+        max_positions: maximum tokens of a hypothesis.
         shortlist: None for the whole vocabulary, else "float32" or "int8", the type of the words'
             vectors.
 

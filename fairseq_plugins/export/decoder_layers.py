@@ -54,7 +54,7 @@ def source_projection(decoder: Any) -> nn.Linear:
 
 
 def stacked(projections: List[Any]) -> nn.Linear:
-    """Several linear maps of the same input as one, with their outputs concatenated."""
+    """Several linear maps of one input as one map, with concatenated outputs."""
     weight = torch.cat([projection.weight.detach() for projection in projections])
     biases = [
         projection.weight.new_zeros(projection.weight.size(0))
@@ -176,7 +176,7 @@ def _mscffn(graph: Graph, ffn: MSCFFN, name: str, x: str) -> str:
 
 
 def _switch(graph: Graph, ffn: SwitchFeedForward, name: str, x: str, activation: str) -> str:
-    """All experts, and the one that the router chooses: a step has too few rows to sort them."""
+    """All experts, and the one chosen by the router: a step has too few rows to sort them."""
     last = graph.numbers(-1)
     shares = graph.node("Softmax", graph.linear(x, name + ".router", ffn.router), axis=-1)
     gate = graph.node("ReduceMax", shares, last, keepdims=1)

@@ -68,13 +68,13 @@ def build(model: Any) -> onnx.ModelProto:
                 f"{', '.join(sorted(parts)) or 'fairseq layers'}: {reason}"
             ) from error
     traced: onnx.ModelProto = program.model_proto
-    for node in traced.graph.node:  # they name files of this machine
+    for node in traced.graph.node:  # they contain file names of this machine
         del node.metadata_props[:]
     return traced
 
 
 def check(model: Any) -> None:
-    """Raise ConfigurationError for an encoder that cannot be exported."""
+    """Raise a ConfigurationError for an encoder that cannot be exported."""
     for module in model.encoder.modules():
         reason = getattr(module, "not_exportable", "")
         if reason:
@@ -101,7 +101,7 @@ class _quiet:
 
 
 def _allow_more_positions(linformer: Linformer, more: int) -> None:
-    """Let a source have padding beyond the last position: with weights of 0."""
+    """Allow padding beyond the last position of a source, with weights of 0."""
     for mixtures in (linformer.key_mixtures, linformer.value_mixtures):
         if mixtures is not None:
             mixtures.data = nn.functional.pad(mixtures.data, (0, more))
@@ -109,12 +109,12 @@ def _allow_more_positions(linformer: Linformer, more: int) -> None:
 
 
 class _Encoder(nn.Module):
-    """`Encoder` in evaluation on right-padded sources, with the layout B x S x d throughout."""
+    """`Encoder` in evaluation mode on right-padded sources, with layout B x S x d throughout."""
 
     def __init__(self, model: Any):
         super().__init__()
         encoder, decoder = copy.deepcopy(model.encoder).float(), model.decoder
-        for module in encoder.modules():  # choose the forms that can be traced
+        for module in encoder.modules():  # choose traceable forms
             if isinstance(module, Fastformer):
                 module.reassociate = False
             elif isinstance(module, MSCFFN):
@@ -244,7 +244,7 @@ class _Attention(nn.Module):
 
     Args:
         attention: fairseq's MultiheadAttention.
-        merged: whether queries and memory are the same tensor, so that one product gives all three.
+        merged: whether queries and memory are the same tensor; then one product gives all three.
     """
 
     def __init__(self, attention: Any, merged: bool):

@@ -1,4 +1,4 @@
-"""Exports a trained model, and compares it with torch before the folder gets its name."""
+"""Export a trained model, and compare it with torch before renaming the folder to `out`."""
 
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
@@ -31,7 +31,7 @@ class Comparisons(NamedTuple):
     """The comparisons of an export."""
 
     agreements: List[Agreement]  # the float32 graphs first
-    too_long: int  # sentences of the split that the model cannot read, and which are left out
+    too_long: int  # sentences of the split over the model's limit, which are skipped
     # if the model translates and a whole split was compared: `Translations.score` of the float32
     # graphs, then `Translations.compare` of each of the others with them
     scores: List[Dict[str, Any]]
@@ -52,19 +52,19 @@ def export(
         run: a checkpoint, or the --save-dir of a training.
         out: a folder that does not exist yet.
         data: the prepared folder; None for the one the model was trained on.
-        int8: 8-bit matrix products and files of about a quarter of the size.
-        licence: of the model, for `config.json`.
-        shortlist: also write a lexical shortlist, from the training data.
+        int8: 8-bit matrix products, and files of about a quarter of the size.
+        licence: the licence of the model, for `config.json`.
+        shortlist: also write a lexical shortlist, made from the training data.
         split: compare hypotheses of all sentences of "valid" or "test"; None for 20 sentences.
 
     Returns:
-        The comparisons with torch: of the float32 graphs, with `int8` of the 8-bit graphs, and with
-        `shortlist` of the final graphs with the shortlist. With `split`, and if the model
-        translates, also BLEU and chrF.
+        The comparisons with torch: of the float32 graphs; with `int8`, of the 8-bit graphs; with
+            `shortlist`, of the final graphs with the shortlist. With `split`, and if the model
+            translates, also BLEU and chrF.
 
     Raises:
         ConfigurationError: the model cannot be exported, a file is missing, or the float32 graphs
-            find other hypotheses than torch.
+            find different hypotheses than torch.
     """
     out = Path(out)
     check_new_folder(out)
@@ -117,11 +117,11 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
     """Write a CTranslate2 model of an ordinary Transformer; arguments are those of `export`.
 
     Returns:
-        the largest difference between the scores of torch's hypotheses by CTranslate2 and by torch.
+        the largest score difference between CTranslate2 and torch, for torch's hypotheses.
 
     Raises:
-        ConfigurationError: CTranslate2 does not support the model, or scores torch's hypotheses
-            differently in float32.
+        ConfigurationError: CTranslate2 does not support the model, or its float32 scores of
+            torch's hypotheses differ.
     """
     from .ctranslate2 import largest_difference, write_ctranslate2
 
@@ -151,7 +151,7 @@ def _load(run: Path, data: Optional[Path]) -> Tuple[Checkpoint, Path, Any, Any]:
         ConfigurationError: a file is missing, or a parameter is not a number.
     """
     path = find_checkpoint(run, "RUN")
-    # a training that goes on may replace the file during the export
+    # a running training may replace the file during the export
     checkpoint = Checkpoint(path.name, digest(path))
     folder, models, _, task = load_models([str(path)], data, option="RUN")
     return checkpoint, folder, models[0].eval(), task

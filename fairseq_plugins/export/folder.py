@@ -27,23 +27,23 @@ LOCK = "lock"  # in the temporary folder of an export
 
 
 class Checkpoint(NamedTuple):
-    """What an export was made of."""
+    """The sources of an export."""
 
     name: str
     digest: str
 
 
 def check_new_folder(out: Path) -> None:
-    """Raise a ConfigurationError if there is something of this name."""
+    """Raise a ConfigurationError if this path exists."""
     if out.exists():
-        raise ConfigurationError(f"--out {out} exists already: name a new folder")
+        raise ConfigurationError(f"--out {out} already exists: give a new folder")
 
 
 @contextlib.contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
     """An empty folder that becomes `out` at the end, and is removed after an error.
 
-    What a killed export of this name has left is removed, too: nobody holds its lock.
+    Leftovers of a killed export of this name, whose lock is free, are removed too.
 
     Raises:
         ConfigurationError: the disk is full.
@@ -51,7 +51,7 @@ def new_folder(out: Path) -> Iterator[Path]:
     out.parent.mkdir(parents=True, exist_ok=True)
     for left in list(out.parent.iterdir()):
         if re.fullmatch(re.escape(out.name) + r"\.[a-z0-9_]{8}", left.name):
-            with contextlib.suppress(OSError):  # which a held lock is, too
+            with contextlib.suppress(OSError):  # a held lock also raises OSError
                 with open(left / LOCK, "r+", opener=without_links) as held:
                     lock(held, left, "export")
                     shutil.rmtree(left)
@@ -61,7 +61,7 @@ def new_folder(out: Path) -> Iterator[Path]:
                 tempfile.TemporaryDirectory(dir=out.parent, prefix=out.name + ".")
             )
             lock(stack.enter_context(open_to_append(Path(scratch) / LOCK)), out, "export")
-            part = Path(scratch) / out.name  # unlike `scratch`, not only for its owner
+            part = Path(scratch) / out.name  # unlike `scratch`, readable for others
             part.mkdir()
             yield part
             os.replace(part, out)
@@ -96,7 +96,7 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
 
 
 def quantize_graphs(folder: Path) -> None:
-    """Replace the graphs of a folder by 8-bit ones, with one copy of the embeddings."""
+    """Replace the graphs of a folder by 8-bit graphs, with one copy of the embeddings."""
     import onnx
 
     from .quantization import quantize

@@ -39,7 +39,7 @@ class Graph:
         return name
 
     def output(self, name: str, kind: str, shape: Shape) -> str:
-        """Declare an output; a node must give the value of this name."""
+        """Declare an output; a node must produce the value of this name."""
         self.outputs.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
         return name
 
@@ -59,7 +59,7 @@ class Graph:
     def node(
         self, operator: str, *inputs: str, domain: str = "", name: str = "", **attributes: Any
     ) -> str:
-        """Add a node with one output; `name` names both."""
+        """Add a node with one output; `name` is the name of both."""
         name = name or f"{operator}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [name], name, None, domain))
         self.nodes[-1].attribute.extend(_attributes(attributes))

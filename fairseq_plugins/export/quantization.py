@@ -29,7 +29,7 @@ def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
     path = scratch / "quantized.onnx"
     source = onnx.ModelProto()
     source.CopyFrom(model)
-    # shapes stored by torch's exporter: onnx raises an error where it infers others
+    # torch's exporter stores shapes; onnx raises an error if it infers different ones
     del source.graph.value_info[:]
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -45,7 +45,7 @@ def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
             extra_options={
                 "WeightSymmetric": True,
                 "MatMulConstBOnly": True,
-                # the type of the outputs of onnxruntime's own operators, which onnx does not know
+                # the output type of onnxruntime's own operators, which onnx does not know
                 "DefaultTensorType": onnx.TensorProto.FLOAT,
             },
         )
@@ -67,7 +67,7 @@ def _without_large_matrix(graph: onnx.GraphProto) -> List[str]:
 
 
 def _store_in_8_bits(graph: onnx.GraphProto) -> None:
-    """Write large float32 weights as 8-bit numbers with a scale for each first index."""
+    """Write large float32 weights as 8-bit numbers, with one scale per first index."""
     large = {
         weight.name: weight
         for weight in graph.initializer
@@ -98,7 +98,7 @@ def _store_in_8_bits(graph: onnx.GraphProto) -> None:
 
 
 def to_8_bits(values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Numbers from -127 to 127, and a scale for each first index."""
+    """Numbers from -127 to 127, and one scale per first index."""
     scale = np.abs(values).max(axis=tuple(range(1, values.ndim)), keepdims=True) / 127
     scale = np.maximum(scale, np.float32(1e-30))
     return np.clip(np.rint(values / scale), -127, 127).astype(np.int8), scale

@@ -18,9 +18,9 @@ ROWS = PROJECTION + ".rows"
 def share_table(folder: Path, graphs: Sequence[str]) -> None:
     """Move the embeddings out of the 8-bit graphs into one file beside them, `FILE`.
 
-    With shared embeddings the graphs hold the same numbers up to rounding, as rows for the lookup
-    and as columns for the output layer. The file has the rows of the output layer. Its graph
-    transposes them once, when it is loaded. Nothing changes if the decoder does not share its
+    With shared embeddings, the graphs hold the same numbers up to rounding: as rows for the lookup
+    and as columns for the output layer. The file has the rows of the output layer; its graph
+    transposes them once, at loading. Nothing changes if the decoder does not share its
     embeddings with the output layer.
 
     Args:
@@ -43,7 +43,7 @@ def share_table(folder: Path, graphs: Sequence[str]) -> None:
 def _rows_of_projection(graph: onnx.GraphProto) -> Optional[np.ndarray]:
     """The rows of the output layer, V x d, if the decoder also looks embeddings up in them."""
     matrices = {weight.name: weight for weight in graph.initializer}
-    if ROWS in matrices:  # they are shared already
+    if ROWS in matrices:  # already shared
         return numpy_helper.to_array(matrices[ROWS])
     if PROJECTION not in matrices:
         return None
@@ -68,10 +68,10 @@ def _is_part(rows: Optional[np.ndarray], table: np.ndarray) -> bool:
 
 
 def _refer(weight: TensorProto, table: np.ndarray) -> List[onnx.NodeProto]:
-    """Let a weight refer to the file, if it is a part of the table.
+    """Let a weight refer to the file if it is part of the table.
 
     Returns:
-        The nodes that the graph then needs.
+        The nodes that the graph needs then.
     """
     nodes = []
     if weight.name == PROJECTION:

@@ -12,10 +12,10 @@ from fairseq_plugins.serving.shortlist import FILE, ZERO
 
 from .prepared import prepared_pairs
 
-ROUNDS = 5  # of the aligner's training
+ROUNDS = 5  # training rounds of the aligner
 COMMON = 100  # most frequent target tokens, which every sentence may write
-MOST = 100  # translations of a token in each direction; a source has both kinds
-LEAST = {"forward": 1e-4, "backward": 1e-3}  # their probability
+MOST = 100  # translations of a token per direction; a source gets both kinds
+LEAST = {"forward": 1e-4, "backward": 1e-3}  # minimum probability
 
 
 def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
@@ -40,7 +40,7 @@ def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
         from .quantization import to_8_bits  # imports onnx
 
         signed, scales = to_8_bits(vectors)
-        # onnxruntime's way around overflow, see `serving.folder`, is only for constant weights
+        # onnxruntime's workaround for overflow (see `serving.folder`) is only for constant weights
         vectors = (signed.astype(np.int16) + ZERO).astype(np.uint8)
         arrays["scales"] = scales[:, 0]
     np.savez(out / FILE, vectors=vectors, **arrays)
@@ -109,5 +109,5 @@ def _translations(
         number = aligner.get_src_word_index(str(token))
         likely = sorted(aligner.get_translations(number, least), key=lambda pair: -pair[1])
         words = [aligner.get_trg_word(number) for number, _ in likely[:MOST]]
-        # the aligner has words of its own for unknown and unaligned ones
+        # the aligner has special words for unknown and unaligned ones
         yield token, [int(word) for word in words if word.isdigit()]

@@ -18,10 +18,10 @@ OPENERS = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by t
 
 @contextlib.contextmanager
 def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.TarFile]:
-    """Open a tar archive, which may be compressed with gzip, bzip2 or xz, for the block.
+    """Open a tar archive for the block; it may be compressed with gzip, bzip2 or xz.
 
-    After the block the archive is read to its end, where a compressed file has its checksum, so
-    that damaged text is detected.
+    After the block, the archive is read to its end, where a compressed file has its checksum, to
+    detect damaged data.
 
     Args:
         path: the archive.
@@ -41,7 +41,7 @@ def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.T
     except ConfigurationError:
         raise
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk, not the data
+        if isinstance(error, OSError) and error.errno is not None:  # a disk error
             if error.filename != str(path):
                 raise
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None

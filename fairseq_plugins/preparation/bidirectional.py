@@ -22,8 +22,8 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
     """Write the sentence pairs of `pair`, then the same pairs with source and target swapped.
 
     Only train and valid get both directions; test is copied. Languages, dictionaries and subword
-    model are those of `pair`, so that training on one folder can start from a model trained on the
-    other. There is no language token: the source language determines the target language.
+    model are those of `pair`, so a model trained on one folder can be fine-tuned on the other.
+    There is no language token: the source language determines the target language.
 
     Args:
         pair: a prepared folder with a joined dictionary.
@@ -33,23 +33,23 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
         the number of pairs in train and valid.
 
     Raises:
-        ConfigurationError: `pair` is no folder prepared for a language pair, has two different
-            dictionaries or already both directions; or `destination` exists and has other content.
+        ConfigurationError: `pair` was not prepared for a language pair, has two different
+            dictionaries or already both directions; or `destination` exists with other content.
     """
     processing = Processing.load(pair)
     settings = stored_settings(pair)
     if settings.get("bidirectional"):
-        raise ConfigurationError(f"{pair} has both directions: name the folder it was made from")
+        raise ConfigurationError(f"{pair} has both directions: give the folder it was made from")
     if is_for_summarization(settings):
         raise ConfigurationError(
-            f"{pair} was prepared for summarization, which has one direction: name a folder that "
-            "was prepared for a language pair"
+            f"{pair} was prepared for summarization, which has one direction: give a folder "
+            "prepared for a language pair"
         )
     languages = (processing.source_lang, processing.target_lang)
     names = [f"dict.{language}.txt" for language in languages]
     if (pair / names[0]).read_bytes() != (pair / names[1]).read_bytes():
         raise ConfigurationError(
-            f"{pair} has a dictionary for each language, but both directions need a joined one: "
+            f"{pair} has one dictionary per language, but both directions need a joined one: "
             "prepare it with --joined-dictionary"
         )
     model = KINDS[processing.subword].file_name

@@ -32,7 +32,7 @@ def binarise(
         destination: the folder to write.
         joined_dictionary: whether both languages share a dictionary.
         workers: number of processes.
-        like: a folder whose dictionaries are used; None for dictionaries of every token of train.
+        like: a folder whose dictionaries are used; None builds them from all tokens of train.
     """
     source, target = languages
     words: List[str] = ["--source-lang", source, "--target-lang", target]
@@ -59,7 +59,7 @@ def binarise_one_side(
     Args:
         files: the text file of each split.
         destination: the folder to write.
-        dictionary: a dictionary to use; None for a dictionary of every token of train.
+        dictionary: a dictionary to use; None builds one from all tokens of train.
         workers: number of processes.
     """
     words: List[str] = ["--only-source"]
@@ -80,7 +80,7 @@ def _preprocess(
     for name in dictionaries:  # fairseq refuses to replace a dictionary
         if (destination / name).exists():
             (destination / name).unlink()
-    # what workers had written when an earlier run was killed; fairseq overwrites only some of it
+    # leftovers of workers from a killed run; fairseq overwrites only some of them
     for path in destination.glob("*.pt[0-9]*"):
         if path.suffix in (".bin", ".idx"):
             path.unlink()
@@ -88,7 +88,7 @@ def _preprocess(
     logger, tell = preprocess.logger, logging.raiseExceptions
     handlers, propagate = logger.handlers[:], logger.propagate
     logging.raiseExceptions = False  # report a full disk once, not for each line of the log
-    logger.propagate = False  # its counts are for preprocess.log; a command has its own report
+    logger.propagate = False  # its counts belong in preprocess.log; commands have their own report
     logger.addFilter(_says_something)
     pools = [mock.patch.object(module, "Pool", Pool) for module in (binarizer, dictionary)]
     try:

@@ -44,7 +44,7 @@ from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
 
 TASK = "classification"
 LABELS, BYTES = "work/labels.txt", "work/bytes.txt"
-NOTES = "notes"  # lines for the report, in the result of what read the texts
+NOTES = "notes"  # lines for the report, in the result of `read_texts`
 Cut = Callable[[str], List[str]]
 
 
@@ -64,13 +64,13 @@ def find_cut(units: str, folder: Path, form: Optional[str] = None) -> Cut:
     Args:
         units: "subwords", "words", "bytes", or "pixels", which are treated as words.
         folder: the folder with the subword model.
-        form: of the text, see `normalise`.
+        form: the Unicode form of the text, see `normalise`.
     """
     if units == "subwords":
         model = SentencePiece(folder / SentencePiece.file_name)
 
         def cut_to_pieces(text: str) -> List[str]:
-            if form is not None and is_blank(text):  # earlier models drop what nobody sees
+            if form is not None and is_blank(text):  # earlier models drop invisible characters
                 return []
             return model.cut(" ".join(normalise(text, form).split())).split()
 
@@ -84,7 +84,7 @@ def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
     """How a prepared folder converts raw texts to tokens.
 
     Returns:
-        the function, and the number of tokens that are kept of a text; None for all.
+        the function, and the number of tokens kept per text; None for all.
 
     Raises:
         ConfigurationError: the folder was not prepared for classification, lacks its subword model,
@@ -93,13 +93,13 @@ def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
     settings = stored_settings(folder)
     if settings.get("task") != TASK:
         raise ConfigurationError(
-            f"{folder} was not made by prepare-classification, whose {RECORD} says how text is "
-            "cut: name the folder it made with --data"
+            f"{folder} was not made by prepare-classification, so {RECORD} does not say how to "
+            "split text: give the folder with --data"
         )
     if settings["units"] == "pixels":
-        raise ConfigurationError(f"{folder} was made of images: there is no raw text for it")
+        raise ConfigurationError(f"{folder} was made from images: it takes no raw text")
     if settings.get("pairs"):
-        raise ConfigurationError(f"{folder} was made of pairs of texts: a line has only one")
+        raise ConfigurationError(f"{folder} was made from pairs of texts, but a line has only one")
     if settings["units"] == "subwords":
         subword_model(folder, SentencePiece.file_name)
     cut = find_cut(settings["units"], folder, settings.get("normalization"))
@@ -152,8 +152,8 @@ def cut_split(
 ) -> Dict[str, int]:
     """Write `PIECES` of a split; returns the counts of texts, tokens and cuts.
 
-    A tab in a text separates the texts of a pair. Each has the positions of a text to itself, and
-    the end symbol between them.
+    A tab in a text separates the texts of a pair. Each text gets the full length limit, and the
+    end symbol separates them.
     """
     cut = find_cut(units, folder)
     source = folder / RAW / f"{split}.source"
@@ -179,12 +179,12 @@ def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> No
     """Learn pieces, cut texts into tokens, binarise, report; `RAW` must be in the folder.
 
     Args:
-        preparation: with the settings of `classification_settings`.
+        preparation: a preparation with the settings of `classification_settings`.
         found: the result of `read_texts`.
         workers: number of processes.
 
     Raises:
-        ConfigurationError: the labels or the size of the vocabulary do not fit.
+        ConfigurationError: labels or vocabulary size do not fit the data.
     """
     folder, settings = preparation.folder, preparation.settings
     splits = list(found["documents"])
@@ -270,7 +270,7 @@ def _report(
     return "\n".join(lines) + "\n"
 
 
-OF_PIECES = {"vocab_size": 16000, "sentencepiece_documents": 20000}  # options of subwords alone
+OF_PIECES = {"vocab_size": 16000, "sentencepiece_documents": 20000}  # options only for subwords
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -284,32 +284,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--vocab-size", type=int, metavar="N",
-        help="at most so many SentencePiece pieces, learnt from train (default: "
+        help="maximum number of SentencePiece pieces, learnt from train (default: "
         f"{OF_PIECES['vocab_size']:,})",
     )  # fmt: skip
     parser.add_argument(
         "--sentencepiece-documents", type=int, metavar="N",
-        help="learn pieces from N training texts at most, evenly spaced (default: "
+        help="learn pieces from at most N training texts, evenly spaced (default: "
         f"{OF_PIECES['sentencepiece_documents']:,})",
     )  # fmt: skip
     parser.add_argument(
         "--max-positions", type=int, metavar="N",
-        help="cut texts off to take N positions at most, the end symbol among them; what is cut "
-        "off is counted (default: keep all)",
+        help="truncate texts to N positions, including the end symbol; the report counts what is "
+        "cut off (default: keep all)",
     )  # fmt: skip
     add_workers_option(parser)
 
 
 def units_of(args: argparse.Namespace) -> str:
-    """The units of tokens that the options of `add_options` choose."""
+    """The units of tokens, as chosen by the options of `add_options`."""
     return "bytes" if args.bytes else "words" if args.words else "subwords"
 
 
 def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, Any]:
-    """The settings of a preparation that follow from these options.
+    """The settings of a preparation from these options.
 
     Raises:
-        ConfigurationError: an option is out of range, or has no effect.
+        ConfigurationError: an option is out of range or has no effect.
     """
     check_workers(args.workers)
     check_least(args, vocab_size=1, sentencepiece_documents=1, max_positions=2)
@@ -321,7 +321,7 @@ def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, A
             settings[name] = default if given is None else given
         elif given is not None:
             raise ConfigurationError(
-                f"{flag(name)} {given} is for SentencePiece, but tokens are {units}: leave it out"
+                f"{flag(name)} {given} is for SentencePiece, but tokens are {units}: remove it"
             )
     return settings
 

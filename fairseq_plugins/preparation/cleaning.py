@@ -16,11 +16,11 @@ class Limits(NamedTuple):
 
     @staticmethod
     def uneven(ratio: float) -> str:
-        """The reason to leave out a pair whose sides differ in length by more than this ratio."""
+        """The reason to skip a pair if its sides differ in length by more than this ratio."""
         return f"one side more than {ratio:g} times as long"
 
     def reason_against(self, source: str, target: str) -> Optional[str]:
-        """The reason to leave out a tokenised pair, or None if it is kept."""
+        """The reason to skip a tokenised pair, or None to keep it."""
         words = source.split(), target.split()
         lengths = [len(side) for side in words]
         if is_blank(source) or is_blank(target):

@@ -54,7 +54,7 @@ def expected_documents(option: Optional[str], own_lists: bool) -> Optional[Dict[
     numbers = option.split(",")
     if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
         raise ConfigurationError(
-            f"--expect '{option}': give three numbers with commas between, or any"
+            f"--expect '{option}': give three numbers separated by commas, or any"
         )
     return dict(zip(SPLITS, map(int, numbers)))
 
@@ -74,14 +74,14 @@ def read(
         stories: archives, or None for the original ones.
         split_ids: files of ids for train, valid and test, or None for the original ones.
         expect: the value of `--expect`.
-        settings: of the preparation; newer folders have `normalization`.
+        settings: the settings of the preparation; newer folders have `normalization`.
         workers: number of processes.
 
     Returns:
         The result of `write_documents`.
 
     Raises:
-        ConfigurationError: a file is missing or not the expected one, or the numbers differ.
+        ConfigurationError: a file is missing or differs from the expected one, or counts differ.
     """
     lists = split_ids or _fetch_lists(folder)
     archives = stories or _fetch_stories(folder)

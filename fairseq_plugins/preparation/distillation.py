@@ -1,7 +1,8 @@
-"""Let models learn from a teacher: its translations or summaries replace those of train.
+"""Train models on a teacher's output: its translations or summaries replace those of train.
 
-Sequence-level distillation (Kim & Rush, EMNLP 2016) trains a student on what its teacher writes for
-the sources of train: there is less to learn, so that small models and shallow decoders lose less.
+Sequence-level distillation (Kim & Rush, EMNLP 2016) trains a student on its teacher's output for
+the sources of train. That output is easier to learn, so small models and shallow decoders lose
+less.
 """
 
 import contextlib
@@ -60,7 +61,7 @@ from fairseq_plugins.workers import map_lines
 
 KEPT = "text/kept.tsv"  # for each pair of train: its origin, its line there, the teacher's rank
 ORIGINAL, TEACHER, EXTRA, BACK = "original", "teacher", "extra", "back-translated"
-# of a step, which is what a kill may lose
+# lines per step; a kill loses at most one step
 LINES_PER_STEP = 2000
 CHARACTERS_PER_STEP = 1 << 18
 WORK = "work"
@@ -71,9 +72,9 @@ class Request(NamedTuple):
 
     Attributes:
         data: the prepared folder.
-        keep: "teacher": the teacher's best text; "nearest": of its `nbest` best the one nearest to
+        keep: "teacher": the teacher's best text; "nearest": the one of its `nbest` texts nearest to
             the reference by BLEU; "both": the teacher's best and the original.
-        nbest: how many texts the teacher writes for each line.
+        nbest: number of texts that the teacher writes per line.
         extra: more source text, one line each.
         back: text of the target language, for which the reverse teacher writes sources.
         tag: whether sources that a teacher wrote begin with a tag (Caswell et al. 2019).
@@ -99,18 +100,18 @@ def distill(
     Args:
         request: what to distill.
         destination: the folder to write.
-        teachers: they write targets.
-        reverse: they write sources, for `request.back`.
-        workers: processes for all but the teachers.
+        teachers: write targets.
+        reverse: write sources, for `request.back`.
+        workers: processes for everything except the teachers.
 
     Raises:
-        ConfigurationError: a folder or file cannot be used, or `destination` exists and has other
+        ConfigurationError: a folder or file cannot be used, or `destination` exists with other
             content.
     """
     data = request.data
     settings = stored_settings(data)
     if settings.get("bidirectional"):
-        raise ConfigurationError(f"{data} has both directions: name the folder it was made from")
+        raise ConfigurationError(f"{data} has both directions: give the folder it was made from")
     if reverse is not None and reverse.direction != teachers.direction[::-1]:
         raise ConfigurationError(
             "--reverse {} translates {}-{}, and TEACHER {}-{}: they must be of opposite "
@@ -136,19 +137,19 @@ def distill(
 
 
 def find_tag(data: Path, language: str) -> str:
-    """A word of a dictionary that no text has, to mark sources with.
+    """A word of a dictionary that occurs in no text, as a tag for sources.
 
     fairseq makes the size of a dictionary a multiple of 8 with such words.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is no such word.
     """
     path = data / f"dict.{language}.txt"
     for line in read_lines(path):
         if line.startswith("madeupword"):
             return line.rpartition(" ")[0]
     raise ConfigurationError(
-        f"--back-translate: {path} has no free word for the tag of back-translated sources: give "
+        f"--back-translate: {path} has no unused word for the tag of back-translated sources: give "
         "--no-tag, or prepare the data with another --vocab-size"
     )
 
@@ -192,7 +193,7 @@ class Pairs:
         return str(metric.get_signature())
 
     def text_files(self) -> List[Path]:
-        """The text that is read of the folder."""
+        """The text of the folder that the teacher reads."""
         return [
             self.data / form / f"{split}.{language}"
             for form in self.forms
@@ -201,26 +202,26 @@ class Pairs:
         ]
 
     def written(self, language: str, text: str) -> Tuple[str, ...]:
-        """A text of a teacher in each of `forms`."""
+        """A teacher's text in each of `forms`."""
         return self._tokenise[language].undo(text), text
 
     def given(self, language: str, line: str) -> Tuple[str, ...]:
-        """A line of a user's text in each of `forms`."""
+        """A user's line in each of `forms`."""
         return normalise(line, self.settings.normalization), self._tokenise[language](line)
 
     def plain(self, raw: Iterable[str]) -> List[str]:
-        """Raw target text as `evaluate` scores it."""
+        """Raw target text, as `evaluate` scores it."""
         if self.settings.tokenizer == "none" and self.settings.subword == "bpe":
             return [Moses(two_letters(self.target)).detokenise(line) for line in raw]
         return list(raw)
 
     def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
-        """Why preparation would have left out a pair, in all forms; None if it is kept."""
+        """Why preparation would have skipped a pair (in all forms); None to keep it."""
         limits = Limits(**{name: self._stored[name] for name in Limits._fields})
         return limits.reason_against(source[-1], target[-1])
 
     def cut(self, folder: Path, workers: int) -> Any:
-        """Cut train into subwords."""
+        """Split train into subwords."""
         for language in self.languages:
             kind = KINDS[self.settings.subword]
             translation.cut(folder, "train", language, kind, workers)
@@ -254,7 +255,7 @@ class Documents(Pairs):
 class Row(NamedTuple):
     """A pair of train: its origin, its line there, the teacher's rank, and both sides.
 
-    A side is text in all forms, or a line to bring into them.
+    A side is text in all forms, or a line still to be converted.
     """
 
     origin: str
@@ -316,7 +317,7 @@ class _Distillation:
         *,
         count: int = 1,
     ) -> Dict[str, Any]:
-        """Let teachers write for all lines of a file, in steps; returns the sums of all steps."""
+        """Let teachers write for all lines of a file, in steps; returns the totals of all steps."""
         total = count_lines(source)
         references: Iterator[str] = iter(()) if reference is None else read_lines(reference)
         sums: Dict[str, Any] = {"lines": 0, "bleu": [0] * 10, "problems": {}}
@@ -342,7 +343,7 @@ class _Distillation:
         count: int,
         path: Path,
     ) -> Dict[str, Any]:
-        """Write what teachers write for some lines; a line that is too long counts as empty."""
+        """Write the teachers' output for some lines; a line that is too long counts as empty."""
         found = teachers.write([line or "" for line in lines], count)
         write_lines(path, (json.dumps(texts, ensure_ascii=False) for texts in found))
         problems: Dict[str, int] = {}
@@ -353,20 +354,20 @@ class _Distillation:
         return {"bleu": self._bleu(best, references), "problems": problems}
 
     def _taught(self, name: str) -> Iterator[List[Written]]:
-        """What teachers wrote for each line of a file."""
+        """The teachers' output for each line of a file."""
         for path in sorted((self.folder / WORK / name).glob("*.json")):
             for line in read_lines(path):
                 yield [Written(*each) for each in json.loads(line)]
 
     def _bleu(self, raw: Sequence[str], references: Sequence[str]) -> List[int]:
-        """The counts of which BLEU is made: lengths, and n-grams found and written."""
+        """The counts that give BLEU: lengths, and numbers of n-grams matched and written."""
         if not references:
             return [0] * 10
         score = self.kind.bleu.corpus_score(self.kind.plain(raw), [self.kind.plain(references)])
         return [score.sys_len, score.ref_len, *score.counts, *score.totals]
 
     def _choose(self) -> Dict[str, Any]:
-        """Write which of the teacher's texts is kept for each line of train, from 1; 0 for none."""
+        """Write the rank (from 1) of the teacher's text to keep per line of train; 0 for none."""
         target = self.kind.target
         references = read_lines(self.data / RAW / f"train.{target}")
         lines = zip(self._taught("train"), references, strict=True)
@@ -384,7 +385,7 @@ class _Distillation:
         return {"ranks": {str(rank): ranks[rank] for rank in sorted(ranks)}, "bleu": sums}
 
     def _rank(self, line: Tuple[List[Written], str]) -> Tuple[int, str, str]:
-        """The number of the text to keep, from 1, that text, and the reference."""
+        """The rank of the text to keep (from 1), that text, and the reference."""
         texts, reference = line
         usable = [number for number, text in enumerate(texts) if not text.problem]
         if not usable:
@@ -398,7 +399,7 @@ class _Distillation:
         return best + 1, raw[best], reference
 
     def _rows(self) -> Iterator[Row]:
-        """All pairs of train, and those of further text."""
+        """All pairs of train, and of further text."""
         chosen = self.folder / WORK / "chosen.txt"
         if self.request.keep == "both":
             for number, (source, target) in enumerate(self._originals(), 1):
@@ -418,7 +419,7 @@ class _Distillation:
                 yield Row(name, str(number), "1", *sides, problem)
 
     def _originals(self) -> Iterator[Tuple[Tuple[str, ...], Tuple[str, ...]]]:
-        """The pairs of train in the prepared folder, each side in all forms."""
+        """The pairs of train in the prepared folder, both sides in all forms."""
         sides = [
             zip(*(read_lines(self.data / form / f"train.{language}") for form in self.kind.forms))
             for language in (self.kind.source, self.kind.target)
@@ -426,7 +427,7 @@ class _Distillation:
         return zip(*sides, strict=True)
 
     def _in_all_forms(self, row: Row) -> Row:
-        """The row with both sides in all forms, and the problem of a pair of further text."""
+        """The row with both sides in all forms, and what is wrong with a pair of further text."""
         if row.problem:
             return row
         kind = self.kind
@@ -443,7 +444,7 @@ class _Distillation:
         return row._replace(source=source, target=target, problem=problem or "")
 
     def _write(self) -> Dict[str, Any]:
-        """Write the text of train; returns how many pairs of each origin are kept and left out."""
+        """Write the text of train; returns how many pairs of each origin are kept and skipped."""
         kept = dict.fromkeys((ORIGINAL, TEACHER, EXTRA, BACK), 0)
         reasons: Dict[str, Dict[str, int]] = {EXTRA: {}, BACK: {}}
         with contextlib.ExitStack() as stack:
@@ -465,7 +466,7 @@ class _Distillation:
         return {"kept": kept, "left_out": reasons}
 
     def _cut(self, back: int) -> Any:
-        """Cut train into subwords, and put the tag before so many sources at its end."""
+        """Split train into subwords, and tag the given number of sources at its end."""
         found = self.kind.cut(self.folder, self.workers)
         if self.tag is not None:
             path = self.folder / self.kind.pieces / f"train.{self.kind.source}"
@@ -479,7 +480,7 @@ class _Distillation:
         return found
 
     def _binarise(self) -> None:
-        """Binarise train; the dictionaries are those of the data, byte by byte."""
+        """Binarise train with the unchanged dictionaries of the data."""
         text, joined = (
             self.folder / self.kind.pieces,
             stored_settings(self.data)["joined_dictionary"],
@@ -551,14 +552,14 @@ class _Distillation:
 
 
 def bleu_from(sums: Sequence[int]) -> float:
-    """Corpus BLEU from the counts of all its parts."""
+    """Corpus BLEU from the summed counts of its parts."""
     order = (len(sums) - 2) // 2
     counts, totals = list(sums[2 : 2 + order]), list(sums[2 + order :])
     return BLEU.compute_bleu(counts, totals, sums[0], sums[1], smooth_method="exp").score
 
 
 def _parts(lines: Iterable[Optional[str]]) -> Iterator[List[Optional[str]]]:
-    """The lines of each step."""
+    """The lines of each step, as (first, last)."""
     part: List[Optional[str]] = []
     size = 0
     for line in lines:

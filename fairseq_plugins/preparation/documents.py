@@ -1,6 +1,6 @@
-"""Reads documents and their summaries from every input format, and writes them as text.
+"""Reads documents and their summaries from all input formats, and writes them as text.
 
-A document that cannot be used is left out; the file `LEFT_OUT` names it and says why.
+Documents that cannot be used are skipped; the file `LEFT_OUT` names them and says why.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ TOO_LONG = f"a line of more than {LONGEST_LINE:,} bytes"
 class Item(NamedTuple):
     """A document as read: `content` is a story or a JSON line in bytes, or a pair of lines.
 
-    None stands for content that is too long.
+    None means that the content is too long.
     """
 
     split: str
@@ -64,7 +64,7 @@ class Document(NamedTuple):
 def read_story(item: Item) -> Document:
     """Convert a `.story` file to a document."""
     story = parse_story(item.name, item.content)
-    # in a story, the characters of the boundary token are ordinary text
+    # in a story, the boundary token's characters are ordinary text
     highlights = (line.replace(BOUNDARY, "< q >") for line in story.highlights)
     return Document(
         item.split,
@@ -97,7 +97,7 @@ class JsonReader:
         """The sentences of each field.
 
         Raises:
-            ValueError: with the reason why a line cannot be used.
+            ValueError: the reason why a line cannot be used.
         """
         return [self._sentences_of(value) for value in self._entry(line)]
 
@@ -192,8 +192,8 @@ def splits_of_stories(ids: Dict[str, List[str]]) -> Dict[str, str]:
         for name in names:
             if name in wanted:
                 raise ConfigurationError(
-                    f"story {name} is named twice, in {wanted[name]} and in {split}: each "
-                    "belongs to one split, once"
+                    f"story {name} is named twice, in {wanted[name]} and in {split}: name each "
+                    "story once"
                 )
             wanted[name] = split
     return wanted
@@ -233,7 +233,7 @@ def find_files(inputs: Dict[str, Path], target: str = "target") -> Dict[str, Lis
     """
     json_lines = [path.is_file() for path in inputs.values()]
     if any(json_lines) != all(json_lines):
-        raise ConfigurationError("give JSON lines for all splits, or a prefix for all")
+        raise ConfigurationError("give either JSON lines or a prefix for all splits")
     found = {}
     for split, path in inputs.items():
         files = [path] if all(json_lines) else sorted(set(_sides(path, target)))
@@ -263,9 +263,9 @@ def read_files(
         folder: the folder of the preparation.
         inputs: for each split a file of JSON lines, or the prefix of two files.
         fields: the fields of the document and of the summary in JSON lines.
-        split: whether to split summaries into sentences by punctuation, too.
+        split: whether to also split summaries at punctuation.
         workers: number of processes.
-        pretraining: how to extract summaries from documents that have none; else None.
+        pretraining: extracts summaries from documents without summaries; else None.
         form: see `normalise`.
 
     Raises:
@@ -310,13 +310,13 @@ def write_documents(
         items: documents as read.
         read: converts an item to a Document.
         workers: number of processes.
-        splits: the splits, which must not be empty.
+        splits: the splits; none may be empty.
         total: the number of items, if known, for the progress bar.
         form: of documents and summaries, see `normalise`.
 
     Returns:
         `documents`: the number in each split; `left_out`: the number for each reason; `named`: the
-        first ones that were left out.
+            first documents that were skipped.
 
     Raises:
         ConfigurationError: a split has no document.
@@ -363,12 +363,12 @@ def write_documents(
 
 
 def _in_one_line(problem: str) -> str:
-    """A problem, which may quote the document, as one line of limited length."""
+    """A problem, possibly quoting the document, as one line of limited length."""
     return _printable(" ".join(problem.split())[:LONGEST_PROBLEM])
 
 
 def _printable(text: str) -> str:
-    """The text with escapes for what is not UTF-8, such as bytes in the name of a file."""
+    """The text with escapes for bytes that are not UTF-8, such as in file names."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -380,7 +380,7 @@ def check_documents(
     Args:
         found: the result of `write_documents`.
         expected: the number of usable documents of each split, or None for any number.
-        missing: listed ids that were not found.
+        missing: ids that are listed but were not found.
 
     Raises:
         ConfigurationError: the numbers differ, or documents are missing.
@@ -388,15 +388,15 @@ def check_documents(
     if missing:
         raise ConfigurationError(
             "{:,} listed stories are not in the archives ({}{}): give all archives with "
-            "--stories, or pass --expect any to do without them".format(
+            "--stories, or pass --expect any to ignore them".format(
                 len(missing), ", ".join(missing[:3]), ", ..." if len(missing) > 3 else ""
             )
         )
     if expected is not None and found["documents"] != expected:
         raise ConfigurationError(
             "{} documents came out instead of {} (train / valid / test): archives or lists are "
-            "not those of the corpus. To go on with them, pass --expect any, and do not compare "
-            "the results with published ones".format(
+            "not the original corpus. To use them, pass --expect any; results are then not "
+            "comparable with published ones".format(
                 *(
                     " / ".join(f"{n.get(s, 0):,}" for s in SPLITS)
                     for n in (found["documents"], expected)
@@ -406,7 +406,7 @@ def check_documents(
 
 
 def tell_left_out(found: Dict[str, Any], folder: Path) -> None:
-    """Print how many documents were left out, and the first ones, to stderr."""
+    """Print how many documents were skipped, and the first ones, to stderr."""
     count = sum(found["left_out"].values())
     if count:
         print(f"{count:,} documents cannot be used:", file=sys.stderr)

@@ -24,7 +24,7 @@ DIGITS = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
 
 
 class DownloadError(ConfigurationError):
-    """The download failed, or the file is not the expected one. The message says what to do."""
+    """The download failed, or the file is not as expected. The message says what to do."""
 
 
 class _Interrupted(Exception):
@@ -60,7 +60,7 @@ def check(path: Union[str, Path], size: Optional[int], checksum: Optional[str]) 
     """
     path = Path(path)
     if not path.is_file():
-        raise DownloadError(f"{path} does not exist, or is not a file")
+        raise DownloadError(f"{path} does not exist or is not a file")
     actual_size = path.stat().st_size
     if size is not None and actual_size != size:
         raise DownloadError(f"{path} has {actual_size:,} bytes instead of {size:,}")
@@ -83,16 +83,16 @@ def fetch(
 ) -> Path:
     """Download `url` to `destination`, unless the right file is there already.
 
-    The bytes go to `destination.part`, which gets its final name only if size and checksum are
-    right. An interrupted transfer resumes in this run after growing pauses, and in the next run if
-    there is a checksum to verify the result.
+    The bytes go to `destination.part`, which is renamed only if size and checksum are right. An
+    interrupted transfer resumes in this run, after growing pauses, and in the next run if a
+    checksum can verify the result.
 
     Args:
         url: http, https or file.
         destination: the file to write; its folder is created.
         size: the size in bytes, or None if unknown; no more bytes are read.
         checksum: as in `check`.
-        attempts: how many attempts in a row may make no progress.
+        attempts: number of attempts in a row that may make no progress.
         pause: seconds before the second attempt, doubled after each further failure.
 
     Returns:
@@ -110,7 +110,7 @@ def fetch(
             check(destination, size, checksum)
         except DownloadError as error:
             raise DownloadError(
-                f"{error}: remove it to download it again, or give the checksum it should have"
+                f"{error}: remove it to download it again, or give the checksum that it should have"
             ) from None
         return destination
 
@@ -122,7 +122,7 @@ def fetch(
                 lock(file, part, "download")
             except BlockingIOError:
                 raise DownloadError(f"another process is downloading {part}") from None
-            if checksum is None:  # nothing could verify the part of an earlier run
+            if checksum is None:  # the part of an earlier run could not be verified
                 file.truncate(0)
             try:
                 _transfer(url, file, size, checksum, attempts, pause)
@@ -147,7 +147,7 @@ def _transfer(
     """Append to `file` until it is complete, over several connections if necessary."""
     part = Path(file.name)
     furthest, failures = part.stat().st_size, 0
-    earlier = furthest > 0  # the part of an earlier run may belong to another file
+    earlier = furthest > 0  # from an earlier run: may be of another file
     with progress_bar(
         description=part.stem, total=size, unit="B", unit_scale=True, unit_divisor=1024
     ) as bar:
@@ -163,8 +163,8 @@ def _transfer(
                     file.truncate(0)
                     if not earlier:
                         raise DownloadError(
-                            f"what {url} sends is not the file expected, and was removed: {error}. "
-                            "If the publisher changed it, give the checksum it has now"
+                            f"{url} sent another file than expected, which was removed: {error}. "
+                            "If the publisher changed it, give its new checksum"
                         ) from None
                     earlier, furthest = False, 0
             except _Interrupted as error:
@@ -224,14 +224,14 @@ def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> 
 
 
 def _request(url: str, file: BinaryIO, here: int, size: Optional[int]) -> Any:
-    """The server's answer to a request for the bytes from `here`; None if it has no more of them.
+    """The server's answer to a request for the bytes from `here`; None if there are no more.
 
-    If `size` is unknown and the server has fewer, or does not say, `file` is emptied for the next
-    attempt.
+    If `size` is unknown and the server has fewer bytes, or does not say, `file` is emptied for the
+    next attempt.
 
     Raises:
         _Interrupted: no connection, or the server refuses for now.
-        DownloadError: the server refuses, or `url` is none.
+        DownloadError: the server refuses, or `url` is not a URL.
     """
     headers = {"User-Agent": "fairseq-plugins", "Accept-Encoding": "identity"}
     if here:
@@ -241,7 +241,7 @@ def _request(url: str, file: BinaryIO, here: int, size: Optional[int]) -> Any:
         return urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and here:  # the server's file has no more bytes than this
+        if error.code == 416 and here:  # the server's file is not longer
             total = _number((error.headers.get("Content-Range") or "").rpartition("/")[2])
             if total == here:
                 return None
@@ -264,7 +264,7 @@ def _request(url: str, file: BinaryIO, here: int, size: Optional[int]) -> Any:
 
 
 def _extent(url: str, response: Any, here: int, size: Optional[int]) -> Tuple[int, Optional[int]]:
-    """Where the bytes of an answer begin, `here` or 0, and the size of the file, if known.
+    """Where the bytes of an answer begin (`here` or 0), and the size of the file, if known.
 
     Raises:
         DownloadError: the server's file has another size.
@@ -278,8 +278,8 @@ def _extent(url: str, response: Any, here: int, size: Optional[int]) -> Tuple[in
         total = size if length is None else here + length
     if size not in (None, total):
         raise DownloadError(
-            f"{url} is not the file expected: the server's has {total:,} bytes instead of "
-            f"{size:,}. If the publisher changed it, give the checksum it has now"
+            f"{url} is not the expected file: it has {total:,} bytes instead of "
+            f"{size:,}. If the publisher changed it, give its new checksum"
         )
     return here, total
 

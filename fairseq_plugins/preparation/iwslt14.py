@@ -69,7 +69,7 @@ def get_archive(folder: Path, given: Optional[Path], url: str, checksum: Optiona
         check(given, size, checksum)
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"{error}: give a whole copy of de-en.tgz, or --checksum none to use this one"
+            f"{error}: give a complete copy of de-en.tgz, or --checksum none to use this one"
         ) from None
     return given
 

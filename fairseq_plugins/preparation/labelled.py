@@ -45,7 +45,7 @@ def imdb_items(path: Path, valid_every: int) -> Iterator[Item]:
 
     Args:
         path: the archive, or its folder aclImdb, which has train/pos and so on.
-        valid_every: training reviews whose number is a multiple of this go to valid.
+        valid_every: every n-th training review goes to valid.
 
     Raises:
         ConfigurationError: the archive cannot be read, or has no reviews.
@@ -63,7 +63,7 @@ def imdb_items(path: Path, valid_every: int) -> Iterator[Item]:
     if not found:
         raise ConfigurationError(
             f"--imdb {path} holds no reviews (train/pos/0_9.txt and so on): give "
-            "aclImdb_v1.tar.gz, or the folder aclImdb that is in it"
+            "aclImdb_v1.tar.gz or its folder aclImdb"
         )
 
 
@@ -134,7 +134,7 @@ def count_labels(targets: Dict[str, Path]) -> Dict[str, Dict[str, int]]:
     known = counts["train"]
     if len(known) < 2:
         raise ConfigurationError(
-            f"all texts of train have the label {next(iter(known))}: at least two are needed"
+            f"all texts of train have the label {next(iter(known))}: at least two labels are needed"
         )
     for split, labels in counts.items():
         strange = [label for label in labels if label not in known]

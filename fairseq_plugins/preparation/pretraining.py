@@ -1,4 +1,4 @@
-"""Make pairs for the pre-training of summarizers from documents without summaries."""
+"""Make pairs for pre-training summarizers from documents without summaries."""
 
 import re
 from collections import Counter

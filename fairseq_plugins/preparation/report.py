@@ -1,4 +1,4 @@
-"""The report of a preparation: how much was read, kept, left out and learnt."""
+"""The report of a preparation: how much was read, kept, skipped and learnt."""
 
 from typing import Any, Dict, List, Sequence
 
@@ -20,7 +20,7 @@ def table(rows: Sequence[Sequence[str]]) -> List[str]:
 
 
 def unknown_tokens(unknown: Dict[str, int], tokens: Dict[str, int], units: str) -> List[str]:
-    """A line for each text with tokens that the dictionary lacks: how many, of how many."""
+    """A line for each text with tokens missing from the dictionary: how many, of how many."""
     return [
         f"Unknown {units} in {name}: {count:,} of {tokens[name]:,} "
         f"({100 * count / max(1, tokens[name]):.1f} %)"
@@ -30,13 +30,13 @@ def unknown_tokens(unknown: Dict[str, int], tokens: Dict[str, int], units: str) 
 
 
 def form_of_text(settings: Dict[str, Any]) -> List[str]:
-    """A line about what was changed in all texts."""
+    """A line about changes to all texts."""
     form = settings.get("normalization")
     return [f"All text was brought into Unicode's form {form}."] if form else []
 
 
 def left_out(reasons: Dict[str, int], units: str, names: str) -> List[str]:
-    """How many texts were left out, and why.
+    """How many texts were skipped, and why.
 
     Args:
         reasons: the number of texts by the reason.

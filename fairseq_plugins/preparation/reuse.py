@@ -14,12 +14,12 @@ from fairseq_plugins.text.processing import NFC
 def given_options(
     parser: argparse.ArgumentParser, argv: Sequence[str], args: argparse.Namespace
 ) -> Dict[str, Any]:
-    """The options that stand in `argv`, even with the value of their default.
+    """The options given in `argv`, including those given with their default value.
 
     Args:
         parser: the parser; none of its options may append to a list.
         argv: the arguments.
-        args: what the parser made of them.
+        args: the parsed arguments.
     """
     absent = object()
     found = parser.parse_args(argv, argparse.Namespace(**dict.fromkeys(vars(args), absent)))
@@ -35,7 +35,7 @@ def take_settings(folder: Path, names: Sequence[str], given: Dict[str, Any]) -> 
         given: options that the user gave; flags that were given are True.
 
     Raises:
-        ConfigurationError: an option was given that the folder has otherwise.
+        ConfigurationError: an option differs from the folder's setting.
     """
     stored = stored_settings(folder)
     taken = {name: stored[name] for name in names if name in stored}
@@ -46,25 +46,25 @@ def take_settings(folder: Path, names: Sequence[str], given: Dict[str, Any]) -> 
             ours, theirs = flag(name), "without it"
             if not given[name]:
                 ours, theirs = flag(f"no-{name}"), f"with {ours}"
-            raise ConfigurationError(f"{ours}: --like {folder} was prepared {theirs}: leave it out")
+            raise ConfigurationError(f"{ours}: --like {folder} was prepared {theirs}: remove it")
         raise ConfigurationError(
-            f"{flag(name)} {given[name]}: --like {folder} has {value}: leave it out"
+            f"{flag(name)} {given[name]}: --like {folder} has {value}: remove it"
         )
     return taken
 
 
 def is_earlier(folder: Optional[Path]) -> bool:
-    """Whether an earlier release prepared this folder, whose text has no form of Unicode."""
+    """Whether an earlier release prepared this folder without a Unicode form."""
     stored = {} if folder is None else stored_settings(folder)
     return bool(stored) and stored.get("normalization") is None
 
 
 def normalization(destination: Path, like: Optional[Path] = None) -> Dict[str, str]:
-    """The setting for the form of Unicode of a text.
+    """The setting for the Unicode form of a text.
 
     Args:
         destination: the folder to make. If an earlier release made it, a rerun finds it finished.
-        like: the folder whose pieces are used, and so the form that they were learnt in.
+        like: the folder whose pieces are used, with the form they were learnt in.
     """
     return {} if is_earlier(destination if like is None else like) else {"normalization": NFC}
 
@@ -84,14 +84,14 @@ def vocabulary_files(folder: Path, kind: Any, languages: Sequence[str]) -> List[
     for name in names:
         if not (folder / name).is_file():
             raise ConfigurationError(
-                f"--like {folder} has no {name}: name a folder that was prepared by the same "
-                "command, for the same languages"
+                f"--like {folder} has no {name}: give a folder prepared by the same "
+                "command for the same languages"
             )
     return [folder / name for name in names]
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """A checksum of all that is read of a folder: the same settings may have made other content."""
+    """A checksum of everything read from a folder; equal settings may have different content."""
     content = hashlib.sha256()
     for path in paths:
         content.update(f"{path.name} {digest(path)}\n".encode())

@@ -1,5 +1,5 @@
-"""Build a folder step by step: a rerun resumes at the first unfinished step, and the folder gets
-its name when all steps are done.
+"""Build a folder step by step. A rerun resumes at the first unfinished step; the folder gets its
+name when all steps are done.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ LOCK = "lock"
 
 
 class Status(NamedTuple):
-    """What tells whether a file has changed."""
+    """A state that differs if a file has changed."""
 
     size: int
     changed: int
@@ -27,12 +27,12 @@ class Status(NamedTuple):
 class Preparation:
     """A folder under construction: `destination` with ".part" appended.
 
-    As a context manager it unlocks the folder at the end, so that another run can resume, and
+    As a context manager, it unlocks the folder at the end, for another run to resume, and
     reports a system error, such as a full disk, in one line.
 
     Args:
         destination: the final folder.
-        settings: everything that the result depends on. Steps done with other settings are redone.
+        settings: everything that affects the result. Steps done with other settings are redone.
         keep: names in the folder that do not depend on the settings, such as downloads.
 
     Raises:
@@ -42,23 +42,21 @@ class Preparation:
 
     def __init__(self, destination: Path, settings: Dict[str, Any], keep: Sequence[str] = ()):
         self.destination = Path(os.path.abspath(destination))
-        if self.destination.is_symlink():  # the folder that gets renamed is the one it leads to
+        if self.destination.is_symlink():  # rename the folder that the link points to
             self.destination = self.destination.resolve()
         self.settings = json.loads(json.dumps(settings))
         self.results: Dict[str, Any] = {}
-        self._files: Dict[str, Dict[str, int]] = {}  # of each step, with their bytes
+        self._files: Dict[str, Dict[str, int]] = {}  # files of each step, with their sizes
         self._keep = keep
         self._lock: Optional[IO[str]] = None
         self.finished = self._is_finished()
         if self.finished:
             return
         if self.destination in (Path.cwd(), Path("/")):
-            raise ConfigurationError(
-                f"DIR {destination}: name a folder to be made, such as data/corpus"
-            )
+            raise ConfigurationError(f"DIR {destination}: give a new folder, such as data/corpus")
         if os.path.ismount(self.destination):
             raise ConfigurationError(
-                f"DIR {destination} is a mount point, which no finished folder can replace: name a "
+                f"DIR {destination} is a mount point, which cannot be replaced: give a "
                 f"folder in it, such as {self.destination / 'data'}"
             )
         check_path("DIR", self.destination, "," + os.pathsep)
@@ -83,7 +81,7 @@ class Preparation:
         self._lock = open_to_append(self.folder / LOCK)
         lock(self._lock, self.folder, "preparation")
         self.finished = self._is_finished()
-        if self.finished:  # meanwhile, by another process
+        if self.finished:  # another process finished it meanwhile
             if self.folder.exists() and [path.name for path in self.folder.iterdir()] == [LOCK]:
                 shutil.rmtree(self.folder)
             return
@@ -91,7 +89,7 @@ class Preparation:
         if stored.get("settings") == self.settings:
             self._resume(stored)
             return
-        with contextlib.suppress(FileNotFoundError):  # first: it tells which files are there
+        with contextlib.suppress(FileNotFoundError):  # first: it lists the files
             (self.folder / RECORD).unlink()
         for path in self.folder.iterdir():
             if path.name not in self._keep and path.name != LOCK:
@@ -101,16 +99,19 @@ class Preparation:
                     path.unlink()
 
     def _resume(self, stored: Dict[str, Any]) -> None:
-        """Take the finished steps up to the first whose files are not there any more."""
+        """Read the finished steps, up to the first one with missing files."""
         there = self._there()
         for name in there:
-            if name.endswith(PART):  # of a process that was killed
+            if name.endswith(PART):  # from a killed process
                 (self.folder / name).unlink()
         for step, result in stored["results"].items():
-            made = stored["files"].get(step, {})  # earlier releases stored none
+            made = stored["files"].get(step, {})  # earlier releases did not store files
             gone = [n for n, size in made.items() if n not in there or there[n].size != size]
             if gone:
-                print(f"{self.folder / gone[0]} is not as it was made: made again", file=sys.stderr)
+                print(
+                    f"{self.folder / gone[0]} is missing or was changed: made again",
+                    file=sys.stderr,
+                )
                 return
             self.results[step], self._files[step] = result, made
 
@@ -144,24 +145,24 @@ class Preparation:
             made = dict(sorted(self._there().items() - before.items()))
             for files in self._files.values():
                 for changed in files.keys() & made.keys():
-                    del files[changed]  # it is this step's now
+                    del files[changed]  # now made by this step
             self._files[name] = {file: status.size for file, status in made.items()}
             self._save()
         return self.results[name]
 
     def finish(self, leave_out: Sequence[str] = ()) -> None:
         """Remove the subfolders named in `leave_out`, and rename the folder to `destination`."""
-        self._save(finished=True)  # first: a rerun after a kill does not miss these folders
+        self._save(finished=True)  # first: after a kill, a rerun must not expect these folders
         for name in leave_out:
             shutil.rmtree(self.folder / name, ignore_errors=True)
         os.replace(self.folder, self.destination)
-        # last: who gets the lock finds either a folder to resume or the finished one
+        # last: the next holder of the lock finds either a folder to resume or the finished one
         with contextlib.suppress(FileNotFoundError):
             (self.destination / LOCK).unlink()
         self.finished = True
 
     def _there(self) -> Dict[str, Status]:
-        """The files that steps have made, by relative name."""
+        """The files made by steps, by relative name."""
         found = {}
         for path in self.folder.rglob("*"):
             name = path.relative_to(self.folder).as_posix()

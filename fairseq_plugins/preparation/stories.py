@@ -40,8 +40,8 @@ def parse_story(name: str, content: Optional[bytes]) -> Story:
     stop, as in See et al. 2017.
 
     Args:
-        name: the story's id, kept as it is.
-        content: the file; None for one that is too long.
+        name: the story's id, returned unchanged.
+        content: the file; None if it is too long.
 
     Returns:
         The story. It has a `problem` if it is too long, not UTF-8, or has no article or highlights.
@@ -65,7 +65,7 @@ def parse_story(name: str, content: Optional[bytes]) -> Story:
         elif line:
             article.append(line)
     highlights = [highlight for highlight in highlights if highlight]
-    # with a space before it in highlights, as in most highlights of the corpus
+    # in highlights with a space before it, as in most highlights of the corpus
     article = [with_full_stop(paragraph, ".") for paragraph in article]
     highlights = [with_full_stop(highlight, " .") for highlight in highlights]
     problem = ""
@@ -75,7 +75,7 @@ def parse_story(name: str, content: Optional[bytes]) -> Story:
 
 
 def with_full_stop(line: str, stop: str) -> str:
-    """The line, with `stop` added if nothing ends its sentence."""
+    """The line, with `stop` added if it does not end with punctuation or a quotation mark."""
     return line if line.endswith(ENDS) else line + stop
 
 
@@ -84,7 +84,7 @@ def read_story_files(
 ) -> Iterator[Tuple[str, Optional[bytes]]]:
     """Ids and contents of the `.story` files of tar archives, read sequentially.
 
-    One story is in memory at a time; None stands for a story over `LONGEST_LINE`.
+    One story is in memory at a time; None replaces a story over `LONGEST_LINE`.
 
     Raises:
         ConfigurationError: an archive is missing, damaged, or holds no story.
@@ -108,7 +108,7 @@ def read_ids(path: Union[str, Path]) -> List[str]:
     """Story ids from a file with one per line: an id, a file name, or the story's URL.
 
     Raises:
-        ConfigurationError: the file is missing, empty, or a line is no id.
+        ConfigurationError: the file is missing or empty, or a line is not an id.
     """
     ids = []
     for number, line in enumerate(read_input(path), 1):
@@ -125,5 +125,5 @@ def read_ids(path: Union[str, Path]) -> List[str]:
             )
         ids.append(line)
     if not ids:
-        raise ConfigurationError(f"{path} is empty: it should name a story in each line")
+        raise ConfigurationError(f"{path} is empty: give one story per line")
     return ids

@@ -40,7 +40,7 @@ from fairseq_plugins.workers import (
 )
 
 SIDES = ("source", "target")
-# settings that go with the pieces and dictionaries of a folder
+# settings that belong to the pieces and dictionaries of a folder
 SHARED_BY_LIKE = (
     "lowercase", "boundary", "vocab_size", "sentencepiece_documents", "joined_dictionary",
     "normalization",
@@ -68,10 +68,10 @@ def sample_sentences(
 
 
 class PieceCutter:
-    """Splits a line of source and one of target into pieces.
+    """Splits a line of source and a line of target into pieces.
 
-    The boundary is always its own token in the target. A source is cut to `max_source` positions,
-    including the end symbol that fairseq adds.
+    The boundary is always a single token in the target. A source is truncated to `max_source`
+    positions, including the end symbol that fairseq adds.
     """
 
     def __init__(self, model: Path, max_source: Optional[int], lowercase: bool = False):
@@ -83,7 +83,7 @@ class PieceCutter:
         return self._model.cut(text.lower() if self._lowercase else text)
 
     def __call__(self, pair: Tuple[str, str]) -> Tuple[str, str, int]:
-        """Pieces of the source, pieces of the target, and how many source pieces were cut off."""
+        """Pieces of the source, pieces of the target, and the number of truncated source pieces."""
         source = self._cut(pair[0]).split(" ")
         kept = source if self._max_source is None else source[: self._max_source - 1]
         sentences = map(self._cut, separate_sentences(pair[1]))
@@ -134,7 +134,7 @@ def prepare(
         preparation: with the settings of `summarization_settings`.
         found: the result of `write_documents`.
         workers: number of processes.
-        like: a prepared folder, whose pieces and dictionaries are used.
+        like: a prepared folder whose pieces and dictionaries are used.
     """
     folder, settings = preparation.folder, preparation.settings
     splits = list(found["documents"])
@@ -186,8 +186,8 @@ def prepare_files(
         inputs: for each split a file of JSON lines, or the prefix of two files.
         settings: those of `summarization_settings`, "fields" and "split_sentences".
         workers: number of processes.
-        pretraining: how summaries are made, for documents that have none.
-        like: a prepared folder, whose pieces and dictionaries are used, for settings that include
+        pretraining: how to make summaries, for documents without summaries.
+        like: a prepared folder whose pieces and dictionaries are used; the settings must include
             those of `settings_like`.
 
     Raises:
@@ -207,14 +207,14 @@ def prepare_files(
 
 
 def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
-    """Documents of a prepared folder for pretraining, in its pieces; its summaries are not used.
+    """Make pretraining data from a prepared folder, with its pieces; its summaries are not used.
 
-    An extracted summary has as many sentences as the folder's summaries have on average.
+    Extracted summaries have as many sentences as the folder's summaries have on average.
 
     Args:
         prepared: a folder prepared for summarization.
         destination: the folder to make.
-        kind: of `Pretraining`.
+        kind: the kind of `Pretraining`.
 
     Raises:
         ConfigurationError: `prepared` was not prepared for summarization, or lacks its text.
@@ -224,8 +224,8 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     for name in (SentencePiece.file_name, *(f"dict.{side}.txt" for side in SIDES), *texts):
         if not (prepared / name).is_file():
             raise ConfigurationError(
-                f"DATA {prepared} has no {name}, of which documents to begin with are made: name a "
-                "folder that prepare-summarization or prepare-cnn-dm made, with everything in it"
+                f"DATA {prepared} lacks {name}: rerun its preparation, or give another folder that "
+                "prepare-summarization or prepare-cnn-dm made"
             )
     settings = settings_like(prepared, {})
     settings.update(Processing.load(prepared)._asdict())
@@ -315,45 +315,44 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=32000,
         metavar="N",
-        help="at most so many SentencePiece pieces, learnt from documents and summaries (default: "
-        "%(default)s)",
+        help="maximum number of SentencePiece pieces, learnt from all text (default: %(default)s)",
     )
     parser.add_argument(
         "--sentencepiece-documents",
         type=int,
         default=20000,
         metavar="N",
-        help="learn pieces from N training documents at most, evenly spaced (default: %(default)s)",
+        help="learn pieces from at most N training documents, evenly spaced (default: %(default)s)",
     )
     parser.add_argument(
         "--max-source",
         type=int,
         metavar="N",
-        help="cut documents to at most N positions, including the end symbol; the report counts "
+        help="truncate documents to N positions, including the end symbol; the report counts "
         "what is cut off (default: keep all)",
     )
     parser.add_argument(
         "--separate-dictionaries",
         action="store_true",
-        help="one dictionary per side; the default is one for both",
+        help="one dictionary per side (default: one for both)",
     )
     parser.add_argument(
         "--lowercase",
         action="store_true",
-        help="lower-case everything, so that a model can copy words that the summary capitalises",
+        help="lower-case everything, so that models can copy words that summaries capitalise",
     )
     add_workers_option(parser)
 
 
 def summarization_settings(args: argparse.Namespace, like: Optional[Path] = None) -> Dict[str, Any]:
-    """The settings of a preparation that follow from these options.
+    """The settings of a preparation from these options.
 
     Args:
         args: the options.
-        like: a prepared folder, whose pieces are used.
+        like: a prepared folder whose pieces are used.
     """
     check_workers(args.workers)
-    # a source has at least a piece and the end symbol
+    # a source has at least one piece and the end symbol
     check_least(args, vocab_size=1, sentencepiece_documents=1, max_source=2)
     return {
         "source_lang": "source",
@@ -375,18 +374,18 @@ def settings_like(folder: Path, given: Dict[str, Any]) -> Dict[str, Any]:
 
     Raises:
         ConfigurationError: the folder was not prepared for summarization, a file is missing, or an
-            option was given that differs.
+            option differs from the folder's.
     """
     files = vocabulary_files(folder, SentencePiece, SIDES)
     if not is_for_summarization(stored_settings(folder)):
         raise ConfigurationError(
-            f"--like {folder} was not prepared for summarization: name a folder that "
-            "prepare-summarization or prepare-cnn-dm made"
+            f"--like {folder} was not prepared for summarization: give a folder made by "
+            "prepare-summarization or prepare-cnn-dm"
         )
     taken = take_settings(folder, SHARED_BY_LIKE, given)
     if "separate_dictionaries" in given and taken["joined_dictionary"]:
         raise ConfigurationError(
-            f"--separate-dictionaries: --like {folder} has one for both sides: leave it out"
+            f"--separate-dictionaries: --like {folder} has one for both sides: remove it"
         )
     return {**taken, "like": [digest(file) for file in files]}
 

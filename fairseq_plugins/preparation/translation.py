@@ -42,7 +42,7 @@ SHARED_BY_LIKE = (
     "normalization",
 )  # fmt: skip
 CHANGED_SHOWN = 3  # lines of a language in the report
-SCRIPT_LINES = 1000  # of train, which tell the script of a language
+SCRIPT_LINES = 1000  # of train, to detect the script of a language
 # subfolders that exist only during the preparation
 ALL_RAW = "work/raw"
 ALL_TOKENISED = "work/tokenised"
@@ -103,10 +103,10 @@ def read_text(
                 sides = [Path(f"{name}.{language}") for language in languages]
                 for number, pair in enumerate(read_input_pairs(*sides), 1):
                     if None in pair:
-                        if split != "train":  # scores are comparable on complete sets only
+                        if split != "train":  # only complete sets have comparable scores
                             raise ConfigurationError(
                                 f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: "
-                                "only train may leave out such lines; shorten or remove it"
+                                "such lines are skipped only in train; shorten or remove it"
                             )
                         left_out[f"a line of more than {LONGEST_LINE:,} bytes"] += 1
                         continue
@@ -133,7 +133,7 @@ def prepare(
         workers: number of processes.
         left_out: the number of training pairs left out by `read_text`, for each reason.
         expected_pairs: the expected number of pairs of each split, or None for any.
-        like: a prepared folder, whose subword model and dictionaries are used.
+        like: a prepared folder whose subword model and dictionaries are used.
 
     Raises:
         ConfigurationError: the text cannot be used, or the numbers of pairs differ.
@@ -205,7 +205,7 @@ def prepare(
 
 
 def tokenise(folder: Path, split: str, language: str, processing: Processing, workers: int) -> None:
-    """Convert raw text to tokens, in lower case if the settings say so."""
+    """Convert raw text to tokens, lower-cased if the settings say so."""
     name = f"{split}.{language}"
     raw = folder / ALL_RAW / name
     tokens = map_lines(
@@ -217,7 +217,7 @@ def tokenise(folder: Path, split: str, language: str, processing: Processing, wo
 def clean(
     folder: Path, languages: Sequence[str], settings: Dict[str, Any], left_out: Dict[str, int]
 ) -> Dict[str, Any]:
-    """Remove unfit training pairs and draw the valid split; given valid and test files are kept."""
+    """Remove unfit training pairs and draw the valid split; given valid and test files stay."""
     limits = Limits(settings["min_words"], settings["max_words"], settings["max_ratio"])
     every = settings["valid_every"]
     dropped: Dict[str, int] = collections.Counter(left_out)
@@ -251,21 +251,21 @@ def clean(
                 file.write(line + "\n")
     if pairs["train"] == 0:
         raise ConfigurationError(
-            "none of {:,} training pairs is fit to train on: {}".format(
+            "all {:,} training pairs are unfit for training: {}".format(
                 read, ", ".join(f"{n:,} {why}" for why, n in dropped.items()) or "no text"
             )
         )
     if every and pairs["valid"] == 0:
         raise ConfigurationError(
-            f"--valid-every {every}: only {pairs['train']:,} pairs are fit to train on, so none is "
-            "held out; give a smaller number, or --valid"
+            f"--valid-every {every}: only {pairs['train']:,} pairs are fit for training, so valid "
+            "would be empty; give a smaller number, or --valid"
         )
     for split in ("valid", "test"):
         if (folder / ALL_RAW / f"{split}.{languages[0]}").exists():
             pairs[split] = sum(1 for _ in _pairs(folder / ALL_RAW, split, languages))
             if pairs[split] == 0:
                 raise ConfigurationError(
-                    f"{split} is empty, and fairseq cannot read empty data: give text"
+                    f"{split} is empty, which fairseq cannot read: give text"
                     + (", or no test set" if split == "test" else "")
                 )
             for form, everything in ((RAW, ALL_RAW), (TOKENISED, ALL_TOKENISED)):
@@ -276,12 +276,12 @@ def clean(
 
 
 def check_pairs(pairs: Dict[str, int], expected: Dict[str, int]) -> None:
-    """Raise a ConfigurationError unless each split has the number of pairs that it should have."""
+    """Raise a ConfigurationError unless each split has the expected number of pairs."""
     if pairs != expected:
         raise ConfigurationError(
-            "{} pairs came out instead of {} (train / valid / test): the archive is not the one "
-            "the papers used, or was tokenised differently. To use it, pass --expect-pairs any; "
-            "results will not compare with the papers'".format(
+            "{} pairs came out instead of {} (train / valid / test): the archive is not that of "
+            "the papers, or was tokenised differently. To use it, pass --expect-pairs any; "
+            "results are then not comparable with the papers'".format(
                 *(" / ".join(f"{n.get(s, 0):,}" for s in SPLITS) for n in (pairs, expected))
             )
         )
@@ -299,10 +299,10 @@ def cut(folder: Path, split: str, language: str, kind: Any, workers: int) -> Non
 def find_changed(
     folder: Path, language: str, processing: Processing, workers: int
 ) -> Dict[str, Any]:
-    """The lines of valid that their subwords do not give back; white space does not count.
+    """The lines of valid that their subwords do not restore; white space does not count.
 
     Returns:
-        `lines`: how many; `shown`: some of them, each with what its subwords become.
+        `lines`: how many; `shown`: some of them, each with the restored text.
     """
     name = f"valid.{language}"
     raw, pieces = folder / RAW / name, folder / SUBWORDS / name
@@ -346,7 +346,7 @@ def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict
 
 
 def also_in_train(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict[str, int]:
-    """The number of pairs of each other split that also stand in train, after tokenisation."""
+    """The number of pairs of each other split that also occur in train, after tokenisation."""
     others = {
         split: list(_pairs(folder / TOKENISED, split, languages))
         for split in splits
@@ -362,11 +362,11 @@ def _pairs(folder: Path, split: str, languages: Sequence[str]) -> Iterator[Tuple
 
 
 def add_subword_options(parser: argparse.ArgumentParser, default: Optional[str] = None) -> None:
-    """The options that every preparation of a language pair has.
+    """Add the options that every preparation of a language pair has.
 
     Args:
         parser: where to add them.
-        default: of `--subword`; None if the command chooses it.
+        default: the default of `--subword`; None if the command chooses.
     """
     parser.add_argument(
         "--subword",
@@ -381,21 +381,21 @@ def add_subword_options(parser: argparse.ArgumentParser, default: Optional[str] 
         type=int,
         default=10000,
         metavar="N",
-        help="at most so many BPE merges or SentencePiece pieces, learnt on both sides of train "
+        help="maximum number of BPE merges or SentencePiece pieces, learnt on both sides of train "
         "(default: %(default)s)",
     )
     joined = "two" if default else "one where both languages share a script"
     parser.add_argument(
         "--joined-dictionary",
         action=argparse.BooleanOptionalAction,
-        help="one dictionary for both sides, which --share-all-embeddings needs, or two (default: "
+        help="one dictionary for both sides (needed for --share-all-embeddings), or two (default: "
         f"{joined})",
     )
     add_workers_option(parser)
 
 
 def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
-    """The settings of a preparation that follow from these options."""
+    """The settings of a preparation from these options."""
     check_least(args, vocab_size=1)
     check_workers(args.workers)
     return {
@@ -408,9 +408,9 @@ def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
 def fits_one_dictionary(
     destination: Path, prefixes: Dict[str, Sequence[str]], languages: Sequence[str]
 ) -> bool:
-    """Whether both languages get one dictionary where no option says so.
+    """Whether both languages share a dictionary if no option decides.
 
-    As in the folder, if it is there; else where most letters at the start of train are of one
+    If the folder exists, as it has; else whether most letters at the start of train are of one
     script.
     """
     stored = stored_settings(destination).get("joined_dictionary")
@@ -428,13 +428,13 @@ def settings_like(folder: Path, languages: Sequence[str], given: Dict[str, Any])
 
     Raises:
         ConfigurationError: the folder was not prepared by this package, a file is missing, it has
-            other languages, or an option was given that differs.
+            other languages, or an option differs from the folder's.
     """
     processing = Processing.load(folder)
     if {processing.source_lang, processing.target_lang} != set(languages):
         raise ConfigurationError(
             f"--like {folder} was prepared for {processing.source_lang} and "
-            f"{processing.target_lang}: name a folder of {' and '.join(languages)}"
+            f"{processing.target_lang}: give a folder of {' and '.join(languages)}"
         )
     files = vocabulary_files(folder, KINDS[processing.subword], languages)
     taken = take_settings(folder, SHARED_BY_LIKE, given)
@@ -447,8 +447,8 @@ def check_options(args: argparse.Namespace) -> None:
         language = getattr(args, option)
         if not re.fullmatch(r"[^\s./-]+", language):
             raise ConfigurationError(
-                f"{flag(option)} '{language}': files are named after it; give a word "
-                "without dots, slashes, hyphens and spaces, such as de or zh_CN"
+                f"{flag(option)} '{language}': files are named after it; give a word without "
+                "dots, slashes, hyphens and spaces, such as de or zh_CN"
             )
     if args.source_lang == args.target_lang:
         raise ConfigurationError(f"--source-lang and --target-lang are both {args.source_lang}")

@@ -1,4 +1,4 @@
-"""What runs an exported model, without torch and fairseq.
+"""Run an exported model, without torch and fairseq.
 
 from fairseq_plugins.serving import Translator
 Translator("exported").translate(["Guten Morgen!"])
@@ -18,7 +18,7 @@ PLACES = ["translator", "summarizer", "summarizer", "translator", "serving.folde
 
 
 def __getattr__(name: str) -> Any:
-    """The names of 0.1.0, on demand: these modules use this package."""
+    """The names of 0.1.0, on demand, as these modules import this package."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place = dict(zip(__all__, PLACES))[name]

@@ -14,9 +14,9 @@ def fill_batches(
 
     Args:
         lengths: tokens of each text.
-        max_tokens: tokens in a batch, padding included; a longer text is a batch by itself.
-        most: texts in a batch.
-        kinds: of each text; only texts of one kind share a batch.
+        max_tokens: tokens in a batch, including padding; a longer text gets a batch of its own.
+        most: maximum number of texts in a batch.
+        kinds: the kind of each text; only texts of one kind share a batch.
     """
     texts = list(zip(kinds or [0] * len(lengths), lengths))
     batches: List[List[int]] = []

@@ -20,14 +20,14 @@ class ExportedModel:
     """The `Engine` of an exported model, with batches of similar length.
 
     Args:
-        folder: what `export` wrote.
+        folder: a folder written by `export`.
         threads: threads of a batch.
-        max_tokens: subwords in a batch, padding included; a longer source is a batch by itself.
-        shortlist: whether to choose among likely words only: faster, and not exact.
-        options: of the search.
+        max_tokens: subwords in a batch, including padding; a longer source gets its own batch.
+        shortlist: whether to choose only among likely words: faster, but not exact.
+        options: the options of the search.
 
     Raises:
-        ConfigurationError: the folder cannot be read, or an option cannot work.
+        ConfigurationError: the folder cannot be read, or an option is invalid.
     """
 
     tells_copied = False
@@ -36,12 +36,12 @@ class ExportedModel:
         self, folder: Path, threads: int, max_tokens: int, shortlist: bool, options: Options
     ) -> None:
         if shortlist and options.sampling:
-            raise ConfigurationError("--shortlist is for beam search: leave out --sampling")
+            raise ConfigurationError("--shortlist is for beam search: remove --sampling")
         export = self.export = Export(folder, threads, shortlist)
         if export.copies and options.temperature != 1:
             raise ConfigurationError(
-                "--temperature: an exported model that copies has probabilities alone, and no "
-                "logits to divide: leave it out"
+                "--temperature: an exported model that copies has only probabilities, no "
+                "logits to divide: remove it"
             )
         if 2 * options.beam > export.most_candidates:
             raise ConfigurationError(

@@ -28,11 +28,11 @@ ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 SHORTLIST_DECODER = "decoder_shortlist.onnx"
 PADDING, END, UNKNOWN = 1, 2, 3
 ATTENTION = "copying"  # an output of the decoder's graph: the attention that copies
-ONNXRUNTIME = (1, 21)  # the first release whose attention with a cache of beams is right
+ONNXRUNTIME = (1, 21)  # the first release with correct attention on a cache of beams
 
 
 def _wrong(config: Dict[str, Any]) -> Iterator[str]:
-    """The names of what is missing in `CONFIG`, or of another kind, or out of range."""
+    """Names of entries in `CONFIG` that are missing, out of range or of a wrong type."""
     for key, (least, most) in NUMBERS.items():
         value = config.get(key)
         if type(value) is not int or not least <= value <= most:
@@ -48,7 +48,7 @@ def _wrong(config: Dict[str, Any]) -> Iterator[str]:
 
 
 def _is_name(value: Any) -> bool:
-    """Whether this can be the name of a file in the folder, or a part of it."""
+    """Whether this can be (part of) the name of a file in the folder."""
     return isinstance(value, str) and value not in ("", ".", "..") and not set(value) & set("/\\\0")
 
 
@@ -67,7 +67,7 @@ class Dictionary:
             word, _, last = line.rpartition(" ")
             if not word:
                 raise ConfigurationError(
-                    f"{path}: {line!r} is no token and its count: export the model again"
+                    f"{path}: {line!r} is not a token and its count: export the model again"
                 )
             if last == "#fairseq:overwrite":
                 word = word.rsplit(" ", 1)[0]
@@ -104,10 +104,10 @@ class Export:
     Args:
         folder: the folder that `export` wrote.
         threads: threads that compute; concurrent runs share them.
-        shortlist: whether a batch may write only the words of its shortlist.
+        shortlist: whether a batch may use only the words of its shortlist.
 
     Raises:
-        ConfigurationError: a file is missing or damaged, the format is of another version, or
+        ConfigurationError: a file is missing or damaged, the format has another version, or
             onnxruntime is missing.
     """
 
@@ -120,7 +120,7 @@ class Export:
         decoder = SHORTLIST_DECODER if shortlist else DECODER
         if shortlist and SHORTLIST not in self.config["files"]:
             raise ConfigurationError(
-                f"--shortlist: {self.folder} has none: export the model with --shortlist"
+                f"--shortlist: {self.folder} has no shortlist: export the model with --shortlist"
             )
         self._check_files()
         self.check_listed(ENCODER, decoder, source, target, *[SHORTLIST] * shortlist)
@@ -135,7 +135,7 @@ class Export:
         self.encoder = self._session(ENCODER, threads)
         self.decoder = self._session(decoder, threads)
         self.length_multiple: int = self.config["length_multiple"]
-        # the most candidates that a step can return for one hypothesis
+        # the most candidates that a step can return per hypothesis
         self.most_candidates: int = self.config["most_candidates"]
         self.max_source: int = self.config["max_source"]
         self.max_output: int = self.config["max_output"]
@@ -146,7 +146,7 @@ class Export:
             i.name for i in inputs
         }:
             raise ConfigurationError(
-                f"--model {self.folder}: its encoder and decoder do not go together: export the "
+                f"--model {self.folder}: its encoder and decoder do not match: export the "
                 "model again"
             )
         caches = [i for i in inputs if i.name.startswith(("keys_", "values_"))]
@@ -155,7 +155,7 @@ class Export:
         names = {each.name for each in inputs}
         self.copies, self.goes_on_copying = "source_words" in names, "source_before" in names
         self.tells_attention = ATTENTION in {each.name for each in self.decoder.get_outputs()}
-        # graphs of earlier releases tell from where <unk> was copied, or nothing
+        # graphs of earlier releases give the source of a copied <unk>, or do not
         self.tells_unknown = "source_unknown" in names
 
     def value(self, array: np.ndarray) -> Any:
@@ -183,8 +183,8 @@ class Export:
             found = config["format"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigurationError(
-                f"--model {self.folder}: {CONFIG} cannot be read ({error}): give a folder that "
-                "`python -m fairseq_plugins export` wrote"
+                f"--model {self.folder}: {CONFIG} cannot be read ({error}): give a folder "
+                "written by `python -m fairseq_plugins export`"
             ) from None
         wrong = list(_wrong(config)) if found == FORMAT else []
         if wrong:
@@ -228,14 +228,14 @@ class Export:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
-        if processor.overflows_in_8_bits():  # elsewhere these products take twice the time
+        if processor.overflows_in_8_bits():  # without overflow, these products would only be slower
             options.add_session_config_entry("session.x64quantprecision", "1")
         try:
             return self._onnxruntime.InferenceSession(
                 str(self.folder / name),
                 options,
                 providers=["CPUExecutionProvider"],
-                # the fused operator takes 5 times as long as the two it replaces
+                # the fused operator takes 5 times as long as the two operators it replaces
                 disabled_optimizers=["SkipLayerNormFusion"],
             )
         except Exception as error:  # onnxruntime's errors have no common class

@@ -10,13 +10,13 @@ from fairseq_plugins.engine import Options
 from .folder import ATTENTION, UNKNOWN, Export
 from .shortlist import Shortlist, Words
 
-CAPACITY = 32  # initial positions of a cache; it doubles when it is full
-KEPT = 0.75  # finished sentences leave the batch when fewer than this share remains
+CAPACITY = 32  # initial positions of a cache, which doubles when full
+KEPT = 0.75  # finished sentences leave the batch when less than this share remains
 NEVER = -np.inf
-# inputs of the graph with a row for each sentence
+# inputs of the graph with one row per sentence
 OF_COPIES = ("source_words", "source_places", "source_before", "source_unknown")
 OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
-LEAST = 1e-30  # of the attention to an unknown subword, as in `generation.unknown`
+LEAST = 1e-30  # least attention to an unknown subword, as in `generation.unknown`
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
 Candidates = Tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -44,8 +44,9 @@ class Source(NamedTuple):
             copies, from V on those of subwords that the dictionary lacks: see
             `text.number_unknown`. Hypotheses have these numbers, too.
         max_len: the most tokens of a hypothesis, without the end symbol.
-        prefix: tokens that every hypothesis begins with.
-        number: index among all sentences; with the seed it determines the draws of sampling.
+        prefix: tokens with which every hypothesis begins.
+        number: index among all sentences; with the seed, it determines the random draws of
+            sampling.
     """
 
     tokens: Sequence[int]
@@ -55,9 +56,9 @@ class Source(NamedTuple):
 
 
 def search(export: Export, sources: Sequence[Source], options: Options) -> List[List[Hypothesis]]:
-    """The `nbest` hypotheses for each source of one batch, the best first.
+    """The `nbest` best hypotheses for each source of a batch, the best first.
 
-    They are those of fairseq's SequenceGenerator. Several threads may call this at once.
+    They equal those of fairseq's SequenceGenerator. Several threads may call this at once.
     """
     return _Batch(export, sources, options).run()
 
@@ -65,9 +66,9 @@ def search(export: Export, sources: Sequence[Source], options: Options) -> List[
 class _Batch:
     """The state of the search for one batch: B sentences with n hypotheses each, k = 2 n.
 
-    Arrays that the graph reads or writes are bound to it once and then changed in place. Each row
-    is a sentence, and `rows` holds its index in `sources`. Keys and values stay in the row of the
-    hypothesis that wrote them; `ancestors` names this hypothesis for each hypothesis and position.
+    Arrays that the graph reads or writes are bound once and then changed in place. Each row is a
+    sentence; `rows` holds its index in `sources`. Keys and values stay in the row of the hypothesis
+    that wrote them; `ancestors` gives this hypothesis for each hypothesis and position.
     """
 
     def __init__(self, export: Export, sources: Sequence[Source], options: Options):
@@ -91,7 +92,7 @@ class _Batch:
         self.limits = np.array([source.max_len for source in sources])
         self.first_limit, self.last_step = int(self.limits.min()), int(self.limits.max())
         self.prefixes = max(len(source.prefix) for source in sources)
-        # for each step: the last token, the parent and the score of each hypothesis
+        # per step: the last token, the parent and the score of each hypothesis
         log = (self.last_step + 1, count, beam)
         self.token_log, self.parent_log = np.zeros(log, np.int64), np.zeros(log, np.int64)
         self.total_log = np.zeros(log, np.float32)
@@ -131,7 +132,7 @@ class _Batch:
         self._bind()
 
     def _shortlist(self, shortlist: Shortlist, tokens: np.ndarray) -> Words:
-        """The words that these sources may become, and those that must be possible."""
+        """The words that these sources may become, and words that must stay possible."""
         more = [self._known(token) for source in self.sources for token in source.prefix]
         if self.export.copies:
             more += np.unique(tokens).tolist()
@@ -142,7 +143,7 @@ class _Batch:
         return token if token < self.vocabulary else UNKNOWN
 
     def _copied(self, tokens: np.ndarray, numbers: np.ndarray) -> Dict[str, np.ndarray]:
-        """The words that attention may copy, the first place of equal ones, the words before."""
+        """Words that attention may copy, the first position of equal words, the words before."""
         places = (tokens[:, :, None] == tokens[:, None]).argmax(axis=2)
         words = tokens if self.words is None else self.words.places[tokens].clip(min=0)
         found = {"source_words": words, "source_places": places}
@@ -183,7 +184,7 @@ class _Batch:
         ]
 
     def _bind(self) -> None:
-        """Allocate arrays that depend on the number of sentences, and bind all arrays."""
+        """Allocate arrays whose size depends on the number of sentences, and bind all arrays."""
         count, beam = self.arrays["tokens"].shape
         self.index = np.arange(count)[:, None]
         self.forced = np.zeros((count, beam, 1), np.int64)
@@ -210,7 +211,7 @@ class _Batch:
             self.binding.bind_ortvalue_output("new_" + name, value)
 
     def _choose_count(self) -> None:
-        """Request enough candidates that 2 n remain after the forbidden ones are removed."""
+        """Request enough candidates to keep 2 n after removing forbidden ones."""
         beam, options = self.options.beam, self.options
         self.never = [self.export.pad]
         if self.step < options.min_len:
@@ -241,7 +242,7 @@ class _Batch:
         if self.history is None or self.step < size:
             return []
         found = []
-        written = self.history[:, :, 1 : self.step + 1].tolist()  # without the first end symbol
+        written = self.history[:, :, 1 : self.step + 1].tolist()  # without the initial end symbol
         for row, hypotheses in enumerate(written):
             for number, tokens in enumerate(hypotheses):
                 end = tokens[len(tokens) - size + 1 :]
@@ -253,7 +254,7 @@ class _Batch:
         return found
 
     def _force(self) -> List[Tuple[int, int]]:
-        """Request the scores of forced tokens: those of prefixes, and the end at the limit."""
+        """Request the scores of forced tokens: prefixes, and the end symbol at the limit."""
         if self.step >= self.prefixes and self.step < self.first_limit:
             return []
         rows = []
@@ -299,7 +300,7 @@ class _Batch:
         return tuple(array[:, : 2 * self.options.beam] for array in found)  # type: ignore
 
     def _sampled(self) -> Candidates:
-        """One drawn token for each hypothesis, in the form of `_best`."""
+        """One drawn token per hypothesis, in the format of `_best`."""
         beam, options = self.options.beam, self.options
         totals, tokens, parents = self._best()
         totals[:] = NEVER
@@ -326,7 +327,7 @@ class _Batch:
                 least = np.partition(scores, -options.sampling_topk, axis=1)
                 least = least[:, -options.sampling_topk, None]
                 allowed = np.where(scores >= least, scores, NEVER)
-            # Gumbel-max: the largest sum is a draw from the distribution
+            # Gumbel-max: the index of the largest sum is a draw from the distribution
             chosen = (allowed + self.draws[row].gumbel(size=scores.shape)).argmax(axis=1)
             tokens[row, :beam] = np.where(chosen < words, chosen, chosen - words + self.vocabulary)
             totals[row, :beam] = self.arrays["totals"][row] + scores[np.arange(beam), chosen]
@@ -380,7 +381,7 @@ class _Batch:
         arrays["totals"][:] = totals
         arrays["tokens"][:] = tokens
         if self.step == 0 or self.prefixes or self.options.sampling:
-            # candidates without a score may have tokens beyond the vocabulary
+            # candidates without a score may have tokens outside the vocabulary
             arrays["tokens"][totals == NEVER] = self.export.eos
         self.total_log[step], self.token_log[step] = totals, tokens
         self.parent_log[step] = parents
@@ -408,7 +409,7 @@ class _Batch:
         self._bind()
 
     def _keep(self, kept: np.ndarray) -> None:
-        """Keep only these rows of the batch, those of unfinished sentences."""
+        """Keep only these rows of the batch: the unfinished sentences."""
         for name in OF_SENTENCES:
             if name in self.arrays:
                 self.arrays[name] = self.arrays[name][kept]

@@ -13,12 +13,12 @@ GROUP = 8  # words in a group, see `export.decoder.build`
 
 
 class Words(NamedTuple):
-    """The words that one batch may write; their number V is a multiple of `GROUP`.
+    """The words that a batch may write; their number V is a multiple of `GROUP`.
 
     Attributes:
-        inputs: of the decoder's graph.
+        inputs: inputs of the decoder's graph.
         groups: V / GROUP.
-        places: for each number in the dictionary, its place among the V words, or -1.
+        places: for each index in the dictionary, its position among the V words, or -1.
     """
 
     inputs: Dict[str, np.ndarray]
@@ -27,10 +27,10 @@ class Words(NamedTuple):
 
 
 class Shortlist:
-    """For each source token the target tokens that it may become, and the vectors of all.
+    """For each source token, the target tokens it may become; and the vectors of all.
 
     Args:
-        path: the file that `export` wrote. Its arrays: `common`, tokens that every batch may write;
+        path: the file written by `export`. Its arrays: `common`, tokens that every batch may write;
             `starts` and `targets`, where ``targets[starts[i] : starts[i + 1]]`` belong to source
             token i; `vectors`, V x d, and `biases`, V, of the output projection; and `scales`, V,
             if the vectors have 8 bits, as numbers around `ZERO`.
@@ -44,7 +44,7 @@ class Shortlist:
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 self.arrays: Dict[str, Any] = dict(arrays)
-        except Exception as error:  # a damaged archive can trip zipfile and numpy anywhere
+        except Exception as error:  # zipfile and numpy raise anything for damaged archives
             raise self._damaged(f"{type(error).__name__}: {error}") from None
 
     def _damaged(self, why: str) -> ConfigurationError:
@@ -59,7 +59,7 @@ class Shortlist:
         for name, (axes, kind) in kinds.items():
             array = self.arrays.get(name)
             if array is None or array.ndim != axes or array.dtype.kind not in kind:
-                raise self._damaged(f"{name} is missing, or of another kind")
+                raise self._damaged(f"{name} is missing or of a wrong type")
         starts, words = self.arrays["starts"], self.arrays["targets"]
         chosen = np.concatenate([self.arrays["common"], words])
         fits = (
@@ -80,8 +80,8 @@ class Shortlist:
 
         Args:
             sources: the source tokens of a batch.
-            more: target tokens that must be among them.
-            padding: the token that fills up the last group, with a probability of 0.
+            more: target tokens that must be included.
+            padding: the token that fills the last group, with probability 0.
         """
         starts, targets = self.arrays["starts"], self.arrays["targets"]
         chosen = [targets[starts[t] : starts[t + 1]] for t in np.unique(sources).tolist()]

@@ -1,4 +1,4 @@
-"""From lines of text to subwords and back, independent of how the model runs."""
+"""Convert lines of text to subwords and back, however the model runs."""
 
 import math
 import os
@@ -11,14 +11,14 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.sentences import BOUNDARY, is_blank
 
 # The longest translation has twice as many subwords as its source, rounded up to a multiple of
-# this. So the limit does not depend on the batch.
+# this number, so that the limit does not depend on the batch.
 LENGTH_STEP = 100
 SURROGATE = re.compile("[\ud800-\udfff]")
 LONGEST = 200  # default limit of a summary, in subwords
 
 
 class Lock:
-    """A `threading.Lock` that is open in a forked process: who held it does not exist there."""
+    """A `threading.Lock` that is open in a forked process, where its holder does not exist."""
 
     _all: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
@@ -30,7 +30,7 @@ class Lock:
         self._lock.acquire()
 
     def __exit__(self, *error: Any) -> None:
-        if self._lock.locked():  # in a process that this thread forked meanwhile it is not
+        if self._lock.locked():  # it is not, in a process forked meanwhile
             self._lock.release()
 
     @classmethod
@@ -46,8 +46,8 @@ class Output(NamedTuple):
     """The model's output for one input."""
 
     pieces: str  # subwords, separated by spaces
-    complete: bool  # False where it was stopped at the length limit
-    copied: Sequence[Optional[int]] = ()  # of each subword, which one of the source it copies
+    complete: bool  # False if it was stopped at the length limit
+    copied: Sequence[Optional[int]] = ()  # for each subword, the source position that it copies
     score: float = 0.0  # as in fairseq: sum of log-probabilities over length to the power of lenpen
 
 
@@ -57,20 +57,20 @@ class Summary(NamedTuple):
     summary: List[str]  # its sentences
     pieces: int  # subwords of the document
     read: int  # subwords that the model read, from the beginning
-    complete: bool  # False where the summary was stopped at the length limit
-    # its subwords, each with the number, from 0, of the document's subword that it copies
+    complete: bool  # False if the summary was stopped at the length limit
+    # for each of its subwords, the index (from 0) of the document's subword that it copies
     copied: Optional[List[Tuple[str, Optional[int]]]] = None
 
 
 def listed(texts: Iterable[str]) -> List[str]:
-    """The texts as a list; one string alone, whose characters would be taken for texts, is refused.
+    """The texts as a list. A single string is refused: its characters would be taken for texts.
 
     Raises:
-        ConfigurationError: a single string was given, or an item is not a str, or has half of a
-            surrogate pair, which no text in UTF-8 has.
+        ConfigurationError: a single string was given, or an item is not a str or contains half of a
+            surrogate pair, which UTF-8 text never has.
     """
     if isinstance(texts, (str, bytes)):
-        raise ConfigurationError("one string was given where a list of texts is read: give [text]")
+        raise ConfigurationError("expected a list of texts, got one string: give [text]")
     found = list(texts)
     for number, text in enumerate(found, 1):
         if not isinstance(text, str):
@@ -79,13 +79,13 @@ def listed(texts: Iterable[str]) -> List[str]:
         if half:
             raise ConfigurationError(
                 f"text {number}, character {half.start() + 1}: {ascii(half[0])} is half of a "
-                "surrogate pair: decode the text as UTF-8, or leave it out"
+                "surrogate pair: decode the text as UTF-8, or remove it"
             )
     return found
 
 
 def encode(processor: Any, text: str) -> List[str]:
-    """The subwords of a text; none of one in which nothing can be seen, as in preparation."""
+    """The subwords of a text; empty if it has no visible text, as in preparation."""
     return [] if is_blank(text) else processor.encode(text).split()
 
 
@@ -96,12 +96,12 @@ def number_unknown(
     vocabulary: int,
     only: Optional[Sequence[str]] = None,
 ) -> Tuple[List[int], List[str]]:
-    """Give each distinct subword of a source that the dictionary lacks a number of its own.
+    """Give each distinct subword of a source that the dictionary lacks its own number.
 
     Args:
         pieces: the subwords.
-        tokens: their numbers, and possibly others that are known; of the first subwords alone if
-            the source was cut.
+        tokens: their numbers, and possibly others that are known; only of the first subwords if
+            the source was truncated.
         unknown: the number of those that the dictionary lacks.
         vocabulary: V.
         only: for a prefix, the unknown subwords of its source; others stay <unk>.
@@ -124,14 +124,14 @@ def with_characters(
     lacking: Sequence[str],
     prefix: Sequence[str] = (),
 ) -> str:
-    """Put the characters of a prefix and of the source for subwords that the dictionary lacks.
+    """Replace subwords that the dictionary lacks by characters of the prefix and the source.
 
     Args:
-        pieces: subwords that the model wrote, without the end symbol.
+        pieces: subwords written by the model, without the end symbol.
         tokens: their numbers, see `number_unknown`.
         vocabulary: V.
         lacking: the unknown subwords of the source.
-        prefix: the subwords that the model was made to begin with.
+        prefix: the subwords with which the model had to begin.
 
     Returns:
         the subwords, separated by spaces.
@@ -146,12 +146,12 @@ def with_characters(
 
 
 def longest_translation(source_length: int) -> int:
-    """The most subwords of a translation, for a source of this many tokens."""
+    """The maximum number of subwords in a translation, for a source of this many tokens."""
     return 2 * LENGTH_STEP * math.ceil(source_length / LENGTH_STEP)
 
 
 def sentences_of(pieces: str) -> List[str]:
-    """The subwords of each sentence; the boundary is a token of its own."""
+    """The subwords of each sentence; the boundary is a separate token."""
     sentences: List[List[str]] = [[]]
     for piece in pieces.split():
         if piece == BOUNDARY:

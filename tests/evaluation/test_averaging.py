@@ -186,11 +186,11 @@ def test_finetuning_from_an_average(save_dir, tmp_path, toy_data, run_train, tra
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["{dir}/checkpoint9.pt"], r"checkpoint9.pt: there is no such file"),
-        (["{dir}"], r"is a folder: say how many.*--last K or --best K"),
+        (["{dir}/checkpoint9.pt"], r"checkpoint9.pt: no such file"),
+        (["{dir}"], r"is a folder: choose checkpoints.*--last K or --best K"),
         (["{dir}", "--last", "9"], r"--last 9: .* has 4 checkpoints of this kind"),
-        (["{dir}", "--best", "4"], r"--best 4: .* has 3 .* as --keep-best-checkpoints says"),
-        (["{dir}", "--best", "2", "--by", "update"], r"--by update says what --last counts: add"),
+        (["{dir}", "--best", "4"], r"--best 4: .* has 3 .* as --keep-best-checkpoints allows"),
+        (["{dir}", "--best", "2", "--by", "update"], r"--by update only affects --last: add"),
         (["{dir}", "--last", "0"], r"--last 0: must be at least 1"),
         (["{dir}/checkpoint1.pt", "{dir}/checkpoint1.pt"], r"checkpoint1.pt is named twice"),
         (["{dir}/checkpoint1.pt", "--last", "1"], r"choose from one folder"),

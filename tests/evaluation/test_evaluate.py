@@ -256,7 +256,7 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, cap
         log.write_bytes(damaged)
         capsys.readouterr()
         call(*words)
-        assert "generate.log is damaged and made again: " in capsys.readouterr().err
+        assert "generate.log is damaged, so it is made again: " in capsys.readouterr().err
         assert len(translations.calls) == number and log.read_bytes() != damaged
     # one that was stopped after the translation began has nothing to keep
     (fresh_run / "evaluation" / "test-last2-beam5" / "inputs.json").unlink()
@@ -361,7 +361,7 @@ def test_an_ensemble_is_a_system_of_its_own(data, fresh_run, tmp_path, translati
     "options, message",
     [
         ({"source_lang": "en", "target_lang": "de"}, "two directions .*de-en, .*other.*en-de"),
-        ({"_name": "classification"}, "--ensemble: .*other is a classifier, and only"),
+        ({"_name": "classification"}, "--ensemble: .*other is a classifier, but only"),
     ],
 )
 def test_an_ensemble_is_of_models_for_one_direction(
@@ -487,18 +487,18 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
         (["{data}", "{run}", "--ensemble", "{empty}"], "empty has no checkpoint; train first"),
         (["{data}", "{run}", "--ensemble", "{run}/"], "--ensemble .*run is named twice"),
         (["{data}", "{run}", "--last", "9"], r"--last 9: .* has 3 checkpoints of this kind"),
-        (["{data}", "{empty}", "--last", "2"], r"has 0 .* at the end of each epoch.*, or train on"),
+        (["{data}", "{empty}", "--last", "2"], r"has 0 .* one per epoch.*, or train longer"),
         (["{data}", "{run}", "--best", "3"], r"--best 3: .* has 2 checkpoints"),
-        (["{data}", "{run}", "--checkpoint", "a.pt"], "a.pt is not there: .* checkpoint_best.pt"),
-        (["{data}", "{empty}"], "checkpoint_best.pt is not there: .*no checkpoint; train first"),
+        (["{data}", "{run}", "--checkpoint", "a.pt"], "a.pt is missing: .* checkpoint_best.pt"),
+        (["{data}", "{empty}"], "checkpoint_best.pt is missing: .*no checkpoint; train first"),
         (["{data}", "{run}", "--split", "test1"], "--split test1: .*holds test, train, valid"),
         (["{data}", "{run}", "--beam", "0"], "--beam 0: must be at least 1"),
         (["{data}", "{run}", "--", "--path", "x"], "--path is not allowed after --"),
         (["{data}", "{run}", "--", "--user-dir", "x"], "--user-dir is not allowed after --"),
-        (["{data}", "{run}", "--by", "update"], "--by update says what --last counts: add --last"),
+        (["{data}", "{run}", "--by", "update"], "--by update only affects --last: add --last"),
         (["{data}", "{run}", "--", "--tokenizer", "moses"], "--tokenizer is not allowed after --"),
         (["{data}", "{run}", "--", "--bpe=x"], "--bpe is not allowed after --"),
-        (["{data}", "{run}", "--", "--score-reference"], "would not be that of the model's"),
+        (["{data}", "{run}", "--", "--score-reference"], "would not be of the model's"),
         (["{data}", "{run}", "--", "--prefix-size", "3"], "--prefix-size is not allowed after --"),
         (["{data}", "{run}", "--", "--quiet"], "--quiet is not allowed after --: the output would"),
         (["{data}", "{run}", "--", "-s", "en"], "-s is not allowed after --"),
@@ -512,7 +512,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
             ["{data}", "{run}", "--settings", "xyz"],
             "xyz: no such file, .*recipes are .*transformer",
         ),
-        (["{data}", "{run}", "--unicode"], "--unicode is for summaries, which ROUGE scores: leave"),
+        (["{data}", "{run}", "--unicode"], "--unicode is for summaries, scored by ROUGE: remove"),
         (["{empty}", "{run}"], "preparation.json cannot be used"),
         (["{data}", "{split}"], "RUN .*lr:1: fairseq cannot read paths with ':'"),
     ],

@@ -169,7 +169,7 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
     ),
     (evaluate, ["--compare", "{run}"], "name another one", ["--compare", "{other}"]),
     (evaluate, ["--ensemble", "{run}"], "name each training once", ["--ensemble", "{other}"]),
-    (evaluate, ["--unicode"], "--unicode is for summaries.*leave it out", []),
+    (evaluate, ["--unicode"], "--unicode is for summaries.*remove it", []),
     (evaluate, SHORT, "smaller --min-len .it is 9.", ["--", "--min-len", "3", "--max-len-b", "5"]),
     (evaluate, SHORT, "larger limit .--max-len-b", ["--", "--min-len", "9", "--max-len-b", "12"]),
     (
@@ -179,8 +179,8 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
         ["--", "--min-len", "90"],
     ),
     (evaluate, ["--", "--replace-unk"], "--replace-unk is not allowed", []),
-    (evaluate, ["--", "--path", "x"], "--path is not allowed after --: .*leave it out", []),
-    (evaluate, ["--", "--num-batch-buckets", "2"], "is for training, .*leave it out", []),
+    (evaluate, ["--", "--path", "x"], "--path is not allowed after --: .*remove it", []),
+    (evaluate, ["--", "--num-batch-buckets", "2"], "is for training, .*remove it", []),
     (
         translate,
         ["--model", "{gone}"],
@@ -205,7 +205,7 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
     (train, ["--nodes", "2"], "remove it for one", []),
     (train, ["--precision", "fp16"], "use bf16 or fp32 on a CPU", ["--precision", "fp32"]),
     (train, ["--processes", "3"], "start 1, 2 or 4", ["--processes", "2"]),
-    (train, ["--", "--log-format", "json"], "leave it out", []),
+    (train, ["--", "--log-format", "json"], "remove it", []),
     (
         train,
         ["--tokens-per-process", "4"],

@@ -192,7 +192,7 @@ def test_what_is_refused_before_anything_is_built(monkeypatch, out, run, prepare
     monkeypatch.setitem(sys.modules, "thot.alignment", None)
     assert "--shortlist needs sil-thot" in refused(out, run, "--shortlist")
     out.mkdir()
-    assert refused(out, run) == f"--out {out} exists already: name a new folder"
+    assert refused(out, run) == f"--out {out} already exists: give a new folder"
 
 
 @pytest.mark.usefixtures("without_building")

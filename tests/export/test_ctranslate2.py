@@ -72,7 +72,7 @@ def test_scores_equal_torch(tmp_path, build_joined, joined_task, words):
             "--no-decoder-final-norm",
         ),
         ("--decoder-attention-heads 4", "different numbers of heads"),
-        ("--encoder-normalize-before", "on one side only"),
+        ("--encoder-normalize-before", "of one side only"),
     ],
 )
 def test_other_models_are_refused_in_one_line(tmp_path, build, task, words, told):

@@ -92,7 +92,7 @@ def test_folders_that_cannot_be_joined_are_refused(make_pair, pair, both, tmp_pa
     for folder, message in (
         (
             make_pair("--no-joined-dictionary"),
-            "a dictionary for each language.*--joined-dictionary",
+            "one dictionary per language.*--joined-dictionary",
         ),
         (both, "has both directions"),
         (documents, "was prepared for summarization, which has one direction"),

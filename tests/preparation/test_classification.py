@@ -270,7 +270,7 @@ def test_images_are_grey_levels_and_their_class(tmp_path):
             grey = weights @ records[n, 1:].reshape(3, 1024)
             levels = np.array(image.split(), dtype=int)
             assert levels.shape == (1024,) and np.abs(levels - grey).max() <= 0.5 + 1e-9
-    with pytest.raises(ConfigurationError, match="was made of images"):
+    with pytest.raises(ConfigurationError, match="was made from images"):
         load_cut(tmp_path / "data")
 
     write_tar(path, {"cifar-10-batches-bin/data_batch_1.bin": records[:2].tobytes()[:-1]})

@@ -362,9 +362,9 @@ def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_pat
     text = small / "text/raw/valid.en"
     back = ["--back-translate", text, "--reverse"]
     for words, message in (
-        ([small, export, run], "an exported model is used alone"),
+        ([small, export, run], "an exported model cannot join an ensemble"),
         ([small, export, "--last", 2], "--last is for runs"),
-        ([small, best, "--last", 2], "--last 2 is for runs: TEACHER .* is no folder"),
+        ([small, best, "--last", 2], "--last 2 is for runs: TEACHER .* is not a folder"),
         ([small, run, "--last", 5], "--last 5: .* has 0 checkpoints"),
         ([small, kept / "summarization/run"], "was not trained with the dictionaries in"),
         ([small, tmp_path / "other.pt"], "TEACHER .* has other dictionaries than .* is not there"),

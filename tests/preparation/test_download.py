@@ -146,7 +146,9 @@ def test_a_finished_part_is_checked_and_named(server, tmp_path):
 )
 def test_another_file_than_expected_is_never_left(server, tmp_path, expected):
     server.content = CONTENT[:-1] if "size" in expected else CONTENT[:-1] + b"x"
-    with pytest.raises(DownloadError, match=r"(?s)not the file expected.*give the checksum"):
+    with pytest.raises(
+        DownloadError, match=r"(?s)(another file than|not the) expected.*give its new checksum"
+    ):
         fetch(server.url, tmp_path / "corpus.tgz", **expected)
     assert list(tmp_path.iterdir()) == []
 
@@ -224,7 +226,7 @@ def test_a_login_page_is_not_taken_for_the_file(server, tmp_path):
     """As networks with a login page do."""
     (tmp_path / "corpus.tgz.part").write_bytes(CONTENT[:5000])
     server.content, server.ranges = b"<html>log in</html>", False
-    with pytest.raises(DownloadError, match="the server's has 19 bytes instead of 768,000"):
+    with pytest.raises(DownloadError, match="it has 19 bytes instead of 768,000"):
         fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5)
     server.content, server.ranges = CONTENT, True
     fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5)

@@ -451,7 +451,7 @@ def test_a_finished_step_whose_files_are_gone_is_done_again(tmp_path, capsys):
                 preparation.step(name, write, name)
             if gone:
                 assert done == again
-                assert "is not as it was made: made again" in capsys.readouterr().err
+                assert "is missing or was changed: made again" in capsys.readouterr().err
         following = {None: "two", "two": "one", "one": "one"}[gone]
         (tmp_path / "data.part" / following).unlink()
     (tmp_path / "data.part" / "three.12345678.part").write_text("of a process that was killed")

@@ -230,7 +230,7 @@ def test_the_archive_is_checked_before_it_is_read(tmp_path, run, monkeypatch, ar
         raise AssertionError("read before it was checked")
 
     monkeypatch.setattr(iwslt14, "extract", refuse)
-    with pytest.raises(ConfigurationError, match="instead of 19,982,877: give a whole copy"):
+    with pytest.raises(ConfigurationError, match="instead of 19,982,877: give a complete copy"):
         run(tmp_path / "data", checksum=None)
     with pytest.raises(ConfigurationError, match="md5 checksum"):
         run(tmp_path / "data", checksum="md5:" + "0" * 32)

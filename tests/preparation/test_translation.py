@@ -80,13 +80,13 @@ def test_what_differs_from_the_other_folder_is_refused(run, corpus, tmp_path):
     folder = run("--train", corpus / "train", "--valid", corpus / "valid", "--subword", "bpe")
     for words, message in (
         (["--no-joined-dictionary"], f"--no-.*: --like {folder} was prepared with --joined-dict"),
-        (["--vocab-size", 30], f"--vocab-size 30: --like {folder} has 40: leave it out"),
-        (["--lowercase"], f"--lowercase: --like {folder} was prepared without it: leave it out"),
+        (["--vocab-size", 30], f"--vocab-size 30: --like {folder} has 40: remove it"),
+        (["--lowercase"], f"--lowercase: --like {folder} was prepared without it: remove it"),
         (
             ["--subword", "sentencepiece"],
-            "--subword sentencepiece: --like .* has bpe: leave it out",
+            "--subword sentencepiece: --like .* has bpe: remove it",
         ),
-        (["--target-lang", "de"], "was prepared for fr and en: name a folder of en and de"),
+        (["--target-lang", "de"], "was prepared for fr and en: give a folder of en and de"),
         (["--like", corpus], "preparation.json cannot be used"),
     ):
         with pytest.raises(ConfigurationError, match=message):
@@ -289,7 +289,7 @@ def test_a_folder_that_cannot_be_renamed_is_refused_at_once(corpus, tmp_path, mo
     words += ["--valid-every", "10", "--workers", "1", "--vocab-size", "40"]
     with monkeypatch.context() as patch:
         patch.setattr("os.path.ismount", lambda path: str(path) == str(tmp_path / "volume"))
-        with pytest.raises(ConfigurationError, match="is a mount point.*name a folder in it"):
+        with pytest.raises(ConfigurationError, match="is a mount point.*give a folder in it"):
             prepare_translation.main([str(tmp_path / "volume"), *words])
     assert not (tmp_path / "volume.part").exists()
     (tmp_path / "link").symlink_to(tmp_path / "volume")

@@ -73,7 +73,7 @@ def test_commands_take_an_export_without_torch(exported):
     [
         (["--int8"], "--int8 is for checkpoints"),
         (["--data", "x"], "--data is for checkpoints"),
-        (["--model", "{0}", "{0}"], "an exported model is used alone"),
+        (["--model", "{0}", "{0}"], "an exported model cannot join an ensemble"),
     ],
 )
 def test_options_of_checkpoints_are_refused(exported, words, told):
@@ -174,7 +174,7 @@ def test_prefixes_and_lines_that_cannot_be_used(exported):
         with pytest.raises(ConfigurationError, match=told):
             translator.hypotheses(lines, prefixes)
     for lines, prefixes in (("a", None), (["a"], "a")):
-        with pytest.raises(ConfigurationError, match="one string was given where a list"):
+        with pytest.raises(ConfigurationError, match="expected a list of texts, got one"):
             translator.hypotheses(lines, prefixes)
     with pytest.raises(ConfigurationError, match="min_len 5000: this model writes at most"):
         Translator(exported.folder, min_len=5000)
@@ -337,8 +337,8 @@ def change_config(folder, **values):
         (lambda folder: change_config(folder, files=[]), "config.json has no valid files"),
         (lambda folder: change_config(folder, max_source=None), "has no valid max_source"),
         (lambda folder: (folder / "model.bin").touch(), "this folder is for CTranslate2"),
-        (two_encoders, "do not go together"),
-        (damage_dictionary, "'word' is no token and its count"),
+        (two_encoders, "do not match"),
+        (damage_dictionary, "'word' is not a token and its count"),
         (lambda folder: (folder / "config.json").write_text("[" * 99999), "cannot be read"),
         (lambda folder: (folder / "config.json").write_text('["format"]'), "cannot be read"),
         *[

@@ -192,5 +192,5 @@ def test_without_training_data_or_shortlist(exported):
         lexical.lexicon(SimpleNamespace(load_dataset=load_dataset))
     with pytest.raises(ConfigurationError, match="export the model with --shortlist"):
         Translator(exported.folder, shortlist=True)
-    with pytest.raises(ConfigurationError, match="leave out --sampling"):
+    with pytest.raises(ConfigurationError, match="remove --sampling"):
         Translator(exported.folder, shortlist=True, sampling=True)
