@@ -35,6 +35,7 @@ class Translator:
         max_length: the most subwords of a translation, for a source of so many tokens.
         split: numbers (from 1) of lines that were too long for the model and translated in parts.
         cut_off: numbers of lines whose translation was stopped at the length limit.
+        lines_seen: how many lines were translated, also empty ones.
 
     Raises:
         ConfigurationError: as `engine.open_engine`, or the model summarizes.
@@ -64,7 +65,7 @@ class Translator:
         self.split: List[int] = []
         self.cut_off: List[int] = []
         self._progress, self._nbest = progress, options.get("nbest", 1)
-        self._lines_seen = 0
+        self.lines_seen = 0
         self._counting = Lock()
 
     def translate(self, lines: Iterable[str]) -> List[str]:
@@ -113,7 +114,7 @@ class Translator:
             if not outputs[0].complete:
                 cut_off.add(request.number)
         with self._counting:
-            first, self._lines_seen = self._lines_seen + 1, self._lines_seen + len(lines)
+            first, self.lines_seen = self.lines_seen + 1, self.lines_seen + len(lines)
             self.split += [first + number for number in split]
             self.cut_off += [first + number for number in sorted(cut_off)]
         return [

@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import functools
 import multiprocessing
 import os
 import signal
@@ -18,7 +19,7 @@ LINES_PER_CHUNK = 500
 CHARACTERS_PER_CHUNK = 1 << 20
 CHUNKS_PER_WORKER = 4
 
-_function: Optional[Callable[[Any], Any]] = None
+_function: Optional[Callable[..., Any]] = None
 
 
 def default_workers() -> int:
@@ -86,6 +87,43 @@ def map_lines(
                     chunk.cancel()
 
 
+def map_batches(
+    begin: Callable[[], Callable[[Any], Any]], batches: Iterable[Any], processes: int
+) -> Iterator[Any]:
+    """`map(begin(), batches)` in several processes, in the order of `batches`.
+
+    Args:
+        begin: makes the function, in each process when it gets its first batch.
+        batches: read as they are needed: two for each process.
+        processes: 1 uses this process only.
+
+    Raises:
+        ConfigurationError: a process was killed.
+    """
+    if processes == 1:
+        yield from map(begin(), batches)
+        return
+    context = multiprocessing.get_context("fork")  # `begin` needs no pickling
+    pending: Deque[Any] = collections.deque()
+    made = functools.lru_cache(begin)
+    with ProcessPoolExecutor(processes, context, _remember, (made,)) as pool:
+        try:
+            for batch in batches:
+                pending.append(pool.submit(_apply_made, batch))
+                if len(pending) == 2 * processes:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        except BrokenProcessPool:
+            raise ConfigurationError(
+                f"one of {processes} processes was killed, perhaps for lack of memory: give fewer "
+                "--processes"
+            ) from None
+        finally:
+            for batch in pending:
+                batch.cancel()
+
+
 def killed(workers: int, description: str, option: str = "--workers") -> str:
     """What to say where one of several processes was killed."""
     return (
@@ -146,7 +184,7 @@ def _size(line: Any) -> int:
     return sum(map(_size, line)) if isinstance(line, tuple) else len(line)
 
 
-def _remember(function: Callable[[Any], Any]) -> None:
+def _remember(function: Callable[..., Any]) -> None:
     global _function
     _function = function
     belong_to_parent()
@@ -165,6 +203,11 @@ def _exit_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
+
+
+def _apply_made(batch: Any) -> Any:
+    assert _function is not None
+    return _function()(batch)
 
 
 def _apply(chunk: List[Any]) -> List[Any]:

@@ -160,7 +160,7 @@ def own_output(path: Optional[Path] = None) -> Iterator[IO[str]]:
 
 
 def convert(
-    generate: Callable[[List[str]], List[str]],
+    run: Callable[[Iterator[List[str]]], Iterator[List[str]]],
     out: IO[str],
     buffer: int,
     done: str,
@@ -168,10 +168,10 @@ def convert(
     path: Optional[Path] = None,
     documents: Sequence[Path] = (),
 ) -> bool:
-    """Pass lines to `generate` in groups, and write its results.
+    """Pass lines to `run` in groups, and write its results.
 
     Args:
-        generate: maps a list of lines to a list of the same length.
+        run: from lists of lines to lists of the same lengths, in order.
         out: where to write.
         buffer: the most lines at a time, 1 on a terminal; a group is one line or <= `MOST_BYTES`.
         done: the word before the progress bar, such as "translated".
@@ -198,15 +198,16 @@ def convert(
         bar = stack.enter_context(
             progress_bar(description=done, total=total, unit=" " + unit, show=shown)
         )
-        for batch in _batches(lines, 1 if typed else buffer):
+        batches = _batches(lines, 1 if typed else buffer)
+        for texts in run(batches):
             try:
-                for line in generate(batch):
+                for line in texts:
                     out.write(line + "\n")
                 out.flush()
             except BrokenPipeError:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
                 return False
-            bar.update(len(batch))
+            bar.update(len(texts))
     return True
 
 

@@ -8,6 +8,7 @@ the model's limit is ignored; a message at the end counts such texts.
 """
 
 import argparse
+import functools
 from pathlib import Path
 from typing import List, Sequence
 
@@ -37,7 +38,9 @@ def main(argv: Sequence[str]) -> int:
         def classify(texts: List[str]) -> List[str]:
             return [f"{label}\t{value:.4f}" for label, value in classifier.classify(texts)]
 
-        whole = _lines.convert(classify, out, args.buffer, "classified", "lines", args.input)
+        whole = _lines.convert(
+            functools.partial(map, classify), out, args.buffer, "classified", "lines", args.input
+        )
     if not whole:
         return 1
     _lines.tell(classifier.empty, "line(s) without text got a meaningless label")

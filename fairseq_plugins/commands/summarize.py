@@ -14,6 +14,7 @@ neither torch nor fairseq.
 """
 
 import argparse
+import functools
 import json
 import sys
 from pathlib import Path
@@ -137,8 +138,9 @@ def main(argv: Sequence[str]) -> int:
                     lines.append(" ".join(summary.summary))
             return lines
 
+        run = functools.partial(map, summarize)
         whole = _lines.convert(
-            summarize, out, args.buffer, "summarized", "documents", args.input, args.documents
+            run, out, args.buffer, "summarized", "documents", args.input, args.documents
         )
     if not whole:
         return 1

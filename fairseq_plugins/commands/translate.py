@@ -10,16 +10,21 @@ translated in parts, split after a sentence or a word; a message at the end coun
 """
 
 import argparse
+import functools
 import itertools
 import json
 from pathlib import Path
-from typing import List, Sequence
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from fairseq_plugins import pretrained
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.translator import Translator
+from fairseq_plugins.workers import map_batches
+
+Batch = Tuple[List[str], Optional[List[str]]]  # lines and their prefixes
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -47,40 +52,83 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--nbest", type=at_least(1), default=1, metavar="N",
         help="how many translations --json writes for each line (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--processes", type=at_least(1), default=1, metavar="N",
+        help="processes, each with an exported model of its own: one for each core is fastest "
+        "(default: %(default)s)",
+    )  # fmt: skip
     args = parser.parse_args(argv)
     if args.nbest > 1 and not args.json:
         raise ConfigurationError(f"--nbest {args.nbest} is for --json: add it")
     return args
 
 
+class Done(NamedTuple):
+    """The translations of some lines; numbers are of these lines, from 1."""
+
+    texts: List[str]
+    split: List[int]
+    cut_off: List[int]
+    max_source: int
+
+
+def load(args: argparse.Namespace) -> Callable[[Batch], Done]:
+    """Load the model; returns what translates lines, with prefixes."""
+    translator = Translator(args.model, nbest=args.nbest, **_lines.engine_options(args))
+    if args.max_len is not None:
+        translator.max_length = lambda source_length: args.max_len
+
+    def translate(batch: Batch) -> Done:
+        before = translator.lines_seen
+        found = translator.hypotheses(*batch, split=True)
+        texts = [hypotheses[0].text for hypotheses in found]
+        if args.json:
+            objects = [{"translations": [h._asdict() for h in each]} for each in found]
+            texts = [json.dumps(each, ensure_ascii=False) for each in objects]
+        split, cut_off = (
+            [number - before for number in numbers if number > before]
+            for numbers in (translator.split, translator.cut_off)
+        )
+        return Done(texts, split, cut_off, translator.max_source)
+
+    return translate
+
+
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     _lines.check_files(args)
+    if args.processes > 1:
+        from fairseq_plugins.serving.folder import is_export
+
+        if not is_export(pretrained.find(args.model[0])):
+            raise ConfigurationError("--processes is for models that the command export wrote")
     prefixes = None if args.prefixes is None else iter(list(read_lines(args.prefixes)))
+    split: List[int] = []
+    cut_off: List[int] = []
+    lines_seen = max_source = 0
+
+    def with_prefixes(lines: List[str]) -> Batch:
+        begin = None if prefixes is None else list(itertools.islice(prefixes, len(lines)))
+        if begin is not None and len(begin) < len(lines):
+            raise ConfigurationError(f"--prefixes {args.prefixes} has fewer lines than there are")
+        return lines, begin
+
+    def run(batches: Iterator[List[str]]) -> Iterator[List[str]]:
+        nonlocal lines_seen, max_source
+        whole = map(with_prefixes, batches)
+        for done in map_batches(functools.partial(load, args), whole, args.processes):
+            split.extend(lines_seen + number for number in done.split)
+            cut_off.extend(lines_seen + number for number in done.cut_off)
+            lines_seen, max_source = lines_seen + len(done.texts), done.max_source
+            yield done.texts
+
     with _lines.own_output(args.output) as out:
-        translator = Translator(args.model, nbest=args.nbest, **_lines.engine_options(args))
-        if args.max_len is not None:
-            translator.max_length = lambda source_length: args.max_len
-
-        def translate(lines: List[str]) -> List[str]:
-            begin = None if prefixes is None else list(itertools.islice(prefixes, len(lines)))
-            if begin is not None and len(begin) < len(lines):
-                raise ConfigurationError(
-                    f"--prefixes {args.prefixes} has fewer lines than there are"
-                )
-            found = translator.hypotheses(lines, begin, split=True)
-            if not args.json:
-                return [hypotheses[0].text for hypotheses in found]
-            objects = [{"translations": [h._asdict() for h in each]} for each in found]
-            return [json.dumps(each, ensure_ascii=False) for each in objects]
-
-        whole = _lines.convert(translate, out, args.buffer, "translated", "lines", args.input)
-    if not whole:
-        return 1
+        buffer = -(-args.buffer // args.processes)
+        if not _lines.convert(run, out, buffer, "translated", "lines", args.input):
+            return 1
     _lines.tell(
-        translator.split,
-        f"line(s) longer than {translator.max_source:,} subwords, the model's limit, "
-        "were translated in parts",
+        split,
+        f"line(s) longer than {max_source:,} subwords, the model's limit, were translated in parts",
     )
-    _lines.tell(translator.cut_off, "translation(s) reached the length limit and may be cut off")
+    _lines.tell(cut_off, "translation(s) reached the length limit and may be cut off")
     return 0

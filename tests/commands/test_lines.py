@@ -1,5 +1,6 @@
 """Lines are read some at a time, by their number and their bytes."""
 
+import functools
 import io
 import os
 import sys
@@ -25,7 +26,7 @@ def batches(monkeypatch):
         source = SimpleNamespace(buffer=io.BytesIO(text.encode("utf-8")))
         monkeypatch.setattr(sys, "stdin", source)
         convert = lambda lines: found.append(lines) or lines  # noqa: E731
-        assert _lines.convert(convert, out, buffer, "read", "lines")
+        assert _lines.convert(functools.partial(map, convert), out, buffer, "read", "lines")
         assert out.getvalue().splitlines() == text.splitlines()
         return found
 
@@ -40,7 +41,7 @@ def read(tmp_path):
         found, output = [], tmp_path / "out"
         with _lines.own_output(output) as out:
             convert = lambda lines: found.extend(lines) or lines  # noqa: E731
-            _lines.convert(convert, out, 2, "read", "lines", **where)
+            _lines.convert(functools.partial(map, convert), out, 2, "read", "lines", **where)
         return found, output.read_text("utf-8")
 
     return run

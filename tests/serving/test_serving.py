@@ -84,12 +84,10 @@ def test_options_of_checkpoints_are_refused(exported, words, told):
         translate.main(["--model", folder] + [word.format(folder) for word in words])
 
 
-@pytest.mark.parametrize("words", [["--shortlist"], ["--threads", "2"]])
+@pytest.mark.parametrize("words", [["--shortlist"], ["--threads", "2"], ["--processes", "2"]])
 def test_options_of_exports_are_refused(tmp_path, words):
-    from fairseq_plugins.commands import summarize
-
     with pytest.raises(ConfigurationError, match=f"{words[0]} is for models that the command"):
-        summarize.main(["--model", str(tmp_path), *words])
+        commands.main(["translate", "--model", str(tmp_path), *words])
 
 
 @pytest.mark.parametrize("option", ["threads", "max_tokens"])
@@ -106,7 +104,7 @@ def test_threads_share_a_translator(exported):
     translator = Translator(exported.folder)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(translator.translate, lines)) == expected
-    assert len(translator.split) == 4 and translator._lines_seen == sum(map(len, lines))
+    assert len(translator.split) == 4 and translator.lines_seen == sum(map(len, lines))
 
 
 def test_hypotheses_with_prefixes(exported):
@@ -120,7 +118,7 @@ def test_hypotheses_with_prefixes(exported):
     assert all(scored.text.startswith("xy ") for scored in begun)
 
 
-def test_the_command_writes_several_with_their_scores(exported, tmp_path):
+def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys):
     """Of all lines, also a line in parts, whatever the buffer."""
     lines, begin = ["a b", "", "b " * 100, "c"], ["", "", "xy", "a"]
     (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
@@ -141,8 +139,13 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path):
             assert texts == [(h.text, h.complete) for h in hypotheses]
             scores = [h["score"] for h in each["translations"]]
             assert scores == pytest.approx([h.score for h in hypotheses], abs=1e-5)
-    assert commands.main(words) == 0
-    assert (tmp_path / "out").read_text().splitlines() == [h[0].text for h in expected]
+    for more in ([], ["--processes", "2", "--buffer", "2"]):
+        capsys.readouterr()
+        assert commands.main([*words, *more]) == 0
+        assert (tmp_path / "out").read_text().splitlines() == [h[0].text for h in expected]
+        told = capsys.readouterr().err.splitlines()
+        assert told[0].startswith("1 line(s) longer than") and told[0].endswith("parts: number 3")
+        assert told[1].endswith(f"number {', '.join(map(str, several.cut_off))}")
     drawn = [
         *words[:7],
         "--sampling",
