@@ -68,26 +68,26 @@ def check_fairseq_options(args: Any) -> None:
             )
         if learned and args.quant_noise_scalar:
             raise ConfigurationError(
-                f"--{side}-learned-pos and --quant-noise-scalar {args.quant_noise_scalar} do not "
-                "go together: fairseq cannot put that noise into learned positions; leave one out"
+                f"--{side}-learned-pos and --quant-noise-scalar {args.quant_noise_scalar} exclude "
+                "each other: fairseq cannot add that noise to learned positions; remove one"
             )
     if args.quant_noise_scalar and not torch.cuda.is_available():
         raise ConfigurationError(
             f"--quant-noise-scalar {args.quant_noise_scalar} needs a GPU, because fairseq "
-            "computes it only there: leave it out"
+            "computes it only there: remove it"
         )
     if args.base_layers and not (dist.is_available() and dist.is_initialized()):
         raise ConfigurationError(
-            f"--base-layers {args.base_layers} spreads experts over processes, and this is a "
-            "single one: leave it out, or train with --distributed-world-size 2 or more"
+            f"--base-layers {args.base_layers} spreads experts over processes, but this is a "
+            "single one: remove it, or train with --distributed-world-size 2 or more"
         )
     _check_sharing(args)
 
 
 def _number(value: Any) -> float:
-    """A value as a number, NaN if it is none.
+    """A value as a number; NaN for non-numeric values.
 
-    fairseq's parser has no type for --decoder-output-dim and leaves it a string.
+    fairseq's parser keeps --decoder-output-dim a string.
     """
     try:
         return float(value)
@@ -100,32 +100,32 @@ def _check_sharing(args: Any) -> None:
     for name in ("share_all_embeddings", "merge_src_tgt_embed", "cross_self_attention"):
         if getattr(args, name, False) and source != target:
             raise ConfigurationError(
-                f"{flag(name)} needs equal sizes: --encoder-embed-dim {source} and "
+                f"{flag(name)} needs equal sizes, but --encoder-embed-dim {source} and "
                 f"--decoder-embed-dim {target} differ"
             )
     if args.share_all_embeddings and args.decoder_embed_path not in (None, args.encoder_embed_path):
         raise ConfigurationError(
-            f"--share-all-embeddings has one embedding, and --decoder-embed-path "
-            f"{args.decoder_embed_path} is not that of the encoder: leave one of them out"
+            f"--share-all-embeddings has one embedding, but --decoder-embed-path "
+            f"{args.decoder_embed_path} differs from the encoder's: remove one of them"
         )
     for name in ("encoder_embed_path", "decoder_embed_path"):
         if getattr(args, "merge_src_tgt_embed", False) and getattr(args, name):
             raise ConfigurationError(
-                f"{flag(name)} {getattr(args, name)} would not be read with --merge-src-tgt-embed: "
-                "leave one of them out"
+                f"{flag(name)} {getattr(args, name)} has no effect with --merge-src-tgt-embed: "
+                "remove one of them"
             )
     tied = args.share_all_embeddings or args.share_decoder_input_output_embed
     tied = tied or getattr(args, "merge_src_tgt_embed", False)
     output = int(args.decoder_output_dim)
     if tied and output != target and args.adaptive_softmax_cutoff is None:
         raise ConfigurationError(
-            f"--decoder-output-dim {output} does not go with an output tied to the embedding "
-            f"of --decoder-embed-dim {target}: leave it out, or the sharing"
+            f"--decoder-output-dim {output}: tied embeddings require the --decoder-embed-dim, "
+            f"{target}: remove it, or the sharing"
         )
     if args.tie_adaptive_weights and output != target:
         raise ConfigurationError(
-            f"--decoder-output-dim {output} does not go with --tie-adaptive-weights, which leaves "
-            f"no projection from --decoder-embed-dim {target} to it: leave one of them out"
+            f"--decoder-output-dim {output} cannot be combined with --tie-adaptive-weights, which "
+            f"has no projection to it from --decoder-embed-dim {target}: remove one of them"
         )
 
 
@@ -147,22 +147,22 @@ def check_dictionaries(args: Any, source: Any, target: Any) -> None:
     if args.copy_attention and source != target:
         raise ConfigurationError(
             "--copy-attention needs one dictionary for source and target: prepare the data with a "
-            "joined dictionary, or leave --copy-attention out"
+            "joined dictionary, or remove --copy-attention"
         )
     cutoff = args.adaptive_softmax_cutoff
     if cutoff is None:
         return
     if args.tie_adaptive_weights:
         raise ConfigurationError(
-            "--tie-adaptive-weights needs an adaptive input, which fairseq has for language "
-            "models alone: leave it out"
+            "--tie-adaptive-weights needs an adaptive input, which fairseq has only for language "
+            "models: remove it"
         )
     bounds = parse_numbers(cutoff)
     ascending = bool(bounds) and all(a < b for a, b in zip([0, *bounds], bounds))
     if not ascending or bounds[-1] > len(target):
         raise ConfigurationError(
-            f"--adaptive-softmax-cutoff {cutoff} must be numbers that ascend from 1 at least to "
-            f"{len(target)} at most, the size of the vocabulary"
+            f"--adaptive-softmax-cutoff {cutoff}: give ascending numbers from 1 to at most "
+            f"{len(target)}, the size of the vocabulary"
         )
 
 
@@ -178,7 +178,7 @@ def parse_layers_to_keep(side: str, value: Any, layers: int) -> Optional[List[in
         the layers that fairseq keeps, ascending, or None for no pruning.
 
     Raises:
-        ConfigurationError: the value does not name layers of the model, each once.
+        ConfigurationError: the value does not name layers of the model, each at most once.
     """
     if value is None or value == "":
         return None
@@ -192,7 +192,7 @@ def parse_layers_to_keep(side: str, value: Any, layers: int) -> Optional[List[in
 
 
 def parse_numbers(value: Any) -> List[int]:
-    """Parse "1,2", [1, 2] or 1 to a list of integers, which is empty if that fails."""
+    """Parse "1,2", [1, 2] or 1 to a list of integers; empty if that fails."""
     try:
         return [int(word) for word in str(value).strip("[]() ").split(",")]
     except ValueError:

@@ -92,7 +92,7 @@ class EfficientTransformerModel(TransformerModel):
 
         Args:
             args: a Namespace (command line) or a DictConfig (YAML), with the architecture applied.
-                It is completed in place, so that a checkpoint holds the options of the model.
+                Completed in place, so that a checkpoint holds the options of the model.
             task: has the dictionaries and the maximum lengths.
 
         Raises:
@@ -105,7 +105,8 @@ class EfficientTransformerModel(TransformerModel):
                 ("max_source_positions", DEFAULT_MAX_SOURCE_POSITIONS),
                 ("max_target_positions", DEFAULT_MAX_TARGET_POSITIONS),
             ):
-                # task and model share these on a command line; a YAML file sets only the task's
+                # task and model share these on a command line; a YAML file sets only those of the
+                # task
                 set_default(args, name, getattr(getattr(task, "cfg", None), name, default))
             plan = plan_model(args)
             check_dictionaries(to_config(args), task.source_dictionary, task.target_dictionary)
@@ -126,12 +127,12 @@ class EfficientTransformerModel(TransformerModel):
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
         super().upgrade_state_dict_named(state_dict, name)
         if self.decoder.adaptive_softmax is not None:
-            # fairseq adds this entry for a tied embedding, also if there is no projection
+            # fairseq adds this entry for a tied embedding, even without a projection
             state_dict.pop("decoder.output_projection.weight", None)
 
     @classmethod
     def option_names(cls) -> Set[str]:
-        """The names of all options that a model may be built with."""
+        """The names of all options that build a model."""
         implied = Namespace()
         base_architecture(implied)
         return option_names(cls) | set(vars(implied))
@@ -188,13 +189,13 @@ class Encoder(TransformerEncoderBase):
         self.upsample_features = plan.feature_window**plan.later_blocks
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Any:
-        """As fairseq's, and refuse entries of a shared token mixer that differ between layers.
+        """As fairseq's, but refuse different entries of layers that share a token mixer.
 
-        Loading would keep those of the last layer.
+        Loading would keep only those of the last layer.
         """
         super().upgrade_state_dict_named(state_dict, name)
         first_of: Dict[int, int] = {}
-        # all of them, where LayerDrop iterates over some
+        # all layers; LayerDrop iterates over some
         layers: List[Any] = list(self.layers.children())
         for number, layer in enumerate(layers):
             first = first_of.setdefault(id(layer.mixer), number)
@@ -204,8 +205,8 @@ class Encoder(TransformerEncoderBase):
                 )
                 if own is not None and other is not None and not torch.equal(own, other):
                     raise ConfigurationError(
-                        f"encoder layers {first} and {number} share a token mixer here, and differ "
-                        "in the checkpoint: give the --fastformer-sharing that it was trained with"
+                        f"encoder layers {first} and {number} share a token mixer here, but differ "
+                        "in the checkpoint: give the --fastformer-sharing of its training"
                     )
         return state_dict
 
@@ -225,7 +226,7 @@ class Encoder(TransformerEncoderBase):
     ) -> Dict[str, List[Tensor]]:
         """The forward of fairseq's encoder, with blocks.
 
-        "encoder_states" holds each layer's output at that layer's size. A sentence of padding alone
+        "encoder_states" holds each layer's output at that layer's size. A sentence of padding only
         (in dummy batches) is not masked: attention reads its zero embeddings, and the output stays
         finite.
 
@@ -341,7 +342,7 @@ class Decoder(TransformerDecoderBase):
         plan: the checked sizes and choices.
 
     Raises:
-        ConfigurationError: layers that a routing network needs unwrapped are wrapped for sharding.
+        ConfigurationError: layers are wrapped for sharding, which a routing network cannot use.
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, plan: ModelPlan):
@@ -361,8 +362,8 @@ class Decoder(TransformerDecoderBase):
             )
         if plan.fast_training and not self.packs:
             logger.warning(
-                "the decoder's layers are wrapped for sharding: in training they compute padding "
-                "too, as on --training-path plain"
+                "the decoder's layers are wrapped for sharding: training also computes padding, as "
+                "with --training-path plain"
             )
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
@@ -411,11 +412,11 @@ class Decoder(TransformerDecoderBase):
             extra.update(self.copying(x, inputs, attention, words, places, before, previous))
             if not torch.jit.is_scripting():
                 if self.training and attention.dtype == torch.float16:
-                    # fairseq's own layers round the attention, and so its gradient, to float16
+                    # fairseq's own layers round the attention, and thus its gradient, to float16
                     raise ConfigurationError(
                         "--copy-attention: in float16, gradients overflow on --training-path "
-                        "plain, which quantisation noise and offloading need, too: leave those "
-                        "out, or train with --bf16 or in float32"
+                        "plain, which quantisation noise and offloading need: remove those, or "
+                        "train with --bf16 or in float32"
                     )
                 if self.training and self.copying.coverage > 0:
                     real = prev_output_tokens.ne(self.padding_idx)
@@ -443,11 +444,11 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
-        """`extract_features` that computes the N real target positions only.
+        """`extract_features` for the N real target positions only.
 
-        With `packed_output`, which a criterion sets, all results have one row for each of them:
+        With `packed_output`, which a criterion sets, all results have one row per real position:
         N x C features, N x T' attention and log-odds. "positions" has their indices in the
-        flattened B x T tokens, and "attn" is None unless copying needs it: no such criterion reads
+        flattened B x T tokens. "attn" is None unless copying needs it: such criterions do not read
         it.
         """
         if alignment_layer is None and (self.copying is not None or not self.packed_output):
@@ -491,7 +492,7 @@ class Decoder(TransformerDecoderBase):
         sentence: Tensor,
         previous: Tensor,
     ) -> Dict[str, List[Optional[Tensor]]]:
-        """What `CopyAttention` adds for N target positions, of a model that copies.
+        """What `CopyAttention` adds for N target positions, if the model copies.
 
         Args:
             x, embedded: N x C, output and input of the layers.

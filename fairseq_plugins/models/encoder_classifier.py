@@ -37,7 +37,7 @@ from .plan import ModelPlan, plan_model, store_completed
 
 MODEL_NAME = "encoder_classifier"
 SENTENCE_POOLINGS = ("attention", "mean")
-# options to leave out: those of decoders, and lengths, which the task sets (--max-positions)
+# unsupported options: those of decoders, and lengths, which the task sets (--max-positions)
 _NOT_OF_AN_ENCODER = re.compile(
     r"(decoder|max|share|adaptive|tie|base|cross|merge|copy)_|no_(cross|decoder)_"
     r"|char_inputs$|coverage$|encoder_layers_to_keep$|help$"
@@ -52,7 +52,7 @@ class EncoderClassifierOptions(FairseqDataclass):
         default="attention",
         metadata={
             "help": "how the encoder's output becomes one vector: attention, as in Fastformer's "
-            "code, or mean; over real tokens alone (default: attention)"
+            "code, or mean; only over real tokens (default: attention)"
         },
     )
 
@@ -90,7 +90,7 @@ class EncoderClassifierModel(FairseqEncoderModel):
 
         Args:
             args: a Namespace (command line) or a DictConfig (YAML), with the architecture applied.
-                It is completed in place, so that a checkpoint holds the options of the model.
+                Completed in place, so that a checkpoint holds the options of the model.
             task: has the dictionary and the maximum length.
 
         Raises:
@@ -107,14 +107,14 @@ class EncoderClassifierModel(FairseqEncoderModel):
         args.encoder_embed_path = None
         encoder = Encoder(cfg, task.source_dictionary, embedding, plan)
         model = cls(encoder, str(args.sentence_pooling), cfg.dropout)
-        model.args = args  # fairseq's criterion and trainer look into it
+        model.args = args  # fairseq's criterion and trainer read it
         if plan.fast_training:
             use_fast_dropout(model)
         return model
 
     @classmethod
     def option_names(cls) -> Set[str]:
-        """The names of all options that a model may be built with."""
+        """The names of all options that build a model."""
         return option_names(cls) | {"max_positions"}
 
     def forward(
@@ -156,7 +156,9 @@ class EncoderClassifierModel(FairseqEncoderModel):
             ConfigurationError: inner_dim is given.
         """
         if inner_dim is not None:
-            raise ConfigurationError(f"inner_dim {inner_dim}: heads here have no hidden layer")
+            raise ConfigurationError(
+                f"inner_dim {inner_dim}: give None, as heads have no hidden layer"
+            )
         dim = self.encoder.cfg.encoder.embed_dim
         self.classification_heads[name] = self.head(
             dim, num_classes, self.sentence_pooling, self.dropout
@@ -191,15 +193,15 @@ def fill_classifier_defaults(args: Any) -> None:
 
 
 def plan_encoder(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
-    """The plan and fairseq's configuration of a Transformer with this encoder and some decoder.
+    """The plan and fairseq's configuration of a Transformer with this encoder and a dummy decoder.
 
-    The decoder is never built. It has the encoder's sizes, so that no check fails because of it.
+    The decoder is never built. It has the encoder's sizes, so that its checks pass.
     """
     full = to_namespace(args)
     if full.quant_noise_scalar:
         raise ConfigurationError(
             f"--quant-noise-scalar {full.quant_noise_scalar} has no effect on a classifier: "
-            "fairseq's tasks of classification add no such noise. Leave it out"
+            "fairseq's classification tasks add no such noise. Remove it"
         )
     for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
         setattr(full, f"decoder_{size}", getattr(full, f"encoder_{size}"))

@@ -10,11 +10,11 @@ from fairseq_plugins.modules.encoder_layer import EncoderLayer
 
 
 def install() -> None:
-    """Refuse to train on with the optimizer of fairseq's `transformer` in this package's model.
+    """Refuse to resume with the optimizer of fairseq's `transformer` in this package's model.
 
-    Optimizer states follow the order of the parameters, and the two orders differ. In float32 the
-    first update would fail at sizes that differ; in fp16 the states are one vector, whose parts
-    would silently go to other parameters.
+    Optimizer states follow the order of the parameters, and the two orders differ. In float32, the
+    first update would fail on different sizes. In fp16 the states are one vector, whose parts
+    would silently go to the wrong parameters.
     """
 
     def make(original: Callable) -> Callable:
@@ -25,8 +25,8 @@ def install() -> None:
             for layer in layers:
                 layer.reordered = False
             refused = ConfigurationError(
-                f"{filename} is of a model with fairseq's encoder layers, whose optimizer does not "
-                "fit this one: train on from its parameters with --reset-optimizer"
+                f"{filename} is a model with fairseq's encoder layers, whose optimizer state does "
+                "not fit this model: give --reset-optimizer to train on from its parameters"
             )
 
             def fits() -> bool:

@@ -1,4 +1,4 @@
-"""The forward of fairseq's Transformer, and of this package's, on a batch that is laid out as rows.
+"""The forward of fairseq's Transformer, and of this package's, on a batch laid out as rows.
 
 Results at real target positions, and all gradients, equal those of the padded batch; only random
 numbers of dropout differ. Nothing here waits for the GPU, and no size depends on data.
@@ -37,7 +37,7 @@ class OnRows:
     Args:
         model: an encoder-decoder for which `find_obstacle` finds nothing.
         numbers: `data.rows.Rows.numbers` on the model's device.
-        shape: of the batch.
+        shape: the shape of the batch.
     """
 
     def __init__(self, model: Any, numbers: Tensor, shape: Shape):
@@ -48,7 +48,7 @@ class OnRows:
         return getattr(self.module, name)
 
     def sample(self, sentences: int, tokens: int) -> Dict[str, Any]:
-        """The batch as fairseq's criterions take it: all rows are one sentence with padding."""
+        """The batch as fairseq's criterions take it: all rows as one padded sentence."""
         source, previous, target = (
             self.parts[name].unsqueeze(0) for name in ("source", "previous", "target")
         )
@@ -71,7 +71,7 @@ class OnRows:
 
         Args:
             src_tokens, prev_output_tokens: those of `sample`, P x N and P x M: P times the batch.
-            features_only: leave out the projection to the vocabulary.
+            features_only: skip the projection to the vocabulary.
 
         Returns:
             P x M x C or P x M x V, finite at padding, and a dictionary with "attn", "rows" (the
@@ -96,7 +96,7 @@ class OnRows:
         x, attention = decode_rows(decoder, embedded, target, memory, layer, heads)
         extra: Dict[str, Any] = {"attn": [attention], "rows": [target.sentence]}
         if copying is not None:
-            # in the grid of the source, as attention is
+            # in the grid of the source, like attention
             grid = source[0].to_grid((words - encoder.padding_idx).unsqueeze(1)).squeeze(2)
             grid = grid + encoder.padding_idx
             arguments = (x, embedded, attention, grid, target.sentence, previous)
@@ -111,7 +111,7 @@ def encode_rows(encoder: Any, tokens: Tensor, layouts: List[Layout]) -> Tensor:
     Args:
         encoder: one of `ENCODERS`.
         tokens: N.
-        layouts: of the rows in each block, or one for all if no block pools over time.
+        layouts: layout of the rows in each block, or one for all if no block pools over time.
 
     Returns:
         N x d.
@@ -173,10 +173,10 @@ def _embed(side: Any, tokens: Tensor, at: Layout) -> Tensor:
 
 
 def find_obstacle(model: Any) -> str:
-    """Why a model's forward does not take rows, in a few words; empty if it does.
+    """Why a model's forward cannot take rows, in a few words; empty if it can.
 
     Args:
-        model: without the wrappers of parallel training.
+        model: without wrappers for parallel training.
     """
     encoder: Any = getattr(model, "encoder", None)
     decoder: Any = getattr(model, "decoder", None)

@@ -27,13 +27,13 @@ from .checks import parse_layers_to_keep, parse_numbers
 logger = logging.getLogger(__name__)
 
 CUDA_GRAPHS_HELP = (
-    "training records forward and backward on a GPU once for each shape of a batch, and replays "
-    "them: the host launches one recording in place of some 1,500 kernels. Needs --bf16 or --fp16. "
+    "training records forward and backward on a GPU once per batch shape and replays "
+    "them: the host launches one recording instead of some 1,500 kernels. Needs --bf16 or --fp16. "
     "Default: off"
 )
 TRAINING_PATHS = ("auto", "fast", "plain")
 REGISTRIES = (TOKEN_MIXERS, FEED_FORWARDS)
-# options of earlier versions, and how they were parsed: `drop_deleted_options` answers them
+# deleted options of earlier versions, and their parsers, for `drop_deleted_options`
 DELETED = {"decoder_token_mixer": "store", "torch_compile": "store_true"}
 
 
@@ -41,8 +41,8 @@ DELETED = {"decoder_token_mixer": "store", "torch_compile": "store_true"}
 class EfficientTransformerOptions(CopyOptions):
     """Options that the models add to fairseq's Transformer, in every architecture.
 
-    The options of a token mixer, of a feed-forward network and of copying are in the file of that
-    part.
+    The options of token mixers, feed-forward networks and copying are in the files of these
+    parts.
     """
 
     encoder_blocks: Optional[str] = field(
@@ -102,7 +102,7 @@ class EfficientTransformerOptions(CopyOptions):
             "help": "how training computes the same model. plain: as fairseq does. "
             "fast: the decoder skips padding; on a CPU, dropout is faster and attention dropout "
             "needs memory linear in length. Default: auto, which is plain for fairseq's own "
-            "Transformer and for options that fast does not support, and else fast"
+            "Transformer and for options that fast does not support, otherwise fast"
         },
     )
     cuda_graphs: bool = field(default=False, metadata={"help": CUDA_GRAPHS_HELP})
@@ -134,27 +134,27 @@ def fill_defaults(args: Any) -> None:
     if args.encoder_layers != sum(blocks):
         raise ConfigurationError(
             f"--encoder-layers {args.encoder_layers} does not match --encoder-blocks "
-            f"{args.encoder_blocks}, which has {sum(blocks)}: leave --encoder-layers out, or give "
+            f"{args.encoder_blocks}, which has {sum(blocks)}: remove --encoder-layers, or give "
             "blocks that add up to it, such as --encoder-blocks "
             f"{split_evenly(args.encoder_layers)}"
         )
 
 
 def drop_deleted_options(args: Any) -> None:
-    """Remove what earlier versions stored of options that are gone, in place.
+    """Remove stored values of deleted options, in place.
 
     Raises:
-        ConfigurationError: --decoder-token-mixer asks for other than softmax attention.
+        ConfigurationError: --decoder-token-mixer has another value than softmax attention.
     """
     mixer, compiles = (_pop(args, name) for name in DELETED)
     if mixer not in (None, TOKEN_MIXERS.default):
         raise ConfigurationError(
             f"--decoder-token-mixer {mixer}: a left-to-right decoder must not see later positions, "
-            f"so it always has {TOKEN_MIXERS.default} attention; leave the option out, and choose "
+            f"so it always has {TOKEN_MIXERS.default} attention; remove the option, and choose "
             "the encoder's attention with --encoder-token-mixer"
         )
     if compiles:
-        logger.warning("--torch-compile is gone: layers are not compiled. Leave it out")
+        logger.warning("--torch-compile was removed: layers are not compiled. Remove it")
 
 
 def _pop(args: Any, name: str) -> Any:
@@ -190,7 +190,7 @@ def fill_fairseq_defaults(args: Any) -> None:
     options = dict(args) if OmegaConf.is_config(args) else vars(args)
     completed = Namespace(**{name: value for name, value in options.items() if value is not None})
     base_architecture(completed)
-    set_default(completed, "base_layers", 0)  # the trainer reads it with getattr, too
+    set_default(completed, "base_layers", 0)  # the trainer also reads it with getattr
     for name, value in vars(completed).items():
         setattr(args, name, value)
 
@@ -210,7 +210,7 @@ def parse_blocks(value: Any) -> List[int]:
     blocks = parse_numbers(value)
     if not blocks or min(blocks) < 1:
         raise ConfigurationError(
-            f"--encoder-blocks {value} cannot be read: give the number of layers of each block, at "
+            f"--encoder-blocks {value}: give the number of layers of each block, at "
             "least 1, separated by commas, such as 3,3"
         )
     return blocks
@@ -225,7 +225,7 @@ def to_config(args: Any) -> TransformerConfig:
 
 
 def fill_layers_to_keep(args: Any) -> None:
-    """If one side is pruned, keep all layers of the other: fairseq drops layers that are not named.
+    """If one side is pruned, keep all layers of the other: fairseq drops layers not named.
 
     Args:
         args: options, changed in place.
@@ -285,5 +285,5 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def split_evenly(layers: int) -> str:
-    """Two blocks of so many layers together, as an example in messages: "3,2" of 5."""
+    """Two blocks that total this many layers, as an example in messages: "3,2" for 5."""
     return f"{layers - layers // 2},{layers // 2}" if layers > 1 else "1,1"

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class LayerPlan(NamedTuple):
-    """One encoder layer. `starts_later_block`: it is the first of a later block, and pools."""
+    """One encoder layer. `starts_later_block`: it is the first of a later block, so it pools."""
 
     mixer: MixerSpec
     ffn: FeedForwardSpec
@@ -75,8 +75,8 @@ def plan_model(args: Any) -> ModelPlan:
             _warn_of_idle_option(f"--{side}-pooling", f"--{side}-window above 1")
     if args.encoder_xformers_att_config and not mixer.part.takes_xformers:
         raise ConfigurationError(
-            f"--encoder-xformers-att-config does not go with --encoder-token-mixer {mixer.name}: "
-            "leave one of them out"
+            f"--encoder-xformers-att-config does not support --encoder-token-mixer {mixer.name}: "
+            "remove one of them"
         )
     blocks = _prune(parse_blocks(args.encoder_blocks), args)
     _check_heads("encoder", args.encoder_embed_dim, args.encoder_attention_heads)
@@ -90,7 +90,7 @@ def plan_model(args: Any) -> ModelPlan:
     mixer_specs = [layer.mixer for layer in layers]
     ffn_specs = [layer.ffn for layer in layers]
     mixer = mixer._replace(options=mixer.part.complete(mixer.options, mixer_specs))
-    # encoder and decoder share the options of a network that both use: these must fit both
+    # encoder and decoder share the options of a network that both use, which must fit both
     users = [(encoder_ffn, ffn_specs), (decoder_ffn, [decoder_ffn_spec])]
     encoder_ffn, decoder_ffn = (
         ffn._replace(
@@ -137,8 +137,8 @@ def _prune(blocks: List[int], args: Any) -> List[int]:
     if len(blocks) > 1:
         raise ConfigurationError(
             f"--encoder-layers-to-keep {args.encoder_layers_to_keep} prunes encoders of one block, "
-            f"and --encoder-blocks {args.encoder_blocks} has {len(blocks)}: name all its layers, "
-            "or leave it out"
+            f"but --encoder-blocks {args.encoder_blocks} has {len(blocks)}: name all its layers, "
+            "or remove it"
         )
     return [len(kept)]
 
@@ -195,22 +195,22 @@ def _plan_copying(args: Any) -> Optional[CopySpec]:
         for name in ("copy_layer", "copy_heads", "copy_next", "coverage"):
             if getattr(args, name) != getattr(CopyOptions, name):
                 raise ConfigurationError(
-                    f"{flag(name)} {getattr(args, name)} does nothing without --copy-attention: "
-                    "add that, or leave it out"
+                    f"{flag(name)} {getattr(args, name)} has no effect without --copy-attention: "
+                    "add that, or remove it"
                 )
         return None
     for name in _NOT_COPYING:
         if getattr(args, name, None):
             raise ConfigurationError(
-                f"--copy-attention does not go with {flag(name)} {getattr(args, name)}: leave one "
-                "of them out"
+                f"--copy-attention does not support {flag(name)} {getattr(args, name)}: remove one "
+                "of them"
             )
     if args.copy_layer is not None:
         check_range("--copy-layer", args.copy_layer, 0, args.decoder_layers - 1)
         if args.decoder_layers_to_keep:
             raise ConfigurationError(
-                f"--copy-layer {args.copy_layer} would be another layer with "
-                f"--decoder-layers-to-keep {args.decoder_layers_to_keep}: leave one of them out"
+                f"--copy-layer {args.copy_layer} would be a different layer with "
+                f"--decoder-layers-to-keep {args.decoder_layers_to_keep}: remove one of them"
             )
     if args.copy_heads is not None:
         check_range("--copy-heads", args.copy_heads, 1, args.decoder_attention_heads)
@@ -242,7 +242,7 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
             raise ConfigurationError(f"{option} {window} is below 1; 1 switches it off")
         if window > 1 and later == 0:
             raise ConfigurationError(
-                f"{option} {window} pools where a later block begins, and --encoder-blocks "
+                f"{option} {window} pools at the start of later blocks, but --encoder-blocks "
                 f"{args.encoder_blocks} has one block: give several, such as --encoder-blocks "
                 f"{split_evenly(sum(blocks))}, or {option} 1"
             )
@@ -253,7 +253,7 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
             largest -= 1
         raise ConfigurationError(
             f"--time-window {args.time_window} pools {pooled} positions into one by the last "
-            f"block, more than the {longest} of --max-source-positions (--max-positions of a "
+            f"block, more than --max-source-positions {longest} (--max-positions of a "
             f"classifier): at most {largest} works with --encoder-blocks {args.encoder_blocks}"
         )
     dim, ffn, heads = (
@@ -295,7 +295,7 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
     if needed and obstacles:
         raise ConfigurationError(
             f"--training-path fast does not support {', '.join(map(flag, obstacles))}: use "
-            "--training-path auto or plain, or leave the other out"
+            "--training-path auto or plain, or remove the other"
         )
     like_transformer = (
         len(blocks) == 1
@@ -309,12 +309,12 @@ def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
 def _check_routing(
     args: Any, encoder_ffn: Choice, decoder_ffn: Choice, fast_training: bool
 ) -> None:
-    """Refuse options with which a routing network would lose its balance loss, or route padding."""
+    """Refuse options that lose a routing network's balance loss, or route padding."""
     for side, ffn in (("encoder", encoder_ffn), ("decoder", decoder_ffn)):
         if ffn.part.routes_positions and args.checkpoint_activations:
             raise ConfigurationError(
                 f"--checkpoint-activations would lose the loss that balances --{side}-ffn "
-                f"{ffn.name}: leave one of them out"
+                f"{ffn.name}: remove one of them"
             )
     if decoder_ffn.part.routes_positions and not fast_training:
         raise ConfigurationError(

@@ -20,15 +20,15 @@ def load_word_vectors(path: str, dictionary: Any, embedding: nn.Embedding, optio
 
     A SentencePiece symbol that starts a word (`▁the`) takes the vector of the word. Words without a
     vector are drawn from a normal distribution with the mean and covariance of the vectors found,
-    as in Fastformer (section A.2). If the file has vectors for at most d symbols, the others keep
-    their values. Padding keeps its zeros.
+    as in Fastformer (section A.2). If the file has vectors for at most d symbols, the others stay
+    unchanged. Padding stays zero.
 
     Args:
         path: a text file with a word and its d numbers per line, separated by single spaces. A
             first line of two integers is skipped: it is the header of word2vec.
-        dictionary: fairseq's, of V symbols.
+        dictionary: fairseq's dictionary, of V symbols.
         embedding: V x d.
-        option: the option that named the file, such as "--encoder-embed-path", for messages.
+        option: the option that gave the file, such as "--encoder-embed-path", for messages.
 
     Raises:
         ConfigurationError: the file cannot be read or parsed, has vectors of another size, or has
@@ -84,7 +84,7 @@ def _check_size(size: int, dim: int, path: str, option: str) -> None:
     if size != dim:
         side = "encoder" if "encoder" in option else "decoder"
         raise ConfigurationError(
-            f"{option} {path} has vectors of {size} numbers, and --{side}-embed-dim is {dim}: give "
+            f"{option} {path} has vectors of {size} numbers, but --{side}-embed-dim is {dim}: give "
             f"vectors of {dim}, or --{side}-embed-dim {size} with --{side}-attention-heads that "
             "divide it"
         )
@@ -96,8 +96,8 @@ def _report_coverage(found: Tensor, dictionary: Any, path: str, option: str) -> 
         some = ", ".join(dictionary[index] for index in range(len(dictionary) - 3, len(dictionary)))
         raise ConfigurationError(
             f"{option} {path} has none of the dictionary's {total:,} words (such as {some}): "
-            "subwords have no vectors unless they are whole words, and case must be the same; "
-            "give vectors of this dictionary's units, or leave the option out"
+            "subwords have no vectors unless they are whole words, and case must match; "
+            "give vectors for this dictionary's units, or remove the option"
         )
     logger.info(
         f"{option} {path}: {count:,} of the dictionary's {total:,} words found "
@@ -105,8 +105,8 @@ def _report_coverage(found: Tensor, dictionary: Any, path: str, option: str) -> 
     )
     if count < LOW_COVERAGE * total:
         logger.warning(
-            "few of the dictionary's words have a vector: subwords have none unless they are whole "
-            "words, and case must be the same"
+            "few of the dictionary's words have a vector: subwords lack them unless they are whole "
+            "words, and case must match"
         )
 
 

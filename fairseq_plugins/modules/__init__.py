@@ -1,1 +1,1 @@
-"""Layers and their parts. Each takes the few numbers that it needs, never the command line."""
+"""Layers and their parts. Each takes only the numbers that it needs, never the model's options."""

@@ -12,7 +12,7 @@ from .captured import is_captured
 from .dropout import draw_kept
 
 # Attention weights that `ChunkedAttention` holds at a time: 16 MiB in float32. Measured on a CPU at
-# lengths 1,024 and 4,096: half as many took 1.1 times as long, and twice as many 1.7 times, because
+# lengths 1,024 and 4,096: half as many took 1.1 times as long, and twice as many 1.7 times, as
 # the C library then requests new memory from the system for every tensor.
 WEIGHTS_AT_A_TIME = 2**22
 
@@ -96,7 +96,7 @@ class ChunkedAttention(torch.autograd.Function):
         dQ  = dS K / sqrt(s),    dK += dS^T Q / sqrt(s)
 
     rowsum(dW W) equals the row sum of G times the result (FlashAttention's form). That form is not
-    used: in half precision it is rounded differently from dW, and dW - rowsum(dW W) is small.
+    used: in half precision its rounding differs from dW's, and dW - rowsum(dW W) is small.
 
     Shapes and arguments are those of `attend`, with the dropout probability p < 1 as a number. Sums
     over chunks are in float32 at least. Differentiable once; a second time raises the RuntimeError
@@ -164,7 +164,7 @@ class ChunkedAttention(torch.autograd.Function):
 def _chunks(
     query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, p: float, heads: int
 ) -> Iterator[Tuple[slice, int, Tensor, Optional[Tensor]]]:
-    """Yield for each chunk: its query rows, the keys they read, the weights and the dropout mask.
+    """Yield per chunk: its query rows, the keys they read, the weights and the dropout mask.
 
     `query` and `key` are (B h) x T x s. The keys are the first `seen` ones. The weights, (B h) x
     rows x seen, may be overwritten. The mask is divided by 1 - p, or None without dropout.

@@ -1,4 +1,4 @@
-"""Whether torch records the operations, to export a model."""
+"""Whether torch is recording operations to export a model."""
 
 import torch
 

@@ -2,10 +2,10 @@
 
 Sequences are T x B x C as everywhere in fairseq; padding masks are B x T, True at padding, or
 None. Windows over time start at the first *real* token of each sentence: batches padded on the left
-are aligned first (`align_to_start`) and put back at the end (`restore_alignment`). Otherwise the
-other sentences of a batch would decide which tokens are pooled together.
+are aligned first (`align_to_start`) and moved back at the end (`restore_alignment`). Otherwise the
+other sentences of a batch would affect which tokens are pooled together.
 
-The author's fork also pools keys and values, and masks each window that touches padding. Weights
+The author's fork also pools keys and values, and masks every window that touches padding. Weights
 trained with the fork therefore give different results here. The paper's time figures probably come
 from the fork.
 """
@@ -46,7 +46,7 @@ def align_to_start(x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor, Ten
 def restore_alignment(x: Tensor, rank: Tensor) -> Tensor:
     """Undo `align_to_start`: position t of the result is row ``rank[b, t]`` of sentence b.
 
-    Positions at padding get a copy of some real row; callers must mask them.
+    Positions at padding get a copy of any real row; callers must mask them.
     """
     return _take_rows(x, rank)
 
@@ -71,7 +71,7 @@ class TimePooling(nn.Module):
 
     ``y_j = pool(x_{jw}, ..., x_{jw+w-1})``, where pool is the mean, maximum or minimum over the
     positions that exist and are not padding. A partly filled last window counts; a window of
-    padding alone gives 0. Equal maxima (minima) share the gradient.
+    padding only gives 0. Equal maxima (minima) share the gradient.
 
     Args:
         window: positions to a window, at least 1 (1 changes nothing).
@@ -108,7 +108,7 @@ class TimePooling(nn.Module):
         x = F.pad(x, (0, 0, 0, 0, 0, extra))
         absent_windows = absent.view(-1, self.window, absent.size(1), 1)
         if self.kind == "mean":
-            # fill rather than multiply: padding may hold anything, NaN included
+            # fill, not multiply: padding may hold NaN
             windows = x.masked_fill(absent, 0.0).view(-1, self.window, bsz, channels)
             count = (~absent_windows).sum(dim=1).clamp(min=1)
             return windows.sum(dim=1) / count.to(x.dtype)
@@ -172,7 +172,7 @@ class FeaturePooling(nn.Module):
 def upsample(x: Tensor, time_window: int, feature_window: int, length: int) -> Tensor:
     """Repeat every feature `feature_window` times and every position `time_window` times.
 
-    The windows are the products over all poolings that happened.
+    The windows are the products over all poolings.
     Shape: T' x B x C' -> length x B x (C' * feature_window), cut at `length` <= T' * time_window.
     """
     steps, bsz, channels = x.size(0), x.size(1), x.size(2)

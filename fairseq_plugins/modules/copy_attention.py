@@ -34,8 +34,8 @@ class CopyOptions(FairseqDataclass):
     copy_next: bool = field(
         default=False,
         metadata={
-            "help": "when copying, also go on with the source word that follows the word last "
-            "written: phrases are copied after far fewer updates. Default: off"
+            "help": "when copying, also continue with the source word after the last written "
+            "word: phrases are copied after far fewer updates. Default: off"
         },
     )
     coverage: float = field(
@@ -55,7 +55,7 @@ class CopySpec(NamedTuple):
     coverage: float
     state_dim: int
     input_dim: int
-    next: bool = False  # whether to go on after the word last written
+    next: bool = False  # whether to continue after the last written word
 
 
 class Copies(NamedTuple):
@@ -82,15 +82,15 @@ class CopyAttention(nn.Module):
     dropout. a covers all T source positions, also if the encoder pools, and is zero at padding. g
     is initially 1/2.
 
-    With `spec.next`, copying can go on after the word last written. n is a over the positions that
-    follow a word equal to y_{t-1}, where the first follows the end symbol, with which y begins::
+    With `spec.next`, copying can continue after the last written word. n is a over the positions
+    that follow a word equal to y_{t-1}; the first position follows the end symbol that begins y::
 
         m    = sigmoid(w' . [s; x] + b'), or 0 if there is no such position
         n_i  = [src_{i-1} = y_{t-1}] (a_i + 1e-4) / sum_j [src_{j-1} = y_{t-1}] (a_j + 1e-4)
 
-    and (1 - m) a + m n replaces a. Attention alone must learn positions for this, and an encoder
-    that only adds summaries of the whole source, as Fastformer's, does not tell a position what
-    stands before it. m is initially 1/2.
+    and (1 - m) a + m n replaces a. Otherwise attention must learn positions for this, and an
+    encoder that only adds summaries of the whole source, such as Fastformer's, does not tell a
+    position which word precedes it. m is initially 1/2.
 
     P is represented by the logits V s and, per source position, the log-odds of copying::
 
@@ -99,8 +99,8 @@ class CopyAttention(nn.Module):
 
     In this form no probability underflows, and words outside the source cost nothing.
 
-    In training, all subwords that the dictionary lacks are one word, <unk>. In search each of them
-    has a number of its own, and what is copied goes on after that one (`generation/unknown.py`).
+    In training, all subwords missing from the dictionary are one word, <unk>. In search, each of
+    them has its own number, and copying continues after that one (`generation/unknown.py`).
 
     With c_t = sum_{t' < t} a_t', training adds the loss ``coverage sum_i min(a_ti, c_ti)`` of each
     target token (eq. 12) to any criterion (`criterions/auxiliary.py`). Unlike in the paper, the
@@ -134,7 +134,7 @@ class CopyAttention(nn.Module):
         before: Optional[Tensor] = None,
         previous: Optional[Tensor] = None,
     ) -> Dict[str, List[Optional[Tensor]]]:
-        """The entries that `mix` and `copies_of` need in a decoder's "extra".
+        """The entries of a decoder's "extra" that `mix` and `copies_of` need.
 
         Args:
             state: ... x d, the decoder's output (s) for target tokens in any layout.
@@ -203,7 +203,7 @@ class CopyAttention(nn.Module):
         self.overlap = torch.minimum(attention, covered).sum() / real.sum().clamp(min=1)
 
     def take_coverage(self) -> Optional[Tensor]:
-        """Return and clear the coverage loss of the last forward, without its weight, or None."""
+        """Return the unweighted coverage loss of the last forward, or None, and clear it."""
         overlap, self.overlap = self.overlap, None
         return overlap
 
@@ -212,14 +212,14 @@ class CopyAttention(nn.Module):
 
 
 def find_before(words: Tensor, pad: int, end: int) -> Tensor:
-    """The word before each position, for `CopyAttention` that goes on.
+    """The word before each position, for a `CopyAttention` that continues phrases.
 
     Args:
         words: B x T, int64, padded on either side.
         pad, end: the symbols.
 
     Returns:
-        B x T, int64: `end` at the first word of a sentence, and -1, which is no word, at padding.
+        B x T, int64: `end` at the first word of a sentence, and -1 (no word) at padding.
     """
     before = F.pad(words[:, :-1], (1, 0), value=end)
     return before.masked_fill(before.eq(pad), end).masked_fill(words.eq(pad), -1)

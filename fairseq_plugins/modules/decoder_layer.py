@@ -36,7 +36,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
     Args:
         cfg: fairseq's TransformerConfig.
         build_ffn: builds the network, ... x d -> ... x d, with its activation and inner dropout.
-        no_encoder_attn: leave out cross-attention.
+        no_encoder_attn: omit cross-attention.
     """
 
     def __init__(

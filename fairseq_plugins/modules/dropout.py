@@ -11,8 +11,8 @@ from .captured import is_captured
 class FastDropout(FairseqDropout):
     """``x * keep / (1 - p)`` with independent keep ~ Bernoulli(1 - p).
 
-    The distribution is that of torch; the random stream differs. torch draws 31 bits for each
-    element, which takes longer than a LayerNorm; here it is one byte (see `draw_kept`). On a GPU
+    The distribution is that of torch; the random stream differs. torch draws 31 bits per element,
+    which takes longer than a LayerNorm; this class draws one byte (see `draw_kept`). On a GPU
     and in compiled layers, this is torch's own dropout.
     """
 
@@ -26,7 +26,7 @@ class FastDropout(FairseqDropout):
 
 
 def probability(dropout: FairseqDropout) -> float:
-    """The probability with which a dropout module drops at present; 0 outside training."""
+    """The current drop probability of a dropout module; 0 outside training."""
     return float(dropout.p) if dropout.training or dropout.apply_during_inference else 0.0
 
 
@@ -41,7 +41,7 @@ def draw_kept(like: Tensor, keep: float) -> Tensor:
     - draw with b + 1; each event drops its element: ``(b + 1)/256 (1 - r) = keep``
 
     The way with the smaller r is used; its r is below 1 / 128. The gaps between its events are
-    geometric, so only events cost random numbers.
+    geometric, so random numbers are drawn only for events.
     """
     count = like.numel()
     words = torch.empty((count + 7) // 8, dtype=torch.int64).random_(-(2**63), None)

@@ -93,7 +93,7 @@ class EncoderLayer(nn.Module):
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
         """Rename the entries of fairseq's encoder layer, so that its checkpoints load.
 
-        fairseq registers these parameters in another order, and optimizer states follow the order:
+        fairseq registers these parameters in another order, which optimizer states follow.
         `reordered` tells `models.loaded_optimizer` that those of the checkpoint do not fit.
         """
         prefix = name + "."
@@ -144,11 +144,11 @@ def run_encoder_layer(
     return add_and_normalise(feed_forward(x), x, dropout, last)[1]
 
 
-# prefixes in fairseq's TransformerEncoderLayer, and those of the same weights here
+# prefixes in fairseq's TransformerEncoderLayer, and of the same weights here
 _FAIRSEQ_NAMES = (
     ("self_attn.", "mixer.attention."),
     ("fc1.", "ffn.fc1."),
     ("fc2.", "ffn.fc2."),
-    ("layer_norms.0.", "self_attn_layer_norm."),  # old names, which fairseq maps, too
+    ("layer_norms.0.", "self_attn_layer_norm."),  # old names, which fairseq also maps
     ("layer_norms.1.", "final_layer_norm."),
 )

@@ -1,18 +1,18 @@
-"""Softmax over positions of which some are hidden: its precision, and the scores of the hidden."""
+"""Softmax with hidden positions: its precision, and the scores of hidden positions."""
 
 import torch
 from torch import Tensor
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """x in float32; float64 stays."""
+    """x in float32; float64 stays float64."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def hide(scores: Tensor, hidden: Tensor) -> Tensor:
-    """The scores, and -3e38 where `hidden`, so that a softmax gives these positions no weight.
+    """The scores, with -3e38 where `hidden`, so that softmax gives these positions no weight.
 
-    Where all positions are hidden it stays finite; -inf would give NaN there.
+    If all positions are hidden, softmax stays finite; -inf would give NaN.
 
     Args:
         scores: in float32 or float64.

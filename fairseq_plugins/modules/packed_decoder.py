@@ -59,7 +59,7 @@ class Packing(Layout):
 
 
 class Memory(NamedTuple):
-    """The encoder's output: rows, N' x C, and their layout."""
+    """The encoder's output as rows, N' x C, and their layout."""
 
     rows: Tensor
     at: Layout
@@ -80,7 +80,7 @@ def embed_rows(side: Any, tokens: Tensor, positions: Callable[[], Tensor]) -> Te
     Args:
         side: the encoder or decoder.
         tokens: integers of any shape.
-        positions: computes the embeddings of positions, ... x d, if there are any.
+        positions: computes position embeddings, ... x d, if there are any.
     """
     x = side.embed_scale * side.embed_tokens(tokens)
     if getattr(side, "project_in_dim", None) is not None:
@@ -100,10 +100,10 @@ def decode_rows(
     alignment_layer: Optional[int] = None,
     alignment_heads: Optional[int] = None,
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    """The layers of a decoder that `has_standard_layers`, to its features.
+    """Run the layers of a decoder that `has_standard_layers`; returns its features.
 
     Args:
-        decoder: fairseq's, or one with other layers or networks.
+        decoder: fairseq's decoder, or one with other layers or networks.
         x: N x d, embedded target positions; at: their layout.
         memory: the encoder's output, or None.
         alignment_layer, alignment_heads: the layer and the number of its first heads whose
@@ -142,7 +142,7 @@ def packed_layer(
         at: their layout.
         memory: the encoder's output, or None.
         need_weights: whether to return the weights of cross-attention.
-        weight_heads: average the weights over so many of the first heads; None for all.
+        weight_heads: average the weights over this many of the first heads; None for all.
 
     Returns:
         N x d, and the weights or None: N x T', zero at padding of the source. T' is the length of

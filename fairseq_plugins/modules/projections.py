@@ -10,20 +10,20 @@ from torch import Tensor, nn
 def project_together(x: Tensor, projections: Sequence[nn.Module]) -> Tuple[Tensor, ...]:
     """``[projection(x) for projection in projections]``, as one product on a GPU.
 
-    The parameters stay apart, and are put behind each other for each call: small beside x. Queries,
-    keys and values of self-attention are 3 products in forward; backward has 6, 2 additions and 3
-    sums for the biases. Together they are 3 products, a sum, and 3 copies. Gradients of x are added
-    in the product, so in half precision they are rounded once. On a CPU this gains nothing (0.996
-    of the time), so there, and for projections that are more than a linear layer (quantisation
-    noise, 8 bits), each is called by itself.
+    The parameters stay separate and are concatenated in each call: they are small beside x.
+    Queries, keys and values of self-attention are 3 products in forward; backward has 6, plus 2
+    additions and 3 sums for the biases. Combined, they are 3 products, a sum and 3 copies.
+    Gradients of x are added in the product, so in half precision they are rounded once. On a CPU
+    this is no faster (0.996 of the time). Therefore on a CPU, and for projections that are more
+    than a linear layer (quantisation noise, 8 bits), each is called separately.
 
     Args:
         x: ... x d.
         projections: nn.Linear layers of input size d, all with a bias or all without.
 
     Returns:
-        the results, ... x d_i each; on a GPU views of one tensor, whose last dimension is
-        contiguous and no other.
+        the results, ... x d_i each; on a GPU, views of one tensor that are contiguous only in the
+            last dimension.
     """
     if x.device.type == "cpu" or not all(_is_plain(layer) for layer in projections):
         return tuple(layer(x) for layer in projections)
@@ -34,15 +34,15 @@ def _one_product(x: Tensor, projections: Sequence[nn.Module]) -> Tuple[Tensor, .
     weights: List[Any] = [layer.weight for layer in projections]
     biases: List[Any] = [layer.bias for layer in projections if layer.bias is not None]
     if len(biases) not in (0, len(weights)):
-        raise ValueError("projections must all have a bias, or none of them")
+        raise ValueError("projections must all have a bias, or all have no bias")
     bias = torch.cat(biases) if biases else None
-    # split, and not slices: its backward puts the gradients behind each other in one copy
+    # split, not slices: its backward concatenates the gradients in one copy
     out = F.linear(x, torch.cat(weights), bias)
     return torch.split(out, [weight.size(0) for weight in weights], dim=-1)
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether calling the layer is its product and nothing more."""
+    """Whether calling the layer only computes its product."""
     return type(layer) is nn.Linear and not (
         layer._forward_pre_hooks or layer._forward_hooks or layer._backward_hooks
     )

@@ -26,7 +26,7 @@ Part = TypeVar("Part", bound=Type[nn.Module])
 
 @dataclass
 class NoOptions(FairseqDataclass):
-    """The options of a part that has none."""
+    """Options of a part without options."""
 
 
 class Choice(NamedTuple):
@@ -42,7 +42,7 @@ class Choice(NamedTuple):
 
 
 class Registry:
-    """Parts of one kind by name, each with the dataclass of its options.
+    """Parts of one kind by name, each with a dataclass for its options.
 
     A field `width` of a part named `wide` is `--wide-width` on a command line and `wide_width` in
     a YAML file.
@@ -68,7 +68,7 @@ class Registry:
 
         def add(part: Part) -> Part:
             if name in self._parts:
-                raise ValueError(f"a {self.kind} named {name} is registered already")
+                raise ValueError(f"a {self.kind} named {name} is already registered")
             for field in _fields(options):
                 if field.default is MISSING:
                     raise ValueError(f"{name}: the option {field.name} has no default")
@@ -99,13 +99,13 @@ class Registry:
                 yield f"{name}_{field.name}", field
 
     def idle(self, chosen: Sequence[str], args: Any) -> List[Tuple[str, str]]:
-        """Options that are not at their default though no layer has their part.
+        """Options with non-default values whose part no layer has.
 
         Args:
             chosen: the names of the parts that layers have.
 
         Returns:
-            the name of each option, and that of its part.
+            the name of each option and of its part.
         """
         return [
             (f"{name}_{field.name}", name)

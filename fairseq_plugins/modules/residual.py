@@ -19,19 +19,19 @@ def add_and_normalise(
 ) -> Tuple[Tensor, Tensor]:
     """``s = residual + dropout(x)`` and ``norm(s)``.
 
-    A post-norm layer goes on with ``norm(s)``. A pre-norm one goes on with both: s is the residual
-    of the next sublayer, whose norm this is. In half precision on a GPU a Triton kernel computes
-    both; it rounds the dropout to a multiple of 1 / 65,536 and s once instead of twice.
+    A post-norm layer continues with ``norm(s)``. A pre-norm layer continues with both: s is the
+    residual of the next sublayer, and norm is that sublayer's. In half precision on a GPU, a Triton
+    kernel computes both; it rounds the dropout to a multiple of 1 / 65,536, and s once, not twice.
 
     Args:
         x, residual: ... x d.
-        dropout: draws from torch's generator, in a CUDA graph anew in each replay.
-        norm: nn.LayerNorm over d; the kernel takes no other.
-        seed: for the kernel, int64, of one number: one of `kernels.draws.new_seeds`, which draws
-            those of all layers at once. Without it each call draws its own, by a small kernel.
+        dropout: draws from torch's generator; in a CUDA graph, anew in each replay.
+        norm: nn.LayerNorm over d; the kernel supports no other.
+        seed: one seed (int64) for the kernel, from `kernels.draws.new_seeds`, which draws those of
+            all layers at once. Without it, each call draws its own with a small kernel.
 
     Returns:
-        both, ... x d. A result that is not used costs nothing in backward.
+        both, ... x d. An unused result costs nothing in backward.
     """
     if has_kernel(x, residual, dropout, norm):
         return add_and_normalise_by_kernel(x, residual, dropout, norm, seed)
@@ -44,7 +44,7 @@ def is_on_gpu(x: Tensor) -> bool:
 
 
 def has_kernel(x: Tensor, residual: Tensor, dropout: FairseqDropout, norm: nn.Module) -> bool:
-    """Whether `add_and_normalise` uses the kernel; its arguments."""
+    """Arguments of `add_and_normalise`, and whether it uses the kernel."""
     if not is_on_gpu(x) or is_captured() or x.numel() == 0:
         return False
     dim = x.size(-1)

@@ -1,7 +1,7 @@
-"""Attention and pooling on rows: N x C, the sentences of a batch one behind the other.
+"""Attention and pooling on rows: N x C, the concatenated sentences of a batch.
 
-Projections, feed-forward networks, LayerNorm and dropout act on rows as they are. Attention and
-pooling over time need to know where sentences end, which is their `Layout`. No size here depends
+Projections, feed-forward networks, LayerNorm and dropout act on rows directly. Attention and
+pooling over time need the ends of sentences, given by their `Layout`. No size here depends
 on data: with fixed numbers of rows and sentences, everything can be recorded (`data/rows.py`).
 """
 
@@ -19,7 +19,7 @@ LARGEST_HEAD = 256  # features of a head that torch's flash attention takes, a m
 
 
 class Layout:
-    """Where the sentences of N rows lie, and the grid of equally long ones that attention pads to.
+    """The positions of sentences in N rows, and the grid of equal lengths that attention pads to.
 
     Args:
         starts: S + 1, int64: where each sentence starts and the last one ends. Each row belongs to
@@ -36,7 +36,7 @@ class Layout:
         self.batch, self.width = starts.numel() - 1, longest
 
     def repeat(self, times: int) -> "Layout":
-        """The layout of the same sentences several times."""
+        """The layout of the same sentences, repeated."""
         assert self.starts is not None
         if times == 1:
             return self
@@ -45,7 +45,7 @@ class Layout:
 
     @cached_property
     def bounds(self) -> Tensor:
-        """`starts` as flash attention takes it."""
+        """`starts` in the form that flash attention takes."""
         assert self.starts is not None
         return self.starts.int()
 
@@ -58,7 +58,7 @@ class Layout:
 
     @cached_property
     def offset(self) -> Tensor:
-        """N, the place of each row in its sentence, from 0."""
+        """N, the position of each row in its sentence, from 0."""
         assert self.starts is not None
         places = torch.arange(self.rows, device=self.starts.device)
         return places - self.starts.index_select(0, self.sentence)
@@ -71,7 +71,7 @@ class Layout:
 
     @cached_property
     def members(self) -> Tensor:
-        """S x N, True where a row belongs to a sentence."""
+        """S x N, True if a row belongs to a sentence."""
         sentences = torch.arange(self.batch, device=self.sentence.device)
         return self.sentence.unsqueeze(0) == sentences.unsqueeze(1)
 
@@ -99,7 +99,7 @@ class Layout:
 
 
 class Windows:
-    """How pooling over time turns the rows of one layout into those of another.
+    """Maps the rows of one layout to those of another by pooling over time.
 
     A sentence of length L has at least ceil(L / window) pooled rows; those beyond are 0.
 
@@ -112,7 +112,7 @@ class Windows:
     def __init__(self, at: Layout, pooled: Layout, window: int):
         assert pooled.starts is not None
         self.window, self.pooled = window, pooled
-        # N, where each row lies in a flat P x window
+        # N, the position of each row in a flat P x window
         self.places = pooled.starts.index_select(0, at.sentence) * window + at.offset
         left = at.lengths.index_select(0, pooled.sentence) - pooled.offset * window
         # P x window, True where a window has no row
@@ -125,7 +125,7 @@ class Windows:
         return pooling(windows, self.absent).squeeze(0)
 
     def repeat(self, rows: Tensor) -> Tensor:
-        """P x C -> N x C: each row as often as its window has rows."""
+        """P x C -> N x C: repeats each row for every row of its window."""
         grid = rows.unsqueeze(1).expand(-1, self.window, -1).flatten(0, 1)
         return Take.apply(grid, self.places)
 
@@ -187,7 +187,7 @@ def attention_on_rows(
 
 
 def has_flash(query: Tensor) -> bool:
-    """Whether torch's flash attention takes heads of this size: half precision on a GPU."""
+    """Whether torch's flash attention supports heads of this size: half precision on a GPU."""
     size = query.size(-1)
     half = query.dtype in (torch.bfloat16, torch.float16)
     return query.is_cuda and half and size % 8 == 0 and size <= LARGEST_HEAD

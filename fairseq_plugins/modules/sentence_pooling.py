@@ -1,4 +1,4 @@
-"""From a sequence to one vector, and to the scores of classes."""
+"""Reduce a sequence to one vector, and to class scores."""
 
 from typing import Optional
 

@@ -216,7 +216,7 @@ def test_asking_for_compilation_is_one_warning(parse, caplog):
         caplog.clear()
         make(parse, words)
         said = [record.getMessage() for record in caplog.records]
-        assert said.count("--torch-compile is gone: layers are not compiled. Leave it out") == 1
+        assert said.count("--torch-compile was removed: layers are not compiled. Remove it") == 1
 
 
 IWSLT = {"dim": 512, "ffn": 1024, "heads": 4, "decoder_layers": 6}
@@ -413,7 +413,7 @@ MISTAKES = [  # words, what the message must hold
     ("--adaptive-softmax-factor 0", ["--adaptive-softmax-factor 0", "from 1"]),
     (
         "--adaptive-softmax-cutoff 8 --tie-adaptive-weights",
-        ["--tie-adaptive-weights", "leave it out"],
+        ["--tie-adaptive-weights", "remove it"],
     ),
     ("--encoder-layers-to-keep 0,1", ["--encoder-layers-to-keep", "--encoder-blocks 3,3"]),
     ("--decoder-layers-to-keep 0,0", ["--decoder-layers-to-keep", "0 to 0"]),

@@ -158,5 +158,5 @@ def test_a_file_that_is_absent_is_named(parse, tmp_path):
 @pytest.mark.parametrize("option", [OPTION, "--decoder-embed-path"])
 def test_merged_embeddings_have_no_vectors_of_a_side(parse, option):
     words = ["--arch", "fastformer_encoder", *TINY, "--merge-src-tgt-embed", option, "vectors.txt"]
-    with pytest.raises(ConfigurationError, match=f"{option} vectors.txt would not be read with"):
+    with pytest.raises(ConfigurationError, match=f"{option} vectors.txt has no effect with"):
         from_words(parse, words)

@@ -450,7 +450,7 @@ def test_a_gpu_that_is_too_old_uses_plain_torch(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
     told = kernels.gpu_obstacle.__wrapped__(torch.device("cuda", 0))
-    assert told == "they need a GPU of compute capability 8.0, and Tesla T4 has 7.5"
+    assert told == "they need a GPU of compute capability 8.0, but Tesla T4 has 7.5"
 
 
 @pytest.mark.parametrize(

@@ -347,7 +347,7 @@ def test_averages_and_ensembles_teach(run, reverse, small, tmp_path):
 
 def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_path):
     (tmp_path / "dict.de.txt").write_text("a 2\nb 1\n", "utf-8")
-    with pytest.raises(ConfigurationError, match="dict.de.txt has no free word for the tag"):
+    with pytest.raises(ConfigurationError, match="dict.de.txt has no unused word for the tag"):
         distillation.find_tag(tmp_path, "de")
     bidirectional = shorten(small, tmp_path / "bidirectional")
     record = json.loads((bidirectional / "preparation.json").read_text())

@@ -221,7 +221,9 @@ def test_the_papers_numbers_are_expected_by_default(tmp_path, run):
 
 
 def test_an_address_beside_an_archive_has_no_effect(tmp_path, run):
-    with pytest.raises(ConfigurationError, match="--url http://x: --archive .* leave one out"):
+    with pytest.raises(
+        ConfigurationError, match="--url http://x and --archive .* cannot be combined"
+    ):
         run(tmp_path / "data", url="http://x")
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Elements of one L_i of a chunk: 1,024 tokens at d = 768, n = 12, m = 6. Measured on a CPU with
-# 1 MiB of second-level cache: half or twice as many take the same time.
+# Elements of one L_i of a chunk: 1,024 tokens at d = 768, n = 12, m = 6. On a CPU with 1 MiB of
+# second-level cache, half or twice as many take the same time.
 CHUNK_NUMBERS = 393216
 
 

@@ -11,18 +11,18 @@ register_feed_forward = FEED_FORWARDS.register
 
 
 class FeedForwardSpec(NamedTuple):
-    """The numbers that a layer gives its feed-forward network."""
+    """The numbers that a feed-forward network gets from its layer."""
 
     embed_dim: int  # d, of input and output
     ffn_embed_dim: int  # inner dimension
     activation_fn: str = "relu"  # name of a fairseq activation function
-    dropout: float = 0.0  # of activations
-    q_noise: float = 0.0  # fairseq's quantisation noise on projections,
-    qn_block_size: int = 8  # in blocks of this size
+    dropout: float = 0.0  # dropout of activations
+    q_noise: float = 0.0  # fairseq's quantisation noise on projections
+    qn_block_size: int = 8  # size of its blocks
 
 
 class FeedForward(nn.Module):
-    """Base class: the part of an encoder or decoder layer that acts on each position alone.
+    """Base class: the part of an encoder or decoder layer that acts on each position separately.
 
     A network has ``__init__(self, spec: FeedForwardSpec, options)`` and ``forward(self, x) ->
     Tensor``, ... x d to ... x d. Residual, outer dropout and LayerNorm belong to the layer.
@@ -30,19 +30,19 @@ class FeedForward(nn.Module):
     The model calls the class methods below before it builds any network.
     """
 
-    # whether --encoder-ffn-embed-dim and --decoder-ffn-embed-dim are its inner dimension
+    # whether its inner dimension is --encoder-ffn-embed-dim and --decoder-ffn-embed-dim
     uses_ffn_embed_dim = True
     # why TorchScript cannot compile it; empty if it can
     not_scriptable = ""
     # why `export` cannot write it as a graph; empty if it can
     not_exportable = ""
     # whether the positions of a batch compete in training. If so, forward takes a second argument,
-    # the padding mask, B x T or None, of an x of T x B x d; packed decoders leave it out
+    # the padding mask, B x T or None, with x of T x B x d; packed decoders omit it
     routes_positions = False
 
     @classmethod
     def complete(cls, options: Any, specs: Sequence[FeedForwardSpec]) -> Any:
-        """Check the options for all layers with this network, and fill in open ones.
+        """Check the options for all layers with this network, and fill in missing ones.
 
         Returns:
             the completed options.

@@ -22,8 +22,8 @@ from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
 
 SUBSPACES = 12  # the paper's n, where the dimensions allow it
 
-# Tokens from which the chunked form is faster on a CPU. Below, the overhead of many small products
-# exceeds the cost of moving wide tensors through memory.
+# From this many tokens, the chunked form is faster on a CPU. Below, the overhead of many small
+# products exceeds the cost of moving wide tensors through memory.
 CHUNK_FROM = 512
 
 
@@ -42,7 +42,7 @@ class MSCFFNOptions(FairseqDataclass):
 
 
 def valid_subspaces(dims: List[int]) -> List[int]:
-    """The even numbers that divide every one of `dims`, smallest first."""
+    """The even numbers that divide all `dims`, ascending."""
     common = functools.reduce(math.gcd, dims)
     return [n for n in range(2, common + 1, 2) if common % n == 0]
 
@@ -123,7 +123,7 @@ class MSCFFN(FeedForward):
         allowed = valid_subspaces(dims)
         if not allowed:
             raise ConfigurationError(
-                f"MSCFFN needs an even number of subspaces, and the dimensions {names} have no "
+                f"MSCFFN needs an even number of subspaces, but the dimensions {names} have no "
                 "even divisor in common: choose even dimensions, or another --encoder-ffn and "
                 "--decoder-ffn"
             )
@@ -175,7 +175,7 @@ class MSCFFN(FeedForward):
         return self._products(inner)
 
     def _products_by_chunks(self, inner: Tensor) -> Tensor:
-        """Equations 7 to 9 by `ChunkedProducts`; the mask has the numbers of torch's dropout."""
+        """Equations 7 to 9 by `ChunkedProducts`; the mask uses the draws of torch's dropout."""
         p, keep, scale = probability(self.dropout_module), None, 1.0
         if p > 0:
             size = (self.subspaces // 2, inner.size(0), self.expand_weight.size(2))

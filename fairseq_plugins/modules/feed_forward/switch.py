@@ -20,8 +20,8 @@ class SwitchOptions(FairseqDataclass):
     capacity_factor: float = field(
         default=1.25,
         metadata={
-            "help": "in training an expert of a Switch network takes at most this many times its "
-            "even share of a batch's positions; the others skip the network; 0 is no limit "
+            "help": "in training, an expert of a Switch network takes at most this many times its "
+            "even share of a batch's positions; the others skip the network; 0: no limit "
             "(default: 1.25)"
         },
     )
@@ -41,7 +41,7 @@ class SwitchFeedForward(FeedForward):
     The experts E_1 .. E_N are standard networks: N times the parameters, but per position only the
     multiply-adds of one network, and d N for the router. The router computes in float32 at least.
 
-    In training an expert takes at most ceil(capacity_factor M / N) of the M real positions of a
+    In training, an expert takes at most ceil(capacity_factor M / N) of the M real positions of a
     batch (eq. 3). Later positions, in the order of the rows, are dropped: their result is zero, and
     only the layer's residual remains. Evaluation drops nothing, so that results do not depend on
     the batch.
@@ -51,7 +51,7 @@ class SwitchFeedForward(FeedForward):
     of p_i. It is computed per batch and process: two processes train like one with --update-freq 2.
 
     MSCFFN's table 2 uses six experts of inner dimension sqrt(5) / 2 d. The paper's noise on the
-    router's input is left out.
+    router's input is not implemented.
 
     Shape:
         x: ... x d, or T x B x d with padding_mask: B x T, True at padding; result: as x.
@@ -83,7 +83,7 @@ class SwitchFeedForward(FeedForward):
         return options
 
     def forward(self, x: Tensor, padding_mask: Optional[Tensor] = None) -> Tensor:
-        if padding_mask is not None:  # padding may hold anything, NaN included
+        if padding_mask is not None:  # padding may hold NaN
             x = x.masked_fill(padding_mask.t().unsqueeze(-1), 0.0)
         rows = x.reshape(-1, x.size(-1))
         probabilities = self._probabilities(rows)

@@ -1,16 +1,16 @@
 """Triton kernels for layers on GPUs, in half precision.
 
-They are used where they work; FAIRSEQ_PLUGINS_TRITON=0 turns them off. `usable` decides for each
-tensor. Without what Triton needs (see `obstacle`), one line says so and plain torch computes. On
-its first use on a GPU, in a number type and for sizes of a layer, each kernel is compared with its
-plain form on small random input, forward and every gradient; one that differs is not used, and one
-line says so. There is no list of GPUs. Results differ from plain torch by rounding; so a training
-keeps the choice that it began with, in all its processes (`training/kernel_choice.py`).
+They are used if they work; FAIRSEQ_PLUGINS_TRITON=0 turns them off. `usable` decides for each
+tensor. If Triton's requirements are missing (see `obstacle`), we log one line and use plain torch.
+Before first use on a GPU, in a dtype and for the sizes of a layer, each kernel is compared with its
+plain form on small random input: forward and all gradients. One that differs is not used, and we
+log one line. There is no list of GPUs. Results differ from plain torch by rounding, so a training
+keeps its initial choice in all processes (`training/kernel_choice.py`).
 
 A kernel never waits for the host, allocates only through torch and chooses its block sizes from the
-sizes of its input, so a CUDA graph can record it. What is not compiled and checked before is not
-used while one records: run the step once before. Triton is imported at the first such tensor, never
-before.
+sizes of its input, so a CUDA graph can record it. While one records, only kernels that are already
+compiled and checked are used: run the step once before. Triton is imported at the first such
+tensor, never before.
 """
 
 import functools
@@ -34,28 +34,28 @@ logger = logging.getLogger(__name__)
 VARIABLE = "FAIRSEQ_PLUGINS_TRITON"
 NAMES = ("products", "residual", "summaries")
 SHARED_MEMORY = 99 * 1024  # of a program on small GPUs, in bytes
-LARGE = 160 * 1024  # from here on, a GPU is one for data centres, and programs are larger
-# The largest sizes whose programs find room:
+LARGE = 160 * 1024  # GPUs with at least this are for data centres; programs are larger
+# The largest sizes that programs have room for:
 MAX_SUBSPACE = 128  # d/n of MSCFFN
 MAX_SUMMARIES = 16 * 1024  # h x d of Fastformer, rounded up as in `block`; half on a small GPU
 MAX_FEATURES = 8192  # d of a LayerNorm
 DTYPES = (torch.bfloat16, torch.float16)  # tensor cores have no exact float32 products
 TRITON = (3, 4)  # the first version that compiles all kernels: 3.3 fails for an H100
 CAPABILITY = (8, 0)  # Ampere: older GPUs have too little shared memory
-# what a kernel's result may differ by from that of float64, beside twice the plain form's
-# difference: of its largest entry
+# the allowed difference of a kernel's result from float64, beyond twice that of the plain form,
+# relative to its largest entry
 TOLERANCE = 0.01
 
 _off: Set[str] = set()  # kernels that this process does not use
-_problems: Dict[Any, str] = {}  # of the kernels that were checked; empty where there is none
+_problems: Dict[Any, str] = {}  # problem of each checked kernel; empty if it has no problem
 
 
 class Trial(NamedTuple):
     """A kernel and its plain form, to be compared.
 
     Args:
-        fast, plain: take the leaves and return a tensor or several; `plain` in any number type.
-        leaves: in float32, on the GPU.
+        fast, plain: map the leaves to one or several tensors; `plain` in any dtype.
+        leaves: tensors in float32, on the GPU.
     """
 
     fast: Callable[..., Any]
@@ -85,7 +85,7 @@ def usable(x: Tensor, name: str, *sizes: int) -> bool:
 
 
 def find_problem(name: str, device: torch.device, dtype: torch.dtype, *sizes: int) -> str:
-    """Why a kernel cannot be used here; empty if it can. Checks each only once."""
+    """Why a kernel cannot be used here; empty if it can. Checks each kernel only once."""
     key = (name, device, dtype, *sizes)
     if key not in _problems:
         _problems[key] = obstacle() or gpu_obstacle(device)
@@ -95,7 +95,7 @@ def find_problem(name: str, device: torch.device, dtype: torch.dtype, *sizes: in
 
 
 def turn_off(names: List[str], reason: str) -> None:
-    """Use plain torch in place of these kernels from now on, and say so in one line."""
+    """Use plain torch instead of these kernels from now on, and log one line."""
     new = [name for name in names if name not in _off]
     _off.update(new)
     if new and reason:
@@ -114,13 +114,13 @@ def in_use() -> List[str]:
 
 
 def shared_memory_of(x: Tensor) -> int:
-    """Bytes of shared memory that a program may use on the GPU of `x`; without one, the least."""
+    """Bytes of shared memory per program on the GPU of `x`; without a GPU, the smallest."""
     properties = torch.cuda.get_device_properties(x.device) if x.is_cuda else None
     return int(getattr(properties, "shared_memory_per_block_optin", SHARED_MEMORY))
 
 
 def has_room_for_summaries(x: Tensor, heads: int) -> bool:
-    """Whether the programs for summaries of `x`, ... x d, find room on its GPU."""
+    """Whether the programs for summaries of `x`, ... x d, fit on its GPU."""
     most = MAX_SUMMARIES if shared_memory_of(x) >= LARGE else MAX_SUMMARIES // 2
     return block(x.size(-1)) * block(heads) <= most
 
@@ -131,7 +131,7 @@ def block(size: int) -> int:
 
 
 def asked() -> bool:
-    """Whether the environment leaves kernels on.
+    """Whether the environment allows kernels.
 
     Raises:
         ConfigurationError: the variable is neither 0 nor 1.
@@ -148,7 +148,7 @@ def agree(problems: Dict[str, str]) -> Dict[str, str]:
     """The problems of all processes of a training, which must call this together.
 
     Args:
-        problems: of this process, by the name of the kernel.
+        problems: those of this process, by the name of the kernel.
     """
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return problems
@@ -167,7 +167,7 @@ def gpu_obstacle(device: torch.device) -> str:
     found = torch.cuda.get_device_capability(device)
     if found >= CAPABILITY:
         return ""
-    return "they need a GPU of compute capability {}.{}, and {} has {}.{}".format(
+    return "they need a GPU of compute capability {}.{}, but {} has {}.{}".format(
         *CAPABILITY, torch.cuda.get_device_name(device), *found
     )
 
@@ -195,9 +195,9 @@ def triton_version() -> Tuple[int, ...]:
 
 
 def _check(name: str, device: torch.device, dtype: torch.dtype, *sizes: int) -> str:
-    """Compare a kernel with its plain form; why it is not to be used, or nothing.
+    """Compare a kernel with its plain form; returns the problem, or an empty string.
 
-    torch's random numbers stay as they are, so that a training has the same ones with and without.
+    torch's random state is restored, so training draws the same numbers with and without kernels.
     """
     generator = torch.Generator().manual_seed(1)
 
@@ -220,7 +220,7 @@ def _check(name: str, device: torch.device, dtype: torch.dtype, *sizes: int) -> 
                     # not the other way round: NaN must fail
                     if not error <= allowed + TOLERANCE * right.abs().max().item():
                         return f"{name} differs from its plain form on {_name(device)} in {dtype}"
-    except Exception as error:  # whatever the compiler or the driver raises
+    except Exception as error:  # any error of the compiler or the driver
         lines = str(error).strip().splitlines() or [""]
         return f"{name} fails on {_name(device)}: {type(error).__name__}: {lines[-1]}"
     return ""

@@ -1,10 +1,10 @@
-"""Dropout inside Triton kernels: draws that forward and backward repeat, and no mask in memory.
+"""Dropout in Triton kernels: forward and backward repeat the draws, with no mask in memory.
 
-A kernel draws from a seed, which lies on the GPU, and the number of an element, by Philox with
-seven rounds (Salmon et al. 2011). The seed comes from torch's generator of that GPU. So
-torch.manual_seed decides all draws, checkpointed activations repeat theirs, and a CUDA graph draws
-anew in each replay: torch advances its generator for `random_` within a graph, and the kernels read
-what it wrote.
+A kernel draws from a seed (on the GPU) and the number of an element, by Philox with seven rounds
+(Salmon et al. 2011). The seed comes from torch's generator of that GPU. Therefore
+torch.manual_seed determines all draws, checkpointed activations repeat theirs, and a CUDA graph
+draws anew in each replay: torch advances its generator for `random_` within a graph, and the
+kernels read the result.
 """
 
 # Triton pointers have no Python type.
@@ -17,17 +17,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# a draw has 16 bits: eight of them from one call of Philox, which else took longer than a LayerNorm
+# a draw has 16 bits: one call of Philox gives eight; otherwise it took longer than a LayerNorm
 STEPS = 2**16
 
 
 def new_seeds(like: Tensor, number: int = 1) -> Tensor:
-    """`number` seeds on the device of `like`, by one small kernel: int64."""
+    """`number` seeds (int64) on the device of `like`, by one small kernel."""
     return torch.empty(number, dtype=torch.int64, device=like.device).random_()
 
 
 def limit_and_scale(p: float) -> Tuple[int, float]:
-    """The draws of `STEPS` that keep an element, and the factor that makes up for the others.
+    """The number of the `STEPS` draws that keep an element, and the factor that compensates.
 
     p is rounded to a multiple of 1 / `STEPS`; the factor belongs to the rounded one.
     """
@@ -40,11 +40,11 @@ def kept(seed, first, limit, rows, GROUPS: tl.constexpr, START, WIDTH: tl.conste
     """Which of `WIDTH` elements of each row are kept: len(rows) x WIDTH.
 
     Args:
-        seed: a pointer to it.
-        first: the number of the first row, before all others in this draw.
-        limit: of `limit_and_scale`.
-        rows: the numbers of the rows from there on.
-        GROUPS: a whole row in groups of eight.
+        seed: a pointer to the seed.
+        first: the number of the first row among all rows of this draw.
+        limit: from `limit_and_scale`.
+        rows: the numbers of the rows, relative to `first`.
+        GROUPS: groups of eight in a whole row.
         START: the first element, a multiple of eight.
     """
     group = START // 8 + tl.arange(0, WIDTH // 8)
@@ -66,7 +66,7 @@ def _mask(seed, out, limit, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr
 
 
 def mask(seed: Optional[Tensor], p: float, rows: int, width: int) -> Optional[Tensor]:
-    """What the kernels keep of `rows` rows: bool, rows x width. For checks; None without a seed."""
+    """Which elements of `rows` rows are kept: bool, rows x width; without a seed, None."""
     if seed is None:
         return None
     out = torch.empty(rows, width, dtype=torch.bool, device=seed.device)

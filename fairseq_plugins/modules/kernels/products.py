@@ -1,14 +1,14 @@
 """Equations 7 to 9 of MSCFFN as Triton kernels: L and C, the wide tensors, never leave the chip.
 
 Forward is one kernel. A program has the I of some tokens and one pair of subspaces, and computes L
-and C in registers, a block of their width at a time; C is the left side of the next product there.
+and C in registers, one block of their width at a time; C is the left factor of the next product.
 Backward recomputes L in two kernels. One is like forward and gives the gradient of I. The other
-holds a block of the width, with the gradients of its parameters, and loops over tokens; all its
-wide matrices are transposed (width x tokens), so that they are left sides again. A single kernel
+holds a block of the width, with the gradients of its parameters, and loops over tokens; its
+wide matrices are transposed (width x tokens), so that they are left factors again. A single kernel
 would need partial gradients of I in memory, which costs more than computing L twice.
 
-Dropout is drawn again in backward. The sums of the parameters' gradients are written for each part
-of the tokens and added in a fixed order, without atomics: results are reproducible.
+Dropout is drawn again in backward. Sums of the parameters' gradients are written per part of the
+tokens and added in a fixed order, without atomics: results are reproducible.
 """
 
 # Triton pointers have no Python type.
@@ -28,7 +28,7 @@ from .sums import add_parts
 
 WARPS = 132 * 8  # of the gradients of weights: eight on each multiprocessor of an H100; the same on
 # every GPU, as rounding depends on it
-LEAST = 128  # tokens of a part, at least
+LEAST = 128  # minimum tokens per part
 
 
 @triton.jit
@@ -307,14 +307,14 @@ def _blocks(
 
 
 def trials(draw: Callable[..., Tensor], dim: int, size: int, width: int, drops: int) -> Iterator:
-    """What `kernels.usable` compares, for d, d/n, m d/n and whether dropout is on."""
+    """The trials of `kernels.usable`, for d, d/n, m d/n and whether dropout is on."""
     from fairseq_plugins.modules.feed_forward.chunked_products import ChunkedProducts
 
     tokens, subspaces, p = 150, dim // size, 0.3
     pairs = subspaces // 2
     leaves = [draw(tokens, dim), draw(subspaces, size, width), draw(subspaces, 1, width)]
     leaves += [draw(pairs, width, size), draw(pairs, 1, size)]
-    # no gate so near zero that rounding opens or closes it: products have a deviation of 0.4
+    # no gate near zero, where rounding would open or close it: products have a deviation of 0.4
     leaves[1] *= 0.4 * size**-0.5
     leaves[2] += 3 * leaves[2].sign()
     leaves[3] *= width**-0.5

@@ -1,4 +1,4 @@
-"""Dropout, residual and LayerNorm as one Triton kernel forward and one, with a sum, backward.
+"""Dropout, residual and LayerNorm as one Triton kernel forward, and one plus a sum backward.
 
 Forward reads both inputs and writes the sum and its LayerNorm. Backward reads the sum and the
 gradients, draws the dropout again, and adds the gradients of LayerNorm's parameters over the rows
@@ -21,9 +21,9 @@ from torch.autograd.function import once_differentiable
 from . import Trial, block, draws
 from .sums import add_parts
 
-PROGRAMS = 264  # of backward: two on each multiprocessor of an H100; the same on every GPU, as
+PROGRAMS = 264  # in backward: two per multiprocessor of an H100; the same on every GPU, as
 # rounding depends on it
-BLOCKS = {"tile": 2048}  # numbers at a time, for up to so many features. Not measured yet
+BLOCKS = {"tile": 2048}  # maximum numbers at a time. Not measured yet
 
 
 @triton.jit(do_not_specialize=["tokens", "limit"])
@@ -101,9 +101,9 @@ class KernelResidual(torch.autograd.Function):
     Args:
         x, residual: ... x d, of one dtype.
         weight, bias: of the LayerNorm, d each.
-        epsilon: of the LayerNorm.
-        p: of dropout.
-        seed: of the draws; None drops nothing.
+        epsilon: the LayerNorm's epsilon.
+        p: dropout probability.
+        seed: the seed of the draws; None drops nothing.
     """
 
     @staticmethod
@@ -169,7 +169,7 @@ def _blocks(dim: int, seed: Optional[Tensor]) -> Any:
 
 
 def trials(draw: Callable[..., Tensor], dim: int, drops: int) -> Iterator[Trial]:
-    """What `kernels.usable` compares, for d and whether dropout is on."""
+    """The trials of `kernels.usable`, for d and whether dropout is on."""
     tokens, p = 37, 0.3
     x = draw(tokens, dim)
     seed = torch.tensor([5], device=x.device) if drops else None

@@ -3,12 +3,14 @@
 A forward program reads one part of one sentence. It computes the scores of all heads, a running
 softmax and the weighted sum of its rows. Another kernel combines the parts, as in flash decoding.
 Backward recomputes the weights from the saved maximum and total. The mean in softmax's gradient
-needs no pass of its own: it is the dot product of the summary and its gradient.
+needs no extra pass: it is the dot product of the summary and its gradient.
 
-Features are cut into slices, the first dimension of all products: each warp has a slice, of the
-directions in registers and of every row. Without slices each warp reads the whole row and all
-directions from shared memory, whose bandwidth then is the limit. Parts are few, because each writes
-all its sums in float32: with 256 positions to a part these were a quarter of the bytes of x.
+Features are cut into slices, the first dimension of all products: each warp holds a slice of the
+directions in registers and reads its slice of every row. Without slices, each warp would read whole
+rows and all directions from shared memory, whose bandwidth then is the limit. Parts are few,
+because
+each writes its sums in float32: with 256 positions per part, these were a quarter of the bytes of
+x.
 """
 
 # Triton pointers have no Python type.
@@ -27,20 +29,20 @@ from .sums import add_parts
 
 PROGRAMS = 264  # at a time: two on each multiprocessor of an H100; the same on every GPU, as
 # rounding depends on it
-LEAST = 128  # positions of a part, at least
-# Positions at a time, steps loaded ahead and registers on GPUs with much shared memory. With two
-# stages the next rows are asked for only when the last ones were used. 128 registers leave room for
-# two programs on a multiprocessor, of which one waits for memory. Not measured yet.
+LEAST = 128  # minimum positions per part
+# Positions at a time, steps loaded ahead, and registers on GPUs with much shared memory. With two
+# stages, the next rows are requested only when the last ones were used. 128 registers leave room
+# for two programs per multiprocessor, of which one waits for memory. Not measured yet.
 BLOCKS: Dict[str, Dict[str, int]] = {
     "forward": {"TIMES": 16, "num_stages": 3, "maxnreg": 128},
     "backward": {"TIMES": 16, "num_stages": 3},
 }
-STEP = 32  # positions, a multiple of all TIMES: parts begin at one
+STEP = 32  # positions, a multiple of all TIMES; parts begin at multiples of it
 
 
 @triton.jit
 def _at(rows, stride, SLICES: tl.constexpr, SLICE: tl.constexpr):
-    """Where the features of some rows are: SLICES x len(rows) x SLICE."""
+    """The addresses of the features of some rows: SLICES x len(rows) x SLICE."""
     feature = tl.arange(0, SLICES)[:, None] * SLICE + tl.arange(0, SLICE)[None, :]
     return rows[None, :, None].to(tl.int64) * stride + feature[:, None, :]
 
@@ -54,7 +56,7 @@ def _real(rows, number, dim: tl.constexpr, SLICES: tl.constexpr, SLICE: tl.const
 
 @triton.jit
 def _sentence(x, starts, b, bsz, length, stride_t, stride_b, HAS_STARTS: tl.constexpr):
-    """A sentence's place in x, its length, and its first row of all and the step to the next."""
+    """A sentence's offset in x, its length, its first row, and the stride between its rows."""
     if HAS_STARTS:
         first = tl.load(starts + b).to(tl.int64)
         length = (tl.load(starts + b + 1) - first).to(tl.int32)
@@ -85,7 +87,7 @@ def _hidden(scores, mask, b, length, times, HAS_MASK: tl.constexpr):
     padded = tl.zeros(times.shape, dtype=tl.int1)
     if HAS_MASK:
         padded = tl.load(mask + b * length + times, mask=times < length, other=0) != 0
-        # finite, so that a sentence of padding alone gets finite weights
+        # finite, so that a sentence of padding only gets finite weights
         scores = tl.where(padded[None, :], -3e38, scores)
     return tl.where(times[None, :] < length, scores, float("-inf")), padded
 
@@ -149,14 +151,14 @@ def _combine(
     sums, kept, largest, total, summary, weight, rounded, rounded_weight, out_max, out_total,
     parts, rows, dim, DIM: tl.constexpr,
 ):  # fmt: skip
-    """The parts of one head of one sentence together, in float32 and in the dtype of x."""
+    """Combine the parts of one head of one sentence, in float32 and in the dtype of x."""
     row = tl.program_id(0).to(tl.int64)
     feature = tl.arange(0, DIM)
     maximum = tl.load(largest + row)
     for part in range(1, parts):
         maximum = tl.maximum(maximum, tl.load(largest + part * rows + row))
-    maximum = tl.where(maximum == float("-inf"), 0.0, maximum)  # of an empty sentence
-    # not merged into maximum + log(total): beside the -3e38 of padding the log would vanish
+    maximum = tl.where(maximum == float("-inf"), 0.0, maximum)  # for an empty sentence
+    # not merged into maximum + log(total): next to the -3e38 of padding, the log would vanish
     denominator = 0.0
     for part in range(0, parts):
         at = part * rows + row
@@ -214,7 +216,7 @@ def _backward(
         grad_weights = _products(grad_h, rows) + grad_sum_h[:, None]
         grad_weights = _dropped(grad_weights, seed, limit, scale, first, step, times, HEADS, DROPS)
         grad_scores = weights * (grad_weights - mean_h[:, None]) * scaling
-        # scores of padding are constants, also where all is padding and their weights are not zero
+        # scores of padding are constants, even if all is padding and their weights are not zero
         known = (times[None, :] < length) & (padded[None, :] == 0) & (head[:, None] < heads)
         grad_scores = tl.where(known, grad_scores, 0.0).to(rows.dtype)
         weights = _dropped(weights, seed, limit, scale, first, step, times, HEADS, DROPS)
@@ -236,8 +238,9 @@ class KernelSummaries(torch.autograd.Function):
     The same arguments and result, but no float64, and dropout of the weights as its probability
     and a seed (None drops nothing).
 
-    With `starts`, S + 1, x is N x d, sentence behind sentence: where each starts and the last one
-    ends, at N. None has more than `longest` rows; an empty one has a summary of zeros.
+    With `starts`, S + 1, x is N x d with concatenated sentences: the start of each sentence, and
+    the end of the last one, N. None has more than `longest` rows; an empty one has a summary of
+    zeros.
     """
 
     @staticmethod
@@ -265,8 +268,8 @@ class KernelSummaries(torch.autograd.Function):
         kept, largest, total = torch.empty(
             3, parts, bsz, heads, dtype=torch.float32, device=x.device
         ).unbind()
-        # the summaries in float32: backward subtracts means that were computed from them, and what
-        # x has in common at all positions must cancel
+        # summaries in float32: backward subtracts means computed from them, and what x has in
+        # common at all positions must cancel
         summary = torch.empty(bsz, heads, dim, dtype=torch.float32, device=x.device)
         weight, maximum, all_total = torch.empty(
             3, bsz, heads, dtype=torch.float32, device=x.device
@@ -310,9 +313,9 @@ class KernelSummaries(torch.autograd.Function):
 
 
 def _parts(bsz: int, length: int, heads: int) -> Tuple[int, int]:
-    """Into how many parts to cut a sentence, and their positions: the fastest, by rows to read.
+    """How many parts to cut a sentence into, and positions per part: the fastest by rows read.
 
-    Each part costs the time of so many rows as its sums are, written and read in float32.
+    Each part costs as much as the rows that equal its sums, written and read in float32.
     """
     most = max(1, triton.cdiv(length, LEAST))
 
@@ -362,7 +365,7 @@ def _blocks(
 
 
 def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Iterator[Trial]:
-    """What `kernels.usable` compares, for d, h and whether dropout is on."""
+    """The trials of `kernels.usable`, for d, h and whether dropout is on."""
     from fairseq_plugins.modules.token_mixers.summaries import Summaries
 
     length, bsz, p = 2 * LEAST + 5, 3, 0.3
@@ -384,7 +387,7 @@ def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Ite
 
         yield Trial(fast, plain, [x, directions])
 
-    # sentences behind each other, of which one is empty
+    # concatenated sentences, one of them empty
     ends = [length - 7, length - 7, length + 20, bsz * length]
     starts = torch.tensor([0, *ends], device=x.device)
 

@@ -1,4 +1,4 @@
-"""Sums of the parts that programs wrote, in a fixed order: results are reproducible."""
+"""Sum the parts that programs wrote, in a fixed order: results are reproducible."""
 
 # Triton pointers have no Python type.
 # mypy: disallow-incomplete-defs=False

@@ -93,8 +93,8 @@ class BigBird(MultiHeadMixer):
         check_range("--bigbird-random-blocks", options.random_blocks, 0, 1000)
         if options.window_blocks % 2 == 0:
             raise ConfigurationError(
-                f"--bigbird-window-blocks {options.window_blocks} must be odd: a block, and as "
-                "many on each side of it"
+                f"--bigbird-window-blocks {options.window_blocks} must be odd: one block, and "
+                "equally many on each side"
             )
         return options
 
@@ -106,7 +106,7 @@ class BigBird(MultiHeadMixer):
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
         device = x.device
-        # no larger than the sentence, which is then one block as well
+        # at most the sentence, which is then a single block
         block = min(self.block, max(x.size(0), memory.size(0)))
         lengths = real_lengths(memory, memory_padding_mask)
         q = self.split(self.q_proj(x)) * self.scaling
@@ -156,7 +156,7 @@ class BigBird(MultiHeadMixer):
         return torch.cat([torch.matmul(weights, v), out[:, :, first:length]], dim=2)
 
     def _random_blocks(self, blocks: Tensor, count: int) -> Tensor:
-        """The random blocks of memory for each block of queries; -1 where no block is left.
+        """The random blocks of memory for each block of queries; -1 if no block is left.
 
         Args:
             blocks: B, the number of blocks in the memory of each sentence.

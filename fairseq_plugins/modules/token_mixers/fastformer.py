@@ -88,7 +88,7 @@ class Fastformer(TokenMixer):
             "layer": layers of one size share a mixer, but not feed-forward network and LayerNorms.
 
     The weights of the authors' notebook do not fit: its query scores of a head read the features of
-    all heads, whereas equation 3 has one vector of size s per head.
+    all heads, but equation 3 has one vector of size s per head.
 
     Shape:
         x: T x B x d; memory: T' x B x memory_dim; padding_mask: B x T and memory_padding_mask:
@@ -184,7 +184,7 @@ class Fastformer(TokenMixer):
         padding_mask: Optional[Tensor] = None,
         memory_padding_mask: Optional[Tensor] = None,
     ) -> Tensor:
-        # padding must not reach the sums even as 0 * NaN
+        # padding must not reach the sums, not even as 0 * NaN
         is_memory = False
         if not torch.jit.is_scripting():
             is_memory = memory is x and memory_padding_mask is padding_mask
@@ -383,7 +383,7 @@ class Fastformer(TokenMixer):
         key = self._global_key(query, memory_mean, beta_sum).flatten(1)  # S x d
         q = self.q_proj(x)
         v = q if self.v_proj is None else self.v_proj(x)
-        # a product with 0 and 1, as adding up gradients by index has no fixed order on a GPU
+        # a product with 0 and 1, as adding gradients by index has no fixed order on a GPU
         return self.out_proj((at.members.t().to(key.dtype) @ key) * v) + q
 
     def extra_repr(self) -> str:
@@ -394,15 +394,15 @@ def parse_sharing(value: str) -> Tuple[str, ...]:
     """The words of --fastformer-sharing, empty for "none".
 
     Raises:
-        ConfigurationError: another word, or none together with others.
+        ConfigurationError: an unknown word, or "none" with others.
     """
     words = [word.strip() for word in str(value).split(",") if word.strip()]
     if words == ["none"]:
         return ()
     if not words or any(word not in SHARING for word in words):
         raise ConfigurationError(
-            f"--fastformer-sharing {value} cannot be read: give any of {', '.join(SHARING)}, "
-            "separated by commas, or none alone"
+            f"--fastformer-sharing {value}: give any of {', '.join(SHARING)}, "
+            "separated by commas, or only none"
         )
     return tuple(words)
 

@@ -27,7 +27,7 @@ class LinearAttention(Float32Mixer):
 
     def __init__(self, spec: MixerSpec, options: Any = None):
         super().__init__(spec)
-        self.epsilon = 1e-6  # as in the authors' code; a sentence of padding alone has no keys
+        self.epsilon = 1e-6  # as in the authors' code; a sentence of padding only has no keys
 
     def combine(
         self,

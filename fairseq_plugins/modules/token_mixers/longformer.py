@@ -42,9 +42,9 @@ class Longformer(MultiHeadMixer):
     q', k', v' have their own projections ("linear projections for global attention"). A pooled
     query covers the `time_window` positions of memory that it was pooled from, and sees w / 2
     positions beyond them on both sides. Positions count from the first real token. Dilation and
-    window sizes per layer are left out. The paper chooses global tokens by task; fairseq's encoders
-    mark none, so the first ones are taken. Fastformer's table 9 uses w = g = 64 for CNN/DailyMail
-    and 8 for IMDB.
+    window sizes per layer are not implemented. The paper chooses global tokens by task; fairseq's
+    encoders mark none, so the first ones are used. Fastformer's table 9 uses w = g = 64 for
+    CNN/DailyMail and 8 for IMDB.
 
     Time O(T (w + g) d + S g d), memory O(T (w + g) h + S g h), beside the projections.
 
@@ -76,7 +76,7 @@ class Longformer(MultiHeadMixer):
         check_range("--longformer-global-tokens", options.global_tokens, 1, 2**20)
         if options.window % 2:
             raise ConfigurationError(
-                f"--longformer-window {options.window} must be even: half of it is on each side"
+                f"--longformer-window {options.window} must be even, with one half on each side"
             )
         return options
 

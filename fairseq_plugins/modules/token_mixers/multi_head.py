@@ -85,7 +85,7 @@ class MultiHeadMixer(TokenMixer):
         raise NotImplementedError
 
     def _clean(self, x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
-        """Set padding to zero, and move it to the end if the mixer counts positions."""
+        """Zero the padding, and move it to the end if the mixer counts positions."""
         if self.counts_positions:
             return align_to_start(x, padding_mask)
         return x.masked_fill(padding_mask.t().unsqueeze(-1), 0.0), padding_mask, padding_mask

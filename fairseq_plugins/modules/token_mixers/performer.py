@@ -22,8 +22,8 @@ class PerformerOptions(FairseqDataclass):
     redraw: int = field(
         default=0,
         metadata={
-            "help": "updates after which a Performer draws new random features; 0 keeps the first "
-            "ones (default: 0)"
+            "help": "updates after which a Performer draws new random features; 0: never "
+            "(default: 0)"
         },
     )
 
@@ -83,7 +83,7 @@ class Performer(Float32Mixer):
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        # fairseq tells the number of updates before it loads the features, and again after that
+        # fairseq passes the number of updates before and after it loads the features
         self.drawn = -1
 
     def _draw(self, number: int) -> None:
@@ -119,7 +119,7 @@ class Performer(Float32Mixer):
         phi_q = torch.exp(query_exponents - query_exponents.detach().amax(dim=-1, keepdim=True))
 
         total = torch.matmul(phi_q, phi_k.sum(dim=2).unsqueeze(-1))  # B x h x T x 1
-        total = total.masked_fill(total == 0, 1.0)  # a memory that is all padding
+        total = total.masked_fill(total == 0, 1.0)  # the memory may be all padding
         summed = torch.matmul(phi_k.transpose(2, 3), v)  # B x h x m x s
         return torch.matmul(phi_q, summed) / total
 
@@ -136,6 +136,6 @@ def orthogonal_features(count: int, size: int, generator: torch.Generator) -> Te
     groups = []
     for _ in range(-(-count // size)):
         basis, triangle = torch.linalg.qr(gaussian(size))
-        # the signs that LAPACK chooses would give the vectors a mean other than zero
+        # fix the signs: those of LAPACK would give the vectors a non-zero mean
         groups.append((basis * triangle.diagonal().sign()).t())
     return torch.cat(groups)[:count] * gaussian(count).norm(dim=1, keepdim=True)

@@ -59,7 +59,7 @@ class Poolingformer(MultiHeadMixer):
     The paper pools the window of each query on its own grid. Here one grid, which begins at the
     first real token, serves all queries. In the first level a pooled query covers the `time_window`
     positions of memory that it was pooled from, and sees w / 2 positions beyond them on both sides.
-    The paper's global tokens (the question, in question answering) are left out.
+    The paper's global tokens (the question, in question answering) are not implemented.
 
     Time O(T (w + w2 / z + c) d), memory O(T (w + w2 / z) h + T c d / z), beside the projections.
 
@@ -99,13 +99,13 @@ class Poolingformer(MultiHeadMixer):
         for name, value in windows.items():
             check_range(name, value, 2, 2**20)
             if value % 2:
-                raise ConfigurationError(f"{name} {value} must be even: half of it is on each side")
+                raise ConfigurationError(f"{name} {value} must be even, with one half on each side")
         check_range("--poolingformer-kernel", options.kernel, 1, 1001)
         check_range("--poolingformer-stride", options.stride, 1, 2**20)
         if options.kernel % 2 == 0:
             raise ConfigurationError(
-                f"--poolingformer-kernel {options.kernel} must be odd: a position, and as many on "
-                "each side of it"
+                f"--poolingformer-kernel {options.kernel} must be odd: one position, and equally "
+                "many on each side"
             )
         return options
 

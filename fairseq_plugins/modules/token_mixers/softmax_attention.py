@@ -18,7 +18,7 @@ class SoftmaxAttention(TokenMixer):
 
     Vaswani et al. 2017, equation 1. Time O(T T' d), beside the projections.
 
-    Training on the fast path (--training-path) uses `attend` instead of fairseq's computation where
+    Training on the fast path (--training-path) uses `attend` instead of fairseq's computation if
     torch's fused attention is not the fastest: on a CPU with dropout or in half precision. Only the
     order of additions and the random stream differ.
 

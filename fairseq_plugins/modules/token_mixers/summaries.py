@@ -29,9 +29,9 @@ def summarize(
         x: T x B x d, finite.
         directions: h x d, or B x h x d, in x's dtype.
         padding_mask: B x T, True at padding, or None. Padding gets weight zero; in a sentence of
-            padding alone all weights are equal and finite.
+            only padding, all weights are equal and finite.
         scaling: factor of the scores.
-        keep: T x B x h, factors of the weights: ones after dropout; None for ones.
+        keep: T x B x h, factors of the weights after dropout of ones; None for ones.
 
     Returns:
         B x h x d and B x h x 1 in x's dtype; weights are normalised in float32 at least.
@@ -61,7 +61,7 @@ def is_on_gpu(x: Tensor) -> bool:
 
 
 def has_kernel(x: Tensor, directions: Tensor, drops: bool) -> bool:
-    """Whether `summarize_by_kernel` can be called; arguments of `summarize`, and about dropout."""
+    """Whether `summarize_by_kernel` can be called with these arguments and this dropout."""
     if not is_on_gpu(x) or is_captured() or x.numel() == 0:
         return False
     heads = directions.size(-2)
@@ -84,7 +84,7 @@ def summarize_by_kernel(
 def summarize_rows(
     x: Tensor, directions: Tensor, scaling: float, p: float, at: Layout
 ) -> Tuple[Tensor, Tensor]:
-    """`summarize_by_kernel` of sentences behind each other: N x d; an empty one has zeros."""
+    """`summarize_by_kernel` for concatenated sentences: N x d; an empty one has zeros."""
     from fairseq_plugins.modules.kernels import draws
     from fairseq_plugins.modules.kernels.summaries import KernelSummaries
 

@@ -12,14 +12,14 @@ register_token_mixer = TOKEN_MIXERS.register
 
 
 class MixerSpec(NamedTuple):
-    """The numbers that a layer gives its mixer."""
+    """The numbers that a mixer gets from its layer."""
 
     embed_dim: int  # d, size of `x` and of the result
     memory_dim: int  # size of `memory`; differs from d where features are pooled
     num_heads: int  # h, a divisor of both
-    dropout: float = 0.0  # of attention
-    q_noise: float = 0.0  # fairseq's quantisation noise on projections,
-    qn_block_size: int = 8  # in blocks of this size
+    dropout: float = 0.0  # dropout of attention
+    q_noise: float = 0.0  # fairseq's quantisation noise on projections
+    qn_block_size: int = 8  # size of its blocks
     scalar_noise: float = 0.0  # fairseq's scalar noise, which acts in the forward of modules
     max_positions: int = 1024  # the longest sentence
     time_window: int = 1  # positions of `memory` pooled into one of `x`
@@ -45,9 +45,9 @@ class TokenMixer(nn.Module):
 
     # whether it takes --encoder-xformers-att-config
     takes_xformers = False
-    # whether it has weights of positions, which --attention-dropout drops
+    # whether it has weights of positions, for --attention-dropout to drop
     drops_weights = True
-    # whether `on_rows` works, with no size and no number that depends on data or on updates
+    # whether `on_rows` works, with no size or number that depends on data or on updates
     takes_rows = True
     # why TorchScript cannot compile it; empty if it can
     not_scriptable = ""
@@ -56,7 +56,7 @@ class TokenMixer(nn.Module):
 
     @classmethod
     def complete(cls, options: Any, specs: Sequence[MixerSpec]) -> Any:
-        """Check the options for all layers with this mixer, and fill in open ones.
+        """Check the options for all layers with this mixer, and fill in missing ones.
 
         Returns:
             the completed options.

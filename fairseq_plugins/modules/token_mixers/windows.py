@@ -17,7 +17,7 @@ class WindowAttention(nn.Module):
     """Softmax attention of each query to nearby keys and to the first keys of the sentence.
 
     Query i covers positions ``[i ratio, i ratio + ratio - 1]``, and key j is at position ``j
-    stride``. A query sees the keys at a distance of at most `side`, and keys 0 to ``first - 1``. A
+    stride``. A query sees keys at a distance of at most `side`, and keys 0 to ``first - 1``. A
     query that sees no key gives zeros.
 
     Queries are processed in chunks that share one window. Time and memory are
@@ -104,6 +104,6 @@ def window_positions(count: int, step: int, before: int, size: int, device: torc
 
 
 def chunks(x: Tensor, size: int) -> Tensor:
-    """B x h x T x s -> B x h x ceil(T / size) x size x s; zeros fill up the last chunk."""
+    """B x h x T x s -> B x h x ceil(T / size) x size x s; zeros fill the last chunk."""
     x = F.pad(x, (0, 0, 0, -x.size(2) % size))
     return x.reshape(x.size(0), x.size(1), -1, size, x.size(3))
