@@ -24,8 +24,8 @@ setup(
     package_data={
         "": ["*"],
         "fairseq_plugins": [
-            *("recipes/*/*.yaml", "recipes/*/settings/*.yaml", "lab/recipes/*.yaml"),
-            "pretrained/*/*",
+            *("recipes/README.md", "recipes/*/*.yaml", "recipes/*/settings/*.yaml"),
+            *("lab/recipes/*.yaml", "pretrained/*/*"),
         ],
     },
     exclude_package_data={"": ["*.pyc"]},
