@@ -45,7 +45,7 @@ ODD = [
 class Here(jobs.Jobs):
     """Generates in this process, which has imported fairseq already."""
 
-    def run(self, command, log, on_line, lock=None, threads=None):
+    def run(self, command, log, on_line, lock=None, threads=None, begun=None):
         assert command[1:3] == ["-m", hypotheses.__name__]
         with open(log, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
             with mock.patch.object(sys, "argv", command[2:3]):
@@ -150,7 +150,7 @@ class Started(Exception):
 
 
 class Trains(jobs.Jobs):
-    def run(self, command, log, on_line, lock=None, threads=None):
+    def run(self, command, log, on_line, lock=None, threads=None, begun=None):
         raise Started
 
 
