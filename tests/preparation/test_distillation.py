@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -17,7 +18,7 @@ from fairseq_plugins import Summarizer, Translator
 from fairseq_plugins.commands import distill
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.evaluation import averaging, teachers
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.preparation import distillation, steps
 from fairseq_plugins.prepared_folder import digests_of_words
@@ -253,6 +254,7 @@ def test_a_student_trains_on_all_of_it(everything, small, run_train, train_args,
     _, new = everything
     assert digests_of_words(new) == digests_of_words(small)
     words = [*train_args, "--share-all-embeddings", "--save-dir", tmp_path, "--max-update", 2]
+    words += ["--task", "translation_sampled", "--bpe-dropout", 0.1]  # which cuts words anew
     assert f"de-en {2 * LINES + 4} examples" in run_train(new, *words).output
 
 
@@ -279,6 +281,16 @@ def test_a_kill_in_each_step_loses_nothing(everything, small, tmp_path, monkeypa
     expected, found = content(new), content(tmp_path / "new")
     assert expected == found
     assert not (tmp_path / "new/work").exists()
+
+
+def test_a_process_that_is_killed_is_told(run, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(teachers._Teacher, "__init__", lambda self, job: None)
+    monkeypatch.setattr(teachers._Teacher, "write", lambda *arguments: os._exit(9))
+    words = [small, run, "--processes", 2, "--out", tmp_path / "new"]
+    with pytest.raises(
+        ConfigurationError, match="2 processes was killed .* --processes, and rerun"
+    ):
+        distilled(*words)
 
 
 def test_a_teacher_that_copies_summarizes(kept, tmp_path):
