@@ -559,7 +559,7 @@ def bleu_from(sums: Sequence[int]) -> float:
 
 
 def _parts(lines: Iterable[Optional[str]]) -> Iterator[List[Optional[str]]]:
-    """The lines of each step, as (first, last)."""
+    """The lines of each step: at most `LINES_PER_STEP`, of some `CHARACTERS_PER_STEP`."""
     part: List[Optional[str]] = []
     size = 0
     for line in lines:
