@@ -24,6 +24,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS = PACKAGE / "commands", PACKAGE / "lab" / "commands"
+TITLES = "", "\nOf the laboratory: the papers' tables, measurements, made corpora:\n"
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
 
 Without a command: print the folder for fairseq's --user-dir. COMMAND -h shows its options.
@@ -98,8 +99,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     name = words[0]
     if name in ("-h", "--help"):
         print(USAGE)
-        for command, path in found.items():
-            print(f" {command:23s}{summary(path)}")
+        for folder, title in zip(FOLDERS, TITLES):
+            print(title, end="")
+            for command, path in found.items():
+                if path.parent == folder:
+                    print(f" {command:23s}{summary(path)}")
         return 0
     if name not in found:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")

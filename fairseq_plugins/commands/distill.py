@@ -1,4 +1,4 @@
-"""Prepare data that a teacher wrote, so that small models learn from large ones.
+"""Prepare data that a teacher wrote: small models learn from large ones.
 
     python -m fairseq_plugins distill DATA RUN --last 10 --out NEW
     python -m fairseq_plugins distill DATA RUN_A RUN_B RUN_C --last 10 --keep nearest --out NEW

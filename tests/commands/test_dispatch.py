@@ -17,8 +17,10 @@ NAMES = list(commands.commands())
 
 def test_help_lists_each_command_with_a_line(capsys):
     assert commands.main(["-h"]) == 0
-    listed = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    product, laboratory = capsys.readouterr().out.split("\n\n")[-2:]
+    listed = [line for line in (product + "\n" + laboratory).splitlines() if line[:1] == " "]
     assert [line.split()[0] for line in listed] == NAMES
+    assert " train " in product and " reproduce " in laboratory
     assert all(len(line) <= 100 and line.endswith(".") for line in listed)
     assert {"average", "lead-baseline"} <= set(NAMES)
 

@@ -41,7 +41,7 @@ from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
-from fairseq_plugins.lab.reproduction.request import BATCHES, Request, find_recipe
+from fairseq_plugins.lab.reproduction.request import BATCHES, Request, settings_of
 from fairseq_plugins.lab.reproduction.tables import TABLES, Table
 from fairseq_plugins.processor import available_threads
 from fairseq_plugins.quiet import only_warnings_of_fairseq
@@ -185,7 +185,7 @@ def read_request(args: argparse.Namespace) -> Request:
         raise ConfigurationError("DATA is missing: name a prepared folder")
 
     table = TABLES[args.table]
-    folders = recipes.folders(find_recipe(table.rows[0].recipe))
+    folders = settings_of(table.rows[0].recipe)
     given = {name: value for name, value in vars(args).items() if name in Request._fields}
     given.update(
         seeds=list(dict.fromkeys(args.seeds)),

@@ -25,6 +25,7 @@ from fairseq_plugins.lab.reproduction.request import (
     choose_runs,
     find_recipe,
     refuse_fixed,
+    settings_of,
 )
 from fairseq_plugins.lab.reproduction.tables import TABLES, Row
 from fairseq_plugins.preparation.documents import SPLITS
@@ -102,7 +103,7 @@ class PlannedRuns:
         if request.reduced:
             self.table = self.table.reduce()
         # files of the package: the names of some exist for several tasks
-        self.beside = recipes.folders(find_recipe(self.table.rows[0].recipe))
+        self.beside = settings_of(self.table.rows[0].recipe)
         self.files = [recipes.find(name, self.beside) for name in self.table.settings]
         self.files += request.settings
         self.generation = [recipes.find(self.table.generation)] if self.table.generation else []

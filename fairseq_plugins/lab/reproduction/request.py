@@ -9,7 +9,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.reproduction.tables import Row, Table
 from fairseq_plugins.training import recipes
 
-RECIPES = Path(__file__).resolve().parent.parent / "recipes"  # those that need the laboratory
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"  # those that only the laboratory uses
 BATCHES = 8  # of each row at most, that are timed
 # options that a user may not give, besides those of a table's rows: they decide what the rows are,
 # or the runs set or read them
@@ -51,6 +51,11 @@ def find_recipe(name: str) -> Path:
         ConfigurationError: there is none.
     """
     return recipes.find(name, [RECIPES])
+
+
+def settings_of(name: str) -> List[Path]:
+    """Where the settings of a recipe are found by name, the laboratory's first."""
+    return [RECIPES, *recipes.folders(find_recipe(name))]
 
 
 def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:

@@ -8,7 +8,7 @@ from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction import plans, report
 from fairseq_plugins.lab.reproduction.agreement import CLAIMS
 from fairseq_plugins.lab.reproduction.first_data import FIRST_DATA
-from fairseq_plugins.lab.reproduction.request import find_recipe
+from fairseq_plugins.lab.reproduction.request import find_recipe, settings_of
 from fairseq_plugins.lab.reproduction.tables import TABLES, summaries
 from fairseq_plugins.modules.feed_forward.low_dimensional import inner_dim
 from fairseq_plugins.training import planning, recipes
@@ -45,7 +45,7 @@ def test_a_table_is_complete(name):
             assert len(row.paper.scores) == len(table.metrics)
             assert len(row.paper.deviations) in (0, len(table.metrics))
     for each in (table, table.reduce()):
-        beside = recipes.folders(find_recipe(table.rows[0].recipe))
+        beside = settings_of(table.rows[0].recipe)
         for setting in each.settings:
             place = recipes.find(setting, beside).parent
             assert {place, place.parent} & set(beside)
@@ -55,7 +55,7 @@ def test_a_table_is_complete(name):
 def planned(name, reduced, data, tmp_path):
     """The options of each row of a table, as fairseq-train parses them."""
     table = TABLES[name].reduce() if reduced else TABLES[name]
-    beside = recipes.folders(find_recipe(table.rows[0].recipe))
+    beside = settings_of(table.rows[0].recipe)
     lab.register()
     return {
         row.name: planning.plan(
