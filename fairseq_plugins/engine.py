@@ -4,7 +4,18 @@ import importlib.util
 import math
 import numbers
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Union,
+    runtime_checkable,
+)
 
 import fairseq_plugins
 from fairseq_plugins import pretrained
@@ -74,6 +85,7 @@ class Request(NamedTuple):
     number: int = 0  # from 0, for the draws of sampling and for messages
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Searches for lists of subwords. Several threads may share one.
 
@@ -148,8 +160,8 @@ def open_engine(
         ConfigurationError: a folder or file is missing, model and data do not match, an option
             cannot work, or a package is missing.
     """
-    if not isinstance(models, (str, Path, list, tuple)):
-        return models  # type: ignore[return-value]
+    if isinstance(models, Engine):
+        return models
     wanted = Options(**options)
     wanted.check()
     check_range("--threads", threads, 1)

@@ -139,7 +139,8 @@ def test_of_documents_only_what_the_model_reads_is_held():
 
     class Fake:
         processor = SimpleNamespace(encode=str, decode=str, settings=settings)
-        max_source, max_output, copies, tells_copied = 3, 3, False, False
+        name, max_source, max_output = "fake", 3, 3
+        summarizes = copies = tells_copied = False
 
         def search(self, requests, max_length, count, copied, done):
             assert all(len(request.pieces) == 3 for request in requests)

@@ -24,7 +24,9 @@ WITHOUT_TORCH = """
 import sys
 sys.argv = ["-m"]  # as `python -m fairseq_plugins` has it
 sys.orig_argv = ["python", "-m", "fairseq_plugins"]
-from fairseq_plugins.serving import Summarizer, Translator
+from fairseq_plugins import Summarizer, Translator, pretrained
+for name in pretrained.names():  # those in the box
+    assert Translator(name).translate(["a"]) != [""], name
 print(Translator(sys.stdin.readline().strip()).translate(["a b", ""]))
 unwanted = {"torch", "fairseq", "onnx", "hydra"} & set(sys.modules)
 assert not unwanted, unwanted

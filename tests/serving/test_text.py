@@ -12,7 +12,8 @@ from fairseq_plugins.translator import Translator
 class Echo:
     """Reads at most eight subwords, and writes each part between brackets, of two kinds."""
 
-    max_source, max_output, summarizes = 8, 8, False
+    name, max_source, max_output = "echo", 8, 8
+    summarizes = copies = tells_copied = False
 
     def __init__(self, kind):
         self.processor = SimpleNamespace(encode=str, decode=str, subwords=KINDS[kind])
