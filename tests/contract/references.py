@@ -83,8 +83,9 @@ def fastformer_rows(mixer, heads, options, x, memory, pooled=1):
 def multi_head(one_head: Callable[..., Sequence[Tensor]]) -> Callable[..., Tensor]:
     """The rows of a mixer, from a function that gives the result of each head.
 
-    `one_head` gets, for each head, its number and its queries, keys and values; and the mixer,
-    options, x, memory, and the number of positions that were pooled into one of x.
+    `one_head` gets, for each head, its number and its queries, keys and values, None for those that
+    the mixer has no projection for; and the mixer, options, x, memory, and the number of positions
+    that were pooled into one of x.
     """
 
     def rows(
@@ -95,13 +96,12 @@ def multi_head(one_head: Callable[..., Sequence[Tensor]]) -> Callable[..., Tenso
         memory: Tensor,
         pooled: int = 1,
     ) -> Tensor:
+        projections = ((getattr(mixer, f"{name}_proj", None), name) for name in "qkv")
         found = (
-            heads_of(source, *weights(projection), heads)
-            for projection, source in (
-                (mixer.q_proj, x),
-                (mixer.k_proj, memory),
-                (mixer.v_proj, memory),
-            )
+            heads_of(x if name == "q" else memory, *weights(projection), heads)
+            if projection is not None
+            else [None] * heads
+            for projection, name in projections
         )
         each = list(zip(range(heads), *found))
         return joined(one_head(each, mixer, options, x, memory, pooled), *weights(mixer.out_proj))

@@ -248,7 +248,7 @@ def test_every_parameter_has_a_finite_gradient(part):
         x = torch.randn(5, 3, part.dim).to(dtype).requires_grad_()
         out = run_or_skip(functools.partial(part.run, module, x, mask))
         out.float().pow(2).sum().backward()
-        assert_finite_gradients(module, x)
+        assert_finite_gradients(part, module, x)
 
 
 def start_of(part):
@@ -302,7 +302,7 @@ def test_padding_alone_and_large_numbers_are_finite(part, dtype):
     # products of three features: as in training, the loss is scaled until gradients fit float16
     scale = 2.0**-13 if part.name == "fastformer" else 1.0
     (scale * out.float().pow(2).mean()).backward()
-    assert_finite_gradients(module, x)
+    assert_finite_gradients(part, module, x)
 
 
 @pytest.mark.parametrize("shift", [-100.0, -40.0, 40.0])
@@ -317,13 +317,16 @@ def test_queries_and_keys_far_from_zero_have_finite_gradients(part, shift):
     out = part.run(module, x, padding_mask((7, 1, 4)))
     assert torch.isfinite(out).all()
     out.pow(2).mean().backward()
-    assert_finite_gradients(module, x)
+    assert_finite_gradients(part, module, x)
 
 
-def assert_finite_gradients(module, x):
+def assert_finite_gradients(part, module, x):
     for name, tensor in [("x", x), *module.named_parameters()]:
-        assert tensor.grad is not None, f"{name} has no gradient"
-        assert torch.isfinite(tensor.grad).all(), name
+        assert tensor.grad is not None, (
+            f"{part.name}: no output depends on {name}: leave it out (a MultiHeadMixer says in "
+            "`projections` which of q, k and v it has)"
+        )
+        assert torch.isfinite(tensor.grad).all(), f"{part.name}: the gradient of {name} overflows"
 
 
 @every_form
@@ -409,6 +412,7 @@ def test_checkpointed_activations_change_nothing(part):
         else:
             out = checkpoint(lambda x: part.run(module, x), x, use_reentrant=reentrant)
         out.pow(2).sum().backward()
+        assert_finite_gradients(part, module, x)
         results.append([out.detach(), *(leaf.grad for leaf in leaves)])
         for leaf in leaves:
             leaf.grad = None

@@ -3,6 +3,7 @@
 CONTRIBUTING.md shows this step by step.
 """
 
+# ruff: noqa: F401
 from .bigbird import BigBird, BigBirdOptions
 from .fastformer import Fastformer, FastformerOptions
 from .flowformer import Flowformer
@@ -13,25 +14,3 @@ from .performer import Performer, PerformerOptions
 from .poolingformer import Poolingformer, PoolingformerOptions
 from .softmax_attention import SoftmaxAttention
 from .token_mixer import TOKEN_MIXERS, MixerSpec, TokenMixer, register_token_mixer
-
-__all__ = [
-    "TOKEN_MIXERS",
-    "BigBird",
-    "BigBirdOptions",
-    "Fastformer",
-    "FastformerOptions",
-    "Flowformer",
-    "LinearAttention",
-    "Linformer",
-    "LinformerOptions",
-    "Longformer",
-    "LongformerOptions",
-    "MixerSpec",
-    "Performer",
-    "PerformerOptions",
-    "Poolingformer",
-    "PoolingformerOptions",
-    "SoftmaxAttention",
-    "TokenMixer",
-    "register_token_mixer",
-]

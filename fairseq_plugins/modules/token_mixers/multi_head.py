@@ -1,6 +1,6 @@
 """Multi-head projections, padding and alignment, for mixers that define one head."""
 
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 from fairseq.modules.quant_noise import quant_noise
@@ -15,7 +15,8 @@ from .token_mixer import MixerSpec, TokenMixer
 class MultiHeadMixer(TokenMixer):
     """``W [mix of all heads] + b``, with ``Q = x W_Q``, ``K = memory W_K``, ``V = memory W_V``.
 
-    A subclass defines the equation of a head in `mix`. There, x and memory are zero at padding.
+    A subclass defines the equation of a head in `mix`. There, x and memory are zero at padding. One
+    that has not all of Q, K and V says so in `projections`.
     With `counts_positions` sentences also begin at position 0: batches padded on the left are
     aligned to the start, and the result is moved back (see `compression.py`).
 
@@ -24,16 +25,19 @@ class MultiHeadMixer(TokenMixer):
         B x S, True at padding, or None; result: T x B x d in x's dtype.
     """
 
-    def __init__(self, spec: MixerSpec, counts_positions: bool = False):
+    # which of the projections of queries, keys and values it has
+    projections = "qkv"
+
+    def __init__(self, spec: MixerSpec, options: Any = None, *, counts_positions: bool = False):
         super().__init__()
         self.counts_positions = counts_positions
         self.num_heads = spec.num_heads
         self.head_dim = spec.embed_dim // spec.num_heads
         self.scaling = self.head_dim**-0.5
         self.noise = (spec.q_noise, spec.qn_block_size)
-        self.q_proj = self.projection(spec.embed_dim, spec.embed_dim)
-        self.k_proj = self.projection(spec.memory_dim, spec.embed_dim)
-        self.v_proj = self.projection(spec.memory_dim, spec.embed_dim)
+        for name in self.projections:
+            input_dim = spec.embed_dim if name == "q" else spec.memory_dim
+            self.add_module(f"{name}_proj", self.projection(input_dim, spec.embed_dim))
         self.out_proj = quant_noise(nn.Linear(spec.embed_dim, spec.embed_dim), *self.noise)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)

@@ -28,6 +28,7 @@ class SoftmaxAttention(TokenMixer):
     """
 
     takes_xformers = True
+    is_linear = False
 
     def __init__(self, spec: MixerSpec, options: Any = None):
         super().__init__()

@@ -45,6 +45,8 @@ class TokenMixer(nn.Module):
 
     # whether it takes --encoder-xformers-att-config
     takes_xformers = False
+    # whether time and memory grow linearly with length
+    is_linear = True
     # whether it has weights of positions, for --attention-dropout to drop
     drops_weights = True
     # whether `on_rows` works, with no size or number that depends on data or on updates
