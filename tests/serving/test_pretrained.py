@@ -34,7 +34,7 @@ def test_a_name_is_a_model(box, exported, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == expected
     with pytest.raises(SystemExit):
         commands.main(["translate", "-h"])
-    assert "the name of one in the box: tiny-de-en" in " ".join(capsys.readouterr().out.split())
+    assert "pretrainedmodel:tiny-de-en" in "".join(capsys.readouterr().out.split())
 
 
 def test_an_unknown_name_lists_those_that_exist(box):
