@@ -256,18 +256,18 @@ def test_claims_in_words_are_judged_without_figures(imdb):
 @pytest.mark.slow
 def test_classifiers_are_trained_and_scored(labelled_data, tmp_path, capsys):
     words = ["fastformer-interaction", labelled_data, "--out", tmp_path, "--reduced", "--cpu"]
-    words += ["--rows", "product", "concat", "--seeds", 1, 2, "--max-update", 6, "--threads", 1]
+    words += ["--rows", "product", "concat", "--seeds", 1, "--max-update", 6, "--threads", 1]
     words += ["--", "--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 16]
     words += ["--save-interval-updates", 3]
     words = list(map(str, words))
     assert reproduce.main(words) == 0
     table = (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert " (2) [" in cells(table, "product")[1] and cells(table, "add")[1] == "-"
-    assert cells(table, "concat", "product")[2] in ("agrees", "open", "disagrees")
+    assert " [" in cells(table, "product")[1] and cells(table, "add")[1] == "-"
+    assert cells(table, "concat", "product")[2] == "open"  # one seed
     assert "60 train / 12 valid / 15 test / 2 classes" in table
     capsys.readouterr()
     assert reproduce.main(words) == 0
-    assert capsys.readouterr().out.count("kept: training is finished") == 4
+    assert capsys.readouterr().out.count("kept: training is finished") == 2
     assert (tmp_path / "table.md").read_text(encoding="utf-8") == table
 
 
