@@ -12,7 +12,7 @@ The prepared folder holds
 import itertools
 import re
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Set, Tuple
+from typing import IO, Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
@@ -51,7 +51,7 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
             folder, step = preparation.folder, preparation.step
-            form = preparation.settings["normalization"]
+            form = preparation.settings.get("normalization")
             found = step("read impressions", _read, folder, train, test, valid_every, form)
             texts = {part: folder / TITLES / part for part, count in found["news"].items() if count}
             step("binarise titles", binarise_one_side, texts, folder / "input0", None, workers)
@@ -76,7 +76,9 @@ class _LeftOut:
         self.first = self.first or f"{place}: {problem}"
 
 
-def _read(folder: Path, train: Path, test: Path, valid_every: int, form: str) -> Dict[str, Any]:
+def _read(
+    folder: Path, train: Path, test: Path, valid_every: int, form: Optional[str]
+) -> Dict[str, Any]:
     """Write titles and impressions; returns how many there are, and what was left out."""
     with written_whole(folder / LEFT_OUT) as file:
         bad = _LeftOut(file)
@@ -85,7 +87,9 @@ def _read(folder: Path, train: Path, test: Path, valid_every: int, form: str) ->
     return {**found, "counts": counts, "left_out": bad.reasons}
 
 
-def _read_news(folder: Path, train: Path, test: Path, form: str, bad: _LeftOut) -> Dict[str, Any]:
+def _read_news(
+    folder: Path, train: Path, test: Path, form: Optional[str], bad: _LeftOut
+) -> Dict[str, Any]:
     """Write titles and IDs; returns the numbers of news and of words."""
     known: Set[str] = set()
     found: Dict[str, Any] = {"news": {}, "words": {}}
