@@ -2,7 +2,7 @@
 
 Importing the package applies the workarounds for newer torch and Python (`compat`), registers
 architectures, criterions, scorers and tasks, and makes generation fast (`generation`). It prints
-nothing. `python -m fairseq_plugins` starts without all that, as the command it runs decides.
+nothing. `python -m fairseq_plugins` skips all this until a command needs it.
 Without fairseq, `Translator` and `Summarizer` take exported models.
 """
 
@@ -38,7 +38,7 @@ PATCHES = (
 
 
 def register(needed_by: str = "this") -> None:
-    """Make everything known to fairseq. A second call does nothing.
+    """Register everything with fairseq. A second call does nothing.
 
     Raises:
         ConfigurationError: fairseq is not installed.
@@ -50,9 +50,9 @@ def register(needed_by: str = "this") -> None:
         )
     defer_statistics()
     with _no_garbage_collection(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fairseq and torch, about how they are written
+        warnings.simplefilter("ignore")  # of fairseq and torch, about their code
         compat = importlib.import_module("fairseq_plugins.compat")
-    compat.apply()  # before fairseq is used; it has filters of warnings, which stay
+    compat.apply()  # before fairseq is used; its warning filters stay
     with _no_garbage_collection(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for part in ("criterions", "models", "scoring", "tasks"):
@@ -60,12 +60,12 @@ def register(needed_by: str = "this") -> None:
         for part in PATCHES:
             importlib.import_module(f"fairseq_plugins.{part}").install()
     if PROGRAM:
-        gc.freeze()  # what was imported stays: no collection reads it, nor the one at the end
+        gc.freeze()  # imported objects stay: no collection needs to scan them
 
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Importing torch and fairseq makes much and frees nothing: collections take 0.5 s of it."""
+    """Pause garbage collection during slow imports: it takes 0.5 s and frees nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -76,7 +76,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def __getattr__(name: str) -> Any:
-    """`Classifier`, `Summarizer` and `Translator` are imported when they are used."""
+    """`Classifier`, `Summarizer` and `Translator` are imported on first use."""
     if name not in ("Classifier", "Summarizer", "Translator"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "Classifier":
@@ -88,7 +88,7 @@ def _is_the_program() -> bool:
     """Whether Python imports this package to run it: `python -m` with its name, or its script."""
     if Path(sys.argv[0] if sys.argv else "").name == SCRIPT:
         return True
-    if sys.argv[:1] != ["-m"]:  # argv[0] while Python looks for any module to run
+    if sys.argv[:1] != ["-m"]:  # argv[0] while Python looks for the module to run
         return False
     words = sys.orig_argv
     return "-m" in words and words[words.index("-m") + 1].split(".")[0] == __name__

@@ -7,8 +7,8 @@ from fairseq_plugins.commands import main
 
 
 def run() -> int:
-    """The program; returns its exit status."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a label that the locale cannot write is no error
+    """Run the program; returns its exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # tolerate labels that the locale cannot write
         sys.stdout.reconfigure(errors="backslashreplace")
     return main(sys.argv[1:])
 

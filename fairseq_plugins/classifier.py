@@ -21,7 +21,7 @@ from fairseq_plugins.trained_models import find_checkpoint, load_models
 
 
 class Prediction(NamedTuple):
-    """The label of a text, and the probability that the model gives it."""
+    """The label of a text and its probability."""
 
     label: str
     probability: float
@@ -34,13 +34,13 @@ class Classifier:
         model: a checkpoint, or a folder of them.
         data: the prepared folder; None for the folder that the model was trained on.
         cpu: do not use a GPU.
-        max_tokens: tokens in a batch, padding included; a longer text is a batch by itself.
+        max_tokens: tokens in a batch, including padding; a longer text gets its own batch.
         progress: show a bar on stderr.
 
     Attributes:
         labels: the classes, in the order of the model's scores.
-        cut: numbers (from 1) of the texts given to `classify` that were longer and were cut.
-        empty: numbers of those without a token, on which no model was trained.
+        cut: numbers (from 1) of the texts given to `classify` that were truncated.
+        empty: numbers of the texts without a token; no model was trained on these.
 
     Raises:
         ConfigurationError: a folder or file is missing, the model is not a classifier, or model and
@@ -93,7 +93,7 @@ class Classifier:
 
     @property
     def max_tokens_of_text(self) -> int:
-        """The largest number of tokens of a text that are read, as in training.
+        """The maximum number of tokens read per text, as in training.
 
         Raises:
             ConfigurationError: as `classify`.
@@ -102,11 +102,11 @@ class Classifier:
 
     @functools.cached_property
     def _reading(self) -> Tuple[Cut, int]:
-        """How a text is cut into tokens, and how many of these are read."""
+        """The function that converts a text to tokens, and how many tokens are read."""
         cut, kept = load_cut(self.folder)
         cfg = self.task.cfg
         longest = self.task.max_positions() - (cfg.init_token is not None)
-        if str(cfg.shorten_method) == "none":  # else a text that is cut has no end symbol
+        if str(cfg.shorten_method) == "none":  # otherwise a truncated text has no end symbol
             longest -= 1
         return cut, longest if kept is None else min(longest, kept)
 
@@ -146,7 +146,7 @@ class Classifier:
     def classify_split(self, split: str, at_once: int = 2000) -> Iterable[List[Prediction]]:
         """Yield the predictions for a prepared split, for `at_once` texts at a time.
 
-        Texts are cut as in training.
+        Texts are truncated as in training.
         """
         dataset = self.task.load_dataset(split)
         for start in range(0, len(dataset), at_once):

@@ -1,4 +1,4 @@
-"""What runs a model: torch for trainings, onnxruntime for exports. `open_engine` chooses."""
+"""Engines that run a model: torch for trainings, onnxruntime for exports. `open_engine` chooses."""
 
 import importlib.util
 import math
@@ -25,12 +25,12 @@ from fairseq_plugins.serving.text import Output
 
 LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
 Place = Union[str, Path]
-# whether to show a bar on stderr, or what is called with the number of texts of each batch
+# whether to show a bar on stderr, or a function called with the number of texts of each batch
 Progress = Union[bool, Callable[[int], Any]]
 
 
 class Options(NamedTuple):
-    """Options of the search, with the names of fairseq-generate.
+    """Options of the search, named as in fairseq-generate.
 
     Attributes:
         beam: number of hypotheses per sentence.
@@ -41,8 +41,8 @@ class Options(NamedTuple):
         sampling: draw `beam` hypotheses instead of searching for the best.
         sampling_topk: draw among this many best tokens; 0 for all.
         temperature: divisor of the logits when sampling.
-        seed: seed of sampling. With an exported model, a sentence's draws depend on it and on the
-            sentence's number alone; with torch, on the other sentences, too.
+        seed: seed of sampling. With an exported model, a sentence's draws depend only on it and on
+            the sentence's number; with torch, also on the other sentences.
     """
 
     beam: int = 5
@@ -56,7 +56,7 @@ class Options(NamedTuple):
     seed: int = 1
 
     def check(self) -> None:
-        """Raise ConfigurationError for values that cannot work."""
+        """Raise a ConfigurationError for values that cannot work."""
         for name in ("beam", "nbest", "min_len", "no_repeat_ngram", "sampling_topk", "seed"):
             value = getattr(self, name)
             if not isinstance(value, numbers.Integral):
@@ -73,7 +73,7 @@ class Options(NamedTuple):
             value = getattr(self, name)
             if value != off and not self.sampling:
                 raise ConfigurationError(
-                    f"{flag(name)} {value} is for --sampling: leave it out, or sample"
+                    f"{flag(name)} {value} needs --sampling: add it, or remove this"
                 )
 
 
@@ -81,7 +81,7 @@ class Request(NamedTuple):
     """A source to search for."""
 
     pieces: Sequence[str]  # its subwords, at most `Engine.max_source`
-    prefix: Sequence[str] = ()  # the subwords that every hypothesis must begin with
+    prefix: Sequence[str] = ()  # the subwords with which every hypothesis must begin
     number: int = 0  # from 0, for the draws of sampling and for messages
 
 
@@ -90,11 +90,12 @@ class Engine(Protocol):
     """Searches for lists of subwords. Several threads may share one.
 
     Attributes:
-        name: of the model, for messages.
+        name: the model's name, for messages.
         processor: converts raw text to subwords and back.
-        max_source: the largest number of subwords that the model reads, without the end symbol.
-        max_output: the largest number of subwords that the model writes.
-        summarizes: whether it was trained to; earlier exports do not tell, and have False.
+        max_source: the maximum number of subwords that the model reads, without the end symbol.
+        max_output: the maximum number of subwords that the model writes.
+        summarizes: whether it was trained to summarize; False for earlier exports, which do not
+            say.
         copies: whether the model copies.
         tells_copied: whether outputs can have `copied`.
     """
@@ -119,10 +120,10 @@ class Engine(Protocol):
 
         Args:
             requests: what to search for.
-            max_length: the most subwords to write, for a source of so many tokens.
-            count: at least 1; there are no more hypotheses than the beam has.
-            copied: whether outputs are to have `copied`, if the engine tells it.
-            done: called with the number of sources of each batch that is done.
+            max_length: maps the tokens of a source to the maximum subwords to write.
+            count: at least 1; at most the beam size is returned.
+            copied: whether outputs should have `copied`, if the engine supports it.
+            done: called with the number of sources of each finished batch.
 
         Raises:
             ConfigurationError: the options allow no hypothesis, or the memory is too small.
@@ -143,18 +144,18 @@ def open_engine(
     """Load a model.
 
     Args:
-        models: a checkpoint, or a folder of them; several form an ensemble; or a folder that
-            `export` wrote, or the name of a model in the box (see `pretrained`), which need neither
-            torch nor fairseq. A path that exists is preferred to a name. An engine is returned as
-            it is.
+        models: a checkpoint, or a folder of checkpoints; several form an ensemble. Or a folder
+            that `export` wrote, or the name of a pretrained model (see `pretrained`); these need
+            neither torch nor fairseq. An existing path is preferred to a name. An engine is
+            returned unchanged.
         data: for checkpoints, the prepared folder; None for the one the model was trained on.
-        cpu: do not use a GPU, which exported models never do.
+        cpu: do not use a GPU; exported models never do.
         fp16: for checkpoints, half precision, on a GPU only.
         int8: for checkpoints, 8-bit matrix products, on a CPU only (see `generation.int8`).
-        threads: of an exported model.
-        shortlist: of an exported model: choose among likely words only, which is not exact.
-        max_tokens: subwords in a batch, padding included; a longer source is a batch by itself.
-        options: of the search, see `Options`.
+        threads: for an exported model, its threads.
+        shortlist: for an exported model: choose only among likely words, which is not exact.
+        max_tokens: subwords in a batch, including padding; a longer source gets its own batch.
+        options: the options of the search, see `Options`.
 
     Raises:
         ConfigurationError: a folder or file is missing, model and data do not match, an option
@@ -168,15 +169,15 @@ def open_engine(
     check_range("--max-tokens", max_tokens, 1)
     places = [pretrained.find(m) for m in ([models] if isinstance(models, (str, Path)) else models)]
     if not places:
-        raise ConfigurationError("no model is given: give a checkpoint, or a folder of them")
+        raise ConfigurationError("no model: give a checkpoint, or a folder of checkpoints")
     from fairseq_plugins.serving.folder import is_export  # numpy takes a tenth of a second
 
     exported = next(filter(is_export, places), None)
     of_others: Dict[str, Any] = {"shortlist": shortlist, "threads": threads != 1}
-    kind = "models that the command export wrote"
+    kind = "exported models"
     if exported is not None:
         of_others = {"data": data, "fp16": fp16, "int8": int8}
-        kind = f"checkpoints: {exported} holds all that it needs as it was exported"
+        kind = f"checkpoints, but {exported} is an exported model"
     for name, given in of_others.items():
         if given:
             raise ConfigurationError(f"--{name} is for {kind}")
@@ -190,7 +191,7 @@ def open_engine(
         return ExportedModel(exported, threads, max_tokens, shortlist, wanted)
     if importlib.util.find_spec("fairseq") is None:
         raise ConfigurationError(
-            f"--model {places[0]}: this is no folder that `export` wrote, and a checkpoint needs "
+            f"--model {places[0]}: this is not an exported model, and a checkpoint needs "
             "torch and fairseq, which are not installed"
         )
     fairseq_plugins.register()

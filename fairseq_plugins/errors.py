@@ -1,4 +1,4 @@
-"""Mistakes of the user's, told in one line."""
+"""User errors, reported in one line."""
 
 import math
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Iterable, List, Optional, Type
 
-# how fairseq-train ends that was asked to: its exit status, and a line of its log on each machine
+# how fairseq-train ends on request: its exit status, and a line of its log on each machine
 TERMINATED = 128 + signal.SIGTERM
 STATE_SAVED = "asked to end: the state is saved"
 
@@ -16,7 +16,7 @@ STATE_SAVED = "asked to end: the state is saved"
 class ConfigurationError(ValueError):
     """An option that cannot work: the message names it, its value and what would work.
 
-    Its text has one line and no control characters, even where it quotes a file.
+    Its text has one line without control characters, even if it quotes a file.
     """
 
     def __str__(self) -> str:
@@ -24,12 +24,12 @@ class ConfigurationError(ValueError):
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what would end a line or control a terminal."""
+    """The text with escapes for characters that end a line or control a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def killed_by(number: int) -> str:
-    """How a process ended that this signal has killed."""
+    """How a process ended that was killed by this signal."""
     name = signal.Signals(number).name
     return f"killed by {name}" + (", probably for lack of memory" if name == "SIGKILL" else "")
 
@@ -40,10 +40,10 @@ def flag(name: str) -> str:
 
 
 def check_range(option: str, value: float, least: float, most: float = math.inf) -> None:
-    """Refuse a value of an option that is not from `least` to `most`, both allowed.
+    """Refuse a value of an option outside `least` to `most`, both allowed.
 
     Raises:
-        ConfigurationError: it is not, or is no number.
+        ConfigurationError: the value is outside, or not a number.
     """
     if not least <= value <= most:
         allowed = f"at least {least}" if most == math.inf else f"from {least} to {most}"
@@ -51,10 +51,10 @@ def check_range(option: str, value: float, least: float, most: float = math.inf)
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Refuse a value that is none of the choices of an option of this name.
+    """Refuse a value that is not among the choices of the option with this name.
 
     Raises:
-        ConfigurationError: it is none; the message lists the choices.
+        ConfigurationError: it is not among them; the message lists the choices.
     """
     known = list(choices)
     if str(value) not in known:
@@ -63,10 +63,10 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
 
 
 def check_path(option: str, path: Path, letters: str = os.pathsep) -> None:
-    """Refuse a path with a letter that fairseq takes for the end of a path.
+    """Refuse a path with a character that fairseq reads as the end of a path.
 
     Raises:
-        ConfigurationError: the path has one of the letters.
+        ConfigurationError: the path has such a character.
     """
     for letter in letters:
         if letter in str(path):
@@ -83,7 +83,7 @@ def check_least(options: Any, **least: float) -> None:
         least: the lowest value that each option may have, by name.
 
     Raises:
-        ConfigurationError: an option is lower, or is no number.
+        ConfigurationError: an option is lower, or not a number.
     """
     for name, lowest in least.items():
         value = getattr(options, name)
@@ -99,14 +99,14 @@ def nearest(value: int, allowed: List[int]) -> str:
 
 
 def first_cause(error: BaseException) -> str:
-    """The first line of the error from which others followed."""
+    """The first line of the error that caused the others."""
     while error.__context__ is not None:
         error = error.__context__
     return (str(error).splitlines() or ["?"])[0].strip().rstrip(".")
 
 
 def show_configuration_errors_in_one_line() -> None:
-    """Let a ConfigurationError that ends a program be seen without the traceback above it."""
+    """Show a ConfigurationError that ends a program without the traceback."""
     previous = sys.excepthook
 
     def hook(

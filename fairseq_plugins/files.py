@@ -16,9 +16,9 @@ from fairseq_plugins.errors import ConfigurationError
 AnyPath = Union[str, Path]
 T = TypeVar("T")
 
-LONGEST_LINE = 1 << 24  # bytes of a line in a user's file; longer lines are never held in memory
+LONGEST_LINE = 1 << 24  # bytes per line of a user's file; longer lines are never held in memory
 BLOCK = 1 << 20
-PART = ".part"  # at the end of the name of what is not finished
+PART = ".part"  # suffix of unfinished files and folders
 
 
 def digest(path: AnyPath, algorithm: str = "sha256") -> str:
@@ -115,16 +115,16 @@ def check_new(folder: Path, names: Iterable[str]) -> None:
     for name in names:
         if os.path.lexists(folder / name):
             raise ConfigurationError(
-                f"{folder / name} exists: name another folder, or delete the file to write it again"
+                f"{folder / name} exists: give another folder, or delete the file to write it again"
             )
 
 
 @contextlib.contextmanager
 def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
-    """A new, empty file beside `path`, to be written in the block; it becomes `path` at its end.
+    """A new, empty file beside `path`, for the block; it is renamed to `path` at the end.
 
-    It is flushed to disk first. After an error it is removed, or with `keep` a line names it. Its
-    name is new, so that neither an other process nor a link is in its way.
+    It is flushed to disk first. After an error it is removed, or kept with a message if `keep`. Its
+    name is new, so no other process or link can interfere.
     """
     path = Path(path)
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART}")
@@ -135,7 +135,7 @@ def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
         os.replace(part, path)
     except BaseException:
         if keep and part.stat().st_size > 0:
-            print(f"what was written before the end is in {part}", file=sys.stderr)
+            print(f"the unfinished output is in {part}", file=sys.stderr)
         else:
             part.unlink(missing_ok=True)
         raise
@@ -143,7 +143,7 @@ def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def written_whole(path: AnyPath, keep: bool = False) -> Iterator[IO[str]]:
-    """Open a text file to write, as `replacing`; its folder is made."""
+    """Open a text file for writing, as `replacing`; creates its folder."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, keep) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
         yield file
@@ -156,37 +156,36 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def without_links(path: str, flags: int) -> int:
-    """An opener for `open` that follows no link, as it may lead to a file of the user's."""
-    # without O_NONBLOCK it would wait for the reader of a FIFO
+    """An opener for `open` that does not follow links, which may lead to a user's file."""
+    # without O_NONBLOCK, it would wait for the reader of a FIFO
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def open_to_append(path: AnyPath) -> IO[str]:
-    """Open a file of this package's own, such as a lock or a log, or make it; what it holds stays.
+    """Open or create a file of this package, such as a lock or a log; its content stays.
 
     Raises:
-        OSError: the file cannot be written, or is a link or anything else than a file.
+        OSError: the file cannot be written, or is a link or not a file.
     """
     file = open(path, "a", encoding="utf-8", opener=without_links)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise OSError(errno.EINVAL, "it is no file", str(path))
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
     return file
 
 
 def check_no_link(path: Path) -> None:
-    """Raise a ConfigurationError if a folder in which this package keeps its files is a link."""
+    """Raise a ConfigurationError if a folder for this package's own files is a link."""
     if path.is_symlink():
         raise ConfigurationError(
-            f"{path} is a link, and what is written there would go elsewhere: replace it by a "
-            "folder"
+            f"{path} is a link, which would redirect files elsewhere: replace it by a folder"
         )
 
 
 def lock(file: Any, what: AnyPath, work: str) -> None:
-    """Lock an open file; it is unlocked when it is closed.
+    """Lock an open file until it is closed.
 
-    A file system without locks, such as Lustre mounted without the option flock, gets a warning.
+    Without file locks, such as on Lustre mounted without flock, we warn and continue.
 
     Args:
         file: the file.
@@ -215,7 +214,7 @@ def flush_to_disk(path: AnyPath) -> None:
 
 
 def write_lines(path: AnyPath, lines: Iterable[str]) -> int:
-    """Write lines to a file; returns how many."""
+    """Write lines to a file; returns their number."""
     count = 0
     with written_whole(path) as file:
         for line in lines:

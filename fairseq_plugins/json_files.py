@@ -17,10 +17,10 @@ def read_json(path: Path) -> Any:
 
 
 def json_object(option: str, text: Optional[str]) -> Dict[str, Any]:
-    """The value of an option that is a JSON object; an empty one for no text.
+    """The value of an option that is a JSON object; empty for an empty text.
 
     Raises:
-        ConfigurationError: the text is something else.
+        ConfigurationError: the text is not a JSON object.
     """
     try:
         parsed = json.loads(text or "{}")

@@ -1,4 +1,4 @@
-"""What the repairs of fairseq (`compat`) must know of this plugin."""
+"""What the workarounds for fairseq (`compat`) must know about this plugin."""
 
 from pathlib import Path
 

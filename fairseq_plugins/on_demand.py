@@ -1,7 +1,7 @@
 """Import scikit-learn and SciPy when they are used, not with every `import fairseq`.
 
 Two files of fairseq import them to score classifiers, which takes a third of fairseq's start-up.
-These files get placeholders until one of their functions is called.
+These files get placeholders until one of the functions is called.
 """
 
 import importlib
@@ -15,7 +15,7 @@ DEFERRED = ("sklearn", "sklearn.metrics", "scipy", "scipy.stats")
 
 
 class OnDemand(ModuleType):
-    """A placeholder for a module: its functions import it when they are called."""
+    """A placeholder for a module; its functions import the module when called."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -32,7 +32,7 @@ class OnDemand(ModuleType):
 
 
 class Finder:
-    """Finds `FILES` as usual; while one runs, what it imports of `DEFERRED` is `OnDemand`."""
+    """Finds `FILES` as usual; while one of them runs, `DEFERRED` are imported as `OnDemand`."""
 
     @staticmethod
     def find_spec(

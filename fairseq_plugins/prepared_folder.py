@@ -1,4 +1,4 @@
-"""The folder that a prepare-* command made: its record, and the files that training reads."""
+"""A folder made by a prepare-* command: its record, and the files that training reads."""
 
 import functools
 import hashlib
@@ -10,8 +10,8 @@ from fairseq_plugins.files import digest
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.text.subwords import KINDS
 
-RECORD = "preparation.json"  # the settings, what each step counted, sizes and digests of files
-DIGESTS = "sha256"  # in the record: of each of `needed_files`; earlier releases stored none
+RECORD = "preparation.json"  # settings, counts of each step, sizes and digests of files
+DIGESTS = "sha256"  # in the record: digests of `needed_files`; not in earlier releases
 
 
 def stored_settings(folder: Path) -> Dict[str, Any]:
@@ -22,7 +22,7 @@ def stored_settings(folder: Path) -> Dict[str, Any]:
 
 
 def needed_files(folder: Path) -> Dict[str, Path]:
-    """What training, generation and new text need of a prepared folder, by relative name."""
+    """The files of a prepared folder that models and new text need, by relative name."""
     tokens = [path for ending in ("bin", "idx") for path in folder.rglob(f"*.{ending}")]
     found = [*dictionaries(folder), *subword_models(folder), *tokens]
     return {path.relative_to(folder).as_posix(): path for path in sorted(found)}
@@ -31,10 +31,10 @@ def needed_files(folder: Path) -> Dict[str, Path]:
 def check_intact(folder: Path, path: Path) -> None:
     """Compare a file of a prepared folder with the digest in the folder's record, if it has one.
 
-    It reads a file once, at 1 to 2 GB a second, and again only when its size or time has changed.
+    It reads a file once, at 1 to 2 GB per second, and again only if its size or time changes.
 
     Raises:
-        ConfigurationError: it has another content than when it was prepared.
+        ConfigurationError: its content has changed since preparation.
     """
     record = folder / RECORD
     if not record.is_file():
@@ -48,7 +48,7 @@ def check_intact(folder: Path, path: Path) -> None:
     if _digest(path, status.st_size, status.st_mtime_ns) != expected:
         raise ConfigurationError(
             f"{path} is damaged or another file (its SHA-256 is not the one in {RECORD}): copy it "
-            "again from the folder that was prepared, or prepare that again"
+            "again from the prepared folder, or prepare that again"
         )
 
 
@@ -56,18 +56,18 @@ def subword_model(folder: Path, name: str) -> Path:
     """The subword model in a prepared folder or an export.
 
     Raises:
-        ConfigurationError: it is missing, or has another content than when it was prepared.
+        ConfigurationError: it is missing, or its content has changed since preparation.
     """
     path = folder / name
     if not path.is_file():
-        raise ConfigurationError(f"{path} is missing: copy it from the folder that was prepared")
+        raise ConfigurationError(f"{path} is missing: copy it from the prepared folder")
     check_intact(folder, path)
     return path
 
 
 @functools.lru_cache(maxsize=16)
 def _digests(record: Path, size: int, changed: int) -> Dict[str, str]:
-    """What a record says of files, read again when its size or time has changed."""
+    """The digests in a record, read again if its size or time has changed."""
     stored = read_json(record)
     found = stored.get(DIGESTS) if isinstance(stored, dict) else None
     return found if isinstance(found, dict) else {}
@@ -75,7 +75,7 @@ def _digests(record: Path, size: int, changed: int) -> Dict[str, str]:
 
 @functools.lru_cache(maxsize=256)
 def _digest(path: Path, size: int, changed: int) -> str:
-    """The digest of a file, computed again when its size or time has changed."""
+    """The digest of a file, computed again if its size or time has changed."""
     return digest(path)
 
 

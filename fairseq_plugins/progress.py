@@ -5,7 +5,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any, Iterable, Optional
 
-SECONDS_BETWEEN_LINES = 30.0  # in a log, which keeps every state of the bar
+SECONDS_BETWEEN_LINES = 30.0  # in a log file, which keeps every state of the bar
 
 
 def progress_bar(
@@ -22,12 +22,12 @@ def progress_bar(
         items: the items to iterate over; None for a bar that the caller updates.
         description: the text before the bar.
         total: the number of items, if `items` has no length.
-        show: whether to; otherwise it can only be updated.
+        show: whether to show it; otherwise it can only be updated.
         how: further arguments of tqdm, such as `unit`.
     """
     if not show:
         return contextlib.nullcontext(SimpleNamespace(update=bool))
-    from tqdm import tqdm  # which takes as long as numpy
+    from tqdm import tqdm  # a slow import
 
     if not sys.stderr.isatty():
         how.setdefault("mininterval", SECONDS_BETWEEN_LINES)

@@ -1,4 +1,4 @@
-"""What fairseq may log."""
+"""Limit what fairseq logs."""
 
 import contextlib
 import logging
@@ -7,7 +7,7 @@ from typing import Iterator
 
 @contextlib.contextmanager
 def only_warnings_of_fairseq() -> Iterator[None]:
-    """Keep what fairseq logs of its ordinary work out of a command's output."""
+    """Hide fairseq's routine log messages from a command's output."""
     logger = logging.getLogger("fairseq")
     level = logger.level
     logger.setLevel(logging.WARNING)

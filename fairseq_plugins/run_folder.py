@@ -1,4 +1,4 @@
-"""The folder of a training (--save-dir): what stands there beside the checkpoints.
+"""The folder of a training (--save-dir): the files beside the checkpoints.
 
 Nothing here needs torch or fairseq.
 """
@@ -11,13 +11,13 @@ from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.training.jobs import alone_in
 
-# stored with the settings: how the processes share the batch, and the precision, which the machine
-# may have chosen
+# stored with the settings: how processes share the batch, and the precision, which may have been
+# chosen automatically
 SHARING, PRECISION = "batch_of_a_process", "precision"
 TOKENS = "tokens_of_the_data"
-# stored as the total of an update, because any number of processes may share it
+# stored as the total per update, as any number of processes may share it
 PER_UPDATE = {name: f"{flag(name)} x --update-freq" for name in ("max_tokens", "batch_size")}
-# Options that decide when a training ends.
+# Options that determine when a training ends.
 END = ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr", "patience")
 
 
@@ -32,11 +32,11 @@ class Run:
         self.folder = folder
 
     def checkpoints(self) -> List[Path]:
-        """All files of checkpoints."""
+        """All checkpoint files."""
         return list(self.folder.glob("checkpoint*.pt"))
 
     def log(self, nodes: int = 1) -> Path:
-        """The log of the training; several machines have one each."""
+        """The log of the training; each of several machines has its own."""
         return self.folder / ("train.log" if nodes == 1 else f"train.{platform.node()}.log")
 
     def lock(self, work: str, patience: Optional[float] = None) -> ContextManager[IO[str]]:
@@ -52,10 +52,10 @@ class Run:
         return self.folder / "finished"
 
     def check_same(self, settings: Dict[str, Any]) -> Dict[str, Any]:
-        """Refuse to resume with other settings than those of the folder's checkpoints.
+        """Refuse to resume with settings that differ from those of the folder's checkpoints.
 
-        Not compared are SHARING and options that only one side has, as with another version of
-        fairseq.
+        SHARING is not compared, nor options that only one side has, as with another fairseq
+        version.
 
         Returns:
             The settings of the checkpoints; empty if there are no checkpoints.
@@ -67,8 +67,8 @@ class Run:
             return {}
         if not self._settings.exists():
             raise ConfigurationError(
-                f"--save-dir {self.folder} has checkpoints that no recipe wrote: choose another "
-                "folder"
+                f"--save-dir {self.folder} has checkpoints but no settings of a recipe: choose "
+                "another folder"
             )
         stored = read_json(self._settings)
         if not isinstance(stored, dict):
@@ -96,7 +96,7 @@ class Run:
         return stored
 
     def stored(self, name: str) -> Optional[str]:
-        """A setting of the checkpoints; None if there are none, or it is unknown."""
+        """A setting of the checkpoints; None if there are no checkpoints, or it is unknown."""
         stored = read_json(self._settings) if self.checkpoints() else None
         return stored.get(name) if isinstance(stored, dict) else None
 
@@ -109,11 +109,11 @@ class Run:
         write_json(self._finished, end)
 
     def mark_unfinished(self) -> None:
-        """Forget the end that the training reached: it goes on."""
+        """Forget the end that the training reached, because it continues."""
         self._finished.unlink(missing_ok=True)
 
     def reached(self, end: Dict[str, Any]) -> bool:
-        """Whether an earlier run reached this end or a later one; a damaged record is none."""
+        """Whether an earlier run reached at least this end; a damaged record does not count."""
         before = read_json(self._finished)
         if not isinstance(before, dict) or set(before) != set(END):
             return False

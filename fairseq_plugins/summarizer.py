@@ -17,20 +17,20 @@ class Summarizer:
 
     Args:
         models, data: see `engine.open_engine`.
-        min_length, max_length: limits of a summary's length in subwords; None for `LONGEST`, or for
-            the model's limit if that is smaller.
-        no_repeat_ngram: no n-gram of this many subwords occurs twice in a summary; 0 for no limit.
+        min_length, max_length: limits of a summary's length in subwords; None for `LONGEST`, or the
+            model's limit if smaller.
+        no_repeat_ngram: no n-gram of this many subwords occurs twice in a summary; 0: no limit.
         progress: show a bar on stderr; or a function that is called with the number of texts of
-            each batch that is done.
-        options: those of `engine.open_engine`, and of the search, see `engine.Options`.
+            each finished batch.
+        options: options of `engine.open_engine` and of the search (see `engine.Options`).
 
     Attributes:
-        engine: what runs the model.
-        max_source: the model reads the first so many subwords of a document, as in preparation:
-            longer ones were not trained on.
-        max_length: the most subwords of a summary, for a source of so many tokens.
-        wants_copied: whether summaries have `copied`, where the engine tells it; of an ensemble,
-            the first model's.
+        engine: runs the model.
+        max_source: the model reads this many subwords of a document, as in preparation and
+            training.
+        max_length: maps the tokens of a source to the maximum subwords of its summary.
+        wants_copied: whether summaries have `copied`, if the engine supports it; in an ensemble,
+            from the first model.
 
     Raises:
         ConfigurationError: as `engine.open_engine`, or the model cannot write summaries of these
@@ -79,17 +79,17 @@ class Summarizer:
         return summaries
 
     def outputs(self, documents: Iterable[str]) -> Iterator[Tuple[int, int, Output]]:
-        """For each document its number of subwords, how many are read, and the model's output."""
+        """For each document: its number of subwords, how many are read, and the model's output."""
         for whole, part, outputs in self.candidates(documents, 1):
             yield whole, part, outputs[0]
 
     def candidates(
         self, documents: Iterable[str], count: int
     ) -> Iterator[Tuple[int, int, List[Output]]]:
-        """As `outputs`, with up to `count` outputs, the best first."""
+        """As `outputs`, with up to `count` outputs per document, the best first."""
         lengths, kept = [], []
         for document in listed(documents):
-            pieces = encode(self.processor, document)  # those that are not read take much memory
+            pieces = encode(self.processor, document)  # subwords that are not read take much memory
             lengths.append(len(pieces))
             kept.append(pieces[: self.max_source])
         real = [Request(part, (), number) for number, part in enumerate(kept) if part]

@@ -34,10 +34,10 @@ def find_checkpoint(path: Place, option: str = "--model") -> Path:
 
     Args:
         path: the file or folder.
-        option: the name of this argument for the user.
+        option: the user's name for this argument.
 
     Raises:
-        ConfigurationError: there is no such checkpoint.
+        ConfigurationError: the checkpoint does not exist.
     """
     path = Path(path)
     if path.is_file():
@@ -65,7 +65,7 @@ def load_models(
         paths: the checkpoints.
         data: the prepared folder; None for the folder that the first model was trained on.
         classifier: whether the models must be classifiers; otherwise they must generate text.
-        option: the name of `paths` for the user.
+        option: the user's name for `paths`.
         overrides: values that replace options of the checkpoints.
 
     Returns:
@@ -73,8 +73,8 @@ def load_models(
 
     Raises:
         ConfigurationError: the folder or its dictionaries are missing, the models were trained with
-            other dictionaries or for several directions, they are of the wrong kind or an unknown
-            architecture, or a parameter is not a number.
+            other dictionaries or for several directions, they are of the wrong kind or have an
+            unknown architecture, or a parameter is not a number.
     """
     overrides = dict(overrides or {})
     trainings = []
@@ -86,7 +86,7 @@ def load_models(
         data = trained_on(trainings[0].task)
         if not data.is_dir():
             raise ConfigurationError(
-                f"the model was trained on {data}, which is not there: name the prepared folder "
+                f"the model was trained on {data}, which is missing: give the prepared folder "
                 "with --data"
             )
     else:
@@ -99,7 +99,7 @@ def load_models(
     if trained_for is not None and trained_for != _pair_of_files(Path(data)):
         overrides.update(zip(DIRECTION, trained_for))
     try:
-        # fairseq reads no overrides into a state that it is given
+        # fairseq ignores overrides if it is given a state
         known = state if len(paths) == 1 and not overrides else None
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             paths, overrides, state=known
@@ -114,7 +114,7 @@ def load_models(
         raise ConfigurationError(f"{option} {paths[0]} is not a classifier: it writes text")
     if not classifier and not hasattr(models[0], "decoder"):
         raise ConfigurationError(
-            f"{option} {paths[0]} writes no text: it is a classifier, for the command classify"
+            f"{option} {paths[0]} writes no text: it is a classifier; use the command classify"
         )
     for path, model in zip(paths, models):
         check_finite(f"{option} {path}", model)
@@ -122,10 +122,10 @@ def load_models(
 
 
 def check_architecture(where: str, state: Dict[str, Any]) -> None:
-    """Refuse the content of a checkpoint whose architecture nobody has registered.
+    """Refuse a checkpoint with an unregistered architecture.
 
     Raises:
-        ConfigurationError: it is of another `--user-dir`.
+        ConfigurationError: it belongs to another `--user-dir`.
     """
     kept = state.get("cfg")
     model = state.get("args") if kept is None else kept["model"]
@@ -133,53 +133,52 @@ def check_architecture(where: str, state: Dict[str, Any]) -> None:
     name = options.get("_name") or options.get("arch")
     if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_REGISTRY:
         raise ConfigurationError(
-            f"{where} is of --arch {name}, which is not known here: use fairseq's own commands "
+            f"{where} has --arch {name}, which is unknown here: use fairseq's own commands "
             "with the --user-dir of its training"
         )
 
 
 class Training(NamedTuple):
-    """What a checkpoint says of its training."""
+    """Facts about a training, from its checkpoint."""
 
     task: Any  # its options
     words: Mapping[str, str]  # `digests_of_words` of its folder; empty in older checkpoints
 
 
 def training_of(state: Dict[str, Any]) -> Training:
-    """What the content of a checkpoint says of its training."""
+    """Facts about a training, from a checkpoint's content."""
     words = state.get(WORDS)
     return Training(task_options(state), words if isinstance(words, dict) else {})
 
 
 def words_of(training: Training) -> Mapping[str, str]:
-    """`digests_of_words` of the training's folder: as the checkpoint tells, or as it is now."""
+    """`digests_of_words` of the training's folder: from the checkpoint, or as it is now."""
     return training.words or digests_of_words(trained_on(training.task))
 
 
 def task_options(state: Dict[str, Any]) -> Any:
-    """The options of the task in a checkpoint's content; fairseq's older tasks have a Namespace."""
+    """The task options in a checkpoint's content; fairseq's older tasks have a Namespace."""
     kept = state.get("cfg")
     options = state["args"] if kept is None else kept["task"]
     return vars(options) if isinstance(options, Namespace) else options
 
 
 def trained_on(task: Any) -> Path:
-    """The prepared folder that the options of a task name."""
+    """The prepared folder in the options of a task."""
     return Path(utils.split_paths(task["data"])[0])
 
 
 def direction(task: Any) -> Optional[Tuple[str, str]]:
     """The languages that a model was trained to read and to write.
 
-    Those of its options; where these left them to the data, those of the folder that it was trained
-    on.
+    From its options, or from the folder that it was trained on if the options do not set them.
 
     Args:
-        task: the options of the task of a training.
+        task: the task options of a training.
 
     Returns:
-        None for a task without languages, for a model of both directions, and where the folder is
-        gone.
+        None for a task without languages, for a model of both directions, and if the folder is
+            missing.
     """
     if any(name not in task for name in DIRECTION):
         return None
@@ -204,19 +203,19 @@ def check_same_text(
 ) -> Optional[Tuple[str, str]]:
     """Check that models have one direction, and the words of the dictionaries in `data`.
 
-    Sizes alone do not tell: fairseq pads dictionaries to multiples of 8. A checkpoint that does not
-    tell its words has those of the training's folder; if that is gone, they are not compared.
+    Sizes are not enough: fairseq pads dictionaries to multiples of 8. A checkpoint without digests
+    of its words uses the training's folder; if that is missing, words are not compared.
 
     Args:
         paths: the checkpoints.
-        trainings: what each says of its training.
+        trainings: the facts about each training.
         data: the prepared folder.
 
     Returns:
-        the direction of the models, None if none of them tells it (see `direction`).
+        the direction of the models; None if it is unknown for all (see `direction`).
 
     Raises:
-        ConfigurationError: models differ in direction, or one in words.
+        ConfigurationError: models differ in direction, or a model has other words.
     """
     directions: Dict[Tuple[str, str], str] = {}
     here = digests_of_words(data)
@@ -234,5 +233,5 @@ def check_same_text(
             )
     if len(directions) > 1:
         told = ", ".join(f"{path} {pair[0]}-{pair[1]}" for pair, path in directions.items())
-        raise ConfigurationError(f"models of two directions are no ensemble: {told}")
+        raise ConfigurationError(f"models of two directions cannot form an ensemble: {told}")
     return next(iter(directions), None)

@@ -9,7 +9,7 @@ from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.text import Lock, Output, encode, listed, longest_translation
 
-FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # of Chinese and Japanese
+FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # full stops of Chinese and Japanese
 
 
 class Scored(NamedTuple):
@@ -26,13 +26,13 @@ class Translator:
     Args:
         models, data: see `engine.open_engine`.
         progress: show a bar on stderr; or a function that is called with the number of texts of
-            each batch that is done.
-        options: those of `engine.open_engine`, such as cpu=True, int8=True or threads=2, and of the
-            search, such as beam=5, nbest=1, lenpen=1.0, sampling=True; see `engine.Options`.
+            each finished batch.
+        options: options of `engine.open_engine`, such as cpu=True, int8=True or threads=2, and of
+            the search, such as beam=5, nbest=1, lenpen=1.0, sampling=True; see `engine.Options`.
 
     Attributes:
-        engine: what runs the model.
-        max_length: the most subwords of a translation, for a source of so many tokens.
+        engine: runs the model.
+        max_length: maps the tokens of a source to the maximum subwords of its translation.
         split: numbers (from 1) of lines that were too long for the model and translated in parts.
         cut_off: numbers of lines whose translation was stopped at the length limit.
         lines_seen: how many lines were translated, also empty ones.
@@ -79,16 +79,17 @@ class Translator:
     def candidates(
         self, lines: Iterable[str], count: int, prefixes: Optional[Sequence[str]] = None
     ) -> List[List[Output]]:
-        """Up to `count` translations per line in subwords, the best first; of a line without words
-        one, which is empty. Those of a line in parts are the best of each part, the next of each...
+        """Up to `count` translations per line in subwords, the best first; for a line without
+        words,
+        one empty translation. A line in parts joins the best of each part, the next best, ...
 
         Args:
             lines: raw text.
-            count: at least 1; there are no more than the beam has hypotheses.
-            prefixes: for each line, raw text that its translations must begin with.
+            count: at least 1; at most the beam size is returned.
+            prefixes: for each line, raw text with which its translations must begin.
 
         Raises:
-            ConfigurationError: a prefix is too long, or there are not as many as lines.
+            ConfigurationError: a prefix is too long, or the number of prefixes is wrong.
         """
         lines = listed(lines)
         requests: List[Request] = []
@@ -100,7 +101,7 @@ class Translator:
                 split.append(number)
             for part in self._within_limit(pieces):
                 limit = min(self.max_length(len(part) + 1), self.engine.max_output)
-                prefix, begin[number] = begin[number], []  # of the first part
+                prefix, begin[number] = begin[number], []  # the prefix of the first part
                 if len(prefix) > limit:
                     raise ConfigurationError(
                         f"prefix {number + 1} has {len(prefix):,} subwords, but the limit is "
@@ -136,11 +137,11 @@ class Translator:
 
         Args:
             lines: raw text.
-            prefixes: for each line, raw text that its translations must begin with.
+            prefixes: for each line, raw text with which its translations must begin.
             split: translate a line that is too long in parts, and add their scores.
 
         Raises:
-            ConfigurationError: a prefix is too long, or there are not as many as lines; or a line
+            ConfigurationError: a prefix is too long, or the number of prefixes is wrong; or a line
                 is too long, without `split`.
         """
         lines = listed(lines)
@@ -171,7 +172,7 @@ class Translator:
         return [self.processor.encode_target(prefix).split() for prefix in prefixes]
 
     def _within_limit(self, pieces: List[str]) -> List[List[str]]:
-        """Cut a line that is too long: after a sentence in the second half, else after a word."""
+        """Split a long line: after a sentence in the second half, otherwise after a word."""
         parts = []
         while len(pieces) > self.max_source:
             window = range(self.max_source, self.max_source // 2, -1)

@@ -54,7 +54,7 @@ def map_lines(
 
     Args:
         function: maps a line to its result, which must depend on that line only.
-        lines: strings or tuples of strings, read as they are needed.
+        lines: strings or tuples of strings, read on demand.
         workers: number of processes; 1 uses this process only.
         description: the text of the progress bar.
         total: the number of lines, for the bar.
@@ -69,7 +69,7 @@ def map_lines(
                 yield function(line)
                 bar.update()
             return
-        # fork, so that the function and the models it holds need no pickling
+        # fork, so that the function and its models need no pickling
         context = multiprocessing.get_context("fork")
         pending: Deque[Any] = collections.deque()
         with ProcessPoolExecutor(workers, context, _remember, (function,)) as pool:
@@ -90,11 +90,11 @@ def map_lines(
 def map_batches(
     begin: Callable[[], Callable[[Any], Any]], batches: Iterable[Any], processes: int
 ) -> Iterator[Any]:
-    """`map(begin(), batches)` in several processes, in the order of `batches`.
+    """Like `map(begin(), batches)`, in several processes and in order.
 
     Args:
-        begin: makes the function, in each process when it gets its first batch.
-        batches: read as they are needed: two for each process.
+        begin: makes the function, in each process at its first batch.
+        batches: read on demand, two per process.
         processes: 1 uses this process only.
 
     Raises:
@@ -125,7 +125,7 @@ def map_batches(
 
 
 def killed(workers: int, description: str, option: str = "--workers") -> str:
-    """What to say where one of several processes was killed."""
+    """The message if one of several processes was killed."""
     return (
         f"one of {workers} processes was killed ({description}), perhaps for lack of memory: free "
         f"memory or give fewer {option}, and rerun to resume"
@@ -133,9 +133,10 @@ def killed(workers: int, description: str, option: str = "--workers") -> str:
 
 
 class Pool:
-    """What fairseq-preprocess uses of `multiprocessing.Pool`, for workers that belong to it.
+    """The part of `multiprocessing.Pool` that fairseq-preprocess uses, with detection of killed
+    workers.
 
-    A task whose process was killed raises BrokenProcessPool; there, the caller would wait forever.
+    If a process was killed, its task raises BrokenProcessPool; with Pool, the caller waits forever.
     """
 
     def __init__(self, processes: int) -> None:
@@ -151,7 +152,7 @@ class Pool:
         return task
 
     def close(self) -> None:
-        """Nothing: no task comes after this."""
+        """Do nothing: no task follows."""
 
     def join(self) -> None:
         """Wait for all tasks."""
@@ -193,7 +194,7 @@ def _remember(function: Callable[..., Any]) -> None:
 def belong_to_parent() -> None:
     """Let this worker process ignore Ctrl-C, which its parent handles, and end with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the handler that the parent's command has
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the handler of the parent's command
     # otherwise a worker would outlive a killed parent and keep the folder locked
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 

@@ -33,7 +33,7 @@ def test_options_of_a_task_are_read_from_every_form():
 def test_an_architecture_of_another_user_dir_is_told_in_one_line():
     for options in ({"_name": "other"}, Namespace(arch="other")):
         for state in ({"cfg": {"model": options}}, {"args": Namespace(arch="other")}):
-            with pytest.raises(ConfigurationError, match="^--model m is of --arch other, which is"):
+            with pytest.raises(ConfigurationError, match="^--model m has --arch other, which is"):
                 check_architecture("--model m", state)
     for known in ("transformer", "transformer_ftc", "encoder_classifier"):
         check_architecture("--model m", {"cfg": {"model": Namespace(_name=known)}})

@@ -40,14 +40,14 @@ def add_auxiliary_losses(
     """Forward hook: add the losses of all `PARTS` of the model to the criterion's loss in training.
 
     ``loss + size * sum weight * value``, where size is the sample size, by which fairseq divides
-    gradients. With --sentence-avg it is the number of target tokens, so that the weight is against
-    the loss of a token there too. The logged "loss" remains the criterion's own. Logged without
-    their weights are "balance", the mean over layers of ``N sum_i f_i P_i``, which is 1 for equal
-    shares of the experts, and "coverage", the mean over target tokens of ``sum_i min(a_i, c_i)``;
-    the logs have those of the first process.
+    gradients. With --sentence-avg, size is the number of target tokens, so the weight is still
+    relative to the loss per token. The logged "loss" remains the criterion's own. Logged without
+    weights are "balance", the mean over layers of ``N sum_i f_i P_i``, which is 1 for equal shares
+    of the experts, and "coverage", the mean over target tokens of ``sum_i min(a_i, c_i)``, of the
+    first process.
 
     Args:
-        criterion: the criterion; its `sentence_avg` says what the sample size counts.
+        criterion: the criterion; its `sentence_avg` determines the sample size.
         inputs: arguments of the criterion's forward; the first is the model.
         output: the criterion's loss, sample size and logging output.
 

@@ -1,7 +1,7 @@
 """The loss of `objective` without all logits in memory: equal values and gradients.
 
 `chunked_loss` takes features, projects a chunk of tokens at a time and computes gradients in the
-same loop: the logits that it holds do not grow with the batch.
+same loop: its logits do not grow with the batch.
 """
 
 import math
@@ -17,7 +17,7 @@ from fairseq_plugins.modules.copy_attention import Copies
 from .objective import Objective, Sums
 
 CHUNK = 512  # rows of logits in memory at a time, on a CPU
-# Numbers of logits at a time, on a GPU: 256 MiB in float32. A chunk launches some 50 kernels there.
+# Numbers of logits at a time on a GPU: 256 MiB in float32. A chunk launches some 50 kernels there.
 GPU_CHUNK = 2**26
 # float16 turns numbers below 6e-8 to 0 and loses digits below 6e-5. The products that compute
 # gradients are therefore scaled by these powers of two. The weight's scale is smaller, because its
@@ -71,8 +71,8 @@ def chunked_loss(
             take chunk x V numbers.
         count_correct: also count the tokens whose most probable word is the target; else
             `correct` is 0.
-        copies: of the N tokens, for one pass, or None.
-        counted: N, True at the tokens whose loss is wanted, or None for all. The others may be
+        copies: copying of the N tokens, for one pass, or None.
+        counted: N, True at tokens whose loss counts, or None for all. Others may be
             padding with finite features. No size depends on it.
 
     Returns:
@@ -110,7 +110,7 @@ def chunked_loss(
 
 
 def default_chunk(features: Tensor, vocabulary: int) -> int:
-    """Rows of logits at a time: as many as stay in a CPU's cache, or as keep a GPU busy."""
+    """Rows of logits at a time: as many as fit a CPU's cache, or keep a GPU busy."""
     if features.device.type == "cpu" or features.dtype == torch.float16:
         return CHUNK
     return max(CHUNK, GPU_CHUNK // vocabulary)
@@ -219,9 +219,10 @@ class _Gradients:
     """Gradients of the inputs, summed over chunks in float32 (float64 for float64).
 
     Args:
-        needed: whether those of features, weight, bias and log-odds are; the others stay None.
+        needed: whether gradients of features, weight, bias and log-odds are needed; others are
+            None.
         features, weight, log_odds, counted: the inputs, as in `chunked_loss`.
-        objective: of the passes.
+        objective: the objective of the passes.
     """
 
     def __init__(
@@ -251,10 +252,10 @@ class _Gradients:
             self.of_odds[here] = -copied
 
     def add(self, number: int, here: slice, x: Tensor, grad: Tensor) -> None:
-        """Add what a pass of a chunk contributes.
+        """Add the gradients of one pass of a chunk.
 
         Args:
-            number: of the pass.
+            number: the number of the pass.
             here: the chunk's tokens.
             x: their features, n x d.
             grad: the gradient of their logits without the share of every word, n x V; may be
@@ -288,7 +289,7 @@ class _Gradients:
         Returns:
             the gradients of features, weight, bias and log-odds.
         """
-        # the weights are filled on the device: a copy would make the host wait for all of the loss
+        # the weights are filled on the device: a copy would make the host wait for the whole loss
         passes = [weight_sum.new_full((), part) for part in self.objective.cross_entropy]
         parts = torch.stack(passes)
         if self.of_features is not None:

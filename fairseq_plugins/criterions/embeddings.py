@@ -14,10 +14,10 @@ from .wrappers import unwrap
 def scale_embeddings(model: Any, draw: Callable[[Tensor], Tensor], kept: int) -> Iterator[None]:
     """Context in which each token embedding of encoder and decoder is multiplied by a factor.
 
-    Forward hooks on the embedding modules do this. They work for every encoder and decoder, whether
-    it embeds B x T tokens or the N real ones only. A module that both sides share is called twice
-    and draws twice. Position embeddings do not change. Activation checkpointing recomputes layers
-    from the same embeddings.
+    Forward hooks on the embedding modules do this, for every encoder and decoder, whether it embeds
+    B x T tokens or only the N real ones. A module that both sides share is called twice and draws
+    twice. Position embeddings do not change. Activation checkpointing recomputes layers from the
+    same embeddings.
 
     Args:
         model: the model that a criterion gets, wrapped or not.
@@ -34,7 +34,7 @@ def scale_embeddings(model: Any, draw: Callable[[Tensor], Tensor], kept: int) ->
         raise ConfigurationError(
             f"{type(inner).__name__} does not support SimCut and --word-dropout: its "
             "encoder or decoder has no embed_tokens; use --criterion "
-            "label_smoothed_cross_entropy_rdrop, or leave --word-dropout out"
+            "label_smoothed_cross_entropy_rdrop, or remove --word-dropout"
         )
 
     def scale(module: nn.Module, args: Tuple[Tensor], embedded: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
     The model returns features. The criterion projects them to the vocabulary, for real target
     positions only (see `chunked_loss`). Loss, logs and options are fairseq's, with one more option:
     `word_dropout` p (Sennrich & Zhang, ACL 2019). In training, the embedding of each source and
-    each previous target token is zero with probability p, and else divided by 1 - p. The embedding
+    each previous target token is zero with probability p, otherwise divided by 1 - p. The embedding
     of the end symbol does not change. For a model that copies, the loss is that of the mixture.
     With ``reduce=False``, which fairseq's trainer does not use, fairseq's own criterion runs.
 
@@ -103,9 +103,9 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
         Args:
             model: as fairseq passes it, wrapped or not.
             sample: a batch of B sentences.
-            objective: of P passes, 1 or 2.
-            projection: of the model, for `chunked_loss`; None computes `plain_loss`, which works
-                for every model.
+            objective: the objective of P passes, 1 or 2.
+            projection: the model's projection, for `chunked_loss`; None computes `plain_loss`,
+                which works for every model.
 
         Returns:
             the summed loss, the sample size to divide by, and the logging output.

@@ -88,5 +88,7 @@ class LabelSmoothedCrossEntropySimCut(TwoPassCriterion):
     def cut_words(self, tokens: Tensor) -> Tensor:
         """Draw the factors of N tokens. Words are cut in the second half only, the second pass."""
         cut = torch.rand(tokens.shape, device=tokens.device) < self.probability
-        cut[: len(tokens) // 2].fill_(False)  # not by a tensor, which would come from the host
+        cut[: len(tokens) // 2].fill_(
+            False
+        )  # not from a tensor, which would be copied from the host
         return self.draw_words(tokens).masked_fill(cut, 0.0)

@@ -1,4 +1,4 @@
-"""What the criterions of one or two passes minimise, and its loss from log-probabilities."""
+"""The objective of criterions with one or two passes, and its loss from log-probabilities."""
 
 from typing import NamedTuple, Tuple
 

@@ -1,4 +1,4 @@
-"""Which models end in a projection whose loss `chunked_loss` can compute."""
+"""Find the output projection of models whose loss `chunked_loss` can compute."""
 
 import inspect
 from typing import Any
@@ -11,7 +11,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 from .wrappers import unwrap
 
-ADAPTIVE = "adaptive_loss --ddp-backend legacy_ddp"  # that trains an adaptive softmax
+ADAPTIVE = "adaptive_loss --ddp-backend legacy_ddp"  # options that train an adaptive softmax
 
 
 def _gives_features(model: nn.Module, decoder: nn.Module) -> bool:
@@ -21,9 +21,10 @@ def _gives_features(model: nn.Module, decoder: nn.Module) -> bool:
 
 
 def _extends_projection(decoder: nn.Module) -> bool:
-    """Whether probabilities are not ``softmax(output_projection(features))``, or a known mixture.
+    """Whether probabilities differ from ``softmax(output_projection(features))`` and known
+    mixtures.
 
-    `Decoder` of this package is known: `chunked_loss` computes the loss of its copying, too.
+    `Decoder` of this package is known: `chunked_loss` also computes the loss of its copying.
     """
     known = (__name__.split(".")[0], FairseqDecoder.__module__, TransformerDecoderBase.__module__)
     for name in ("output_layer", "get_normalized_probs", "get_normalized_probs_scriptable"):
@@ -55,13 +56,13 @@ def find_projection(model: Any, passes: int = 1) -> nn.Linear:
     elif type(getattr(decoder, "output_projection", None)) is not nn.Linear:
         reason = f"{type(decoder).__name__} has no output_projection that is an nn.Linear"
     elif not _gives_features(inner, decoder):
-        reason = f"{type(inner).__name__} does not give its features without their projection"
+        reason = f"{type(inner).__name__} does not return features without projecting them"
     elif _extends_projection(decoder):
-        reason = f"{type(decoder).__name__} computes probabilities of its own"
+        reason = f"{type(decoder).__name__} computes its own probabilities"
     elif passes > 1 and getattr(decoder, "copying", None) is not None:
         reason = "the divergence of two mixtures needs all their probabilities"
     elif any(type(m).__name__ == "FullyShardedDataParallel" for m in (model, *model.modules())):
-        reason = "--ddp-backend fully_sharded keeps the projection's weight in pieces"
+        reason = "--ddp-backend fully_sharded splits the projection's weight"
     elif any(getattr(m, "find_unused_parameters", False) for m in wrappers) and not any(
         module is not decoder.output_projection
         and any(p is decoder.output_projection.weight for p in module.parameters(recurse=False))

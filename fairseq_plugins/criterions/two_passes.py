@@ -42,7 +42,9 @@ class TwoPassCriterion(LabelSmoothedCrossEntropyFused):
         """
         two_passes = model.training and self.alpha > 0
         if two_passes and not reduce:
-            raise NotImplementedError("the divergence of two passes is a sum over all tokens")
+            raise NotImplementedError(
+                "reduce=False: the divergence of two passes is a sum over all tokens"
+            )
         try:
             projection = find_projection(model, 2 if two_passes else 1)
         except ConfigurationError:

@@ -1,4 +1,4 @@
-"""The model inside the wrappers of parallel training, and what it hands to a criterion."""
+"""The model inside the wrappers of parallel training, and how its output maps to positions."""
 
 from contextlib import contextmanager
 from typing import Any, Iterator, List, Optional
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 def unwrap(model: Any) -> List[Any]:
-    """The model as a criterion gets it, and everything that it wraps, from outside to inside."""
+    """The model that a criterion gets, and all models that it wraps, from outside to inside."""
     models = [model]
     while isinstance(getattr(models[-1], "module", None), nn.Module):
         models.append(models[-1].module)
@@ -17,7 +17,7 @@ def unwrap(model: Any) -> List[Any]:
 
 @contextmanager
 def packed_output(model: Any) -> Iterator[None]:
-    """Context in which the decoder returns one row per real position, if it computes only these.
+    """Context in which the decoder returns one row per real position, if it computes only those.
 
     See `Decoder.extract_packed_features`. Other decoders are not changed.
     """
@@ -33,7 +33,7 @@ def packed_output(model: Any) -> Iterator[None]:
 
 
 def positions_of(extra: Any, mask: Tensor) -> Tensor:
-    """Which positions of a flattened batch the rows of a model's output are, ascending.
+    """The positions of a flattened batch that the rows of a model's output stand for, ascending.
 
     Args:
         extra: the second result of the model's forward.

@@ -1,4 +1,4 @@
-"""How many tokens the texts of a prepared folder have, as a model reads them."""
+"""The numbers of tokens that a model reads of the texts in a prepared folder."""
 
 import argparse
 from pathlib import Path
@@ -11,18 +11,18 @@ from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POS
 from fairseq_plugins.compat.data_files import MissingData, check_files
 from fairseq_plugins.errors import ConfigurationError
 
-Languages = Tuple[Optional[str], Optional[str]]  # of source and target; None: those of the data
+Languages = Tuple[Optional[str], Optional[str]]  # source and target; None: those of the data
 
 
 class Limits(NamedTuple):
-    """The tokens that a source and a target may have; fairseq leaves longer pairs out."""
+    """The maximum tokens of a source and a target; fairseq skips longer pairs."""
 
     source: int
     target: int
 
 
 def source_cut(args: argparse.Namespace) -> Optional[int]:
-    """The length at which --truncate-source or --shorten-method cuts; None without them."""
+    """The length to which --truncate-source or --shorten-method truncates; None without them."""
     if str(getattr(args, "shorten_method", "none")) != "none":
         return args.max_positions
     if not getattr(args, "truncate_source", False):
@@ -32,7 +32,7 @@ def source_cut(args: argparse.Namespace) -> Optional[int]:
 
 
 def languages_of(given: argparse.Namespace) -> Languages:
-    """The languages that the options name."""
+    """The languages given by the options."""
     return getattr(given, "source_lang", None), getattr(given, "target_lang", None)
 
 
@@ -45,7 +45,7 @@ def sizes(prefix: Path) -> np.ndarray:
     path = str(prefix)
     check_files(path)
     dataset = indexed_dataset.make_dataset(path, impl=indexed_dataset.infer_dataset_impl(path))
-    # a copy, because the memory map closes with the dataset
+    # a copy, as the memory map closes with the dataset
     return np.array(dataset.sizes)
 
 
@@ -62,7 +62,7 @@ def _sides(data: Path, subset: str, languages: Languages) -> Iterator[Tuple[Path
         there = [each for each in names if (data / f"{each[0]}.idx").is_file()]
         yield from ((data / name, language == source) for name, language in there)
         if there:
-            return  # fairseq, too, reads the first order that is there
+            return  # fairseq also reads the first order that exists
 
 
 def _lengths(
@@ -87,12 +87,14 @@ def _lengths(
         counts = " and ".join(
             f"{prefix.name} has {len(lengths):,}" for (prefix, _), (lengths, _) in zip(sides, found)
         )
-        raise ConfigurationError(f"DATA {data}: {counts} texts: they are no pairs; prepare it anew")
+        raise ConfigurationError(
+            f"DATA {data}: {counts} texts, so they are not pairs: prepare it again"
+        )
     return found
 
 
 def _too_long(sides: Sequence[Tuple[np.ndarray, bool]], limits: Limits) -> np.ndarray:
-    """Which pairs have a source or a target of more tokens than these."""
+    """Which pairs have a source or a target over these limits."""
     longer = [
         lengths > (limits.source if is_source else limits.target) for lengths, is_source in sides
     ]
@@ -108,8 +110,8 @@ def longest_sentences(
 ) -> Dict[str, int]:
     """The tokens of the longest sentence, source or target, of each subset that exists.
 
-    Sources, and texts to classify, count at most `cut` tokens. Pairs that exceed `limits` do not
-    count.
+    Sources, and texts to classify, count at most `cut` tokens. Pairs that exceed `limits` are
+    ignored.
     """
     longest: Dict[str, int] = {}
     for subset in subsets:
@@ -121,13 +123,13 @@ def longest_sentences(
 
 
 def describe_cut(where: str, lengths: np.ndarray, limit: int, texts: str) -> str:
-    """A line that tells how many texts are longer than a limit, and how much is not read.
+    """A line with the number of texts over a limit, and how much is not read.
 
     Args:
         where: the split.
         lengths: tokens of each text.
-        limit: tokens that are read of a text.
-        texts: what they are called, such as "documents".
+        limit: tokens that are read per text.
+        texts: the name of these texts, such as "documents".
     """
     cut_off = np.maximum(lengths - limit, 0)
     return (

@@ -1,9 +1,9 @@
-"""Batches as rows: the sentences of a batch lie one behind the other, in one of a few sizes.
+"""Batches as rows: the concatenated sentences of a batch, in one of a few sizes.
 
 A recorded GPU step (`training/recorded_step.py`) replays kernels of fixed sizes, and nothing in it
-may wait for a number. So the layout is computed here, on the host, in the worker of the data loader
-that collates the batch. Sentences of padding follow the real ones, up to a number of rows that
-other batches have too. `modules/rows.py` computes on this layout.
+may wait for a number. Therefore the layout is computed here, on the host, in the data loader's
+worker that collates the batch. Sentences of padding follow the real ones, up to a number of rows
+that other batches share. `modules/rows.py` computes on this layout.
 """
 
 from dataclasses import dataclass, replace
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SHORTEST = 16  # of the largest lengths
-ALIKE = 4  # below this ratio, source and target count as equally long
+SHORTEST = 16  # smallest of the largest lengths
+ALIKE = 4  # up to this ratio, source and target count as equally long
 
 
 class Shape(NamedTuple):
@@ -22,16 +22,16 @@ class Shape(NamedTuple):
 
     source: Tuple[int, ...]  # rows of the source in each block of the encoder
     target: int  # rows of the target
-    sentences: int  # including those of padding and empty ones, which come last
+    sentences: int  # including padding and empty sentences, which come last
     longest: int  # upper bound on the rows of a source sentence, also one of padding
-    longest_target: int  # the same of the target
+    longest_target: int  # the same for the target
 
 
 class Spec(NamedTuple):
-    """What a model and its batches ask of the layout."""
+    """What a model and its batches need from the layout."""
 
     pad: int
-    step: int  # rows are a multiple of it, and of an eighth of the next power of two
+    step: int  # rows are a multiple of it, and of 1/8 of the next power of two
     window: int = 1  # of pooling over time
     blocks: int = 1  # of the encoder that pools over time
 
@@ -43,13 +43,13 @@ class Spec(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch of one shape. fairseq does not copy it to the GPU: only `numbers` goes there.
+    """A batch of one shape. fairseq copies only `numbers` to the GPU.
 
     Args:
-        shape: of the batch.
-        numbers: int64, all tokens and where sentences start; see `parts`.
-        sentences: how many are real.
-        tokens: how many target tokens are real.
+        shape: the shape of the batch.
+        numbers: int64, all tokens and the starts of sentences; see `parts`.
+        sentences: number of real sentences.
+        tokens: number of real target tokens.
     """
 
     shape: Shape
@@ -58,7 +58,7 @@ class Rows:
     tokens: int
 
     def pin_memory(self) -> "Rows":
-        """Pin the numbers, so that copies to the GPU need not wait; the data loader calls this."""
+        """Pin the numbers, so that copies to the GPU need not wait; called by the data loader."""
         return replace(self, numbers=self.numbers.pin_memory())
 
 
@@ -67,8 +67,8 @@ def parts(numbers: Tensor, shape: Shape) -> Dict[str, Any]:
 
     Returns:
         "source", N; "previous" and "target", M each: tokens, with padding after the sentences;
-        "source_starts" (a list, for each block) and "target_starts": where each sentence starts and
-        the last one ends, `sentences` + 1 numbers each.
+            "source_starts" (a list, one per block) and "target_starts": the start of each sentence
+            and the end of the last one, `sentences` + 1 numbers each.
     """
     bounds = shape.sentences + 1
     sizes = [shape.source[0], shape.target, shape.target, bounds, *(bounds for _ in shape.source)]
@@ -109,16 +109,16 @@ def plan(
 ) -> Tuple[Shape, List[np.ndarray], np.ndarray]:
     """Choose the shape of a batch, and the sentences of padding that fill it.
 
-    Their number is the same on both sides and in all blocks. They are not empty, and not longer
-    than the longest: attention does not write the rows beyond that.
+    Their number is the same on both sides and in all blocks. They are not empty, and at most as
+    long as the longest: attention does not write rows beyond that.
 
     Args:
         source, target: the lengths of the real sentences, at least 1.
-        spec: of the layout.
+        spec: the layout's specification.
 
     Returns:
         the shape, and the lengths of all non-empty sentences: of the source in each block, and
-        of the target.
+            of the target.
     """
     longest, longest_target = (_power(max(SHORTEST, int(x.max()))) for x in (source, target))
     if max(longest, longest_target) < ALIKE * min(longest, longest_target):
@@ -146,7 +146,7 @@ class Collate:
 
     Args:
         original: fairseq's collater of the data set.
-        spec: of the layout.
+        spec: the layout's specification.
     """
 
     def __init__(self, original: Callable[[List[Any]], Dict[str, Any]], spec: Spec):
@@ -154,13 +154,13 @@ class Collate:
 
     def __call__(self, examples: List[Any]) -> Dict[str, Any]:
         sample = self.original(examples)
-        if not sample:  # of no sentences
+        if not sample:  # without sentences
             return sample
         return {"rows": lay_out(sample, self.spec)}
 
 
 def _starts(lengths: np.ndarray, sentences: int) -> Tensor:
-    """Where each of these sentences starts, and each of the empty ones behind them."""
+    """The start of each of these sentences, and of each empty one after them."""
     starts = np.full(sentences + 1, lengths.sum(), dtype=np.int64)
     starts[0] = 0
     starts[1 : len(lengths) + 1] = np.cumsum(lengths)

@@ -19,20 +19,20 @@ logger = logging.getLogger(__name__)
 class SampledPairs(BaseWrapperDataset):
     """`pairs`, where `set_epoch` samples new segmentations of both sides.
 
-    The segmentations depend on seed and epoch only. All sentences are sampled at the start of an
+    Segmentations depend only on seed and epoch. All sentences are sampled at the start of an
     epoch, so that batches and length limits use the sizes of the sampled sentences. The words are
     those of the data: their pieces are joined and segmented again. Words that the sampler's
-    `prepare` rejects keep the pieces of the data. So do all words of a sentence whose sample is
-    longer than its limit, which fairseq would leave out of the epoch.
+    `prepare` rejects keep the pieces of the data. So do all words of a sentence whose sample
+    exceeds its limit, because fairseq would skip it in this epoch.
 
     Args:
         pairs: fairseq's dataset, without buckets.
         source, target: the samplers of both sides (see `subword_sampling`).
         seed: the seed of the training.
-        limits: the most tokens of a source and of a target.
+        limits: the maximum tokens of a source and of a target.
 
     Raises:
-        ConfigurationError: a sampler rejects most words, because the data was cut with another
+        ConfigurationError: a sampler rejects most words, as the data was split with another
             subword model.
     """
 
@@ -124,8 +124,8 @@ class _Words:
         if missing > len(ordinary) / 2:
             raise ConfigurationError(
                 f"{sampler.option} cannot be used: {missing:,} of {len(ordinary):,} {name} words "
-                f"are not cut as the {sampler.file_name} beside the data does it; give a folder "
-                "whose data was cut with it"
+                f"are not split as the {sampler.file_name} beside the data does; give a folder "
+                "whose data was split with it"
             )
 
     def draw(self, random: Random, limit: float) -> _Sentences:

@@ -52,7 +52,7 @@ class BPEDropout:
     file_name = BytePairEncoding.file_name
     option = "--bpe-dropout"
     is_word_end = staticmethod(BytePairEncoding.is_word_end)
-    attempts = 10  # to draw pieces that are in the dictionary, before the usual ones are returned
+    attempts = 10  # attempts to draw known pieces, before the usual ones are returned
     memory = 200000  # cached segmentations
 
     def __init__(self, model: Path, dictionary: Any, dropout: float):

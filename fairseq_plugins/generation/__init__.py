@@ -1,7 +1,7 @@
 """Faster generation with the same results, for this package's models and fairseq's `transformer`.
 
-fairseq's generator keeps all its options. `accelerate` replaces three of its parts: the ensemble of
-models, the search for the best continuations, and for beam search the loop over steps.
+fairseq's generator keeps all its options. `accelerate` replaces three of its parts: the model
+ensemble, the search for the best continuations and, for beam search, the loop over steps.
 """
 
 import functools
@@ -44,7 +44,7 @@ def install() -> None:
 def accelerate(generator: Any) -> Any:
     """Accelerate a fairseq generator in place, if all its models are supported.
 
-    Hypotheses and scores do not change. This package's models leave out "attention", unless the
+    Hypotheses and scores do not change. This package's models omit "attention", unless the
     generator is for `--print-alignment`.
 
     Supported are `EfficientTransformerModel` and fairseq's `TransformerModel`, without the options

@@ -20,15 +20,15 @@ def find_copied(
 ) -> List[List[Optional[int]]]:
     """Find the source position of each copied token.
 
-    A token counts as copied if copying it is more probable than generating it, and an unknown one
-    of the source always. If several source positions hold the token, the result is the one with
-    the highest attention weight.
+    A token counts as copied if copying it is more probable than generating it; an unknown subword
+    of the source always counts. If several source positions hold the token, the result is the one
+    with the highest attention weight.
 
     Args:
         model: in evaluation mode.
         net_input: the "net_input" of a fairseq batch of B sentences.
         hypotheses: B tensors of tokens, int64, each with its end symbol.
-        numbers: B x S, the source with numbers for unknown subwords (see `unknown`); None where
+        numbers: B x S, the source with numbers for unknown subwords (see `unknown`); None if
             hypotheses have no such tokens.
 
     Returns:
@@ -76,13 +76,13 @@ def number_copied(
     hypotheses: Sequence[Tensor],
     rows: Sequence[int],
 ) -> List[Tensor]:
-    """Put numbers of unknown subwords for <unk>, which other searches than `BeamGenerator` write.
+    """Replace <unk> by numbers of unknown subwords, for searches other than `BeamGenerator`.
 
     Args:
-        models: of which some copy; the first of these tells what was copied.
+        models: some of them copy; the first of those determines the copied positions.
         sample: a batch, after `number_unknown`.
         hypotheses: as in `find_copied`.
-        rows: the sentence of each one.
+        rows: the sentence of each hypothesis.
     """
     found, numbers = list(hypotheses), sample.get(NUMBERS)
     if numbers is None:

@@ -51,8 +51,8 @@ class BeamDecoding:
         decoder: in evaluation mode; `can_decode_in_beams` must hold for it.
         encoder_out: the encoder's output, one row per sentence.
         beam_size: n.
-        need_attention: return the cross-attention of each hypothesis, too.
-        numbers: B x S, the source with numbers for unknown subwords (see `unknown`); None where
+        need_attention: also return the cross-attention of each hypothesis.
+        numbers: B x S, the source with numbers for unknown subwords (see `unknown`); None if
             hypotheses have no such tokens.
     """
 
@@ -125,9 +125,9 @@ class BeamDecoding:
 
         Args:
             previous: (B n), the last token of each hypothesis.
-            number: of the step, from 0.
-            at: the number on the device, one int64, for a recording of a later step: all slots are
-                computed, so that the number may change.
+            number: the number of the step, from 0.
+            at: the same on the device (one int64), to record a later step: all slots are computed,
+                so that the number may change.
 
         Returns:
             the same as the decoder's forward, with the hypotheses of a sentence instead of target
@@ -208,7 +208,7 @@ class BeamDecoding:
             self.positions = self.decoder.embed_positions(no_padding)[0]
 
     def room(self) -> Tuple[int, int]:
-        """What `reserve` enlarges: the numbers of slots and of positions."""
+        """The sizes that `reserve` enlarges: numbers of slots and of positions."""
         return self.visible.size(2), 0 if self.positions is None else self.positions.size(0)
 
     def _embed(self, previous: Tensor, number: Union[int, Tensor]) -> Tensor:
@@ -295,7 +295,7 @@ class _TargetAttention(_Attention):
     def __init__(self, attention: Any, sentences: int, places: int, like: Tensor) -> None:
         super().__init__(attention)
         shape = (sentences, attention.num_heads, places, attention.head_dim)
-        # a recorded step reads all slots: what is there, times 0, must be 0
+        # a recorded step reads all slots: their content times 0 must be 0
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
 
     def double(self) -> None:

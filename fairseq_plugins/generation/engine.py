@@ -28,7 +28,7 @@ from .unknown import NUMBERS, number_prefix, number_unknown
 
 
 def generation_options(options: Options) -> GenerationConfig:
-    """The same options as fairseq has them; the seed is left out."""
+    """The same options under fairseq's names, without the seed."""
     given = options._asdict()
     given.pop("seed")
     given["no_repeat_ngram_size"] = given.pop("no_repeat_ngram")
@@ -45,18 +45,18 @@ class TrainedModel:
         cpu: do not use a GPU.
         fp16: half precision, on a GPU only.
         generation: fairseq's options of the search.
-        max_tokens: subwords in a batch, padding included.
+        max_tokens: subwords in a batch, including padding.
         int8: 8-bit matrix products, on a CPU only.
-        seed: of sampling; None to draw from torch's present state.
-        max_sentences: the most sources in a batch.
+        seed: seed of sampling; None to draw from torch's current state.
+        max_sentences: maximum number of sources in a batch.
         overrides: values that replace options of the checkpoints.
-        word_by_word: whether only models that write so are taken.
+        word_by_word: whether to refuse models that do not generate word by word.
 
     Raises:
         ConfigurationError: a folder or file is missing, or model and data do not match.
     """
 
-    tells_copied = True  # in an ensemble, those of the first model
+    tells_copied = True  # in an ensemble, by the first model
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class TrainedModel:
         self.name = " ".join(map(str, places))
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         if fp16 and self.device.type == "cpu":
-            reason = "--cpu is given" if cpu else "torch sees none here"
-            raise ConfigurationError(f"--fp16 needs a GPU, and {reason}")
+            reason = "--cpu is given" if cpu else "torch sees no GPU here"
+            raise ConfigurationError(f"--fp16 needs a GPU, but {reason}")
         folder, loaded, _, self.task = load_models(paths, data, overrides=overrides)
         if not hasattr(getattr(self.task, "cfg", None), "source_lang"):
             raise ConfigurationError(
-                f"--model {paths[0]} was trained with a task of fairseq that is not read here "
+                f"--model {paths[0]} was trained with a fairseq task that is not supported here "
                 f"({type(self.task).__name__}): use fairseq-generate or fairseq-interactive"
             )
         self.processor: Any = Processor(
@@ -126,8 +126,8 @@ class TrainedModel:
         tokens = _encode(self.task.source_dictionary, [request.pieces for request in requests])
         outputs: List[List[Output]] = [[] for _ in requests]
         lengths = [len(source) for source in tokens]
-        # fairseq has one limit for a batch, and the shortest output where any source has a prefix;
-        # but an output must not depend on the other sources of its batch
+        # fairseq has one limit per batch, and the minimum length of any source with a prefix; but
+        # an output must not depend on the other sources of its batch
         kinds = [(len(r.prefix), max_length(n)) for r, n in zip(requests, lengths)]
         for batch in fill_batches(lengths, self.max_tokens, self.max_sentences, kinds):
             found = self._search_batch(
@@ -159,7 +159,9 @@ class TrainedModel:
             lacking = number_unknown(sample, dictionary, [request.pieces for request in requests])
         if any(request.prefix for request in requests):
             lines = _encode(dictionary, [request.prefix for request in requests])
-            if isinstance(self.generator, BeamGenerator):  # others know no such numbers
+            if isinstance(
+                self.generator, BeamGenerator
+            ):  # other generators do not know these numbers
                 lines = [
                     number_prefix(line, dictionary, request.prefix, own)
                     for line, request, own in zip(lines, requests, lacking)

@@ -39,8 +39,8 @@ class BeamEnsemble(EnsembleModelWithAlignment):
 
         Args:
             tokens: (B n) x t, the tokens of each hypothesis so far.
-            encoder_outs: of each model, one row per sentence.
-            incremental_states: of each model; they hold the `BeamDecoding`.
+            encoder_outs: output of each model, one row per sentence.
+            incremental_states: states of the models; they hold the `BeamDecoding`.
             temperature: divides the logits; of a model that copies, the log-probabilities.
 
         Returns:
@@ -68,7 +68,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
         """The state of each model for a new batch.
 
         Args:
-            encoder_outs: of each model, one row per sentence.
+            encoder_outs: output of each model, one row per sentence.
             beam_size: number of hypotheses of a sentence.
             numbers: B x S, the source with numbers for unknown subwords, or None.
         """
@@ -90,7 +90,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
         Args:
             decodings: the result of `begin`.
             previous: (B n), the last token of each hypothesis.
-            number: of the step, from 0.
+            number: the number of the step, from 0.
             temperature: divides the logits; of a model that copies, the log-probabilities.
             at: the number on the device, for a recording (see `BeamDecoding.step`).
 
@@ -108,7 +108,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             if temperature != 1.0 and not copies:
                 logits = logits.div_(temperature)
             found = model.get_normalized_probs((logits, extra), True, None)
-            if temperature != 1.0 and copies:  # the logits are of generated words alone
+            if temperature != 1.0 and copies:  # the logits are only of generated words
                 found = torch.log_softmax(found / temperature, dim=-1)
             log_probs.append(found)
             attentions.append(extra["attn"][0])

@@ -1,4 +1,4 @@
-"""fairseq's generator, with a beam search that leaves its decisions on the device."""
+"""fairseq's generator, with a beam search that keeps its decisions on the device."""
 
 import logging
 import math
@@ -19,17 +19,17 @@ from .ensemble import BeamEnsemble
 from .unknown import NUMBERS, UnknownSubwords, to_known
 
 logger = logging.getLogger(__name__)
-# recorders that have recorded, and the threads, as libraries have memory for each thread
+# recorders that have recorded, and their threads, as libraries have memory per thread
 _warm: Set[Tuple[type, int]] = set()
 
 VARIABLE = "FAIRSEQ_PLUGINS_RECORDED_SEARCH"
-LATE = 2  # steps after which the host reads which sentences have ended, on a GPU
-KEPT = 0.5  # on a GPU they leave the batch when fewer than this share remains
+LATE = 2  # on a GPU, the host reads which sentences have ended this many steps later
+KEPT = 0.5  # on a GPU, they leave the batch when less than this share remains
 Hypothesis = Dict[str, Tensor]
 
 
 def recorder_for(device: torch.device) -> Optional[Any]:
-    """What records on a device: a class with the methods of `CudaGraph`, or None."""
+    """The recorder of a device: a class with the methods of `CudaGraph`, or None."""
     from fairseq_plugins.training.recorded_step import CudaGraph
 
     return CudaGraph if device.type == "cuda" else None
@@ -38,24 +38,24 @@ def recorder_for(device: torch.device) -> Optional[Any]:
 class BeamGenerator(SequenceGenerator):
     """fairseq's generator for `BeamEnsemble`, without waiting for the device in each step.
 
-    fairseq's loop reads in each step which hypotheses have ended, and stores them one by one: some
-    ten times a step the host waits for the GPU. Here a step has a fixed size, masks mark what has
-    ended, and a log on the device keeps what each step chose. The hypotheses are read from the log
-    at the end. They equal those of fairseq's loop, in the same order.
+    fairseq's loop reads in each step which hypotheses have ended, and stores them one by one: the
+    host waits for the GPU some ten times per step. Here, a step has a fixed size, masks mark what
+    has ended, and a log on the device keeps the choices of each step. Hypotheses are read from the
+    log at the end. They equal those of fairseq's loop, in the same order.
 
-    Sampling, constraints and the other searches of fairseq, language models and alignments keep
-    fairseq's loop.
+    Sampling, constraints, fairseq's other searches, language models and alignments use fairseq's
+    loop.
 
-    With `records` a step of decoder and search is recorded as a CUDA graph, and later steps of the
-    batch replay it. This is for a GPU, and off unless FAIRSEQ_PLUGINS_RECORDED_SEARCH is 1. The
-    first two steps, the last one and those with a prefix are not recorded, nor are searches that
-    return attention or use --no-repeat-ngram-size.
+    With `records`, a step of decoder and search is recorded as a CUDA graph, which later steps of
+    the batch replay. This is for GPUs, and off unless FAIRSEQ_PLUGINS_RECORDED_SEARCH is 1. The
+    first two steps, the last one and those with a prefix are not recorded; neither are searches
+    that return attention or use --no-repeat-ngram-size.
 
-    In a batch with "source_numbers" (see `unknown.number_unknown`), tokens from V on stand for the
+    In a batch with "source_numbers" (see `unknown.number_unknown`), tokens from V on stand for
     subwords of their source that the dictionary lacks.
     """
 
-    records: Optional[bool] = None  # whether steps are recorded; None: as the variable says
+    records: Optional[bool] = None  # whether to record steps; None: the variable decides
 
     def _generate(
         self,
@@ -82,10 +82,10 @@ class BeamGenerator(SequenceGenerator):
 class _Batch:
     """The search for one batch: B sentences with n hypotheses each, at most T steps.
 
-    In the first step all hypotheses of a sentence are equal, and n' = 1 is computed; then n' = n.
-    Of up to 2 n candidates of a sentence, those that end among the first n are results, and the
-    first n others continue. Sentences with n results are done. They leave the batch later; until
-    then their rows are computed and ignored.
+    In the first step, all hypotheses of a sentence are equal, and only n' = 1 is computed; then n'
+    = n. Of up to 2 n candidates of a sentence, those that end among the first n are results, and
+    the first n others continue. Sentences with n results are done. They leave the batch later;
+    until then, their rows are computed and ignored.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class _Batch:
             if not self.found.is_cuda or int(done.sum()) > (1 - KEPT) * len(done):
                 self.keep(done.logical_not().nonzero().squeeze(1))
         results = self.log.results(self.generator)
-        # after the last step each sentence has a result, unless the options of search forbid all
+        # after the last step each sentence has a result, unless the search options forbid all
         assert all(results), f"{self.last} < {self.last}"
         return results
 
@@ -153,8 +153,8 @@ class _Batch:
         """Find the candidates of a step, log those that end, and continue the best others.
 
         Args:
-            number: of the step, from 0.
-            at: the number on the device, one int64, while the step is recorded.
+            number: the number of the step, from 0.
+            at: the same on the device (one int64) while the step is recorded.
         """
         beam = self.beam
         log_probs, attention, copied = self.model.step(
@@ -170,7 +170,7 @@ class _Batch:
         first = ends[:, :beam].masked_fill_(self.ignored, False)  # a view
         fresh = first & (first.cumsum(dim=1) + self.found.unsqueeze(1) <= beam)
         self.found = self.found + fresh.sum(dim=1)
-        # the first n candidates that do not end; if they are too few, others that are ignored
+        # the first n candidates that do not end; if too few, others that are ignored
         first |= self.ignored
         place = ends * (2 * beam) + self.order[: ends.size(1)]
         place, chosen = place.topk(beam, dim=1, largest=False)
@@ -192,7 +192,7 @@ class _Batch:
             self.history[:, number + 1] = self.previous
 
     def _can_record(self, number: int) -> bool:
-        """Whether a step equals the next ones, except for its number."""
+        """Whether a step equals the following ones, except for its number."""
         prefix = 0 if self.prefix is None else self.prefix.size(1)
         return (
             max(2, prefix) <= number < self.last
@@ -202,7 +202,7 @@ class _Batch:
         )
 
     def _replay(self, number: int) -> None:
-        """Replay the recorded step; record it first, or anew where something fixed changes."""
+        """Replay the recorded step; record it first, or again if something fixed changed."""
         for decoding in self.decodings:
             decoding.reserve(number)
         kind = [number < self.generator.min_len, *(d.room() for d in self.decodings)]
@@ -216,15 +216,15 @@ class _Batch:
         self.log.used = number + 1
 
     def _record(self, number: int, kind: List[Any]) -> Optional["_Recorded"]:
-        """Record a step; None if that fails, after which no other is recorded."""
+        """Record a step; None if that fails, and then nothing else is recorded."""
         assert self.recorder is not None
-        state = [x.clone() for x in self._state()]  # where a recording reads and writes
+        state = [x.clone() for x in self._state()]  # state that a recording reads and writes
         before = [x.clone() for x in state]
         at = torch.full((1,), number, device=self.found.device)
         graph = self.recorder()
         warm = (type(graph), threading.get_ident())
         try:
-            # the steps before have run the same kernels; libraries get their memory here, once
+            # earlier steps ran the same kernels; libraries allocate here, once
             contexts = [] if warm in _warm else [graph.warming_up()]
             for context in (*contexts, graph.recording()):
                 self._set_state(state)
@@ -237,7 +237,7 @@ class _Batch:
             _warm.add(warm)
         except RuntimeError as error:
             self.recorder = None
-            logger.warning(f"steps of search are not recorded: {first_cause(error)}")
+            logger.warning(f"search steps are not recorded:  {first_cause(error)}")
             graph.recover()
             return None
         finally:
@@ -245,7 +245,7 @@ class _Batch:
         return _Recorded(graph, at, kind)
 
     def _state(self) -> List[Tensor]:
-        """What a step replaces, beside caches and log, which it writes in place."""
+        """The state that a step replaces; caches and log are written in place."""
         visible = [decoding.visible for decoding in self.decodings]
         return [self.previous, self.totals, self.ignored, self.found, *visible]
 
@@ -255,7 +255,7 @@ class _Batch:
             decoding.visible = of_decoding
 
     def keep(self, kept: Tensor) -> None:
-        """Continue with these sentences only; `kept` is on the host."""
+        """Continue only with these sentences; `kept` is on the host."""
         kept = kept.to(self.found.device)
         rows = (kept.unsqueeze(1) * self.beam + self.order[: self.beam]).flatten()
         self.sentences = len(kept)
@@ -277,7 +277,7 @@ class _Batch:
     def _restrict(
         self, log_probs: Tensor, number: int, copied: Optional[Tensor]
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """Apply the options of search, partly in place, and divide <unk> among unknown subwords.
+        """Apply the search options, partly in place, and divide <unk> among unknown subwords.
 
         Args:
             log_probs: B x n' x V, contiguous.
@@ -286,7 +286,7 @@ class _Batch:
 
         Returns:
             the same with -inf at forbidden tokens, and with columns for unknown subwords; and None
-            or, with a prefix, B: the sentences that it ends here. These have n equal hypotheses.
+                or, with a prefix, B: the sentences that end here. These have n equal hypotheses.
         """
         generator, rows = self.generator, log_probs.flatten(0, 1)
         eos, nothing, ended = generator.eos, -math.inf, None
@@ -320,7 +320,7 @@ class _Batch:
         return rows.view_as(log_probs), ended
 
     def _force(self, log_probs: Tensor, tokens: Tensor) -> Tensor:
-        """Leave one token possible in each sentence: B, or padding for no prefix."""
+        """Allow only one token per sentence: B, or padding without a prefix."""
         eos = self.generator.eos
         wanted = tokens.view(-1, 1, 1).expand(-1, log_probs.size(1), 1)
         kept = log_probs.gather(2, wanted)  # -inf for padding
@@ -333,7 +333,7 @@ class _Batch:
 
 
 class _Recorded(NamedTuple):
-    """A recorded step of search, the number that it reads, and what else is fixed in it."""
+    """A recorded search step, its input (the number), and everything fixed in it."""
 
     graph: Any
     at: Tensor
@@ -341,16 +341,16 @@ class _Recorded(NamedTuple):
 
 
 class _Late:
-    """Reads a small tensor `LATE` steps later, so that the host does not wait for the last step.
+    """Reads a small tensor `LATE` steps later, so that the host never waits for the last step.
 
-    On a CPU it reads at once.
+    On a CPU, it reads at once.
     """
 
     def __init__(self) -> None:
         self.copies: Deque[Tuple[Tensor, Any]] = deque()
 
     def __call__(self, x: Tensor) -> Optional[Tensor]:
-        """The value of `LATE` calls ago, on the host, or None."""
+        """The value from `LATE` calls ago, on the host, or None."""
         if not x.is_cuda:
             return x
         copy, event = torch.empty(x.shape, dtype=x.dtype, pin_memory=True), torch.cuda.Event()
@@ -365,7 +365,7 @@ class _Late:
 
 
 class _Log:
-    """What each step chose, on the device, in the rows of all B sentences.
+    """The choices of each step, on the device, in the rows of all B sentences.
 
     Args:
         steps, sentences, beam: the largest numbers.
@@ -373,7 +373,7 @@ class _Log:
 
     def __init__(self, steps: int, sentences: int, beam: int) -> None:
         self.shape = steps, sentences, beam
-        self.rows: Optional[Tensor] = None  # of the sentences that are left; None: all
+        self.rows: Optional[Tensor] = None  # rows of the remaining sentences; None: all
         self.numbers: Optional[Tensor] = None
         self.used = 0
 
@@ -385,7 +385,7 @@ class _Log:
         Args:
             step: its number; on the device, one int64, while it is recorded.
             numbers: B x 4 x n: tokens and parents of the hypotheses that continue, parents of the
-                candidates that may end, and whether they do.
+                candidates that may end, and whether they end.
             totals: B x 2 x n, of the hypotheses that continue and of those candidates.
             attention: B x n' x S or None.
         """
@@ -415,11 +415,11 @@ class _Log:
                 log[step].index_copy_(0, self.rows, new)
 
     def keep(self, kept: Tensor) -> None:
-        """Keep these of the remaining rows for later steps."""
+        """Keep only these rows for later steps."""
         self.rows = kept if self.rows is None else self.rows[kept]
 
     def results(self, generator: BeamGenerator) -> List[List[Hypothesis]]:
-        """For each sentence its hypotheses with the entries of fairseq's, the best first."""
+        """The hypotheses of each sentence with fairseq's entries, the best first."""
         assert self.numbers is not None
         device = self.numbers.device
         # tokens, parents, parents of ended ones, and which have ended, each steps x B x n

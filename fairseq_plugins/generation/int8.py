@@ -41,16 +41,15 @@ def quantize(model: Any) -> Any:
     """
     weight = model.decoder.embed_tokens.weight
     if weight.device.type != "cpu":
-        raise ConfigurationError("--int8 is for the CPU and the model is on a GPU: add --cpu")
+        raise ConfigurationError("--int8 is for CPUs, but the model is on a GPU: add --cpu")
     if weight.dtype != torch.float32:
         raise ConfigurationError(
-            f"--int8 needs a model in float32, and this one is in {weight.dtype}"
+            f"--int8 needs a model in float32, but this one is in {weight.dtype}"
         )
     for part in (model.encoder, model.decoder):
         if not hasattr(part, "layers"):
             raise ConfigurationError(
-                f"--int8 is for Transformers, and this model has a {type(part).__name__}: leave it "
-                "out"
+                f"--int8 is for Transformers, but this model has a {type(part).__name__}: remove it"
             )
     engine = torch.backends.quantized.engine
     if engine in (None, "none"):

@@ -1,7 +1,7 @@
-"""Numbers of their own for the subwords of a source that the dictionary lacks.
+"""Number the unknown subwords of a source, which the dictionary lacks.
 
 As in the pointer-generator of See, Liu & Manning (ACL 2017), the vocabulary of a source is V tokens
-and its m distinct unknown subwords, which are V to V + m - 1. They have no embeddings: the model
+plus its m distinct unknown subwords, numbered V to V + m - 1. They have no embeddings: the model
 reads each of them as <unk>.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_plugins.serving.text import number_unknown as number_line
 
 NUMBERS = "source_numbers"  # the entry of a batch
-LEAST = 1e-30  # of the attention to an unknown subword: no quotient is 0 / 0
+LEAST = 1e-30  # minimum attention to an unknown subword, to avoid 0 / 0
 
 
 def number_unknown(
@@ -22,12 +22,12 @@ def number_unknown(
     """Number the unknown subwords of a batch's sources, for `BeamGenerator`.
 
     Adds "source_numbers" to the batch: B x S, its "src_tokens" with V + j at each position of the
-    j-th distinct unknown subword of that sentence. Without any, nothing is added.
+    j-th distinct unknown subword of that sentence. If all subwords are known, adds nothing.
 
     Args:
         sample: a fairseq batch of B sentences.
-        dictionary: fairseq's, of V tokens.
-        sources: the subwords of each sentence. Of one that was cut, those at its end are ignored.
+        dictionary: fairseq's dictionary, of V tokens.
+        sources: the subwords of each sentence; subwords that were truncated are ignored.
 
     Returns:
         for each sentence its distinct unknown subwords.
@@ -50,12 +50,12 @@ def number_unknown(
 def number_prefix(
     tokens: Tensor, dictionary: Any, pieces: Sequence[str], lacking: Sequence[str]
 ) -> Tensor:
-    """The tokens of a prefix with the numbers of unknown subwords that its source has, too.
+    """The tokens of a prefix, numbering unknown subwords that its source also has.
 
     Args:
         tokens: of the prefix.
-        dictionary: fairseq's, of V tokens.
-        pieces: its subwords.
+        dictionary: fairseq's dictionary, of V tokens.
+        pieces: the subwords of the prefix.
         lacking: the unknown subwords of the source.
     """
     numbers, _ = number_line(pieces, tokens.tolist(), dictionary.unk(), len(dictionary), lacking)
@@ -63,44 +63,44 @@ def number_prefix(
 
 
 def to_known(tokens: Tensor, dictionary: Any) -> Tensor:
-    """The tokens that a model reads: <unk> for those from V on."""
+    """The tokens that a model reads: <unk> replaces tokens from V on."""
     return tokens.masked_fill(tokens.ge(len(dictionary)), dictionary.unk())
 
 
 class UnknownSubwords:
     """The unknown subwords of B sources in beam search.
 
-    What a model gives <unk>, by generating or copying it, is theirs, in proportion to the attention
-    a that copies::
+    The probability that a model gives <unk>, by generating or copying it, is divided among them, in
+    proportion to the attention a that copies::
 
         P(V + j) = P(<unk>) sum_{i: src_i = V + j} a_i / sum_{i: src_i >= V} a_i
 
-    and <unk> itself is left out where the source has any. With the mixture of `CopyAttention`, this
-    is ``(1 - g) sum_{i: src_i = V + j} a_i``, as in the paper, and a share of ``g softmax(V s)``.
+    and <unk> itself is impossible if the source has any. With the mixture of `CopyAttention`, this
+    is ``(1 - g) sum_{i: src_i = V + j} a_i``, as in the paper, plus a share of ``g softmax(V s)``.
 
     Args:
         numbers: B x S, see `number_unknown`.
-        dictionary: fairseq's, of V tokens.
+        dictionary: fairseq's dictionary, of V tokens.
     """
 
     def __init__(self, numbers: Tensor, dictionary: Any) -> None:
         self.unknown = dictionary.unk()
         lacking = numbers - len(dictionary)
-        self.count = int(lacking.max()) + 1  # m, of the sentence with the most
+        self.count = int(lacking.max()) + 1  # m, of the sentence with the most unknown subwords
         # B x 1 x S, from 0 to m - 1; m at known subwords
         self.place = lacking.masked_fill(lacking < 0, self.count).unsqueeze(1)
 
     def keep(self, kept: Tensor) -> None:
-        """Continue with these sentences only."""
+        """Continue only with these sentences."""
         self.place = self.place.index_select(0, kept)
 
     def divide(self, log_probs: Tensor, attention: Tensor, forced: Optional[Tensor]) -> Tensor:
-        """Log-probabilities with a column for each unknown subword.
+        """Log-probabilities, with one column per unknown subword.
 
         Args:
             log_probs: B x n x V.
             attention: B x n x S, the attention that copies, in float32 at least.
-            forced: B, the tokens that must come next, or None. Where this is <unk>, <unk> stays.
+            forced: B, the tokens that must come next, or None. If this is <unk>, <unk> stays.
 
         Returns:
             B x n x (V + m); -inf for a subword that a sentence does not have.

@@ -43,11 +43,11 @@ _SINGLE = re.compile(
 
 
 class UnicodeWords:
-    """A tokenizer for rouge-score, whose own one knows only the letters a to z.
+    """A tokenizer for rouge-score, whose own tokenizer supports only the letters a to z.
 
     A word is a sequence of letters, digits and marks of any script, in lower case; each Chinese
-    character and each Japanese kana is one. Thai, Lao, Khmer and Burmese, also written without
-    spaces, need text with spaces between words.
+    character and each Japanese kana is a word. Thai, Lao, Khmer and Burmese, also written without
+    spaces, need spaces between words.
     """
 
     def tokenize(self, text: str) -> List[str]:
@@ -67,8 +67,8 @@ def tokenizer_of(stemmer: bool, unicode: bool) -> Any:
 
     if stemmer and unicode:
         raise ConfigurationError(
-            "ROUGE with a stemmer and with words of any script: Porter's stemmer is for English, "
-            "so give one of the two options"
+            "ROUGE with a stemmer and with words of any script: Porter's stemmer is only for "
+            "English: give one of the two options"
         )
     return UnicodeWords() if unicode else DefaultTokenizer(stemmer)
 
@@ -95,7 +95,7 @@ def prepare(text: str, boundary: str = BOUNDARY, split: bool = False) -> str:
     Args:
         text: a summary, with `boundary` or newlines between sentences.
         boundary: the token between sentences.
-        split: whether to end sentences at punctuation, too.
+        split: whether to also end sentences at punctuation.
     """
     for symbol, word in UNKNOWN:
         text = text.replace(symbol, word)
@@ -132,8 +132,8 @@ def score_documents(
     """
     if len(references) != len(summaries):
         raise ConfigurationError(
-            f"{len(references)} references and {len(summaries)} summaries: ROUGE needs one "
-            "reference for each summary"
+            f"{len(references)} references, but {len(summaries)} summaries: ROUGE needs one "
+            "reference per summary"
         )
     how = (stemmer, unicode)
     tokenizer_of(*how)
@@ -308,11 +308,11 @@ def rouge(
 def _warnings(
     references: Sequence[str], summaries: Sequence[str], unknown: int, boundary: str, unicode: bool
 ) -> List[str]:
-    """What makes scores low, or equal, whatever the summaries say.
+    """Warnings about scores that are low or equal whatever the summaries contain.
 
     Args:
         references, summaries: texts from `prepare`.
-        unknown: references that had pieces which the dictionary lacks.
+        unknown: number of references with pieces that the dictionary lacks.
         boundary, unicode: as for `rouge`.
     """
     warnings = []
@@ -342,7 +342,7 @@ def _warnings(
 
 
 def wordless(texts: Sequence[str], unicode: bool = False) -> int:
-    """How many texts are not empty, and have no word that ROUGE counts."""
+    """How many texts are not empty but have no word that ROUGE counts."""
     tokenizer = tokenizer_of(False, unicode)
     return sum(bool(text.strip()) and not tokenizer.tokenize(text) for text in texts)
 
@@ -392,11 +392,12 @@ class RougeConfig(FairseqDataclass):
         metadata={"help": "also end sentences at punctuation, for summaries without boundaries"},
     )
     rouge_resamples: int = field(
-        default=1000, metadata={"help": "bootstrap samples for the 95 %% intervals; 0 for none"}
+        default=1000,
+        metadata={"help": "bootstrap samples for the 95 %% intervals; 0: no intervals"},
     )
     rouge_seed: int = field(default=12345, metadata={"help": "seed of the bootstrap"})
     rouge_workers: int = field(
-        default=0, metadata={"help": "processes that score documents; 0 for one a processor"}
+        default=0, metadata={"help": "processes that score documents; 0: one per processor"}
     )
 
 

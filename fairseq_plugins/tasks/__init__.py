@@ -1,7 +1,7 @@
 """Tasks that fairseq lacks. Importing this package registers them.
 
 fairseq imports this folder only for a --user-dir that is not imported yet. Scripts that import the
-package and load a checkpoint need the registration, too.
+package and load a checkpoint also need the registration.
 """
 
 from .classification import ClassificationTask

@@ -1,8 +1,8 @@
-"""BLEU of the validation text in training (`--eval-bleu`) is that of `evaluate`.
+"""BLEU of the validation text in training (`--eval-bleu`), computed as in `evaluate`.
 
-fairseq's BLEU has the tokeniser 13a for every language, so Chinese scores 0, and its references
-are joined from subwords. With a folder that this package prepared, tokeniser, detokenisation and
-references are those of `evaluate`. `--eval-bleu-args` sets the options of search.
+fairseq's BLEU uses the tokeniser 13a for every language, so Chinese scores 0, and its references
+are joined from subwords. For a folder that this package prepared, tokeniser, detokenisation and
+references are those of `evaluate`. `--eval-bleu-args` sets the search options.
 """
 
 import functools
@@ -37,7 +37,7 @@ class Scorer:
 
     Args:
         test: the `Translations` of the split.
-        tokenised: whether the score is tokenised BLEU; BLEU where evaluate leaves that out.
+        tokenised: whether the score is tokenised BLEU; BLEU if evaluate cannot compute that.
 
     Attributes:
         name: the score of `evaluate`.
@@ -55,7 +55,7 @@ class Scorer:
 
     def texts(self, numbers: Sequence[int], pieces: Sequence[str]) -> List[str]:
         """Translations of the sentences with these numbers as they are compared, from subwords."""
-        # nothing is translated where nobody sees anything
+        # lines without visible text get no translation
         pieces = ["" if self._blank[n] else line for n, line in zip(numbers, pieces)]
         found: List[str] = self._test.side(self._test.text(pieces), self.name)
         return found
@@ -74,14 +74,14 @@ class Scorer:
 
 
 class Found(NamedTuple):
-    """The scorer of a split, if there can be one, and what to say before training, if anything."""
+    """The scorer of a split, if possible, and a message before training, if needed."""
 
     scorer: Optional[Scorer]
     line: str
 
 
 def not_of_evaluate(split: str, reason: str) -> str:
-    """What to say where BLEU of a split is fairseq's."""
+    """The message for a split whose BLEU is fairseq's."""
     return f"BLEU of {split} is {FAIRSEQ} (13a on joined subwords), not evaluate's: {reason}"
 
 
@@ -91,7 +91,7 @@ def find_scorer(data: Path, split: str, target: Optional[str], tokenised: bool) 
 
     Args:
         data: the prepared folder.
-        split: such as valid.
+        split: the split, such as valid.
         target: the target language; None for that of the folder.
         tokenised: whether tokenised BLEU is wanted.
     """
@@ -129,7 +129,7 @@ def tell(data: Path, given: Namespace) -> List[str]:
 def install() -> None:
     """Let fairseq's translation tasks compute BLEU as `evaluate` does. A second call does nothing.
 
-    A training that goes on from a checkpoint whose BLEU was computed otherwise has no best score.
+    A training that resumes from a checkpoint with another kind of BLEU has no best score.
     """
     wrap(TranslationTask, "load_dataset", NAME, _load_dataset)
     wrap(LanguagePairDataset, "collater", NAME, _collater)
@@ -153,7 +153,7 @@ def _load_dataset(original: Callable) -> Callable:
         how = split, self.cfg.target_lang, self.cfg.eval_tokenized_bleu
         scorer, line = find_scorer(data, *how)
         if scorer is not None and len(scorer.references) != len(self.datasets[split]):
-            scorer, line = None, not_of_evaluate(split, f"{data} has other text than sentences")
+            scorer, line = None, not_of_evaluate(split, f"{data} does not hold sentences")
         if line:
             logger.info(line)
         if scorer is not None:
@@ -216,7 +216,7 @@ def _reduce_metrics(original: Callable) -> Callable:
 
 
 def _kind(task: Any) -> str:
-    """What BLEU of validation is in a training."""
+    """The kind of BLEU that a training computes in validation."""
     return next((scorer.name for scorer in _scorers(task).values()), FAIRSEQ)
 
 

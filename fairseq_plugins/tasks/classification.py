@@ -7,9 +7,9 @@
 DATA has `input0/` (texts) and `label/`, as fairseq's RoBERTa example and prepare-classification
 write them. Differences from fairseq's task:
 
-- `label/dict.txt` sets the number of classes. What fairseq-preprocess pads it with are none.
+- `label/dict.txt` sets the number of classes, without fairseq-preprocess's padding entries.
 - A batch has texts of similar length.
-- A text longer than --max-positions or --max-tokens is an error, or is cut and counted with
+- A text longer than --max-positions or --max-tokens is an error, or is truncated and counted with
   `--shorten-method truncate`. fairseq's task excludes such texts from training.
 - Pairs of texts (`input1/`) are refused.
 """
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class ClassificationConfig(SentencePredictionConfig):
-    """The options of `sentence_prediction`; --num-classes need not be given."""
+    """The options of `sentence_prediction`; --num-classes is optional."""
 
 
 @register_task("classification", dataclass=ClassificationConfig)
@@ -57,7 +57,7 @@ class ClassificationTask(WholeTexts, SentencePredictionTask):
     def setup_task(cls, cfg: ClassificationConfig, **kwargs: Any) -> "ClassificationTask":
         if cfg.regression_target:
             raise ConfigurationError(
-                "--regression-target does not go with --task classification, which has classes: "
+                "--regression-target does not fit --task classification, which has classes: "
                 "use --task sentence_prediction"
             )
         labels = cls.load_dictionary(str(Path(cfg.data) / "label" / "dict.txt"))
@@ -68,7 +68,7 @@ class ClassificationTask(WholeTexts, SentencePredictionTask):
             raise ConfigurationError(
                 f"--num-classes {cfg.num_classes}, but {cfg.data} has {classes} "
                 f"({', '.join(names[:5])}{', ...' * (classes > 5)}): "
-                "leave the option out, or name the data that the model was trained on"
+                "remove the option, or give the data of the model's training"
             )
         cfg.num_classes = classes if cfg.num_classes == -1 else cfg.num_classes
         return super().setup_task(cfg, **kwargs)
@@ -83,13 +83,13 @@ class ClassificationTask(WholeTexts, SentencePredictionTask):
         if (Path(self.cfg.data) / "input1" / f"{split}.idx").is_file():
             raise ConfigurationError(
                 f"{self.cfg.data} has pairs of texts (input1/), which --task classification does "
-                "not read: use fairseq's --task sentence_prediction, or remove input1/"
+                "not support: use fairseq's --task sentence_prediction, or remove input1/"
             )
         prefixes = [Path(self.cfg.data) / part / split for part in ("input0", "label")]
         lengths, labels = (_sizes(prefix, combine) for prefix in prefixes)
         if len(lengths) != len(labels):
             raise ConfigurationError(
-                f"{prefixes[0]} has {len(lengths):,} texts and {prefixes[1]} {len(labels):,} "
+                f"{prefixes[0]} has {len(lengths):,} texts, but {prefixes[1]} {len(labels):,} "
                 "labels: prepare the data again"
             )
         self._check_lengths(split, lengths + (self.cfg.init_token is not None))
@@ -111,14 +111,14 @@ class ClassificationTask(WholeTexts, SentencePredictionTask):
         if not shortened:
             raise ConfigurationError(
                 f"{np.count_nonzero(cut_off):,} of {len(lengths):,} texts of '{split}' are longer "
-                f"than --max-positions {limit}, the longest with {lengths.max():,}: cut them with "
-                f"--shorten-method truncate, or train with --max-positions {lengths.max()}"
+                f"than --max-positions {limit}, the longest with {lengths.max():,}: truncate them "
+                f"with --shorten-method truncate, or train with --max-positions {lengths.max()}"
             )
         logger.info(describe_cut(split, lengths, limit, "texts"))
 
 
 def _sizes(prefix: Path, combine: bool) -> np.ndarray:
-    """The lengths of a split's texts; with `combine` also those of train1, train2, ..., if any."""
+    """The lengths of a split's texts; with `combine`, also those of train1, train2, ..., if any."""
 
     def index(part: Path) -> Path:
         return part.with_name(part.name + ".idx")

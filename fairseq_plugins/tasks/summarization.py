@@ -7,8 +7,8 @@
 This command keeps the checkpoint with the highest ROUGE-Lsum on the validation set.
 
 A document longer than --max-source-positions or --max-tokens is an error before training starts,
-or is cut and counted with --truncate-source. The translation task excludes such documents from
-training. Generation cuts documents as training did.
+or is truncated and counted with --truncate-source. The translation task excludes such documents
+from training. Generation truncates documents as training did.
 """
 
 import logging
@@ -107,7 +107,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         if cfg.eval_rouge:
             tokenizer_of(cfg.eval_rouge_stemmer, cfg.eval_rouge_unicode)  # refuses both
-        self._warned = False  # that a reference has no words
+        self._warned = False  # whether a reference without words was reported
         self._model_positions: List[Tuple[int, int]] = []
 
     def load_dataset(
@@ -118,7 +118,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
         task_cfg: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Load a split; with --truncate-source cut its documents to the model's limit.
+        """Load a split; with --truncate-source, truncate its documents to the model's limit.
 
         Args:
             split, epoch, combine: as in fairseq.
@@ -147,7 +147,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
                 super().load_dataset(split, epoch, combine, **kwargs)
             logger.info(describe_cut(split, documents, limit, "documents"))
         else:
-            advice = "cut them with --truncate-source, or "
+            advice = "truncate them with --truncate-source, or "
             self._check_lengths(split, documents, "source", "documents", advice)
 
     def _check_lengths(
@@ -167,7 +167,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
             f"{flag(option)} {limit}"
         )
         if split != self.cfg.train_subset and self.cfg.skip_invalid_size_inputs_valid_test:
-            logger.warning(found + " and left out, as --skip-invalid-size-inputs-valid-test says")
+            logger.warning(found + " and skipped, because of --skip-invalid-size-inputs-valid-test")
             return
         raise ConfigurationError(
             "{}, the longest with {:,}: {}train a model with {} {}{}".format(
@@ -178,14 +178,15 @@ class SummarizationTask(WholeTexts, TranslationTask):
                 lengths.max(),
                 ""
                 if split == self.cfg.train_subset
-                else ", or leave them out with --skip-invalid-size-inputs-valid-test",
+                else ", or skip them with --skip-invalid-size-inputs-valid-test",
             )
         )
 
     def build_dataset_for_inference(
         self, src_tokens: List[torch.Tensor], src_lengths: Any, **kwargs: Any
     ) -> Any:
-        """The documents of fairseq-interactive or `from_pretrained`, cut with --truncate-source.
+        """The documents of fairseq-interactive or `from_pretrained`; --truncate-source truncates
+        them.
 
         Raises:
             ConfigurationError: a document is too long; the message says what to do.
@@ -202,7 +203,8 @@ class SummarizationTask(WholeTexts, TranslationTask):
         elif (lengths > limit).any() and not self.cfg.skip_invalid_size_inputs_valid_test:
             raise ConfigurationError(
                 f"a document of {lengths.max():,} tokens is longer than --max-source-positions "
-                f"{limit}: cut it with --truncate-source, or raise that up to what the model has"
+                f"{limit}: truncate it with --truncate-source, or raise that up to the model's "
+                "limit"
             )
         return super().build_dataset_for_inference(src_tokens, src_lengths, **kwargs)
 

@@ -60,7 +60,7 @@ class SampledTranslationTask(TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         if cfg.bpe_dropout and cfg.sentencepiece_alpha:
             raise ConfigurationError(
-                "--bpe-dropout and --sentencepiece-alpha are two ways to sample: give the one that "
+                "--bpe-dropout and --sentencepiece-alpha both sample: give the one that "
                 "fits the data's subwords"
             )
         self.kind = BPEDropout if cfg.bpe_dropout else UnigramSampling
@@ -71,8 +71,8 @@ class SampledTranslationTask(TranslationTask):
         for option in ("truncate_source", "load_alignments", "num_batch_buckets"):
             if self.strength and getattr(cfg, option):
                 raise ConfigurationError(
-                    f"{flag(option)} needs texts that stay as they are: leave it "
-                    f"out, or {self.kind.option}"
+                    f"{flag(option)} needs texts that do not change: remove it or "
+                    f"{self.kind.option}"
                 )
 
     def load_dataset(
@@ -90,7 +90,7 @@ class SampledTranslationTask(TranslationTask):
         model = Path(paths[(epoch - 1) % len(paths)]) / self.kind.file_name
         if not model.is_file():
             raise ConfigurationError(
-                f"{self.kind.option} needs {model}, which is not there: give a folder that was "
+                f"{self.kind.option} needs {model}, which is missing: give a folder "
                 "prepared with such subwords, or copy the model into this one"
             )
         source, target = (

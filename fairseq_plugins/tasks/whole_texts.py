@@ -1,4 +1,4 @@
-"""A text that no batch can hold is an error, in training too."""
+"""Report a text that no batch can hold as an error, also in training."""
 
 from typing import Any, Optional
 
@@ -9,14 +9,14 @@ from fairseq_plugins.errors import ConfigurationError
 
 
 class WholeTexts(FairseqTask):
-    """A task whose texts are all read; `how_to_cut` names the options that shorten them."""
+    """A task that reads all its texts; `how_to_cut` names the options that shorten them."""
 
     how_to_cut = ""
 
     def get_batch_iterator(
         self, dataset: Any, max_tokens: Optional[int] = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """As in fairseq, whose trainer leaves texts longer than --max-tokens out of training.
+        """As in fairseq, but without skipping training texts over --max-tokens.
 
         Raises:
             ConfigurationError: a text is longer than --max-tokens; the message says what to do.
@@ -24,9 +24,9 @@ class WholeTexts(FairseqTask):
         longest = int(np.max(dataset.sizes)) if len(dataset) else 0
         too_long = ConfigurationError(
             f"a text of {longest:,} tokens is longer than --max-tokens (or --max-tokens-valid) "
-            f"{max_tokens}: give {longest} or more, or cut texts with {self.how_to_cut}"
+            f"{max_tokens}: give {longest} or more, or truncate texts with {self.how_to_cut}"
         )
-        # the only texts that may be left out are those of valid and test, when asked to
+        # only texts of valid and test may be skipped, on request
         optional = getattr(self.cfg, "skip_invalid_size_inputs_valid_test", False)
         optional &= dataset is not self.datasets.get(getattr(self.cfg, "train_subset", "train"))
         if max_tokens is not None and longest > max_tokens and not optional:

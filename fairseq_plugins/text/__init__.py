@@ -1,4 +1,4 @@
-"""From raw text to subwords and back: tokens, subwords, sentences, languages.
+"""Convert raw text to subwords and back: tokens, subwords, sentences, languages.
 
-This file imports none of its modules: some load a library that takes a while.
+This file imports no other module here: some load a slow library.
 """

@@ -20,9 +20,9 @@ _TWO_LETTERS = {long: short for short, codes in _THREE_LETTERS.items() for long 
 
 
 def two_letters(language: str) -> str:
-    """The ISO 639-1 code in a code with a region or a script: ``en`` of en_US, EN and eng_Latn.
+    """The ISO 639-1 code in a code with a region or a script: ``en`` for en_US, EN and eng_Latn.
 
-    A code that has none here stays as it is, in lower case and without region and script.
+    Other codes are lower-cased, and lose region and script.
     """
     code = language.split("_")[0].lower()
     return _TWO_LETTERS.get(code, code)
@@ -36,7 +36,7 @@ _UNSPACED = re.compile(
 
 
 def is_unspaced(lines: Iterable[str]) -> bool:
-    """Whether most letters of a text are of scripts that have no spaces between words."""
+    """Whether most letters of a text belong to scripts without spaces between words."""
     unspaced = letters = 0
     for line in lines:
         unspaced += len(_UNSPACED.findall(line))

@@ -1,4 +1,4 @@
-"""The tokenizer and detokenizer of Moses: sacremoses, with one rule of Moses that it lacks."""
+"""The tokenizer and detokenizer of Moses: sacremoses, plus one rule of Moses that it lacks."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ _LAST_PERIOD = re.compile(r"(?<=\S)\.$")
 
 class _Tokenizer(MosesTokenizer):
     def handles_nonbreaking_prefixes(self, text: str) -> str:
-        """Separate the period from the last word of a line, as Moses always does: ``in the U.S .``
+        """Separate the period from the last word of a line, as Moses does: ``in the U.S .``
 
         sacremoses keeps it if the word is an abbreviation, a single letter or a number.
         """
@@ -21,8 +21,8 @@ class Moses:
     """Tokenises and detokenises one language as the Moses scripts do.
 
     Args:
-        language: a code of `languages.two_letters`, which sets the rules for abbreviations and
-            apostrophes; for any other, Moses has general rules and English abbreviations.
+        language: a code of `languages.two_letters`, for the rules for abbreviations and
+            apostrophes. Moses has general rules and English abbreviations for other languages.
     """
 
     def __init__(self, language: str):

@@ -19,7 +19,7 @@ NFC = "NFC"
 
 
 def normalise(text: str, form: Optional[str]) -> str:
-    """The text in a form of Unicode, `NFC`; as it is without one, as in earlier releases."""
+    """The text in a Unicode form, `NFC`; unchanged without one, as in earlier releases."""
     return text if form is None else unicodedata.normalize("NFC", text)
 
 
@@ -31,14 +31,16 @@ class Processing(NamedTuple):
     tokenizer: str
     lowercase: bool
     subword: str
-    max_source: Optional[int] = None  # positions of a document, its end included
-    # Moses' code of a language that is named otherwise, such as en of en_US
+    max_source: Optional[int] = None  # positions of a document, including its end
+    # the code that Moses uses for a language, such as en for en_US
     moses_codes: Optional[Dict[str, str]] = None
-    normalization: Optional[str] = None  # the form of the text: NFC; earlier releases had none
+    normalization: Optional[str] = (
+        None  # the Unicode form of the text: NFC; None in earlier releases
+    )
 
     @classmethod
     def of(cls, stored: Dict[str, Any]) -> "Processing":
-        """Take the settings from all those of a preparation."""
+        """Take these settings from all settings of a preparation."""
         values: Dict[str, Any] = {
             name: stored.get(name) if name in cls._field_defaults else stored[name]
             for name in cls._fields
@@ -60,12 +62,12 @@ class Processing(NamedTuple):
             return found
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigurationError(
-                f"{path} cannot be used ({error}): the prepare-* commands write it, and it says "
-                "how text is tokenised; name a folder that they prepared"
+                f"{path} cannot be used ({error}): the prepare-* commands write it, to "
+                "define how text is tokenised; give a folder that they prepared"
             ) from None
 
     def check(self) -> None:
-        """Raise a ValueError for a setting of another kind or value than preparations write."""
+        """Raise a ValueError for a setting with a type or value that preparations never write."""
         codes = self.moses_codes
         fits = {
             "source_lang": isinstance(self.source_lang, str),
@@ -84,7 +86,7 @@ class Processing(NamedTuple):
                 raise ValueError(f"{name} {getattr(self, name)!r} is unknown")
 
     def check_languages(self, source_lang: str, target_lang: str, folder: Path) -> None:
-        """Refuse a model of other languages; its direction may be the reverse of the folder's.
+        """Refuse a model of other languages; the opposite direction of the folder's is allowed.
 
         Raises:
             ConfigurationError: the model has other languages than the folder.
@@ -93,7 +95,7 @@ class Processing(NamedTuple):
         if {source_lang, target_lang} != prepared:
             raise ConfigurationError(
                 f"the model translates {source_lang} to {target_lang}, but {folder} was prepared "
-                f"for {' and '.join(sorted(prepared))}: name the right folder as the data"
+                f"for {' and '.join(sorted(prepared))}: give the right folder as the data"
             )
 
     def tokenise(self, language: str) -> "Tokenisation":
@@ -103,7 +105,7 @@ class Processing(NamedTuple):
 
 
 class Tokenisation:
-    """Converts raw text of one language to tokens and back; lower-casing cannot be undone."""
+    """Converts raw text of one language to tokens and back; lower-casing is not reversible."""
 
     def __init__(
         self, language: str, tokenizer: str, lowercase: bool, normalization: Optional[str] = None
@@ -111,7 +113,7 @@ class Tokenisation:
         self.lowercase, self.normalization = lowercase, normalization
         self.tokenizer: Any = Whitespace()
         if tokenizer == "moses":
-            from fairseq_plugins.text.moses import Moses  # importing it takes half a second
+            from fairseq_plugins.text.moses import Moses  # a slow import: half a second
 
             self.tokenizer = Moses(language)
 
@@ -125,7 +127,7 @@ class Tokenisation:
 
 
 class Whitespace:
-    """For text that is already tokenised or needs no tokens: only normalises spaces."""
+    """For text that is already tokenised or needs no tokens: normalises only spaces."""
 
     def tokenise(self, line: str) -> str:
         """The words, separated by single spaces."""
@@ -141,7 +143,7 @@ class Processor:
 
     Args:
         folder: a prepared folder, with the settings and the subword model.
-        source_lang, target_lang: the direction, which may be the reverse of the folder's.
+        source_lang, target_lang: the direction; may be the reverse of the folder's.
 
     Attributes:
         for_summaries: whether the folder was prepared for summaries.

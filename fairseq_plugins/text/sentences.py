@@ -1,6 +1,6 @@
 """Sentence boundaries in documents and summaries of one line each.
 
-ROUGE-Lsum needs sentences, but fairseq has only lines and tokens. So the token `BOUNDARY` separates
+ROUGE-Lsum needs sentences, but fairseq has only lines and tokens. The token `BOUNDARY` separates
 the sentences of a summary in the text, in the dictionary and in the model's output:
 
     Rain fell.<newline>It stopped.   ->   Rain fell. <q> It stopped.
@@ -34,9 +34,9 @@ _END = re.compile(
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text has nothing to read: only spaces and characters that nobody sees.
+    """Whether a text has nothing to read: only spaces and invisible characters.
 
-    These are control and format characters, such as the zero-width space.
+    Invisible are control and format characters, such as the zero-width space.
     """
     return all(unicodedata.category(character) in _UNSEEN for character in text)
 
@@ -48,13 +48,13 @@ def join_sentences(sentences: Iterable[str]) -> str:
 
 
 def separate_sentences(text: str, boundary: str = BOUNDARY) -> List[str]:
-    """The sentences of a text that `boundary` or newlines separate."""
+    """The sentences of a text, separated by `boundary` or newlines."""
     sentences = (" ".join(s.split()) for s in text.replace(boundary, "\n").split("\n"))
     return [sentence for sentence in sentences if sentence]
 
 
 def split_sentences(text: str) -> List[str]:
-    """The sentences of a text, found by punctuation and, where a script has them, capitals.
+    """The sentences of a text, found by punctuation and, in scripts that have them, capitals.
 
     A full stop after a known English abbreviation or a single initial does not end a sentence. Only
     white space is lost.
@@ -76,7 +76,7 @@ def split_sentences(text: str) -> List[str]:
 
 
 def first_sentences(document: str, enough: Optional[int] = None) -> List[str]:
-    """The first `enough` sentences of a document, which may have `BOUNDARY`; None: all of them."""
+    """The first `enough` sentences of a document, which may have `BOUNDARY`; None: all."""
     found: List[str] = []
     for part in separate_sentences(document):
         found += split_sentences(part)

@@ -1,4 +1,4 @@
-"""Subword models learnt on both sides of the training text: byte-pair encoding, SentencePiece."""
+"""Subword models learnt from both sides of the training text: byte-pair encoding, SentencePiece."""
 
 import contextlib
 import io
@@ -12,10 +12,10 @@ from fairseq_plugins.files import count_lines, open_to_read, read_lines, write_b
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.sentences import BOUNDARY
 
-MOST_LINES = 2_000_000  # that SentencePiece learns from: it holds them in memory
-LONGEST_SAMPLE = 1000  # characters; SentencePiece learns from no line of more than 4,192 bytes
-MOST_WORDS = 500_000  # that subword-nmt keeps with their pieces: 180 MB
-# the first entries of fairseq's dictionaries, which their files leave out
+MOST_LINES = 2_000_000  # maximum for SentencePiece, which holds them in memory
+LONGEST_SAMPLE = 1000  # characters; SentencePiece ignores lines over 4,192 bytes
+MOST_WORDS = 500_000  # words whose pieces subword-nmt caches: 180 MB
+# the first entries of fairseq's dictionaries, which their files omit
 END = "</s>"
 SPECIAL = ("<s>", "<pad>", END, "<unk>")
 
@@ -31,7 +31,7 @@ class BytePairEncoding:
 
         complaint = io.StringIO()
         try:
-            with contextlib.redirect_stderr(complaint):  # it prints, and ends the program
+            with contextlib.redirect_stderr(complaint):  # it prints, and exits
                 with open(model, encoding="utf-8", newline="\n") as codes:
                     self._bpe: Any = BPE(codes)
         except (OSError, SystemExit, ValueError, IndexError) as error:
@@ -75,7 +75,7 @@ class BytePairEncoding:
         """Segment a line into pieces, separated by spaces.
 
         Words of the text that fairseq's dictionaries use as marks, such as ``</s>``, are unknown.
-        A word that ends with ``@@`` gets a last piece ``@``, as its end would not be seen.
+        A word that ends with ``@@`` gets a last piece ``@``, to make its end visible.
         """
         if len(self._bpe.cache) > MOST_WORDS:
             self._bpe.cache = {}  # another thread may be reading the old one
@@ -98,7 +98,7 @@ class BytePairEncoding:
 
 
 def _with_an_end(pieces: List[str]) -> List[str]:
-    """The pieces of a word, of which the last does not end with ``@@``."""
+    """The pieces of a word; the last one does not end with ``@@``."""
     last = pieces[-1]
     return [*pieces[:-1], last[:-1] + "@@", "@"] if last.endswith("@@") else pieces
 
@@ -106,8 +106,8 @@ def _with_an_end(pieces: List[str]) -> List[str]:
 class SentencePiece:
     """A unigram model of SentencePiece. The first piece of a word begins with ``▁``.
 
-    New models change no character of the text, but that runs of spaces become one; those of earlier
-    releases hold NFKC, which SentencePiece applies by default.
+    New models keep every character of the text, but merge runs of spaces; those of earlier
+    releases apply NFKC, SentencePiece's default.
     """
 
     file_name = "sentencepiece.model"
@@ -126,7 +126,7 @@ class SentencePiece:
                 raise RuntimeError
         except RuntimeError:
             raise ConfigurationError(
-                f"{model} is damaged or no model of SentencePiece: copy it again"
+                f"{model} is damaged or not a model of SentencePiece: copy it again"
             ) from None
         full_width = "\uff01"  # which NFKC rewrites
         self._exact = full_width in "".join(self._processor.encode(full_width, out_type=str))
@@ -135,7 +135,7 @@ class SentencePiece:
     def learn(files: Sequence[Path], model: Path, size: int) -> int:
         """Learn at most `size` pieces from the text of `files`; returns the number of pieces.
 
-        Of more than `MOST_LINES` lines, as many are read, evenly spaced.
+        If there are more than `MOST_LINES` lines, it reads as many, evenly spaced.
 
         Raises:
             ConfigurationError: the text has no words, or `size` is too small for its characters.
@@ -156,7 +156,7 @@ class SentencePiece:
                 sentence_iterator=itertools.chain.from_iterable(map(_short_lines, lines)),
                 model_writer=trained,
                 vocab_size=size,
-                hard_vocab_limit=False,  # a small text has fewer
+                hard_vocab_limit=False,  # a small text has fewer pieces
                 normalization_rule_name="identity",  # the text must come back
                 character_coverage=1.0,
                 minloglevel=1,
@@ -180,9 +180,9 @@ class SentencePiece:
     def cut(self, line: str) -> str:
         """Segment a line into pieces, separated by spaces.
 
-        Characters that the model lacks come out as they are. A piece that would be a mark of
-        fairseq's dictionaries or the boundary of sentences is cut into characters; with models of
-        earlier releases it is unknown.
+        Characters that the model lacks are returned unchanged. A piece that equals a mark of
+        fairseq's dictionaries or the sentence boundary is split into characters; with models of
+        earlier releases, it is unknown.
         """
         pieces = self._processor.encode(line, out_type=str)
         if "<" in line:
@@ -207,7 +207,7 @@ KINDS: Dict[str, Type[Any]] = {"bpe": BytePairEncoding, "sentencepiece": Sentenc
 
 
 def _short_lines(text: str) -> Iterator[str]:
-    """Cut a line, at spaces if it has any, into parts that SentencePiece learns from."""
+    """Split a line, at spaces if possible, into parts that SentencePiece learns from."""
     while len(text) > LONGEST_SAMPLE:
         end = text.rfind(" ", 1, LONGEST_SAMPLE)
         end = end if end > 0 else LONGEST_SAMPLE

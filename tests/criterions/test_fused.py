@@ -357,13 +357,13 @@ def test_models_that_cannot_are_refused(build, parse):  # noqa: F811
     for model, message in (
         (adaptive, "--adaptive-softmax-cutoff leaves"),
         (torch.nn.Linear(2, 3), "Linear has no output_projection"),
-        (pointing, "Pointing computes probabilities of its own"),
+        (pointing, "Pointing computes its own probabilities"),
         (FullyShardedDataParallel(tied, False), "fully_sharded"),
         (Wrapper(untied, True), "--find-unused-parameters does not see"),
-        (other("transformer_align"), "TransformerAlignModel does not give its features"),
+        (other("transformer_align"), "TransformerAlignModel does not return features"),
         (
             other("lightconv", *lists),
-            "LightConvModel does not give|LightConvDecoder has no output_projection",
+            "LightConvModel does not return|LightConvDecoder has no output_projection",
         ),
     ):
         with pytest.raises(ConfigurationError, match=message):

@@ -214,9 +214,9 @@ def test_validation_is_not_sampled_and_has_bleu(words, folder, tmp_path, run_tra
     "more, message",
     [
         (["--bpe-dropout", 1.5], "--bpe-dropout 1.5 must be at least 0"),
-        (["--bpe-dropout", 0.1, "--sentencepiece-alpha", 0.1], "are two ways to sample"),
-        (["--bpe-dropout", 0.1], "needs .*bpe.codes, which is not there"),
-        (["--sentencepiece-alpha", 0.1], "needs .*sentencepiece.model, which is not there"),
+        (["--bpe-dropout", 0.1, "--sentencepiece-alpha", 0.1], "both sample"),
+        (["--bpe-dropout", 0.1], "needs .*bpe.codes, which is missing"),
+        (["--sentencepiece-alpha", 0.1], "needs .*sentencepiece.model, which is missing"),
         (["--bpe-dropout", 0.1, "--num-batch-buckets", 2], "--num-batch-buckets needs texts"),
         (["--bpe-dropout", 0.1, "--truncate-source"], "--truncate-source needs texts"),
     ],

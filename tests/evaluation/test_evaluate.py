@@ -282,7 +282,7 @@ def test_results_never_go_where_a_link_leads(data, fresh_run, translations, tmp_
         if link.is_dir():
             shutil.rmtree(link)
         link.symlink_to(elsewhere)
-        with pytest.raises(ConfigurationError, match=f"^{link} is a link, and what is written"):
+        with pytest.raises(ConfigurationError, match=f"^{link} is a link, which would redirect"):
             call(data, fresh_run)
         link.unlink()
     assert not list(elsewhere.iterdir()) and not translations.calls

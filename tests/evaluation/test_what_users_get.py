@@ -190,7 +190,7 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
     (
         translate,
         ["--threads", "2"],
-        "for models that the command export",
+        "for exported models",
         ["--model", "{exported}"],
     ),
     (translate, ["--model", "{exported}", "--int8"], "--int8 is for checkpoints", ["--int8"]),

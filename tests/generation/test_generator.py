@@ -186,7 +186,7 @@ def test_a_recording_that_fails_is_told_once(
     monkeypatch.setenv(search_in_steps.VARIABLE, "1")
     assert_equal(generator.generate(models["two"], sample), expected)
     told = [record.message for record in caplog.records if "recorded" in record.message]
-    assert told == ["steps of search are not recorded: CUDA error: operation not permitted"]
+    assert told == ["search steps are not recorded: CUDA error: operation not permitted"]
 
 
 @pytest.mark.gpu

@@ -76,7 +76,7 @@ def test_textrank_without_sumy_is_refused_in_one_line(tmp_path, monkeypatch):
         (["a", "b", "--ids", "c"], "--ids c selects among --stories: add them"),
         (["a", "b", "--sentences", "0"], "--sentences 0: must be at least 1"),
         (["a", "b", "--workers", "-1"], "--workers -1: must be at least 0"),
-        (["a", "b", "--stemmer", "--unicode"], "stemmer is for English, so give one of the two"),
+        (["a", "b", "--stemmer", "--unicode"], "stemmer is only for English: give one of the two"),
     ],
 )
 def test_mistakes_are_one_line(words, message):

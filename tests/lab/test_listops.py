@@ -91,7 +91,7 @@ def test_the_distribution_is_the_published_one():
 
 def test_another_corpus_is_not_replaced(tmp_path):
     before = make(tmp_path, *SMALL)
-    with pytest.raises(ConfigurationError, match=r"train\.tsv exists: name another folder"):
+    with pytest.raises(ConfigurationError, match=r"train\.tsv exists: give another folder"):
         make_listops.main([str(tmp_path), *SMALL, "--seed", "2"])
     assert (tmp_path / "train.tsv").read_text() == before["train"]
 

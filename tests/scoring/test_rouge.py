@@ -104,7 +104,7 @@ def test_references_without_a_word_are_told():
     found = rouge(["!"], ["!"], resamples=0, unicode=True)
     assert any("without a letter or a digit, and score 0" in text for text in found.warnings)
     assert not any("--rouge-unicode" in text for text in found.warnings)
-    with pytest.raises(ConfigurationError, match="Porter's stemmer is for English"):
+    with pytest.raises(ConfigurationError, match="Porter's stemmer is only for English"):
         RougeScorer(RougeConfig(rouge_stemmer=True, rouge_unicode=True))
 
 

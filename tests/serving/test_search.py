@@ -167,8 +167,8 @@ def test_threads_share_a_model(exported, sources):
         ({"seed": -1}, "--seed -1: must be at least 0"),
         ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
         ({"temperature": float("nan")}, "--temperature nan: must be above 0"),
-        ({"temperature": 0.7}, "--temperature 0.7 is for --sampling"),
-        ({"sampling_topk": 5}, "--sampling-topk 5 is for --sampling"),
+        ({"temperature": 0.7}, "--temperature 0.7 needs --sampling"),
+        ({"sampling_topk": 5}, "--sampling-topk 5 needs --sampling"),
     ],
 )
 def test_options_that_cannot_work(options, told):

@@ -88,7 +88,7 @@ def test_options_of_checkpoints_are_refused(exported, words, told):
 
 @pytest.mark.parametrize("words", [["--shortlist"], ["--threads", "2"], ["--processes", "2"]])
 def test_options_of_exports_are_refused(tmp_path, words):
-    with pytest.raises(ConfigurationError, match=f"{words[0]} is for models that the command"):
+    with pytest.raises(ConfigurationError, match=f"{words[0]} is for exported models"):
         commands.main(["translate", "--model", str(tmp_path), *words])
 
 

@@ -115,5 +115,5 @@ def test_a_missing_split_and_regression_are_told(data):
         ConfigurationError, match="input0/dev.idx is missing: choose another subset"
     ):
         setup(data).load_dataset("dev")
-    with pytest.raises(ConfigurationError, match="--regression-target does not go with"):
+    with pytest.raises(ConfigurationError, match="--regression-target does not fit"):
         setup(data, regression_target=True)

@@ -205,8 +205,9 @@ def test_a_document_too_long_is_an_error_before_training(long_data, run_train, t
         run_train(*words)
     assert str(error.value) == (
         "1 of 2 documents of 'valid' are longer than --max-source-positions 8192, the longest with "
-        "9,001: cut them with --truncate-source, or train a model with --max-source-positions 9001"
-        ", or leave them out with --skip-invalid-size-inputs-valid-test"
+        "9,001: truncate them with --truncate-source, or train a model with "
+        "--max-source-positions 9001"
+        ", or skip them with --skip-invalid-size-inputs-valid-test"
     )
     # which leaves nothing out of training
     with pytest.raises(ConfigurationError, match="2 of 7 documents of 'train'") as error:

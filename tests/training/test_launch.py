@@ -204,7 +204,7 @@ def test_a_folder_holds_one_training(trained, toy_data, tmp_path):
     assert "earlier updates were 800 tokens x 1 process(es) x update-freq 1" in said
     assert "some sentences twice" in said
     (trained.save_dir / "settings.json").unlink()
-    with pytest.raises(ConfigurationError, match="checkpoints that no recipe wrote"):
+    with pytest.raises(ConfigurationError, match="checkpoints but no settings of a recipe"):
         trained("--max-update", "6")
 
 
