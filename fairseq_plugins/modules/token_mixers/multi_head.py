@@ -1,6 +1,6 @@
 """Multi-head projections, padding and alignment, for mixers that define one head."""
 
-from typing import Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 import torch
 from fairseq.modules.quant_noise import quant_noise
@@ -27,6 +27,10 @@ class MultiHeadMixer(TokenMixer):
 
     # which of the projections of queries, keys and values it has
     projections = "qkv"
+    if TYPE_CHECKING:  # TorchScript does not know the type
+        q_proj: nn.Module
+        k_proj: nn.Module
+        v_proj: nn.Module
 
     def __init__(self, spec: MixerSpec, options: Any = None, *, counts_positions: bool = False):
         super().__init__()
