@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece
+from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece, is_bpe
 
 Pieces = Tuple[int, ...]  # indices of the dictionary
 Random = Callable[[], float]  # uniform in [0, 1)
@@ -181,9 +181,9 @@ class UnigramSampling:
     """Subword regularisation (Kudo, ACL 2018) with a unigram model of SentencePiece.
 
     The probability of a segmentation of a word is proportional to ``exp(alpha sum(scores of its
-    pieces))``. Pieces never cross word boundaries, so sampling each word is equivalent to sampling
-    the sentence (Kudo's l = infinity). `prepare` sums over all segmentations of a word once, from
-    its end to its start.
+    pieces))``. Where SentencePiece's pieces are those of BPE, all have the same score. Pieces never
+    cross word boundaries, so sampling each word is equivalent to sampling the sentence (Kudo's l =
+    infinity). `prepare` sums over all segmentations of a word once, from its end to its start.
 
     Args:
         model: the SentencePiece model.
@@ -203,13 +203,15 @@ class UnigramSampling:
         import sentencepiece
 
         processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        even = -math.log(processor.get_piece_size()) if is_bpe(processor) else None
         self._scores: Dict[str, Tuple[int, float]] = {}  # piece -> (index, alpha x score)
         for number in range(processor.get_piece_size()):
             piece = processor.id_to_piece(number)
             special = (processor.is_unknown, processor.is_control, processor.is_unused)
             index = dictionary.index(piece)
             if index != dictionary.unk() and not any(test(number) for test in special):
-                self._scores[piece] = (index, alpha * processor.get_score(number))
+                score = processor.get_score(number) if even is None else even
+                self._scores[piece] = (index, alpha * score)
         self._longest = max(map(len, self._scores), default=0)
 
     @classmethod

@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Sequence
 from fairseq_plugins.preparation.cleaning import Limits
 
 NAME = "report.txt"
+CHARACTERS = " (by BPE, as a unigram model found mostly single characters)"
 
 
 def table(rows: Sequence[Sequence[str]]) -> List[str]:
@@ -140,6 +141,7 @@ def _vocabulary(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
     languages = settings["source_lang"], settings["target_lang"]
     subwords = results["subwords"]
     what = "BPE merges" if settings["subword"] == "bpe" else "SentencePiece pieces"
+    what += CHARACTERS if subwords.get("bpe") else ""
     origin = f"of {settings['vocab_size']:,} asked for, on both sides together"
     if "like" in settings:
         origin = "of another folder (--like)"

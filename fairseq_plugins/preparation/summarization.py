@@ -19,8 +19,14 @@ from fairseq_plugins.files import count_lines, digest, read_pairs, write_lines, 
 from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
 from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.preparation.pretraining import Pretraining
+from fairseq_plugins.preparation.report import (
+    CHARACTERS,
+    form_of_text,
+    left_out,
+    table,
+    unknown_tokens,
+)
 from fairseq_plugins.preparation.report import NAME as REPORT
-from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
 from fairseq_plugins.preparation.reuse import (
     copy_model,
     normalization,
@@ -167,7 +173,8 @@ def prepare(
     types = {side: len(read_types(folder, side)) for side in SIDES}
     unknown = preparation.step("count unknown pieces", _count_unknown, folder, splits)
     with written_whole(folder / REPORT) as file:
-        file.write(_report(settings, found, learnt, types, numbers, unknown))
+        what = "SentencePiece pieces" + CHARACTERS * SentencePiece(model).is_bpe
+        file.write(_report(settings, found, f"{learnt:,} {what}", types, numbers, unknown))
     preparation.finish(leave_out=["work"])
 
 
@@ -250,7 +257,7 @@ def _count_unknown(folder: Path, splits: Sequence[str]) -> Dict[str, int]:
 def _report(
     settings: Dict[str, Any],
     found: Dict[str, Any],
-    learnt: int,
+    learnt: str,
     types: Dict[str, int],
     numbers: Dict[str, Dict[str, int]],
     unknown: Dict[str, int],
@@ -291,7 +298,7 @@ def _report(
         "",
         *left_out(found["left_out"], "documents", LEFT_OUT),
         "",
-        "{:,} SentencePiece pieces; dictionary types: {:,} source, {:,} target{}".format(
+        "{}; dictionary types: {:,} source, {:,} target{}".format(
             learnt,
             types["source"],
             types["target"],

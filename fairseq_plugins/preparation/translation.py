@@ -195,7 +195,11 @@ def prepare(
     numbers = preparation.step("count", count, folder, splits, languages)
     summary = {
         "cleaned": cleaned,
-        "subwords": {"learnt": learnt, "types": types},
+        "subwords": {
+            "learnt": learnt,
+            "types": types,
+            "bpe": getattr(kind(model), "is_bpe", False),
+        },
         "splits": numbers,
         "changed": changed,
     }

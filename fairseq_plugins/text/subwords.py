@@ -14,6 +14,7 @@ from fairseq_plugins.text.sentences import BOUNDARY
 
 MOST_LINES = 2_000_000  # maximum for SentencePiece, which holds them in memory
 LONGEST_SAMPLE = 1000  # characters; SentencePiece ignores lines over 4,192 bytes
+MARKS = 3  # <unk>, <s> and </s>: the first pieces of SentencePiece
 MOST_WORDS = 500_000  # words whose pieces subword-nmt caches: 180 MB
 # the first entries of fairseq's dictionaries, which their files omit
 END = "</s>"
@@ -104,7 +105,7 @@ def _with_an_end(pieces: List[str]) -> List[str]:
 
 
 class SentencePiece:
-    """A unigram model of SentencePiece. The first piece of a word begins with ``▁``.
+    """A model of SentencePiece, usually unigram. The first piece of a word begins with ``▁``.
 
     New models keep every character of the text, but merge runs of spaces; those of earlier
     releases apply NFKC, SentencePiece's default.
@@ -135,47 +136,28 @@ class SentencePiece:
     def learn(files: Sequence[Path], model: Path, size: int) -> int:
         """Learn at most `size` pieces from the text of `files`; returns the number of pieces.
 
-        If there are more than `MOST_LINES` lines, it reads as many, evenly spaced.
+        If there are more than `MOST_LINES` lines, it reads as many, evenly spaced. Where a
+        unigram model finds fewer pieces than `size`, and mostly single characters, as in a few
+        short sentences, it learns SentencePiece's BPE instead.
 
         Raises:
             ConfigurationError: the text has no words, or `size` is too small for its characters.
         """
-        import sentencepiece
-
-        trained = io.BytesIO()
-        total = sum(map(count_lines, files))
-        lines = progress_bar(
-            itertools.chain.from_iterable(map(read_lines, files)),
-            description="sentences read",
-            total=total,
-            unit=" lines",
-        )
-        lines = itertools.islice(lines, 0, None, -(-total // MOST_LINES) or 1)
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=itertools.chain.from_iterable(map(_short_lines, lines)),
-                model_writer=trained,
-                vocab_size=size,
-                hard_vocab_limit=False,  # a small text has fewer pieces
-                normalization_rule_name="identity",  # the text must come back
-                character_coverage=1.0,
-                minloglevel=1,
-            )
-        except (RuntimeError, ValueError) as error:
-            reason = str(error).splitlines()[-1]
-            if "sentences_.empty()" in reason:
-                raise ConfigurationError(f"no text in {files[0]} to learn pieces on") from None
-            few = re.search(r"smaller than required_chars. \d+ vs (\d+)", reason)
-            if few:
-                reason = f"give at least {few[1]}, as each character needs a piece"
-            raise ConfigurationError(
-                f"--vocab-size {size} does not fit this text: {reason}"
-            ) from None
-        write_bytes(model, trained.getvalue())
+        learnt = _train(files, size, "unigram")
+        pieces = _pieces(learnt)
+        characters = sum(len(piece) == 1 for piece in pieces)
+        if len(pieces) + MARKS < size and len(pieces) < 2 * characters:
+            learnt = _train(files, size, "bpe")
+        write_bytes(model, learnt)
         return len(SentencePiece(model))
 
     def __len__(self) -> int:
         return self._processor.get_piece_size()
+
+    @property
+    def is_bpe(self) -> bool:
+        """Whether the pieces are those of BPE: their scores are ranks, not log-probabilities."""
+        return is_bpe(self._processor)
 
     def cut(self, line: str) -> str:
         """Segment a line into pieces, separated by spaces.
@@ -204,6 +186,57 @@ class SentencePiece:
 
 
 KINDS: Dict[str, Type[Any]] = {"bpe": BytePairEncoding, "sentencepiece": SentencePiece}
+
+
+def _train(files: Sequence[Path], size: int, kind: str) -> bytes:
+    """A model of SentencePiece of at most `size` pieces; see `SentencePiece.learn`."""
+    import sentencepiece
+
+    trained = io.BytesIO()
+    total = sum(map(count_lines, files))
+    lines = progress_bar(
+        itertools.chain.from_iterable(map(read_lines, files)),
+        description="sentences read",
+        total=total,
+        unit=" lines",
+    )
+    lines = itertools.islice(lines, 0, None, -(-total // MOST_LINES) or 1)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=itertools.chain.from_iterable(map(_short_lines, lines)),
+            model_writer=trained,
+            model_type=kind,
+            vocab_size=size,
+            hard_vocab_limit=False,  # a small text has fewer pieces
+            normalization_rule_name="identity",  # the text must come back
+            character_coverage=1.0,
+            minloglevel=1,
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[-1]
+        if "sentences_.empty()" in reason:
+            raise ConfigurationError(f"no text in {files[0]} to learn pieces on") from None
+        few = re.search(r"smaller than required_chars. \d+ vs (\d+)", reason)
+        if few:
+            reason = f"give at least {few[1]}, as each character needs a piece"
+        raise ConfigurationError(f"--vocab-size {size} does not fit this text: {reason}") from None
+    return trained.getvalue()
+
+
+def is_bpe(processor: Any) -> bool:
+    """Whether a SentencePieceProcessor is of type BPE, whose best piece has the score 0."""
+    return bool(
+        max(map(processor.get_score, range(MARKS, processor.get_piece_size())), default=-1) == 0
+    )
+
+
+def _pieces(model: bytes) -> List[str]:
+    """The pieces of a model of SentencePiece, without marks."""
+    import sentencepiece
+
+    processor: Any = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model)
+    return [processor.id_to_piece(n) for n in range(MARKS, len(processor))]
 
 
 def _short_lines(text: str) -> Iterator[str]:

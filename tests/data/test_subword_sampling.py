@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 
 from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece
+from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece, _train
 
 MERGES = "#version: 0.2\na n\nan an\nb an\na</w> x\nn a</w>\nan a</w>\nx x\nxx xx\nx x</w>\n"
 TEXT = [
@@ -164,7 +164,7 @@ def unigram(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unigram")
     text = folder / "text"
     text.write_text("\n".join(TEXT), encoding="utf-8")
-    SentencePiece.learn([text], folder / SentencePiece.file_name, 30)
+    (folder / SentencePiece.file_name).write_bytes(_train([text], 30, "unigram"))
     return folder / SentencePiece.file_name
 
 
