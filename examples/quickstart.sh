@@ -10,10 +10,11 @@ usage() {
     cat <<'EOT'
 Usage: bash examples/quickstart.sh [options] [-- more options for fairseq-train]
 
-Installs what is needed, trains a small transformer_ftc from German to English, and prints BLEU,
-sample translations and how to translate a sentence of your own. Without --data the text is 20,000
-sentence pairs of Tatoeba in examples/quickstart, and no network is used after the installation.
-About five minutes on one processor core. Rerun to resume: finished steps are kept.
+Installs what is needed, translates five sentences with a model in the box, trains a small
+transformer_ftc from German to English, and prints BLEU, sample translations and how to translate a
+sentence of your own. Without --data the text is 20,000 sentence pairs of Tatoeba in
+examples/quickstart, and no network is used after the installation. About five minutes on one core.
+Rerun to resume: finished steps are kept.
 
   --data DIR         raw parallel text: train.de train.en valid.de valid.en test.de test.en
   --source-lang de   --target-lang en    other languages
