@@ -301,7 +301,7 @@ def test_training_alone_beside_others_is_refused(
 ):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigurationError, match="process 1 of 2, and each would train alone"):
+    with pytest.raises(ConfigurationError, match="process 1 of 2, but each would train separately"):
         run_train(toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-update", 1)
     assert not list(tmp_path.glob("*.pt"))
 

@@ -323,7 +323,7 @@ def hub(toy_data, trained):
 
 def test_from_pretrained_refuses_unknown_options_of_search(hub):
     assert hub.translate("ba be", lenpen=2, verbose=True)
-    with pytest.raises(ConfigurationError, match="len_pen is no option .* did you mean lenpen"):
+    with pytest.raises(ConfigurationError, match="len_pen is not an option .* did you mean lenpen"):
         hub.translate("ba be", len_pen=2)
 
 

@@ -1,9 +1,9 @@
-"""Repairs of fairseq for current Python, torch and numpy. README.md describes them.
+"""Workarounds that let fairseq run on current Python, torch and numpy. README.md describes them.
 
-Each repair is a function whose docstring says what fails and in which versions; where it is not
-needed it changes nothing. `apply()` runs them all. The package's `__init__` calls it when fairseq
-imports the user-dir, which is before the command line is parsed: in time for training, validation,
-generation, `from_pretrained` and the processes they start. Importing this module changes nothing.
+Each is a function whose docstring says what fails and in which versions; if not needed, it changes
+nothing. `apply()` runs them all. The package's `__init__` calls it when fairseq imports the
+user-dir, before the command line is parsed: in time for training, validation, generation,
+`from_pretrained` and the processes they start. Importing this module changes nothing.
 
 "ff" below is fairseq-fixed 0.12.3.1 (fairseq's main branch of 2023/24). 0.12.2 is fairseq's last
 release.

@@ -27,11 +27,11 @@ def keep_the_last_batch() -> None:
     """Keep the last batch; ff drops it unless its size is a multiple of 8 (0.12.2 does not).
 
     With ff, 100 sentences give 96 translations and a score of those 96, without a warning. Fewer
-    than 8 sentences, or none, give an error. The dropped sentences are the end of `indices` and
-    form one batch within all limits, so they are appended.
+    than 8 sentences give an error. The dropped sentences are the end of `indices` and form one
+    batch within all limits, so they are appended.
 
     Raises:
-        ConfigurationError: on making batches, there are no sentences, or one is longer than
+        ConfigurationError: when making batches: there are no sentences, or one is longer than
             `--max-tokens`, which is an AssertionError in fairseq.
     """
 
@@ -61,12 +61,12 @@ def keep_the_last_batch() -> None:
 
 
 def tell_which_blocks_have_no_perplexity() -> None:
-    """Tell how many blocks `fairseq-eval-lm` leaves out, as the model cannot read them (all).
+    """Report how many blocks `fairseq-eval-lm` skips because the model cannot read them (all).
 
-    With all of them left out it reports a perplexity of 1.
+    If all are skipped, it reports a perplexity of 1.
 
     Raises:
-        ConfigurationError: on making batches, every block is left out.
+        ConfigurationError: when making batches: every block is skipped.
     """
 
     def make(original: Callable) -> Callable:
@@ -84,7 +84,7 @@ def tell_which_blocks_have_no_perplexity() -> None:
                 )
                 if len(left_out) == count:
                     raise ConfigurationError(told)
-                logger.warning("the perplexity is of a part of the text: " + told)
+                logger.warning("the perplexity covers only part of the text:  " + told)
             return original(self, dataset, *args, **kwargs)
 
         return eval_lm_dataloader
@@ -94,7 +94,7 @@ def tell_which_blocks_have_no_perplexity() -> None:
 
 
 def refuse_to_train_on_no_batch() -> None:
-    """Say in one line that there is nothing to train on (0.12.2, and ff with other options)."""
+    """Report in one line that there is nothing to train on (0.12.2, and ff with other options)."""
 
     def make(original: Callable) -> Callable:
         def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
@@ -114,11 +114,11 @@ def count_every_batch() -> None:
     """Divide the last gradient of an epoch by the sizes of all its batches (0.12.2 and ff).
 
     If processes cannot share the batches of an epoch equally, fairseq gives some of them an empty
-    one at the end. With --update-freq above 1, a process whose last batch is empty reports the size
-    0 for its other batches too, while their gradients count: 7 batches of 2 processes and
-    --update-freq 2 end with a gradient 1.5 times too large. So empty batches come first, where
-    fairseq looks at none, and count nothing. They are computed as before, because processes may
-    meet in each forward pass.
+    batch at the end. With --update-freq above 1, a process whose last batch is empty reports size 0
+    for its other batches too, although their gradients count: 7 batches of 2 processes and
+    --update-freq 2 end with a gradient 1.5 times too large. Here, empty batches come first, where
+    fairseq ignores them, and do not count. They are still computed, because processes may
+    synchronise in each forward pass.
     """
 
     def make(original: Callable) -> Callable:
@@ -136,7 +136,7 @@ def count_every_batch() -> None:
 
 
 def _nothing_of(train_step: Callable) -> Callable:
-    """A task's training step in which batches to ignore have no size and no logs."""
+    """A task's training step; batches to ignore have no size and no logs."""
 
     def nothing(value: Any) -> Any:
         return value * 0 if isinstance(value, (int, float, torch.Tensor)) else value

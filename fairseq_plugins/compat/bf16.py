@@ -40,5 +40,5 @@ def warn_if_emulated() -> None:
         logger.warning(
             "--bf16 is slow here: this CPU has no instructions for bf16, torch emulates them, and "
             "a step took 11 times as long as in float32 (torch 2.13). Train in float32, in "
-            "another --save-dir: leave --bf16 out"
+            "another --save-dir, without --bf16"
         )

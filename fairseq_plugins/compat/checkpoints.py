@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class RefusedCheckpoint(ConfigurationError, pickle.UnpicklingError):
-    """The file is damaged, is not a checkpoint, or holds something that fairseq never writes."""
+    """The file is damaged, not a checkpoint, or contains something that fairseq never writes."""
 
 
 def unreadable(path: str, reason: str) -> RefusedCheckpoint:
@@ -45,15 +45,15 @@ WORDS = "words_of_dictionaries"  # in a checkpoint, see `store_digests_of_words`
 
 
 def store_digests_of_words() -> None:
-    """Store what identifies the words of the dictionaries in checkpoints (0.12.2 and ff).
+    """Store digests of the dictionaries' words in checkpoints (0.12.2 and ff).
 
-    fairseq stores the path of the data alone, which may be relative, or have other data later.
+    fairseq stores only the path of the data, which may be relative or hold other data later.
     """
 
     def make(original: Callable) -> Callable:
         def state_dict(self: Trainer) -> Dict[str, Any]:
             state = original(self)
-            with contextlib.suppress(OSError, UnicodeDecodeError):  # the training goes on
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # the training continues
                 state[WORDS] = _words_of_data(self.cfg.task)
             return state
 
@@ -63,7 +63,7 @@ def store_digests_of_words() -> None:
 
 
 def _words_of_data(task: Any) -> Dict[str, str]:
-    """Digests of the data that the options of a task name; {} where they name none."""
+    """Digests of the data in the options of a task; {} if they have none."""
     paths = utils.split_paths(getattr(task, "data", None) or "")
     return plugin.digests_of_words(Path(paths[0])) if paths[0] else {}
 
@@ -71,10 +71,10 @@ def _words_of_data(task: Any) -> Dict[str, str]:
 def warn_of_other_words() -> None:
     """Warn if dictionaries have other words than those of a model's training (0.12.2 and ff).
 
-    If their sizes are equal, fairseq loads the model and computes garbage. Only a warning: words
-    may have been replaced on purpose, before a fine-tuning.
+    If sizes are equal, fairseq loads the model and computes garbage. We only warn: words
+    may have been replaced on purpose, before fine-tuning.
     """
-    read: Dict[str, Any] = {}  # of each checkpoint that is being loaded
+    read: Dict[str, Any] = {}  # digests of each checkpoint that is being loaded
 
     def compare(paths: Iterable[str], task: Any) -> None:
         stored = {str(path): read.pop(str(path), None) for path in paths}
@@ -88,7 +88,7 @@ def warn_of_other_words() -> None:
             if other:
                 logger.warning(
                     f"{path} was trained with other words than those in {', '.join(other)} of "
-                    f"{utils.split_paths(task.data)[0]}, so its output makes no sense: name the "
+                    f"{utils.split_paths(task.data)[0]}, so its output makes no sense: give the "
                     "folder that it was trained on"
                 )
 
@@ -137,7 +137,7 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> Dict[str, Any]:
     try:
         state = torch.load(file, **options)
         if not isinstance(state, dict) or not all(part & set(state) for part in _PARTS):
-            raise ValueError("it holds no model with the state of its training")
+            raise ValueError("it has no model and training state")
         drop_fused_copies_of_encoder_weights(state)
     except Exception as error:
         raise _refuse(path, error) from None
@@ -170,7 +170,7 @@ def _refuse(path: str, error: Exception) -> RefusedCheckpoint:
 
 
 def name_files_that_are_no_checkpoints() -> None:
-    """Give an error of one line for a folder, an unreadable file, or a file of another kind."""
+    """Report a folder, an unreadable file or another kind of file as an error in one line."""
 
     def make(original: Callable) -> Callable:
         def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Dict[str, Any]:
@@ -196,8 +196,8 @@ _FUSED_COPY = re.compile(r"(.*\.layers\.\d+\.)(in_proj|out_proj|fc1|fc2)_(weight
 def drop_fused_copies_of_encoder_weights(state: Dict[str, Any]) -> None:
     """Drop the second copy of encoder weights that 0.12.2 stores for a fused kernel.
 
-    ff does not know these entries and refuses the checkpoint. They are never trained, but the
-    optimizer counts them among its parameters, so the numbers of the others change.
+    ff refuses these unknown entries. They are never trained, but the optimizer counts them among
+    its parameters, which shifts the numbers of the others.
     """
     model, names = state["model"], []
     seen = set()  # a shared parameter has several names and is one parameter of the optimizer

@@ -77,10 +77,10 @@ def decay_until_max_update() -> None:
 
 
 def require_a_criterion_of_labels() -> None:
-    """Name the criterion that a task of labels needs.
+    """Name the criterion for a task of labels.
 
-    Where another one has no `classification_head_name`, in 0.12.2 and ff the task's option of this
-    name ends in an InterpolationKeyError.
+    With a criterion without `classification_head_name`, the task's option of this name ends in an
+    InterpolationKeyError (0.12.2 and ff).
     """
 
     def check(given: Namespace) -> None:
@@ -89,7 +89,7 @@ def require_a_criterion_of_labels() -> None:
         known = getattr(options_of, "__dataclass_fields__", {})
         if name and is_of_labels(task) and "classification_head_name" not in known:
             raise ConfigurationError(
-                f"--criterion {name} is for text, and --task {task} has labels: use --criterion "
+                f"--criterion {name} is for text, but --task {task} has labels: use --criterion "
                 "sentence_prediction"
             )
 
@@ -104,7 +104,7 @@ def refuse_fractions_in_lists_of_whole_numbers() -> None:
             try:
                 found = original(x, x_type)
             except SyntaxError:  # argparse expects a ValueError
-                raise argparse.ArgumentTypeError(f"{x} is no number") from None
+                raise argparse.ArgumentTypeError(f"{x} is not a number") from None
             if x_type is int and found and found != original(x, float):
                 raise argparse.ArgumentTypeError(f"{x}: give whole numbers")
             return found
@@ -126,7 +126,7 @@ def refuse_asynchronous_writing_without_iopath() -> None:
             if asynchronous and importlib.util.find_spec("iopath") is None:
                 raise ConfigurationError(
                     "--write-checkpoints-asynchronously needs a package that is not installed: "
-                    "pip install iopath, or leave the flag out"
+                    "pip install iopath, or remove the flag"
                 )
             return original(cfg, main, **kwargs)
 
@@ -146,8 +146,8 @@ def show_errors_of_hydra() -> None:
 def silence_hydra() -> None:
     """Drop five warnings and a debug line about how fairseq calls hydra 1.1 and newer.
 
-    fairseq makes its configuration with hydra in every command, so that each began with fifteen
-    lines that its users can do nothing about.
+    fairseq configures itself with hydra in every command, so each command began with fifteen lines
+    that users cannot act on.
     """
     calls = (
         "hydra.experimental",

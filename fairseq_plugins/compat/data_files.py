@@ -1,4 +1,4 @@
-"""Checks of prepared data: a missing, truncated or empty file is an error of one line.
+"""Checks of prepared data: report a missing, truncated or empty file in one line.
 
 A folder of fairseq-preprocess has a dict.<language>.txt for each language and, for each split and
 language, the tokens (.bin) and the start of each sentence (.idx). fairseq checks none of them.
@@ -18,7 +18,7 @@ from fairseq_plugins.compat.patch import wrap
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError
 
-MAGIC = b"MMIDIDX\x00\x00"  # of the default format of fairseq-preprocess
+MAGIC = b"MMIDIDX\x00\x00"  # magic of fairseq-preprocess's default format
 HEADER = "<9sQBQ"  # magic, version, type of the tokens, number of sentences
 
 
@@ -60,7 +60,7 @@ def check_dictionaries() -> None:
                 problem = "it is empty" if len(self) == before else ""
             if problem:
                 raise ConfigurationError(
-                    f"{f} is no dictionary ({problem}): {remake(os.path.dirname(f) or '.')}"
+                    f"{f} is not a dictionary ({problem}): {remake(os.path.dirname(f) or '.')}"
                 )
 
         return add_from_file
@@ -69,7 +69,7 @@ def check_dictionaries() -> None:
 
 
 def check_folders() -> None:
-    """Check that a folder exists and that its file names tell the languages."""
+    """Check that a folder exists and that its file names contain the languages."""
 
     def make(original: Callable) -> Callable:
         def infer_language_pair(path: str) -> Tuple[str, str]:
@@ -147,7 +147,7 @@ def check_files(path: str, dictionary: Any = None) -> None:
             problem = "cut short" if MAGIC.startswith(header[:9]) else "damaged"
             raise ConfigurationError(f"{index} is {problem}: {how}")
         _, _, code, count = struct.unpack(HEADER, header)
-        # before a damaged count asks for memory: each sentence has its size and its start
+        # before a damaged count requests memory: each sentence has a size and a start
         if os.path.getsize(index) < len(header) + (4 + 8) * count:
             raise ConfigurationError(f"{index} is cut short: {how}")
         sizes = np.fromfile(file, dtype=np.int32, count=count).astype(np.int64)
@@ -164,7 +164,7 @@ def check_files(path: str, dictionary: Any = None) -> None:
     if expected == 0:
         raise ConfigurationError(f"{tokens} is empty, as was the text it was made from: {how}")
     for file in (index, tokens):
-        for folder in list(Path(file).parents)[:2]:  # some tasks have a folder for each side
+        for folder in list(Path(file).parents)[:2]:  # some tasks have one folder per side
             plugin.check_intact(folder, Path(file))
     if dictionary is not None:
         largest = int(np.memmap(tokens, dtype=kind, mode="r").max())

@@ -1,4 +1,4 @@
-"""How the processes of fairseq's data loaders are started."""
+"""How fairseq's data loaders start their processes."""
 
 import multiprocessing
 import sys
@@ -11,10 +11,10 @@ from fairseq_plugins.compat.patch import Overlay, overlay
 
 
 def start_data_loaders() -> None:
-    """Fork the workers of data loaders, and pin memory only where there is a GPU to read it.
+    """Fork the workers of data loaders, and pin memory only if there is a GPU.
 
-    Since Python 3.14 each worker starts anew. It then imports fairseq in every epoch, which takes
-    seconds, and runs without these repairs. Without a GPU, torch warns that it pins nothing.
+    Since Python 3.14, each worker starts a new interpreter. It would import fairseq in every epoch,
+    which takes seconds, and run without these repairs. Without a GPU, torch warns about pinning.
     """
     utilities = Overlay(torch.utils)
     overlay(iterators, "torch", utils=utilities)

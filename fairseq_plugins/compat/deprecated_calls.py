@@ -1,4 +1,4 @@
-"""Calls of fairseq that newer torch warns about, made in the way that it recommends."""
+"""Replace calls of fairseq that newer torch warns about by the recommended ones."""
 
 import functools
 import math
@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from fairseq_plugins.compat.patch import Overlay, overlay
 
-PADDING, ATTENTION = 14, 16  # places of the masks among the arguments of torch's function
+PADDING, ATTENTION = 14, 16  # positions of the masks in the arguments of torch's function
 
 
 def name_the_device_of_mixed_precision() -> None:
-    """Use `torch.amp` in place of `torch.cuda.amp`, which warns in every training."""
+    """Use `torch.amp` instead of `torch.cuda.amp`, which warns in every training."""
     cuda = Overlay(torch.cuda)
     amp: Any = Overlay(torch.cuda.amp)
     vars(cuda)["amp"] = amp
@@ -27,9 +27,9 @@ def name_the_device_of_mixed_precision() -> None:
 
 
 def give_both_masks_one_type() -> None:
-    """Turn the padding mask into numbers where a decoder's mask of later words has numbers.
+    """Convert the padding mask to numbers if a decoder's causal mask has numbers.
 
-    torch does so itself, and warns.
+    torch would do so, with a warning.
     """
 
     def multi_head_attention_forward(*args: Any, **kwargs: Any) -> Any:

@@ -70,7 +70,7 @@ def complete_distributed_launch() -> None:
                 if not distributed.distributed_no_spawn:
                     return _spawn_on_cpu(cfg, main, kwargs)
             if on_cpu and alone and launch is not None and launch.world_size == 1:
-                os.environ.pop("WORLD_SIZE", None)  # at which 0.12.2 starts NCCL for one process
+                os.environ.pop("WORLD_SIZE", None)  # otherwise 0.12.2 starts NCCL for one process
             return original(cfg, main, **kwargs)
 
         return call_main
@@ -83,7 +83,7 @@ def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
     spawns = distributed.distributed_init_method is not None and not on_cpu
     if spawns and not distributed.distributed_no_spawn:
         if distributed.distributed_world_size > launch.world_size:
-            return  # srun started one process a machine, and fairseq starts one for each GPU
+            return  # srun started one process per machine; fairseq starts one per GPU
     if distributed.distributed_init_method is None:
         if not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
             return
@@ -114,9 +114,9 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
     if method is not None:
         raise ConfigurationError(
             f"--distributed-init-method {method} would train nothing, because fairseq starts "
-            "one process per GPU and there is none: use torchrun, or --distributed-world-size "
-            "alone to start processes here, or start each yourself with --distributed-no-spawn and "
-            "--distributed-rank"
+            "one process per GPU, but there is no GPU: use torchrun, or only "
+            "--distributed-world-size to start processes here, or start each yourself with "
+            "--distributed-no-spawn and --distributed-rank"
         )
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -138,7 +138,7 @@ def check_the_machine() -> None:
     - `--fp16` without a GPU fails later in fairseq: an error of one line.
     - `--amp` without a GPU does nothing: a warning.
     - `--bf16` on a CPU that emulates it is slow: a warning.
-    - torch's DDP ends with a traceback at the second update if LayerDrop leaves a layer out: an
+    - torch's DDP ends with a traceback at the second update if LayerDrop skips a layer: an
       error.
     """
 
@@ -150,15 +150,15 @@ def check_the_machine() -> None:
             together = dist.is_available() and dist.is_initialized()
             if launch is not None and launch.world_size > 1 and not together:
                 raise ConfigurationError(
-                    f"this is process {launch.rank} of {launch.world_size}, and each would train "
-                    "alone and overwrite the others' checkpoints: with srun set MASTER_ADDR and "
-                    "MASTER_PORT; with fairseq-hydra-train set the options of the group "
+                    f"this is process {launch.rank} of {launch.world_size}, but each would train "
+                    "separately and overwrite the others' checkpoints: with srun set MASTER_ADDR "
+                    "and MASTER_PORT; with fairseq-hydra-train set the options of the group "
                     "distributed_training"
                 )
             common = getattr(cfg, "common", cfg)
             if common.cpu or not torch.cuda.is_available():
                 if common.fp16 and not common.memory_efficient_fp16:
-                    raise ConfigurationError("--fp16 needs a GPU: leave it out on a CPU")
+                    raise ConfigurationError("--fp16 needs a GPU: remove it on a CPU")
                 if common.amp:
                     logger.warning("--amp has no effect without a GPU: training in float32")
                 if common.bf16:
@@ -184,8 +184,8 @@ def _check_ddp(cfg: Any, model: torch.nn.Module) -> None:
         reason = "layers that share parameters" if shared else "--find-unused-parameters"
         if shared or parallel.find_unused_parameters:
             raise ConfigurationError(
-                f"{flag(option)} with {reason}: --ddp-backend pytorch_ddp refuses parameters whose "
-                "gradient comes twice: add --ddp-backend legacy_ddp"
+                f"{flag(option)} with {reason}: --ddp-backend pytorch_ddp refuses parameters with "
+                "two gradients: add --ddp-backend legacy_ddp"
             )
     if parallel.find_unused_parameters:
         return
@@ -193,8 +193,8 @@ def _check_ddp(cfg: Any, model: torch.nn.Module) -> None:
         share = getattr(asked, option, 0)
         if share:
             raise ConfigurationError(
-                f"{flag(option)} {share}: a layer that is left out has no gradient, for which "
-                "--ddp-backend pytorch_ddp waits: add --ddp-backend legacy_ddp, or "
+                f"{flag(option)} {share}: a skipped layer has no gradient, but "
+                "--ddp-backend pytorch_ddp waits for it: add --ddp-backend legacy_ddp, or "
                 "--find-unused-parameters"
             )
 
@@ -207,10 +207,10 @@ def _checkpointed_layers_share(model: torch.nn.Module) -> bool:
 
 
 def _check_quant_noise(cfg: Any) -> None:
-    """Raise a ConfigurationError where --quant-noise-pq would destroy the weights.
+    """Raise a ConfigurationError if --quant-noise-pq would destroy the weights.
 
-    fairseq writes the noise into the weights at each forward. Only the float32 copy that --fp16 and
-    --bf16 train brings them back, after each update.
+    fairseq writes the noise into the weights at each forward. Only the float32 copy of --fp16 and
+    --bf16 restores them, after each update.
     """
     common, model = getattr(cfg, "common", cfg), getattr(cfg, "model", cfg)
     noise = getattr(model, "quant_noise_pq", 0) or 0
@@ -227,7 +227,7 @@ def _check_quant_noise(cfg: Any) -> None:
 def gather_lists_without_a_gpu() -> None:
     """Use torch's `all_gather_object` with gloo: `all_gather_list` needs a GPU (0.12.2 and ff).
 
-    fairseq-validate calls it, and so does training with a criterion whose logs cannot be summed.
+    fairseq-validate calls it, and so does training with criterions whose logs cannot be summed.
     """
 
     def make(original: Callable) -> Callable:

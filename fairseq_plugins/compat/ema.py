@@ -14,16 +14,16 @@ from fairseq_plugins.compat.patch import wrap
 
 logger = logging.getLogger(__name__)
 
-# Performer's random features: the mean of several draws is no draw
+# Performer's random features: the mean of several draws is not a valid draw
 NOT_AVERAGED = ".directions"
 
 
 def average_shared_weights_once() -> None:
-    """Update each weight once, and copy what has no average (0.12.2 and ff).
+    """Update each weight once, and copy entries that have no average (0.12.2 and ff).
 
-    fairseq updates once for each name, so that embeddings with two names, shared with the output,
-    decay by the square of --ema-decay. A buffer of integers ends the training, and
-    Performer's random features would shrink whenever they are drawn again.
+    fairseq updates once per name, so embeddings with two names, shared with the output, decay by
+    the square of --ema-decay. A buffer of integers ends the training, and Performer's random
+    features would shrink with every redraw.
     """
 
     def make(original: Callable) -> Callable:
@@ -46,9 +46,9 @@ def average_shared_weights_once() -> None:
 
 
 def begin_average_with_loaded_parameters() -> None:
-    """Begin the average with the parameters of a checkpoint that has none, as fairseq says it does.
+    """Begin the average with the parameters of a checkpoint without average, as fairseq documents.
 
-    In 0.12.2 and ff that ends in a KeyError: the parameters have been removed from the state.
+    In 0.12.2 and ff, a KeyError: the parameters have been removed from the state.
     """
 
     def make(original: Callable) -> Callable:
@@ -60,7 +60,7 @@ def begin_average_with_loaded_parameters() -> None:
             def load_with_average(*where: Any, **how: Any) -> Dict[str, Any]:
                 state = load(*where, **how)
                 if state.get("extra_state") is not None and "ema" not in state["extra_state"]:
-                    logger.warning(f"{filename} has no average: it begins with its parameters")
+                    logger.warning(f"{filename} has no average: starting it from the parameters")
                     state["extra_state"]["ema"] = state["model"]
                 return state
 

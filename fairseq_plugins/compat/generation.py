@@ -1,4 +1,4 @@
-"""Repairs of beam search and of what it prints."""
+"""Repairs of beam search and its output."""
 
 import builtins
 import inspect
@@ -25,7 +25,7 @@ from fairseq_plugins.compat.patch import after_parsing, overlay, wrap
 from fairseq_plugins.compat.training_options import check_search_options
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
 
-# options of fairseq-generate that fairseq-interactive has, and does not read
+# options of fairseq-generate that fairseq-interactive has but does not read
 GENERATE_ALONE = ("lm_path", "results_path", "score_reference")
 
 
@@ -60,9 +60,9 @@ def number_diverse_beams_within_the_batch() -> None:
 def end_diverse_hypotheses() -> None:
     """End the hypotheses of `--diverse-beam-groups` at the end of the sentence (ff only).
 
-    ff asks each group for as many candidates as it has hypotheses. So where one of them ends, it
-    stays in the group and goes on behind the end, and the text is two sentences in one: with 2
-    hypotheses in each of 2 groups, in half of all best ones. Twice as many candidates, as in
+    ff requests as many candidates from each group as it has hypotheses. A hypothesis that ends
+    therefore stays in the group and continues after its end, and the text is two sentences in one:
+    with 2 hypotheses in each of 2 groups, in half of all best ones. Twice as many candidates, as in
     ordinary search and in earlier releases, leave enough that have not ended.
     """
 
@@ -80,8 +80,8 @@ def end_diverse_hypotheses() -> None:
 def end_constrained_hypotheses() -> None:
     """End the hypotheses of `prefix_allowed_tokens_fn` at the end of the sentence (0.12.2 and ff).
 
-    fairseq takes as many candidates as there are hypotheses. So where one of them ends, it stays
-    and goes on behind the end, and other hypotheses are lost. Ordinary search takes twice as many.
+    fairseq takes as many candidates as there are hypotheses. A hypothesis that ends therefore stays
+    and continues after its end, and others are lost. Ordinary search takes twice as many.
     """
 
     def make(original: Callable) -> Callable:
@@ -128,17 +128,17 @@ def check_finite(name: str, model: torch.nn.Module) -> None:
     for parameter, values in model.named_parameters():
         if not bool(torch.isfinite(values).all()):
             raise ConfigurationError(
-                f"{name} cannot be used: {parameter} holds values that are no numbers, so the "
-                "training has failed; take an earlier checkpoint"
+                f"{name} cannot be used: {parameter} holds non-numeric values, so the "
+                "training has failed; use an earlier checkpoint"
             )
 
 
 def tell_that_no_hypothesis_is_allowed() -> None:
-    """Name the options that exclude each other, where search ends in an AssertionError (all).
+    """Name conflicting options if search ends in an AssertionError (all).
 
     Raises:
-        ConfigurationError: on generation, `--min-len` is above the largest length, no text of that
-            length is without a repeated n-gram, or the model holds values that are no numbers.
+        ConfigurationError: on generation: `--min-len` is above the maximum length, every text of
+            that length repeats an n-gram, or the model holds non-numeric values.
     """
 
     def make(original: Callable) -> Callable:
@@ -153,14 +153,14 @@ def tell_that_no_hypothesis_is_allowed() -> None:
                 most = f" of at most {reached[1]} tokens" if reached else ""
                 raise ConfigurationError(
                     f"the options of search allow no output{most} for a sentence: give a smaller "
-                    f"--min-len (it is {self.min_len}), a larger limit of length "
-                    "(--max-len-b), or leave out --no-repeat-ngram-size"
+                    f"--min-len (it is {self.min_len}), a larger length limit "
+                    "(--max-len-b), or remove --no-repeat-ngram-size"
                 ) from None
 
         return generate
 
     for generator in (SequenceGenerator, SequenceGeneratorWithAlignment):
-        # TorchScript compiles forward, and not this
+        # TorchScript compiles forward, but not this
         wrap(generator, "generate", "tell_that_no_hypothesis_is_allowed", make)
 
 
@@ -173,7 +173,7 @@ def score_unknown_words_as_wrong() -> None:
 
     def make(original: Callable) -> Callable:
         def add_string(self: Any, ref: str, pred: str) -> None:
-            # two characters that no text has
+            # two characters that occur in no text
             original(self, ref.replace("<<unk>>", " \ue000 "), pred.replace("<unk>", " \ue001 "))
 
         return add_string
@@ -185,10 +185,10 @@ def score_unknown_words_as_wrong() -> None:
 def obey_or_refuse_options() -> None:
     """Divide the work of fairseq-generate by `--num-shards`, and refuse options without effect.
 
-    0.12.2 and ff ignore `--num-shards` in all programs but fairseq-eval-lm, so that each job
-    translates all sentences; `--sacrebleu` in all; `--constraints` in fairseq-generate, which ends
-    in a traceback, as nothing reads constraints there; and in fairseq-interactive those of
-    `GENERATE_ALONE`.
+    0.12.2 and ff ignore `--num-shards` in all programs except fairseq-eval-lm, so each job
+    translates all sentences; `--sacrebleu` everywhere; `--constraints` in fairseq-generate, which
+    ends in a traceback, as nothing reads constraints there; and `GENERATE_ALONE` in
+    fairseq-interactive.
 
     Raises:
         ConfigurationError: on parsing, an option would have no effect.
@@ -203,8 +203,8 @@ def obey_or_refuse_options() -> None:
             given.distributed_world_size, given.distributed_rank = shards, given.shard_id
         elif shards > 1 and not hasattr(given, "output_word_probs"):  # of fairseq-eval-lm
             raise ConfigurationError(
-                f"--num-shards {shards} divides the work of fairseq-generate and "
-                "fairseq-eval-lm alone: leave it out"
+                f"--num-shards {shards} only divides the work of fairseq-generate and "
+                "fairseq-eval-lm: remove it"
             )
         if getattr(given, "sacrebleu", False):
             raise ConfigurationError(
@@ -213,12 +213,12 @@ def obey_or_refuse_options() -> None:
         if generates and getattr(given, "constraints", None):
             raise ConfigurationError(
                 f"--constraints {given.constraints}: only fairseq-interactive reads "
-                "constraints, behind a tab in each line; use that"
+                "constraints, after a tab in each line; use that"
             )
         for option in GENERATE_ALONE if interactive else ():
             if getattr(given, option, None):
                 raise ConfigurationError(
-                    f"{flag(option)} has no effect in fairseq-interactive: leave it out, or "
+                    f"{flag(option)} has no effect in fairseq-interactive: remove it, or "
                     "use fairseq-generate"
                 )
 
@@ -226,9 +226,9 @@ def obey_or_refuse_options() -> None:
 
 
 def refuse_unknown_words_of_search() -> None:
-    """Refuse options of `from_pretrained(...).translate` that search does not know (0.12.2 and ff).
+    """Refuse unknown search options of `from_pretrained(...).translate` (0.12.2 and ff).
 
-    fairseq ignores `lenpenalty=2`, and any other name that it does not know.
+    fairseq ignores `lenpenalty=2` and any other unknown name.
 
     Raises:
         ConfigurationError: on `generate`, `translate` and `sample`.
@@ -280,25 +280,25 @@ def _no_repeat_ngram(
 def replace_unknown_words() -> None:
     """Repair `--replace-unk`, which ends at the first unknown word (0.12.2 and ff).
 
-    Without a value it opens a file named "@@ ". It reads the source positions of `--print-alignment
-    hard` as if they were numbers, not pairs, and without alignments it has none. They count
-    subwords, so with `--remove-bpe` they would name other words.
+    Without a value, it opens a file named "@@ ". It reads source positions of `--print-alignment
+    hard` as if they were numbers, not pairs, and without alignments it has no positions. They count
+    subwords, so with `--remove-bpe` they would refer to other words.
 
     Raises:
-        ConfigurationError: on parsing, an option that it needs is missing or does not go with it.
+        ConfigurationError: on parsing: a required option is missing, or an option conflicts with
+            it.
     """
 
     def check(given: Namespace) -> None:
         if getattr(given, "replace_unk", None) is not None:
             if given.print_alignment != "hard":
                 raise ConfigurationError(
-                    "--replace-unk needs to know the source word of each word: add "
-                    "--print-alignment hard"
+                    "--replace-unk needs the source word of each word: add --print-alignment hard"
                 )
             if given.post_process is not None:
                 raise ConfigurationError(
                     "--replace-unk replaces the tokens of the model, which --remove-bpe "
-                    f"{given.post_process} (--post-process) joins before: leave that out"
+                    f"{given.post_process} (--post-process) joins first: remove that"
                 )
 
     def make_replace(original: Callable) -> Callable:
@@ -323,7 +323,7 @@ def replace_unknown_words() -> None:
     wrap(utils, "load_align_dict", name, make)
 
 
-_SOFT = "\0soft"  # placeholder for the source position, which soft alignments do not have
+_SOFT = "\0soft"  # placeholder for the source position, which soft alignments lack
 
 
 def print_soft_alignments_in_interactive() -> None:
@@ -349,7 +349,7 @@ def print_soft_alignments_in_interactive() -> None:
 
 def _with_soft_pairs(**kwargs: Any) -> Any:
     tokens, text, alignment = utils.post_process_prediction(**kwargs)
-    if alignment is not None:  # models that do not write word by word have none
+    if alignment is not None:  # None for models that do not write word by word
         alignment = [(_SOFT, ",".join(r)) if isinstance(r, list) else r for r in alignment]
     return tokens, text, alignment
 

@@ -1,4 +1,4 @@
-"""Checkpoints that survive a power cut: flushed to disk, verified, replaced by an intact one.
+"""Checkpoints that survive a power cut: flushed to disk, verified, and replaced by intact ones.
 
 A torch checkpoint is a zip archive, which stores a checksum (CRC-32) of each record. torch does not
 verify them on loading, so a flipped bit silently becomes a wrong parameter.
@@ -58,11 +58,11 @@ def _write_out(path: str) -> None:
 
 
 def retry_writing_from_the_beginning() -> None:
-    """Let each attempt to write a checkpoint replace what a failed one has left.
+    """Let each attempt to write a checkpoint replace the rest of a failed attempt.
 
-    0.12.2 and ff try three times, into the same open file. After an error that passes, such as a
-    disk that is full for a moment, the checkpoint began with half of another one: saving succeeded
-    and loading failed.
+    0.12.2 and ff try three times, into the same open file. After a temporary error, such as a disk
+    that is full for a moment, the checkpoint began with half of another one: saving succeeded and
+    loading failed.
     """
 
     def save(state: Any, file: Any, *args: Any, **kwargs: Any) -> None:
@@ -75,7 +75,7 @@ def retry_writing_from_the_beginning() -> None:
 
 
 def find_damage(path: str) -> str:
-    """What is wrong with a checkpoint, in a few words; empty if it is intact.
+    """The damage of a checkpoint, in a few words; empty if it is intact.
 
     It reads the whole file: 0.7 s of processor time for 1 GB, about as long as loading.
     """
@@ -91,12 +91,12 @@ def _find_damage(path: str, size: int, changed: int) -> str:
     if not zipfile.is_zipfile(path):
         with open(path, "rb") as file:
             # before torch 1.6 a checkpoint was a pickle without checksums
-            return "" if file.read(2) == b"\x80\x02" else "it is cut short, or no checkpoint"
+            return "" if file.read(2) == b"\x80\x02" else "it is cut short, or not a checkpoint"
     try:
         with zipfile.ZipFile(path) as archive:
             record = archive.testzip()
             entries = archive.infolist()
-    except Exception as error:  # a damaged table of contents can trip zipfile anywhere
+    except Exception as error:  # zipfile raises anything for damaged tables of contents
         return f"its table of contents cannot be read: {error}"
     if record:
         return f"the checksum of {record} is wrong"
@@ -108,7 +108,7 @@ def _find_damage(path: str, size: int, changed: int) -> str:
 
 
 def refuse_damaged_checkpoints() -> None:
-    """Give an error of one line for a damaged checkpoint, wherever fairseq loads one."""
+    """Report a damaged checkpoint in one line, wherever fairseq loads one."""
 
     def make(original: Callable) -> Callable:
         def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
@@ -183,7 +183,7 @@ def _find_checkpoint(cfg: Any, suffix: str) -> Found:
         if not PathManager.exists(cfg.restore_file.replace(".pt", suffix + ".pt")):
             return Found(
                 refusal=f"--restore-file {cfg.restore_file} does not exist, and training would "
-                "start from scratch: correct it, or leave it out"
+                "start from scratch: correct or remove it"
             )
         return Found()
     folder = Path(cfg.save_dir)

@@ -18,9 +18,9 @@ def unscale_gradients_once() -> None:
     """Divide gradients by the loss scale once; all versions do it twice.
 
     fairseq unscales the gradients of torch's optimizer to clip them. Then it gives torch's
-    GradScaler its own optimizer, which holds that one, and the scaler takes its gradients for
-    others. At the first scale, 128, SGD moves 1/128 as far as in float32, and for Adam its epsilon
-    is 128 times as large. Both grow worse with each doubling of the scale.
+    GradScaler its own optimizer, which wraps that one, and the scaler takes its gradients for
+    different ones. At the first scale, 128, SGD moves 1/128 as far as in float32, and Adam's
+    epsilon is 128 times as large. Both get worse with each doubling of the scale.
     """
 
     def make(original: Callable) -> Callable:
@@ -59,9 +59,9 @@ def obey_the_options_of_the_scale() -> None:
 
 
 def resume_with_the_scale() -> None:
-    """Keep the loss scale in checkpoints, as `--fp16` does; all versions begin anew.
+    """Keep the loss scale in checkpoints, as `--fp16` does; all versions restart it.
 
-    Until the scale is as high as it was, gradients may underflow that did not before.
+    Until the scale is as high as before, gradients may underflow that did not before.
     """
 
     def make_state(original: Callable) -> Callable:
@@ -94,13 +94,13 @@ def resume_with_the_scale() -> None:
 def resume_with_the_counters_of_the_scale() -> None:
     """Double the scale of `--fp16` when an uninterrupted training does (0.12.2 and ff do not).
 
-    They store the scale, and not the updates since it was changed.
+    They store the scale, but not the number of updates since it changed.
     """
 
     def make_state(original: Callable) -> Callable:
         def state_dict(self: Any) -> Dict[str, Any]:
             state = original(self)
-            if self.scaler is not None:  # there is none with bf16
+            if self.scaler is not None:  # None with bf16
                 state.update({"scaler" + name: getattr(self.scaler, name) for name in COUNTERS})
             return state
 

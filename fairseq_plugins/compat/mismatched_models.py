@@ -1,4 +1,4 @@
-"""Checkpoints that do not fit the model: the first parameter that differs, in one line."""
+"""Report the first parameter in which a checkpoint and the model differ, in one line."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 
 class SizeMismatch(ConfigurationError):
-    """A checkpoint has another size of `parameter` than the model."""
+    """The size of `parameter` differs between checkpoint and model."""
 
     def __init__(self, message: str, parameter: str):
         super().__init__(message)
@@ -25,7 +25,7 @@ class SizeMismatch(ConfigurationError):
 def explain_models_that_do_not_fit() -> None:
     """Name the first parameter that differs if a checkpoint has another dictionary or model.
 
-    First come sizes, then parameters that the checkpoint or the model lacks.
+    Sizes come first, then parameters that the checkpoint or the model lacks.
     """
 
     def make(original: Callable) -> Callable:

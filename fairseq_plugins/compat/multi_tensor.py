@@ -1,4 +1,4 @@
-"""Update all parameters on a GPU by operations on lists, not on one tensor after the other."""
+"""Update all parameters on a GPU by operations on lists instead of tensor by tensor."""
 
 import math
 from typing import Any, Callable, Dict, List, Sequence, Tuple
@@ -17,12 +17,12 @@ DEVICES = ("cuda",)  # where launching a kernel takes longer than most of these 
 def update_all_parameters_at_once() -> None:
     """Run Adam, the norm, and copies between bf16 and float32 over lists of tensors on a GPU.
 
-    Without apex fairseq runs some 11 operations for each tensor of the model in each update: 2,805
+    Without apex, fairseq runs some 11 operations per tensor of the model in each update: 2,805
     for the 254 tensors of `transformer_iwslt_de_en` with `--bf16` and `--clip-norm`, each a kernel
-    that mostly runs for less time than its launch takes. With torch's `_foreach` functions, which
-    its own optimizers use too, they are 22, of some kernels each. Numbers are computed in the same
-    way; of the norm alone the order of the sum may differ. During the update Adam takes 4 more
-    bytes for each parameter. With `--fp16` fairseq has one flat tensor, whose gradients it copies.
+    that mostly takes less time than its launch. With torch's `_foreach` functions, which its own
+    optimizers also use, they are 22, of some kernels each. Numbers are computed in the same way;
+    only the norm may be summed in another order. During the update, Adam takes 4 more bytes per
+    parameter. With `--fp16` fairseq has one flat tensor, whose gradients it copies.
     """
     wrap(Adam, "step", "multi_tensor", _make_step)
     wrap(HalfOptimizer, "_sync_fp16_grads_to_fp32", "multi_tensor", _make_copy_of_gradients)
@@ -108,7 +108,7 @@ def _make_copy_of_gradients(original: Callable) -> Callable:
 def _make_copy_of_parameters(original: Callable) -> Callable:
     def copy(self: Any) -> None:
         copies = self.fp32_params
-        if isinstance(copies, dict):  # flat ones, by device
+        if isinstance(copies, dict):  # flat tensors, by device
             (flat, *others) = copies.values()
             pieces = flat.data.split([p.numel() for p in self.fp16_params]) if not others else []
             pairs = [(p.data, piece.view_as(p)) for p, piece in zip(self.fp16_params, pieces)]
@@ -122,7 +122,7 @@ def _make_copy_of_parameters(original: Callable) -> Callable:
 
 
 def _copied(pairs: Sequence[Tuple[Tensor, Tensor]]) -> bool:
-    """Copy the second of each pair to the first, if all first and all second ones are alike."""
+    """Copy the second of each pair to the first, if all firsts and all seconds are alike."""
     there, here = ([pair[side] for pair in pairs] for side in (0, 1))
     alike = all(len({tensor.dtype for tensor in side}) == 1 for side in (there, here))
     if not (alike and _may_be_listed([*there, *here])):
@@ -151,7 +151,7 @@ def _make_zero(original: Callable) -> Callable:
 def _make_clip(original: Callable) -> Callable:
     def clip(params: Any, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         if not utils.multi_tensor_l2norm_available and torch.cuda.is_available():
-            # fairseq's place for apex's function
+            # fairseq's name for apex's function
             utils.multi_tensor_total_norm = total_norm
             utils.multi_tensor_l2norm_available = True
         return original(params, max_norm, aggregate_norm_fn)

@@ -8,10 +8,10 @@ from fairseq_plugins.compat.patch import wrap
 
 
 def look_for_nan_in_forward_alone() -> None:
-    """End in "gradients are Nan/Inf", and not in a StopIteration.
+    """End with "gradients are Nan/Inf" instead of a StopIteration.
 
-    After such a gradient fairseq looks for the module that it comes from, with hooks that cannot
-    read the output of an encoder in backward (0.12.2 and ff).
+    After such a gradient, fairseq looks for its module with hooks that cannot read the output of an
+    encoder in backward (0.12.2 and ff).
     """
 
     def make(original: Callable) -> Callable:

@@ -14,7 +14,7 @@ from fairseq_plugins.files import lock, open_to_append
 LOCK = "training.lock"
 PATIENCE = 8.0  # seconds; an earlier training may be ending
 
-_held: Optional[IO[str]] = None  # of the training in this process
+_held: Optional[IO[str]] = None  # lock of the training in this process
 
 
 def hold(folder: Path) -> str:
@@ -47,7 +47,7 @@ def hold(folder: Path) -> str:
 
 
 def release() -> None:
-    """Release the folder of the training that this process has ended, for another one."""
+    """Release the folder of a finished training in this process, for another training."""
     global _held
     if _held is not None:
         with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ def release() -> None:
 
 
 def _forget() -> None:
-    """In a forked process, such as one that loads data: it may outlive the training."""
+    """In a forked process, such as a data loader: it may outlive the training."""
     global _held
     if _held is not None:
         _held.close()

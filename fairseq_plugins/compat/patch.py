@@ -20,7 +20,7 @@ def wrap(owner: Any, name: str, repair: str, make: Callable[[Callable], Callable
 
 
 def after_parsing(repair: str, check: Callable[[Namespace], None]) -> None:
-    """Let `check` read, change or refuse the options that any command of fairseq has parsed."""
+    """Let `check` read, change or refuse the options parsed by any command of fairseq."""
 
     def make(original: Callable) -> Callable:
         def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
@@ -44,7 +44,7 @@ class Overlay:
 
 
 def overlay(owner: Any, name: str, **replaced: Any) -> None:
-    """Replace names of the module `name` for `owner` alone, in whose globals it is."""
+    """Replace names of the module `name` only for `owner`, in whose globals it is."""
     if not isinstance(getattr(owner, name), Overlay):
         setattr(owner, name, Overlay(getattr(owner, name)))
     vars(getattr(owner, name)).update(replaced)

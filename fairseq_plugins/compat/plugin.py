@@ -1,6 +1,6 @@
-"""What these repairs know of the plugin that brings them: it fills this when it registers.
+"""Facts about the plugin that brings these repairs; it sets them when it registers.
 
-They know nothing else of it. Left as it is here, they speak of fairseq's own parts.
+They know nothing else about it. With the defaults, they refer to fairseq's own parts.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Options with which a training that resumes would begin anew, or which it ignores."""
+"""Options that a resumed training would ignore, or with which it would restart."""
 
 import logging
 import re
@@ -16,9 +16,9 @@ LIKE_PARAMETERS = {"exp_avg", "exp_avg_sq", "momentum_buffer"}  # tensors of a p
 
 
 def refuse_to_begin_anew() -> None:
-    """Refuse a checkpoint without the optimizer's state where a training would resume.
+    """Refuse to resume from a checkpoint without the optimizer's state.
 
-    With `--no-save-optimizer-state`, 0.12.2 and ff load the parameters and begin again at update 0,
+    With `--no-save-optimizer-state`, 0.12.2 and ff load the parameters and restart at update 0,
     with another warm-up and as many updates as before.
     """
 
@@ -30,8 +30,8 @@ def refuse_to_begin_anew() -> None:
             done = self._optim_history[-1].get("num_updates", 0) if self._optim_history else 0
             if state is not None and not reset_optimizer and self.get_num_updates() == 0 < done:
                 raise ConfigurationError(
-                    f"{filename} has {done:,} updates and no state of the optimizer "
-                    "(--no-save-optimizer-state), so it cannot resume: begin a new training from "
+                    f"{filename} has {done:,} updates but no optimizer state "
+                    "(--no-save-optimizer-state), so it cannot resume: start a new training from "
                     "its parameters in another --save-dir, with --finetune-from-model"
                 )
             return state
@@ -42,11 +42,11 @@ def refuse_to_begin_anew() -> None:
 
 
 class OtherState(ConfigurationError):
-    """The state of an optimizer that does not fit the parameters."""
+    """The optimizer's state does not fit the parameters."""
 
 
 def refuse_another_optimizer() -> None:
-    """Refuse the state of another optimizer or criterion, or one that was altered, in one line.
+    """Refuse the state of another optimizer or criterion, or an altered one, in one line.
 
     0.12.2 and ff end in a traceback, or train on with a state that fails or is missing later.
     """
@@ -89,10 +89,10 @@ def refuse_another_optimizer() -> None:
 
 
 def _check_state(groups: List[Dict[str, Any]], state: Dict[str, Any]) -> None:
-    """Compare a stored state of torch's form with the parameters that it is of.
+    """Compare a stored state in torch's format with its parameters.
 
     Raises:
-        OtherState: it has other numbers or sizes of parameters, or a part of it is missing.
+        OtherState: numbers or sizes of parameters differ, or a part of the state is missing.
     """
     saved, states = state.get("param_groups"), state.get("state")
     if not isinstance(saved, list) or not isinstance(states, dict):
@@ -100,7 +100,7 @@ def _check_state(groups: List[Dict[str, Any]], state: Dict[str, Any]) -> None:
     counts = [[len(group.get("params", ())) for group in each] for each in (saved, groups)]
     if counts[0] != counts[1]:
         raise OtherState(
-            f"the optimizer's state is of {sum(counts[0]):,} parameters, and the model has "
+            f"the optimizer's state has {sum(counts[0]):,} parameters, but the model has "
             f"{sum(counts[1]):,}"
         )
     numbers = [number for group in saved for number in group["params"]]
@@ -121,25 +121,25 @@ def _check_state(groups: List[Dict[str, Any]], state: Dict[str, Any]) -> None:
             size = tuple(value.shape)
             if size != tuple(parameter.shape):
                 raise OtherState(
-                    f"the optimizer's {name} of parameter {number} is of size {size}, and the "
-                    f"parameter of {tuple(parameter.shape)}"
+                    f"the optimizer's {name} of parameter {number} has size {size}, but the "
+                    f"parameter has {tuple(parameter.shape)}"
                 )
     if lacking:
         logger.warning(
-            f"{lacking:,} of {len(numbers):,} parameters have no state of the optimizer in the "
-            "checkpoint: they train on as after no update"
+            f"{lacking:,} of {len(numbers):,} parameters have no optimizer state in the "
+            "checkpoint: they train as if at their first update"
         )
 
 
 def _parts(state: Dict[str, Any]) -> Set[str]:
-    """The names in the state of a parameter; Adafactor has two halves of some of them."""
+    """The names in a parameter's state; Adafactor has two halves for some of them."""
     return {re.sub("_(row|col)$", "", name) for name in state}
 
 
 def tell_options_of_the_checkpoint() -> None:
-    """Tell that the optimizer's options of a checkpoint count where others are given.
+    """Warn that the optimizer options of a checkpoint override the given ones.
 
-    In all versions they do, though the log and the next checkpoint show those that were given.
+    This happens in all versions, but the log and the next checkpoint show the given ones.
     """
 
     def make(original: Callable) -> Callable:
@@ -154,7 +154,7 @@ def tell_options_of_the_checkpoint() -> None:
                     if ours[name] != loaded[name] and name not in (optimizer_overrides or {}):
                         change = f"--optimizer-overrides \"{{'{name}': {ours[name]}}}\""
                         logger.warning(
-                            f"the checkpoint's {name} {loaded[name]} is used, and {ours[name]} is "
+                            f"the checkpoint's {name} {loaded[name]} is used, but {ours[name]} is "
                             f"ignored: to change it, add {change}"
                         )
                         return

@@ -1,4 +1,4 @@
-"""Make the options stored in a checkpoint safe: they must run nothing and open nothing.
+"""Make the options stored in a checkpoint safe: they must neither run code nor open files.
 
 fairseq builds the model and the task of a checkpoint from the options stored in it. It passes some
 of them to `eval` and opens others as files, and omegaconf resolves `${...}` in them. All of these
@@ -88,7 +88,7 @@ def plain(value: Any, name: str = "") -> Any:
         return {key: plain(item, str(key)) for key, item in value.items()}
     if value and name in FILES:
         if FILES[name] is not None:
-            logger.info("the checkpoint's %s %s is not opened: name the file yourself", name, value)
+            logger.info("the checkpoint's %s %s is not opened: give the file yourself", name, value)
         return FILES[name]
     if isinstance(value, (list, tuple)):
         return type(value)(plain(item, name) for item in value)

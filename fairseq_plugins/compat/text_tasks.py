@@ -1,4 +1,4 @@
-"""Repairs of text tasks of fairseq that end in a traceback."""
+"""Repairs of fairseq's text tasks that end in a traceback."""
 
 import collections
 from typing import Any, Callable, Dict, Tuple
@@ -54,7 +54,7 @@ def _train_step(
 ) -> Tuple[float, Any, Dict[str, Any]]:
     """The weighted losses of parallel, back-translated and denoised text; gradients are added up.
 
-    Logs have the sums, and those of each part under its name, as `multilingual_translation` has.
+    Logs have the sums, and those of each part under its name, as in `multilingual_translation`.
     """
     model.train()
     if update_num > 0:

@@ -33,20 +33,21 @@ def check_before_training() -> None:
 
     - `common.memory_efficient_fp16` and `_bf16` of fairseq-hydra-train train in float32; they now
       imply fp16 and bf16, as their help says.
-    - A criterion or a model of labels ends in a traceback where a task has text, and a model of
-      text where it has labels; adaptive_loss without `--adaptive-softmax-cutoff`, or the reverse.
-    - `--save-interval`, `--validate-interval` or `--log-interval` of 0 divides by it, at the end of
-      the first epoch at the latest.
+    - A criterion or model for labels ends in a traceback if the task has text, and a model for text
+      if it has labels; so does adaptive_loss without `--adaptive-softmax-cutoff`, or the reverse.
+    - `--save-interval`, `--validate-interval` or `--log-interval` of 0 ends in a division by zero,
+      at the end of the first epoch at the latest.
     - `--save-interval` above 1 does not save the last epochs of `--max-epoch`.
     - `--stop-min-lr` ends a training whose warm-up begins at 0 before its first update.
-    - `--best-checkpoint-metric` without what measures it, or misspelt, and an unknown
-      `--eval-bleu-remove-bpe` fail at the first validation, before anything is saved. A metric that
-      is better if higher keeps the worst checkpoint without `--maximize-best-checkpoint-metric`.
+    - `--best-checkpoint-metric` that is misspelt or not measured, and an unknown
+      `--eval-bleu-remove-bpe`, fail at the first validation, before anything is saved. A metric
+      that is better if higher keeps the worst checkpoint without
+      `--maximize-best-checkpoint-metric`.
     - Unknown names in `--eval-bleu-args` have no effect. An unknown `--eval-bleu-detok` is a
       KeyError.
     - `--update-freq`, `--batch-size` or inverse_sqrt's `--warmup-updates` of 0, `--adam-betas` of
-      one number and tri_stage's `--phase-ratio` without a length end in tracebacks; label smoothing
-      and decays of an average that are no shares train nothing of use.
+      one number and tri_stage's `--phase-ratio` without a length end in tracebacks. Label smoothing
+      and decays of an average outside 0 to 1 train nothing useful.
 
     Raises:
         ConfigurationError: an option cannot work; the message names it, and what would work.
@@ -87,7 +88,7 @@ def _check_criterion(cfg: Any) -> None:
     task, criterion = (getattr(part, "_name", None) for part in (cfg.task, cfg.criterion))
     if is_of_text(task) and hasattr(cfg.criterion, "classification_head_name"):
         raise ConfigurationError(
-            f"--criterion {criterion} is for labels, and --task {task} has text: use --criterion "
+            f"--criterion {criterion} is for labels, but --task {task} has text: use --criterion "
             f"{plugin.text_criterion}"
         )
     cutoff = getattr(cfg.model, "adaptive_softmax_cutoff", None)
@@ -100,9 +101,9 @@ def _check_criterion(cfg: Any) -> None:
     backend = cfg.distributed_training.ddp_backend
     if adaptive and backend in ("c10d", "pytorch_ddp"):
         raise ConfigurationError(
-            f"--criterion adaptive_loss does not go with --ddp-backend {backend}: use legacy_ddp"
+            f"--criterion adaptive_loss does not support --ddp-backend {backend}: use legacy_ddp"
         )
-    # fairseq's LSTM has a default, and uses it with adaptive_loss alone
+    # fairseq's LSTM has a default, but uses it only with adaptive_loss
     uses = _is_a(TransformerModelBase, cfg.model)
     if cutoff and uses and "cross_entropy" in str(criterion):
         raise ConfigurationError(
@@ -113,7 +114,7 @@ def _check_criterion(cfg: Any) -> None:
 
 
 def _model_class(model: Any) -> Any:
-    """The class of the model in a configuration; None for no model, and for an unknown one."""
+    """The class of the model in a configuration; None for no model or an unknown one."""
     name = getattr(model, "_name", None)
     return ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
 
@@ -126,14 +127,14 @@ def _check_model(cfg: Any) -> None:
     task, arch = (getattr(part, "_name", None) for part in (cfg.task, cfg.model))
     if is_of_text(task) and _is_a(FairseqEncoderModel, cfg.model):
         raise ConfigurationError(
-            f"--arch {arch} has no decoder, and --task {task} writes text: use --arch "
+            f"--arch {arch} has no decoder, but --task {task} writes text: use --arch "
             f"{plugin.text_model}, or for labels --task {plugin.label_task} --criterion "
             "sentence_prediction"
         )
     model = _model_class(cfg.model)
     if is_of_labels(task) and model and not hasattr(model, "register_classification_head"):
         raise ConfigurationError(
-            f"--arch {arch} gives no labels, and --task {task} has them: use --arch "
+            f"--arch {arch} gives no labels, but --task {task} has them: use --arch "
             f"{plugin.label_model}"
         )
 
@@ -151,7 +152,7 @@ def _check_optimizer(cfg: Any) -> None:
             option, name = "--lr-scheduler", cfg.lr_scheduler._name
             build_lr_scheduler(cfg.lr_scheduler, built)
     except (AssertionError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split()) or "they do not go together"
+        reason = " ".join(str(error).split()) or "they contradict each other"
         raise ConfigurationError(f"{option} {name} refuses its options: {reason}") from None
 
 
@@ -190,7 +191,7 @@ def _check_numbers(cfg: Any) -> None:
 
 
 def _check_score(option: str, task: Any) -> None:
-    """Check what belongs to `--eval-bleu`, or to another option of its kind."""
+    """Check options that belong to `--eval-bleu` or to a similar option."""
     check_choice(
         f"{option}_detok", getattr(task, f"{option}_detok", "space"), encoders.TOKENIZER_REGISTRY
     )
@@ -203,7 +204,7 @@ def _check_score(option: str, task: Any) -> None:
     except NotImplementedError:
         raise ConfigurationError(
             f"{flag(option)}-remove-bpe {kind} is unknown: give subword_nmt or sentencepiece, as "
-            "the text was cut"
+            "the text was split"
         ) from None
 
 
@@ -219,7 +220,7 @@ def _check_intervals(cfg: Any) -> None:
     if interval > 1 and epochs > 0 >= updates and epochs % interval and not cfg.checkpoint.no_save:
         raise ConfigurationError(
             f"--save-interval {interval} does not save the last of --max-epoch {epochs} epochs: "
-            f"give a multiple of {interval}, or --keep-last-epochs in place of --save-interval"
+            f"give a multiple of {interval}, or --keep-last-epochs instead of --save-interval"
         )
     least, scheduler = cfg.optimization.stop_min_lr, cfg.lr_scheduler
     begins = getattr(scheduler, "warmup_init_lr", 0)
@@ -228,7 +229,7 @@ def _check_intervals(cfg: Any) -> None:
         add = "add --warmup-init-lr 1e-7, or " if hasattr(scheduler, "warmup_init_lr") else ""
         raise ConfigurationError(
             f"--stop-min-lr {least} ends the training before its first update, as the learning "
-            f"rate begins at 0: {add}leave it out"
+            f"rate begins at 0: {add}remove it"
         )
 
 
@@ -267,14 +268,14 @@ def _check_metric(cfg: Any) -> None:
 
 
 def check_search_options(option: str, names: Iterable[str]) -> None:
-    """Check names of options of the search, such as those in `--eval-bleu-args`.
+    """Check names of search options, such as those in `--eval-bleu-args`.
 
     Raises:
-        ConfigurationError: search does not know a name.
+        ConfigurationError: a name is unknown.
     """
     known = [field.name for field in fields(GenerationConfig)]
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             advice = f": did you mean {close[0]}?" if close else ""
-            raise ConfigurationError(f"{option}: {name} is no option of the search{advice}")
+            raise ConfigurationError(f"{option}: {name} is not an option of the search{advice}")

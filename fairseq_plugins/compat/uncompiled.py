@@ -1,7 +1,7 @@
-"""What fairseq compiles, in Python, for installations without its compiled extensions.
+"""Python versions of fairseq's compiled extensions, for installations without them.
 
-Only fairseq's wheel for one Python has them; installations built without a compiler lack them.
-Batches, blocks of tokens and BLEU are computed here, with the same results.
+Only fairseq's wheel for one Python version has them; installations built without a compiler lack
+them. Batches, blocks of tokens and BLEU are computed here, with the same results.
 """
 
 import importlib
@@ -56,7 +56,7 @@ class Absent(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         raise ConfigurationError(
-            f"{self._who} need {self.__name__}, which has to be compiled: install g++ and Python's "
+            f"{self._who} need {self.__name__}, which must be compiled: install g++ and Python's "
             "headers, then run pip install --force-reinstall --no-deps --no-build-isolation "
             f"--no-cache-dir fairseq-fixed=={fairseq.__version__}"
         )
@@ -93,7 +93,7 @@ def batch_by_size_vec(
         count = position - start  # without this sentence
         if count < sentences and (count + 1) * longest <= tokens:
             position += 1
-        else:  # it is read again for the next batch, behind what is beyond the multiple
+        else:  # reread for the next batch, after the sentences beyond the multiple
             start += _whole(count, bsz_mult)
             ends.append(start)
             position, longest = start, 0
@@ -131,7 +131,7 @@ def batch_fixed_shapes_fast(
         longest = max(longest, num_tokens_fn(index))
         if not any(len(batch) < count and longest <= length for count, length in shapes):
             batches.append(batch)
-            batch, longest = [], 0  # as in fairseq the first sentence's length does not count
+            batch, longest = [], 0  # as in fairseq, the first sentence's length does not count
         batch.append(index)
     return [*batches, batch] if batch else batches
 
@@ -142,11 +142,11 @@ def batch_fixed_shapes_fast(
 def _get_slice_indices_fast(
     sizes: np.ndarray, break_mode: Optional[str], block_size: int, document_sep_len: int
 ) -> np.ndarray:
-    """Where the blocks of a stream of tokens begin and end: N x 2.
+    """The start and end of the blocks of a stream of tokens: N x 2.
 
     none: after `block_size` tokens. complete: only between sentences, whose lengths are `sizes`.
-    complete_doc: the same, and at sentences of length `document_sep_len`, which are left out like
-    blocks of one token. eos: one sentence, one block.
+    complete_doc: the same, and at sentences of length `document_sep_len`, which are skipped, like
+    blocks of one token. eos: one sentence per block.
     """
     if break_mode is None or break_mode == "none":
         total = int(sizes.sum())
@@ -207,7 +207,7 @@ def _reset(self: Any, one_init: bool = False) -> None:
 
 
 def _add(self: Any, ref: torch.Tensor, pred: torch.Tensor) -> None:
-    """Count the n-grams of a sentence that match. Unknown words of the reference do not."""
+    """Count the matching n-grams of a sentence. Unknown words of the reference never match."""
     for name, tokens in (("ref", ref), ("pred", pred)):
         if not isinstance(tokens, torch.IntTensor):
             raise TypeError(f"{name} must be a torch.IntTensor (got {type(tokens)})")

@@ -1,8 +1,8 @@
 """The types of fairseq's checkpoints.
 
-A pickle can name any function and have it called. `torch.load` allows only known types, and this
-module adds those that fairseq writes. (Releases before 2.10 can be tricked all the same, which is
-why setup.py refuses them.)
+A pickle can name any function and have it called. `torch.load` allows only known types; this
+module adds those that fairseq writes. (Releases before 2.10 can still be tricked, which is why
+setup.py refuses them.)
 """
 
 import typing
@@ -25,7 +25,7 @@ def allow_types_of_fairseq_checkpoints() -> None:
 
 
 def types_of_fairseq() -> List[Allowed]:
-    """The types that fairseq writes beside tensors.
+    """The types that fairseq writes besides tensors.
 
     `Namespace` and omegaconf's types hold options, numpy's types come from meters and scores,
     `Dictionary` is in the state of some tasks (audio), and `_TensorPlaceholder` in what rank 0

@@ -21,7 +21,7 @@ compat.apply()
 
 
 def test_fp16_without_a_gpu_is_a_clear_error(toy_data, tmp_path, run_train, train_args):
-    with pytest.raises(ConfigurationError, match="--fp16 needs a GPU: leave it out on a CPU"):
+    with pytest.raises(ConfigurationError, match="--fp16 needs a GPU: remove it on a CPU"):
         run_train(toy_data.bin, *train_args, "--fp16", "--cpu", "--save-dir", tmp_path)
 
 
@@ -68,7 +68,7 @@ def test_gradients_that_come_twice_to_ddp_are_refused(option):
     for layer in (*apart, *shared):
         checkpoint_wrapper(layer)
     for refused in ((options(), shared), (options(find=True), apart)):
-        with pytest.raises(ConfigurationError, match="gradient comes twice: add --ddp-backend leg"):
+        with pytest.raises(ConfigurationError, match="with two gradients: add --ddp-backend leg"):
             _check_ddp(*refused)
     for works in ((options(), apart), (options("legacy_ddp"), shared)):
         _check_ddp(*works)

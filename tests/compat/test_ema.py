@@ -49,7 +49,7 @@ def test_an_average_begins_with_the_parameters_of_a_checkpoint(
     name = str(tmp_path / "checkpoint_last.pt")
     before = checkpoint_utils.load_checkpoint_to_cpu(name)["model"]
     output = run_train(*words, "--max-update", 3, "--store-ema", "--ema-decay", 0.5).output
-    assert "has no average: it begins with its parameters" in output
+    assert "has no average: starting it from the parameters" in output
     state = checkpoint_utils.load_checkpoint_to_cpu(name)
     average = state["extra_state"]["ema"]
     compared = [key for key in before if key.endswith((".weight", ".bias"))]

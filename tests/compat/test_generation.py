@@ -55,7 +55,7 @@ def test_no_repeat_ngram_size(tiny_checkpoint, toy_data, run_generate):
         (["--min-len", 80, "--no-repeat-ngram-size", 1], "no output of at most 80 tokens .* is 80"),
         (
             ["--min-len", 81, "--print-alignment", "hard"],
-            "no output for a sentence: .*--min-len .it is 81., a larger limit",
+            "no output for a sentence: .*--min-len .it is 81., a larger length limit",
         ),
     ],
 )

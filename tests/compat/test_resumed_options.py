@@ -22,7 +22,7 @@ def test_a_training_without_the_optimizers_state_does_not_begin_anew(
     words += ["--no-save-optimizer-state"]
     run_train(*words, "--max-update", 2)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    with pytest.raises(ConfigurationError, match="has 2 updates and no state of the optimizer"):
+    with pytest.raises(ConfigurationError, match="has 2 updates but no optimizer state"):
         run_train(*words, "--max-update", 4)
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
     name = tmp_path / "checkpoint_last.pt"
@@ -37,7 +37,7 @@ def test_the_optimizers_options_of_the_checkpoint_are_told(
     words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--disable-validation"]
     run_train(*words, "--max-update", 1)
     more = ["--weight-decay", 0.25, "--max-update"]
-    told = "the checkpoint's weight_decay 0.0 is used, and 0.25 is ignored"
+    told = "the checkpoint's weight_decay 0.0 is used, but 0.25 is ignored"
     assert told in run_train(*words, *more, 2).output
     assert "is ignored" not in run_train(*words, "--max-update", 3).output
     change = ["--optimizer-overrides", "{'weight_decay': 0.25}"]
@@ -94,12 +94,12 @@ def test_another_optimizer_or_criterion(refused):
     "change, told",
     [
         (lambda saved: saved["state"][3].pop("exp_avg_sq"), "parameter 3 has no exp_avg_sq"),
-        (lambda saved: saved["param_groups"][0]["params"].pop(), r"is of \d+ parameters, and the"),
-        (lambda saved: saved.update(param_groups=[]), "is of 0 parameters, and the model has"),
+        (lambda saved: saved["param_groups"][0]["params"].pop(), r"has \d+ parameters, but the"),
+        (lambda saved: saved.update(param_groups=[]), "has 0 parameters, but the model has"),
         (lambda saved: saved.pop("state"), "the optimizer's state is damaged"),
         (
             lambda saved: saved["state"][2].update(exp_avg=torch.zeros(2, 2)),
-            r"exp_avg of parameter 2 is of size \(2, 2\), and the parameter of",
+            r"exp_avg of parameter 2 has size \(2, 2\), but the parameter has",
         ),
     ],
 )
@@ -115,7 +115,7 @@ def test_parameters_without_a_state_are_told(begun, run_train, tmp_path):
         del state["last_optimizer_state"]["state"][number]
     torch.save(state, copy / "checkpoint_last.pt")
     output = run_train(*words, "--save-dir", copy, "--max-update", 3).output
-    assert "2 of " in output and "parameters have no state of the optimizer in the chec" in output
+    assert "2 of " in output and "parameters have no optimizer state in the chec" in output
 
 
 @pytest.mark.parametrize("size", [20, 150, 260])

@@ -206,7 +206,7 @@ def test_the_files_of_a_tokenizer_are_those_that_the_user_names(plant, toy_data,
     words = [str(path.parent), path.name, str(toy_data.bin)]
     with caplog.at_level(logging.INFO), pytest.raises(OSError, match="not found"):
         TransformerModel.from_pretrained(*words)
-    assert "bpe_codes /planted/codes is not opened: name the file yourself" in caplog.text
+    assert "bpe_codes /planted/codes is not opened: give the file yourself" in caplog.text
     (tmp_path / "codes").write_text("#version: 0.2\nb a</w>\n")
     model = TransformerModel.from_pretrained(*words, bpe_codes=str(tmp_path / "codes"))
     assert model.bpe.encode("ba") == "ba"

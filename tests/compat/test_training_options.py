@@ -26,7 +26,10 @@ def state_of(folder, name="checkpoint_last.pt"):
             ["--best-checkpoint-metric", "bleu", "--eval-bleu"],
             "bleu keeps the lowest: add --maximize-best-checkpoint-metric",
         ),
-        (["--eval-bleu-args", '{"len_pen": 1}'], "len_pen is no option of .*did you mean lenpen"),
+        (
+            ["--eval-bleu-args", '{"len_pen": 1}'],
+            "len_pen is not an option of .*did you mean lenpen",
+        ),
         (["--best-checkpoint-metric", "nl_loss"], "nl_loss is not measured: did you mean nll_loss"),
         (["--best-checkpoint-metric", "accuracy"], "accuracy is not measured: add --report-accur"),
         (["--best-checkpoint-metric", "rougeL"], "rougeL is not measured by --task translation:"),
@@ -84,24 +87,24 @@ LABELS = "--task classification --criterion sentence_prediction"
     [
         (
             "--task translation --criterion sentence_prediction",
-            "sentence_prediction is for labels, and --task translation has text: use --criterion l",
+            "sentence_prediction is for labels, but --task translation has text: use --criterion l",
         ),
         (
             "--task classification --criterion cross_entropy",
-            "cross_entropy is for text, and --task classification has labels: use --criterion sen",
+            "cross_entropy is for text, but --task classification has labels: use --criterion sen",
         ),
         (
             f"{LABELS} --arch transformer",
-            "--arch transformer gives no labels, and --task classification has them: use --arch en",
+            "--arch transformer gives no labels, but --task classification has them: use --arch en",
         ),
         (
             "--task summarization --criterion cross_entropy --arch encoder_classifier",
-            f"encoder_classifier has no decoder, and --task summarization .* {LABELS}",
+            f"encoder_classifier has no decoder, but --task summarization .* {LABELS}",
         ),
         ("--task translation --criterion adaptive_loss", "needs --adaptive-softmax-cutoff, such"),
         (
             "--task translation --criterion adaptive_loss --adaptive-softmax-cutoff 10",
-            "adaptive_loss does not go with --ddp-backend pytorch_ddp: use legacy_ddp",
+            "adaptive_loss does not support --ddp-backend pytorch_ddp: use legacy_ddp",
         ),
     ],
 )

@@ -175,7 +175,7 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
     (
         evaluate,
         ["--", "--min-len", "90", "--no-repeat-ngram-size", "1"],
-        "or leave out --no-repeat-ngram-size",
+        "or remove --no-repeat-ngram-size",
         ["--", "--min-len", "90"],
     ),
     (evaluate, ["--", "--replace-unk"], "--replace-unk is not allowed", []),

@@ -126,7 +126,9 @@ def test_a_model_that_holds_no_numbers(out, run, tmp_path):
     state["model"]["decoder.layers.0.fc1.weight"][0, 0] = float("nan")
     torch.save(state, tmp_path / "failed.pt")
     for more in ([], ["--format", "ctranslate2"]):
-        with pytest.raises(ConfigurationError, match="decoder.layers.0.fc1.weight holds values"):
+        with pytest.raises(
+            ConfigurationError, match="decoder.layers.0.fc1.weight holds non-numeric values"
+        ):
             run_command(tmp_path / "failed.pt", "--out", out, *more)
     assert not out.exists()
 

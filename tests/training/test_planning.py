@@ -115,7 +115,7 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
         (["--rendezvous", "a:1"], "--nodes 1: .* remove it for one"),
         (["--", "--save-dir", "x"], "--save-dir is not allowed after --"),
         (["--", "--update-freq", "1.5"], "--update-freq: 1.5: give whole numbers"),
-        (["--", "--lr", "5e-"], "--lr: 5e- is no number"),
+        (["--", "--lr", "5e-"], "--lr: 5e- is not a number"),
         (["--save-dir", "lr:0.1"], "--save-dir lr:0.1: fairseq cannot read paths with ':'"),
         (["--", "--distributed-world-size=2"], "--distributed-world-size is not allowed after"),
         (["--", "--dropuot", "0.1"], "fairseq-train does not take this: .*--dropuot"),
