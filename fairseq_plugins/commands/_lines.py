@@ -51,7 +51,8 @@ def add_options(
     parser.add_argument(
         "--model", nargs="+", required=True, metavar="DIR",
         help="a checkpoint, a folder with checkpoint_best.pt (several make an ensemble), or an "
-        "exported model" + (f"; or the name of a pretrained model: {known}" if known else ""),
+        "exported model"
+        + (f"; or a pretrained model, unless a file has its name: {known}" if known else ""),
     )  # fmt: skip
     add_model(parser, 4000, unit, buffer)
     parser.add_argument(

@@ -34,7 +34,7 @@ def test_a_name_is_a_model(box, exported, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == expected
     with pytest.raises(SystemExit):
         commands.main(["translate", "-h"])
-    assert "pretrainedmodel:tiny-de-en" in "".join(capsys.readouterr().out.split())
+    assert "unlessafilehasitsname:tiny-de-en" in "".join(capsys.readouterr().out.split())
 
 
 def test_an_unknown_name_lists_those_that_exist(box):
