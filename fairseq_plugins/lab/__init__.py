@@ -1,6 +1,6 @@
 """The laboratory: measurements, the tables of papers, made corpora, baselines, runs on a GPU.
 
-Training and serving need nothing of it, and nothing outside this package imports it. Its commands
+Training and serving do not need it, and nothing outside this package imports it. Its commands
 are in `commands/`; `python -m fairseq_plugins.lab.gpu_report` measures on a GPU.
 
 As fairseq's `--user-dir` it registers the plugin, and then the laboratory's own parts: the packages

@@ -88,7 +88,7 @@ def draw_new(uniform: Callable[[], float], shape: Shape, seen: Set[bytes]) -> Tu
         its words and its value.
 
     Raises:
-        ConfigurationError: `TRIES` samples contain no such expression.
+        ConfigurationError: no such expression in `TRIES` samples.
     """
     for _ in range(TRIES):
         found = draw(uniform, shape)

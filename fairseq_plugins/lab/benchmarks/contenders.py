@@ -64,7 +64,7 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
     if not own or own[0] not in known:
         given = own[0] if own else ""
         close = ", ".join(difflib.get_close_matches(given, known, n=3)) or "transformer_ftc"
-        raise ConfigurationError(f"{given!r} is no architecture: did you mean {close}?")
+        raise ConfigurationError(f"{given!r} is not an architecture: did you mean {close}?")
     line = [data, "--arch", own[0], *shlex.split(DEFAULTS), *shared, *own[1:]]
     criterion = _last_value("--criterion", line)
     if criterion is None:

@@ -202,7 +202,7 @@ def run(args: argparse.Namespace) -> results.Report:
         ConfigurationError: arguments are invalid.
     """
     if args.dtype != "fp32":
-        raise ConfigurationError("--dtype: each goal has its own number type, leave it out")
+        raise ConfigurationError("--dtype: each goal has its own number type: remove it")
     device = machine.choose_device(args)
     if device.type != "cpu":
         raise ConfigurationError(

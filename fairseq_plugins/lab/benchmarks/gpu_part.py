@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> results.Report:
-    """Run one part. A failure becomes a row with its reason, so that the others are kept.
+    """Run one part. A failure becomes a row with its reason; other rows are kept.
 
     Raises:
         ConfigurationError: arguments are invalid, or no row has a figure.
@@ -183,7 +183,7 @@ def _attend(lengths: List[int], behind: int, causal: bool, device: torch.device)
 
 
 def _attend_recorded(device: torch.device) -> Row:
-    """One graph for batches of other lengths: lengths are data, and only the longest is fixed."""
+    """One graph for batches of other lengths: lengths are data; only the longest is fixed."""
     first, second = [7, 33, 1, 0], [1, 2, 30, 8]
     torch.manual_seed(1)
     q, k, v = (torch.randn(41, 4, 64, device=device, dtype=torch.bfloat16) for _ in range(3))
@@ -233,7 +233,7 @@ def _distance(found: Tensor, exact: Tensor) -> float:
 
 
 def _poison(device: torch.device) -> None:
-    """Fill memory with NaN and free it, so that the next results that are not written show it."""
+    """Fill memory with NaN and free it, so that unwritten results show NaN."""
     blocks = [torch.full((2**n,), float("nan"), device=device) for n in range(8, 18)]
     del blocks
 

@@ -31,7 +31,7 @@ def add_arguments(
         "--clock",
         choices=CLOCKS,
         default="wall",
-        help="processor: count processor time, for a machine that other programs use too; one "
+        help="processor: count processor time, for a machine shared with other programs; one "
         "thread only",
     )
     parser.add_argument(
@@ -79,7 +79,7 @@ def describe(device: torch.device, threads: int) -> Dict[str, Any]:
 def commit() -> str:
     """The commit of the checkout, with "+" and a checksum if it has other files than the commit.
 
-    Files that git does not know count within the package. Without a checkout a checksum alone.
+    Files that git does not know count within the package. Without a checkout, only a checksum.
     """
     return _checked_out() or f"unknown, files {_checksum()}"
 

@@ -82,7 +82,7 @@ class Summaries(nn.Module):
 
 
 class Residual(nn.Module):
-    """The end of a sublayer, dropout, residual and LayerNorm: T x B x d -> T x B x d."""
+    """The end of a sublayer (dropout, residual, LayerNorm): T x B x d -> T x B x d."""
 
     def __init__(self, embed_dim: int, dropout: float, plain: bool):
         super().__init__()

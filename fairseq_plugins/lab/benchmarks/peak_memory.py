@@ -39,7 +39,7 @@ class Peak(NamedTuple):
         kept: memory that forward keeps for backward; None without a backward pass.
         parameters: number of parameters.
         seconds: duration of the run in that process.
-        problem: why there is no figure; "" if there is one.
+        problem: why there is no figure; otherwise "".
     """
 
     resident: Optional[int] = None
@@ -62,7 +62,7 @@ def measure(
 
     Args:
         words, setting: the contender and its workload.
-        limit: bytes that the run may use. Exceeding the limit is no error: `Peak.problem` says
+        limit: bytes that the run may use. Exceeding the limit is not an error: `Peak.problem` says
             "does not fit".
         patience: seconds until the process is stopped; on a GPU nothing is.
         clock: the clock of `Peak.seconds`, see `timing.seconds`.

@@ -44,7 +44,7 @@ def check_place(option: str, path: Optional[Path]) -> None:
     if path.is_dir():
         raise ConfigurationError(f"{option} {path} is a folder: give the name of a file")
     if not os.access(path.absolute().parent, os.W_OK):
-        raise ConfigurationError(f"{option} {path}: there is no such folder to write in")
+        raise ConfigurationError(f"{option} {path}: no such folder to write in")
 
 
 def arguments(args: argparse.Namespace) -> Row:
@@ -78,7 +78,7 @@ def code(name: str) -> Callable[[Row], str]:
 
 
 def number(name: str, form: str = ".3f", scale: float = 1.0) -> Callable[[Row], str]:
-    """A column that formats a figure of the row, or shows "-" if there is none."""
+    """A column that formats a figure of the row, or shows "-" without one."""
     return lambda row: "-" if row.get(name) is None else format(row[name] * scale, form)
 
 

@@ -121,7 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--only", nargs="+", choices=list(MEASUREMENTS), metavar="NAME",
-        help="measure these alone: " + ", ".join(MEASUREMENTS),
+        help="measure only these: " + ", ".join(MEASUREMENTS),
     )  # fmt: skip
     machine.add_arguments(parser, argparse.SUPPRESS)
     parser.set_defaults(clock="processor", cpu=True)
@@ -192,7 +192,7 @@ def spread_of(figure: Dict[str, Any]) -> float:
 def compare(
     what: str, figure: Optional[Dict[str, Any]], stored: Optional[Dict[str, Any]]
 ) -> Dict[str, Any]:
-    """A row of the table: how a figure is against the stored one. It is worse if "worse"."""
+    """A row of the table: a figure compared with the stored one. It is worse if "worse"."""
     row = {"what": what, "contender": what, "figure": figure, "worse": False, "time_ratio": None}
     row.update(stored=stored and stored["ratio"], time_ratio_quartiles=None)
     if figure is None:
@@ -273,7 +273,7 @@ def _write_exports(args: argparse.Namespace) -> Dict[str, str]:
 def _measure(
     name: str, args: argparse.Namespace, problems: Dict[str, str]
 ) -> Optional[List[Dict[str, Any]]]:
-    """The rows of a measurement, one a contender, empty ones for those that are left out."""
+    """The rows of a measurement, one per contender; empty for skipped contenders."""
     measurement = MEASUREMENTS[name]
     possible = [
         words not in problems and (processor.has_bf16() or "--bf16" not in words)

@@ -7,8 +7,8 @@
 A contender is an architecture with any options of fairseq-train; the first is the baseline. A step
 is fairseq's own (Trainer.train_step): forward, loss, backward, clipping, optimizer, in the number
 type given. All contenders take the same batches in turn: of sentences alike in length, as in
-training, or with --order random of any. --part encoder runs the encoder alone, forward and backward
-of the sum of its output; --part loss the projection to the vocabulary and the criterion alone,
+training, or with --order random of any. --part encoder runs only the encoder, forward and backward
+of the sum of its output; --part loss runs only the projection to the vocabulary and the criterion,
 forward and backward from random features that stand for the decoder's.
 """
 
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-out-failing",
         action="store_true",
-        help="a contender whose first step fails is a row with the reason; not the first one",
+        help="a contender whose first step fails becomes a row with the reason, except the first one",
     )
     timing.add_arguments(parser, rounds=5)
     machine.add_arguments(parser)

@@ -33,7 +33,7 @@ def find(command: str) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what libraries log and warn of out of the progress."""
+    """Hide log messages and warnings of libraries from the progress."""
     root = logging.getLogger()
     level = root.level
     with warnings.catch_warnings():

@@ -96,7 +96,7 @@ def _add_lengths(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-update", type=at_least(1), metavar="N", help="end each run there")
     group.add_argument(
         "--minutes", type=at_least(0.01, float), metavar="M",
-        help="stop everything after so much time, and half a minute to save; rerun to resume",
+        help="stop everything after this time, plus half a minute to save; rerun to resume",
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("tables of earlier results")
     group.add_argument(
         "--report-only", action="store_true",
-        help="make table and plot again from results.json, and do nothing else",
+        help="only make table and plot again, from results.json",
     )  # fmt: skip
     group.add_argument(
         "--beside", nargs="+", type=Path, default=[], metavar="OUT",
@@ -182,7 +182,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def read_request(args: argparse.Namespace) -> Request:
     if args.data is None:
-        raise ConfigurationError("DATA is missing: name a prepared folder")
+        raise ConfigurationError("DATA is missing: give a prepared folder")
 
     table = TABLES[args.table]
     folders = settings_of(table.rows[0].recipe)
@@ -218,7 +218,7 @@ def read_results(folder: Path, table: str, option: str) -> Dict[str, Any]:
 
 
 def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:
-    """Table and plots from results.json alone."""
+    """Table and plots from results.json only."""
     from fairseq_plugins.lab.reproduction import plots, report
 
     results = read_results(folder, table, "--out")
@@ -228,7 +228,7 @@ def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:
         if found["reduced"] != results["reduced"]:
             size = "reduced" if found["reduced"] else "of full size"
             raise ConfigurationError(
-                f"--beside: the runs in {other} are {size}, those in {folder} are not: name a "
+                f"--beside: the runs in {other} are {size}, but those in {folder} are not: give a "
                 "folder of the same size"
             )
         pairs = found["data"]["pairs"]["train"]

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 def numbered_lines(path: Path) -> Iterator[Tuple[str, Optional[bytes]]]:
     """The lines of a file, which may be compressed with gzip, bzip2 or xz, with FILE:LINE.
 
-    None stands for a line that is too long.
+    None replaces a line that is too long.
 
     Raises:
         ConfigurationError: the file cannot be read, or is damaged; the message names the line.
@@ -58,7 +58,7 @@ def numbered_lines(path: Path) -> Iterator[Tuple[str, Optional[bytes]]]:
 
 
 def rows(path: Path, columns: int) -> Iterator[Row]:
-    """The lines of a file with so many columns, which tabs separate.
+    """The lines of a file with this many columns, separated by tabs.
 
     Raises:
         ConfigurationError: as `numbered_lines`.

@@ -4,7 +4,7 @@ Source: Linsley et al. (2018), in the pictures of 32 x 32 of Tay et al. (2020),
 `lra_release/pathfinder32/curv_contour_length_14` (or `_9`, or `curv_baseline`). Format: a folder
 with `metadata/N.npy`, which are text, and pictures in PNG. A line of metadata has, separated by
 spaces, the picture's folder and name, a number, the label (1: connected), and how it was drawn.
-Empty picture files, of which the release has some, are left out, as in its code.
+The release has some empty picture files, which are skipped, as in its code.
 
 `write` draws such pictures: two long paths of dashes, shorter ones that distract, and dots at both
 ends of one long path, or at an end of each. It follows the description of the puzzle, with sizes
@@ -101,7 +101,7 @@ class Space:
         return Space(self.cells[:])
 
     def is_free(self, x: float, y: float) -> bool:
-        """Whether a point is away from the border and from all that is taken."""
+        """Whether a point keeps its distance from the border and from taken space."""
         inside = EDGE <= min(x, y) and max(x, y) <= SIZE - 1 - EDGE
         return inside and not self.cells[int(FINE * y) * FINE * SIZE + int(FINE * x)]
 
@@ -121,7 +121,7 @@ def draw_path(uniform: Callable[[], float], dashes: int, space: Space) -> Option
     Args:
         uniform: returns random numbers from [0, 1).
         dashes: its length.
-        space: what other paths have left.
+        space: the room that other paths leave.
 
     Returns:
         dashes x 2 x 2, the ends of each dash.
@@ -178,7 +178,7 @@ def draw(uniform: Callable[[], float], dashes: int, connected: bool) -> Picture:
             if np.linalg.norm(dots[0] - dots[1]) < DOTS_APART:
                 continue
             return Picture(_levels(paths, dots), connected, paths, dots)
-    raise ConfigurationError(f"--dashes {dashes}: paths so long do not fit: give fewer")
+    raise ConfigurationError(f"--dashes {dashes}: such long paths do not fit: give fewer")
 
 
 def _levels(paths: List[np.ndarray], dots: np.ndarray) -> bytes:
@@ -196,7 +196,7 @@ def _levels(paths: List[np.ndarray], dots: np.ndarray) -> bytes:
 
 
 def write(folder: Path, count: int, dashes: int, seed: int) -> None:
-    """Write pictures and their metadata as the release has them; half of them are connected.
+    """Write pictures and their metadata in the release's format; half are connected.
 
     The same arguments give the same pictures.
     """

@@ -13,7 +13,7 @@ def decode(content: bytes) -> Tuple[int, int, bytes]:
     """Width, height and the grey levels, row by row.
 
     Raises:
-        ValueError: it is no such file, or is damaged.
+        ValueError: it is another kind of file, or is damaged.
     """
     if not content:
         raise ValueError("an empty file")

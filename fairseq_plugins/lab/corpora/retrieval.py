@@ -39,7 +39,7 @@ def pairs(folder: Path) -> Iterator[Document]:
 def write_made_up(folder: Path, sizes: Dict[str, int], words: int, seed: int) -> None:
     """Write pairs in this format whose label is whether both texts are of one field.
 
-    Each of `FIELDS` fields has its own syllables, of which the words of its texts consist. Fields
+    Each of `FIELDS` fields has its own syllables, which form the words of its texts. Fields
     share most of them.
 
     Args:

@@ -61,7 +61,7 @@ class NewsRecommenderModel(EncoderClassifierModel):
             candidates: B x C, rows of `titles` to be scored, and -1 after them.
 
         Returns:
-            B x C, -inf where there is no candidate.
+            B x C, -inf without a candidate.
         """
         encoded = self.encoder(titles, None)
         news = self.news_pooling(encoded["encoder_out"][0], encoded["encoder_padding_mask"][0])

@@ -13,7 +13,7 @@ from fairseq_plugins.models.encoder_classifier import (
 )
 from fairseq_plugins.modules.sentence_pooling import ClassificationHead
 
-HIDDEN = 4  # the first hidden layer of the head has so many times the encoder's features
+HIDDEN = 4  # the head's first hidden layer has this many times the encoder's features
 
 
 class PairHead(ClassificationHead):

@@ -155,7 +155,7 @@ class PlannedRuns:
         for option in ("no_save", "disable_validation") if best else ("no_save",):
             if getattr(given, option):
                 raise ConfigurationError(
-                    f"{flag(option)} leaves no checkpoint to test, or to go on with: leave it out"
+                    f"{flag(option)} leaves no checkpoint to test or resume from: remove it"
                 )
 
     def check_out(self) -> None:
@@ -196,7 +196,7 @@ class PlannedRuns:
             given = [*recipes.arguments(request.settings), *request.words]
             for option in BEGINNINGS.intersection(word.split("=")[0] for word in given):
                 raise ConfigurationError(
-                    f"{option}: this row begins with a training on other data: leave it out"
+                    f"{option}: this row begins with a training on other data: remove it"
                 )
         if row.begins and not first:
             words += ["--finetune-from-model", str(save_dir / FIRST / "checkpoint_best.pt")]

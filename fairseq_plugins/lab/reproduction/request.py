@@ -72,7 +72,7 @@ def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:
     for name in wanted:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=3) or list(known)
-            raise ConfigurationError(f"--rows {name} is no row: nearest are {', '.join(close)}")
+            raise ConfigurationError(f"--rows {name} is not a row: nearest are {', '.join(close)}")
     return [row for row in table.rows if row.name in wanted]
 
 

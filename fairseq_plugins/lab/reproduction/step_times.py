@@ -26,7 +26,7 @@ def command(
     Args:
         request: the options of the reproduction.
         files: the settings of all rows.
-        rows: the rows, of which one is the baseline.
+        rows: the rows; one of them is the baseline.
         plans: their trainings.
         batches: of each row.
         cpu: whether to time on the CPU.

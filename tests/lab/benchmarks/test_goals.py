@@ -153,4 +153,4 @@ def test_the_table_so_far_is_written_after_each_measurement(small, tmp_path, mon
 
 
 def test_one_number_type_for_all_is_refused(tmp_path):
-    assert "leave it out" in refused("goals", tmp_path, "--out", tmp_path, "--dtype", "bf16")
+    assert "remove it" in refused("goals", tmp_path, "--out", tmp_path, "--dtype", "bf16")

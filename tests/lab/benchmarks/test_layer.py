@@ -63,7 +63,7 @@ def test_encoders_side_by_side(tmp_path):
     "words, complaint",
     [
         (["--contender", "sdpa", "--lengths", "64", "--tokens", "32"], "--tokens 32 is less than"),
-        (["--contender", "sdpb"], "'sdpb' is no architecture"),
+        (["--contender", "sdpb"], "'sdpb' is not an architecture"),
         (["--contender", "ffn --colour 3"], "`ffn --colour 3`: unrecognized arguments"),
         (["--contender", "mscffn --subspaces 7"], "--mscffn-subspaces 7 must be even"),
         (["--contender", "softmax --heads 7"], "`softmax --heads 7`"),
@@ -77,9 +77,9 @@ def test_encoders_side_by_side(tmp_path):
         (["--contender", "ffn", "--json", "."], "--json . is a folder"),
         (
             ["--contender", "ffn", "--json", "no/f.json"],
-            "--json no/f.json: there is no such folder",
+            "--json no/f.json: no such folder",
         ),
-        (["--contender", "ffn", "--plot", "no/f.svg"], "--plot no/f.svg: there is no such folder"),
+        (["--contender", "ffn", "--plot", "no/f.svg"], "--plot no/f.svg: no such folder"),
         (["--contender", "ffn", "--rounds", "0"], "--rounds 0"),
         (["--contender", "ffn", "--threads", "0"], "--threads 0: must be at least 1"),
     ],

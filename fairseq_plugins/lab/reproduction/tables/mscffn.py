@@ -111,5 +111,5 @@ PATHFINDER = _table(
     128,
     [77.05, 69.71, 71.40, 73.95, 76.83, 70.25, 71.58, 74.26, 71.48, 72.96],
     {"train": 160000, "valid": 20000, "test": 20000},
-    "The benchmark has three difficulties, and the papers do not say which one is theirs.",
+    "The benchmark has three difficulties, and the papers do not say which one they use.",
 )

@@ -48,7 +48,7 @@ class Row(NamedTuple):
         claim: "higher", "lower" or "not lower" than that row, where a paper has no figures.
         reduced: replaces `words` with `--reduced`, if given.
         begins: name of the `FIRST_DATA` on which the model is trained first, with `words`.
-            Training on the table's data then starts from the parameters alone.
+            Training on the table's data then starts from only the parameters.
         then: a file of the package with more settings for the table's data, after `begins`.
         then_words: more options for the table's data, after `words`; later ones win.
     """
@@ -72,7 +72,7 @@ class Row(NamedTuple):
 
 
 class Cited(NamedTuple):
-    """A row that a paper quotes from other work. It is printed, and not run."""
+    """A row that a paper quotes from other work. It is printed but not run."""
 
     labels: Sequence[str]
     scores: Sequence[float]
