@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-out-failing",
         action="store_true",
-        help="a contender whose first step fails becomes a row with the reason, except the first one",
+        help="a contender whose first step fails becomes a row with the reason, if not the first",
     )
     timing.add_arguments(parser, rounds=5)
     machine.add_arguments(parser)

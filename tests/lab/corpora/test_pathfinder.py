@@ -129,5 +129,5 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path, monkeypatch):
         prepare(tmp_path / "data", tmp_path)
     monkeypatch.setattr(pathfinder, "PICTURES", 1)
     monkeypatch.setattr(pathfinder, "PATHS", 2)
-    with pytest.raises(ConfigurationError, match="--dashes 900: paths so long do not fit"):
+    with pytest.raises(ConfigurationError, match="--dashes 900: such long paths do not fit"):
         pathfinder.write(tmp_path / "long", 1, 900, 1)

@@ -86,7 +86,7 @@ def test_interleaved_times_replace_those_of_the_log(results):
 def test_rows_of_other_work_are_printed_as_cited(results):
     table = report.table(results[0])
     assert cells(table, "BiLSTM (Gehring et al. 2016)", "-", "-")[:2] == ["29.8", "cited"]
-    with pytest.raises(ConfigurationError, match="is no row"):
+    with pytest.raises(ConfigurationError, match="is not a row"):
         choose_rows(FTC_PAPER, ["BiLSTM"])
 
 

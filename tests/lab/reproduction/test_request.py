@@ -19,7 +19,7 @@ def test_chosen_rows_keep_the_order_of_the_tables():
         assert ("query-value,layer" in found, "layer" in found) == (whole, False)
     with pytest.raises(ConfigurationError, match="nearest are transformer, .*, fc-2x3-linear"):
         choose_rows(FTC_PAPER, ["nonsense"])
-    with pytest.raises(ConfigurationError, match="--rows ftc-3x2 is not a row: nearest are .*ftc-2x3"):
+    with pytest.raises(ConfigurationError, match="--rows ftc-3x2 is not a row: nearest .*ftc-2x3"):
         choose_rows(FTC_PAPER, ["ftc-3x2"])
 
 
