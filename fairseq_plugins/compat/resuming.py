@@ -110,7 +110,7 @@ def resume_with_another_number_of_processes() -> None:
             if read and before != here:
                 raise ConfigurationError(
                     f"the checkpoint was written within epoch {state['epoch']} of {before:,} "
-                    f"sentences, and the training data have {here:,}: {how}"
+                    f"sentences, but the training data have {here:,}: {how}"
                 )
             try:
                 original(self, state)
@@ -118,8 +118,8 @@ def resume_with_another_number_of_processes() -> None:
                 if "dataloader mismatch" not in str(error):
                     raise
                 raise ConfigurationError(
-                    f"the training data or the sizes of batches have changed within epoch "
-                    f"{state['epoch']}, which has fewer batches now than were read: {how}"
+                    f"the training data or batch sizes have changed within epoch "
+                    f"{state['epoch']}, which now has fewer batches than were read: {how}"
                 ) from None
 
         return load_state_dict
@@ -144,7 +144,7 @@ def resume_with_another_number_of_processes() -> None:
 def train_no_further_than_asked() -> None:
     """Stop at --max-update and --stop-time-hours; 0.12.2 and ff make one more update beyond them.
 
-    So each rerun of a finished training changed its parameters.
+    Therefore each rerun of a finished training changed its parameters.
     """
 
     def make(original: Callable) -> Callable:
@@ -152,7 +152,7 @@ def train_no_further_than_asked() -> None:
             own = _in_save_dir(cfg, trainer.checkpoint_suffix)
             loaded = original(cfg, trainer, **kwargs)
             options, done = trainer.cfg.optimization, trainer.get_num_updates()
-            # of the checkpoint alone, and so the same in all processes
+            # only from the checkpoint, so equal in all processes
             hours = getattr(trainer, "_previous_training_time", 0) / 3600
             reached = ""
             if 0 < options.max_update <= done:
@@ -173,11 +173,12 @@ def train_no_further_than_asked() -> None:
 def remember_validations() -> None:
     """Store the counter of --patience in checkpoints.
 
-    It counts validations without improvement, and 0.12.2 and ff do not store it. So a rerun of a
-    training that --patience has ended trained further; now it trains nothing. Both also write the
+    It counts validations without improvement, and 0.12.2 and ff do not store it. A rerun of a
+    training that --patience had ended trained further; now it trains nothing. Both also write the
     checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this repeats
-    the scheduler's step after loading. A validation that SIGTERM broke off comes first. A training
-    that goes on from a checkpoint of another folder counts anew, and has no best score.
+    the scheduler's step after loading. A validation that SIGTERM interrupted comes first. A
+    training that starts from a checkpoint of another folder restarts the counter, without a best
+    score.
     """
 
     def make_save(original: Callable) -> Callable:
@@ -198,7 +199,7 @@ def remember_validations() -> None:
             if not cfg.reset_meters:
                 if own:
                     patience().update(state.get(EARLY_STOPPING, {}))
-                else:  # else checkpoint_best.pt waits for a better score than another training's
+                else:  # otherwise another training's score would block checkpoint_best.pt
                     vars(checkpoint_utils.save_checkpoint).pop("best", None)
                 due = state.get(DUE)
                 if due and _program() and not trainer.cfg.dataset.disable_validation:
@@ -222,7 +223,7 @@ def remember_validations() -> None:
 
 
 def remember_plateaus() -> None:
-    """Store the counter of reduce_lr_on_plateau, of validations in a row without improvement.
+    """Store the counter of reduce_lr_on_plateau, of consecutive validations without improvement.
 
     0.12.2 and ff do not store it.
     """
@@ -253,10 +254,10 @@ def _in_save_dir(cfg: Any, suffix: str) -> bool:
 
 
 def count_time_anew() -> None:
-    """Let a new training's time begin at 0, for --stop-time-hours; 0.12.2 and ff do not.
+    """Let a new training's time start at 0, for --stop-time-hours; 0.12.2 and ff do not.
 
     With --finetune-from-model or --reset-optimizer they add the time of the training that wrote the
-    checkpoint, though updates begin at 0.
+    checkpoint, although updates start at 0.
     """
 
     def make(original: Callable) -> Callable:
@@ -301,7 +302,7 @@ def what_follows(trainer: Trainer, iterator: Any) -> str:
 
 
 def _validate(trainer: Trainer, at: Dict[str, Any], due: str) -> Any:
-    """Make the validation that is due where a stored iterator stands, and save if fairseq would."""
+    """Make the validation that is due at a stored position, and save if fairseq would."""
     program, cfg = _program(), trainer.cfg
     after_epoch = at.get("iterations_in_epoch") == 0
     iterator = SimpleNamespace(
@@ -320,7 +321,7 @@ def _validate(trainer: Trainer, at: Dict[str, Any], due: str) -> Any:
 
 
 def _program() -> Any:
-    """The module of fairseq-train that runs; None if another program does."""
+    """The module of fairseq-train that is running; None in another program."""
     for name in ("__main__", "fairseq_cli.train"):
         module = sys.modules.get(name)
         if hasattr(module, "should_stop_early"):

@@ -1,4 +1,4 @@
-"""A training that is asked to end saves what it has learnt."""
+"""Let a training that is asked to end save its state."""
 
 import contextlib
 import copy
@@ -23,13 +23,13 @@ from fairseq_plugins.errors import STATE_SAVED, TERMINATED, ConfigurationError, 
 
 logger = logging.getLogger(__name__)
 
-# seconds within which two signals are one request: a scheduler sends them to a command and to the
-# training that it started, and the command asks its training, too
+# seconds within which two signals are one request: a scheduler signals both a command and the
+# training that it started, and the command also signals its training
 TOGETHER = 5.0
 
 
 def save_state(trainer: Trainer, iterator: Any) -> None:
-    """Write checkpoint_last.pt, with the validation that is due; nothing with --no-save."""
+    """Write checkpoint_last.pt, with the validation that is due; with --no-save, nothing."""
     if trainer.cfg.checkpoint.no_save:
         logger.info("asked to end: nothing is saved, as --no-save asks")
         return
@@ -41,12 +41,12 @@ def save_state(trainer: Trainer, iterator: Any) -> None:
             "made when the training resumes"
         )
     options = copy.deepcopy(trainer.cfg.checkpoint)
-    options.no_last_checkpoints = False  # it would lose what was trained since the last one
+    options.no_last_checkpoints = False  # it would lose all updates since the last checkpoint
     checkpoint_utils.save_checkpoint(options, trainer, iterator, None)
 
 
 def _signal_at_death_of_parent() -> int:
-    """The signal that Linux sends this process when its parent is gone; 0 for none."""
+    """The signal that Linux sends this process when its parent is gone; 0 for no signal."""
     found = ctypes.c_int(0)
     with contextlib.suppress(AttributeError):  # only Linux has prctl
         ctypes.CDLL(None).prctl(2, ctypes.byref(found))  # PR_GET_PDEATHSIG
@@ -54,12 +54,12 @@ def _signal_at_death_of_parent() -> int:
 
 
 class _Request:
-    """Whether this process was asked to end, and how it then does."""
+    """Whether this process was asked to end, and how it ends."""
 
     def __init__(self) -> None:
         self.made = False
         self.since = 0.0
-        self.made_to_any = False  # of the processes that train together
+        self.made_to_any = False  # whether any of the processes was asked
         self.iterator: Any = None
 
     def listen(self) -> None:
@@ -70,7 +70,7 @@ class _Request:
         def handle(number: int, frame: Any) -> None:
             now = time.monotonic()
             again = self.made and now - self.since > TOGETHER
-            forked = os.getpid() != training  # a helper, which has nothing to save
+            forked = os.getpid() != training  # a helper without state to save
             if again or forked or (tells_of_parent and os.getppid() != parent):
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -81,12 +81,14 @@ class _Request:
         signal.signal(signal.SIGTERM, handle)
 
     def end(self, trainer: Trainer) -> NoReturn:
-        """Save the state and exit, after the other processes have come here, too."""
+        """Save the state and exit, after the other processes have also come here."""
         # a validation made up for is due in checkpoint_last.pt already
         if not getattr(trainer, REPEATING, False):
             save_state(trainer, self.iterator)
         first = trainer.data_parallel_rank == 0 or os.environ.get("LOCAL_RANK") == "0"
-        if trainer.data_parallel_world_size > 1:  # none may be gone before the checkpoint is there
+        if (
+            trainer.data_parallel_world_size > 1
+        ):  # no process may exit before the checkpoint is written
             dist.barrier(distributed_utils.get_global_group())
             dist.destroy_process_group()
         if first and not trainer.cfg.checkpoint.no_save:
@@ -97,17 +99,17 @@ class _Request:
 
 
 def save_when_terminated() -> None:
-    """Every version loses all updates since its last checkpoint when it gets SIGTERM.
+    """On SIGTERM, every version loses all updates since its last checkpoint.
 
-    A training now ends after the update, or the batch of a validation, at hand: it writes
-    checkpoint_last.pt and exits with 143. A validation that was broken off, or due after that
+    A training now ends after the current update or batch of a validation: it writes
+    checkpoint_last.pt and exits with 143. A validation that was interrupted, or is due after that
     update, is made when the training resumes (`resuming.remember_validations`). The same signal may
     end the workers that load data: the update does not wait for them.
-    Processes that train together agree on the update: each adds whether it was asked to the sums
-    that fairseq makes over all processes in every update. So one signal is enough for all of them,
-    on all machines, and they end when the checkpoint is written.
-    A process ends at once if the signal tells that its parent is gone, and if it is asked again
-    later than `TOGETHER`.
+    Processes that train together agree on the update: each adds its request to the sums that
+    fairseq makes over all processes in every update. Therefore one signal is enough for all
+    processes, on all machines, and they end when the checkpoint is written.
+    A process ends at once if the signal says that its parent is gone, or if it is asked again later
+    than `TOGETHER`.
     """
     request = _Request()
 
@@ -157,18 +159,18 @@ def save_when_terminated() -> None:
 def spawn(*args: Any, **kwargs: Any) -> None:
     """`torch.multiprocessing.spawn`, which passes SIGTERM on to the processes.
 
-    torch would end at once, and they with it.
+    torch would end at once, and the processes with it.
 
     Raises:
         SystemExit: with `TERMINATED`, if they saved their state and ended.
-        ConfigurationError: one was killed; torch may show what another one says of that.
+        ConfigurationError: a process was killed; torch may show another process's error instead.
     """
 
     def pass_on(number: int, frame: Any) -> None:
         for process in multiprocessing.active_children():
             process.terminate()
 
-    main = threading.current_thread() is threading.main_thread()  # others get no signals
+    main = threading.current_thread() is threading.main_thread()  # other threads get no signals
     before = signal.signal(signal.SIGTERM, pass_on) if main else None
     processes: List[Any] = []
     try:
@@ -184,7 +186,7 @@ def spawn(*args: Any, **kwargs: Any) -> None:
             raise SystemExit(TERMINATED) from None
         for rank, process in enumerate(processes):
             status = process.exitcode or 0
-            if status < 0 and status != -signal.SIGTERM:  # with which torch ends the others
+            if status < 0 and status != -signal.SIGTERM:  # torch ends the others with SIGTERM
                 raise ConfigurationError(
                     f"process {rank} of {len(processes)} was {killed_by(-status)}: rerun to resume"
                 ) from None

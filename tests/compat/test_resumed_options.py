@@ -125,7 +125,7 @@ def test_other_data_within_an_epoch(refused, make_toy_data, toy_data, tmp_path, 
     for path in toy_data.bin.glob("dict.*"):
         shutil.copy(path, data)
     found = refused(lambda state: None, data=data)
-    assert f"epoch 1 of 203 sentences, and the training data have {size}: restore them" in found
+    assert f"epoch 1 of 203 sentences, but the training data have {size}: restore them" in found
 
 
 def test_other_data_of_a_checkpoint_that_does_not_tell_their_number(
@@ -137,7 +137,7 @@ def test_other_data_of_a_checkpoint_that_does_not_tell_their_number(
     found = refused(
         lambda state: state["extra_state"]["train_iterator"].pop("sentences"), data=data
     )
-    assert "has fewer batches now than were read" in found
+    assert "now has fewer batches than were read" in found
 
 
 @pytest.mark.parametrize("name", ["checkpoint_last.pt", "checkpoint_best.pt", "checkpoint7.pt"])
