@@ -43,7 +43,7 @@ def complete_distributed_launch() -> None:
     """Make processes started by torchrun, srun or --distributed-world-size train together.
 
     fairseq assumes that several processes mean several GPUs (0.12.2 and ff). Without GPUs,
-    torchrun's processes each train alone into one folder, `--distributed-world-size 2` fails,
+    torchrun's processes each train separately into one folder, `--distributed-world-size 2` fails,
     `--distributed-init-method` trains nothing and exits with status 0, and the default backends
     need a GPU. ff also fails on nodes with one GPU each. This sets the flags from the environment
     variables of torchrun or srun.
@@ -134,7 +134,7 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
 def check_the_machine() -> None:
     """Check the trainer's options against the machine (0.12.2 and ff).
 
-    - One of several processes would train alone and overwrite the others' checkpoints: an error.
+    - One of several processes would train separately, overwrite other checkpoints: an error.
     - `--fp16` without a GPU fails later in fairseq: an error of one line.
     - `--amp` without a GPU does nothing: a warning.
     - `--bf16` on a CPU that emulates it is slow: a warning.

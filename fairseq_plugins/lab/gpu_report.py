@@ -343,11 +343,11 @@ def main(argv: Sequence[str]) -> int:
             ):
                 continue
             left = end - time.monotonic()
-            why = obstacle(part, places, graphs, left)
-            if why:
-                print(f"{part.name}: {why}", flush=True)
+            reason = obstacle(part, places, graphs, left)
+            if reason:
+                print(f"{part.name}: {reason}", flush=True)
                 empty = {"seconds": 0.0, "figures": None, "summary": [], "commit": here["commit"]}
-                done.setdefault(part.name, {"status": why, **empty})
+                done.setdefault(part.name, {"status": reason, **empty})
                 continue
             words = part.command({**places, gpu_runs.WORK: folder}, graphs, args.toy)
             figures, log = folder / f"{part.name}.json", folder / f"{part.name}.log"

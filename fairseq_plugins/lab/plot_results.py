@@ -94,7 +94,7 @@ def draw_pairs(folder: Path) -> None:
 
 
 def model_of(run: Dict[str, Any]) -> Optional[str]:
-    """The model of a run; None with another criterion than cross entropy."""
+    """The model of a run; None unless the criterion is cross entropy."""
     if "SimCut" in run["row"]:
         return None
     return next((name for name, row in MODELS.items() if re.match(row, run["row"])), None)

@@ -144,7 +144,7 @@ def drop_deleted_options(args: Any) -> None:
     """Remove stored values of deleted options, in place.
 
     Raises:
-        ConfigurationError: --decoder-token-mixer has another value than softmax attention.
+        ConfigurationError: --decoder-token-mixer is not softmax attention.
     """
     mixer, compiles = (_pop(args, name) for name in DELETED)
     if mixer not in (None, TOKEN_MIXERS.default):

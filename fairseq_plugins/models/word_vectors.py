@@ -93,9 +93,11 @@ def _check_size(size: int, dim: int, path: str, option: str) -> None:
 def _report_coverage(found: Tensor, dictionary: Any, path: str, option: str) -> None:
     count, total = int(found.sum()), len(dictionary) - 1  # all symbols but padding
     if count == 0:
-        some = ", ".join(dictionary[index] for index in range(len(dictionary) - 3, len(dictionary)))
+        examples = ", ".join(
+            dictionary[index] for index in range(len(dictionary) - 3, len(dictionary))
+        )
         raise ConfigurationError(
-            f"{option} {path} has none of the dictionary's {total:,} words (such as {some}): "
+            f"{option} {path} has none of the dictionary's {total:,} words (such as {examples}): "
             "subwords have no vectors unless they are whole words, and case must match; "
             "give vectors for this dictionary's units, or remove the option"
         )

@@ -163,7 +163,7 @@ def _transfer(
                     file.truncate(0)
                     if not earlier:
                         raise DownloadError(
-                            f"{url} sent another file than expected, which was removed: {error}. "
+                            f"{url} sent an unexpected file, which was removed: {error}. "
                             "If the publisher changed it, give its new checksum"
                         ) from None
                     earlier, furthest = False, 0

@@ -256,7 +256,7 @@ def clean(
     if pairs["train"] == 0:
         raise ConfigurationError(
             "all {:,} training pairs are unfit for training: {}".format(
-                read, ", ".join(f"{n:,} {why}" for why, n in dropped.items()) or "no text"
+                read, ", ".join(f"{n:,} {reason}" for reason, n in dropped.items()) or "no text"
             )
         )
     if every and pairs["valid"] == 0:

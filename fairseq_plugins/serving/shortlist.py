@@ -47,9 +47,9 @@ class Shortlist:
         except Exception as error:  # zipfile and numpy raise anything for damaged archives
             raise self._damaged(f"{type(error).__name__}: {error}") from None
 
-    def _damaged(self, why: str) -> ConfigurationError:
+    def _damaged(self, reason: str) -> ConfigurationError:
         return ConfigurationError(
-            f"--shortlist: {self.path} cannot be used ({why}): export the model again"
+            f"--shortlist: {self.path} cannot be used ({reason}): export the model again"
         )
 
     def check(self, sources: int, targets: int) -> None:

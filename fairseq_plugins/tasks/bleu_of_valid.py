@@ -113,7 +113,7 @@ def find_scorer(data: Path, split: str, target: Optional[str], tokenised: bool) 
 
 
 def tell(data: Path, given: Namespace) -> List[str]:
-    """A line for each validation set that gets another BLEU than the requested one.
+    """A line for each validation set whose BLEU differs from the requested one.
 
     Args:
         data: the prepared folder.

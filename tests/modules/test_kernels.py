@@ -374,7 +374,7 @@ def fresh(monkeypatch):
     monkeypatch.setattr(kernels, "_check", lambda *given: "")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.delenv(kernels.VARIABLE, raising=False)
-    kernels._tell.cache_clear()
+    kernels._log_unused.cache_clear()
 
 
 HALF = torch.zeros(2, dtype=torch.bfloat16).as_subclass(OnGpu)

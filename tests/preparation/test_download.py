@@ -146,9 +146,7 @@ def test_a_finished_part_is_checked_and_named(server, tmp_path):
 )
 def test_another_file_than_expected_is_never_left(server, tmp_path, expected):
     server.content = CONTENT[:-1] if "size" in expected else CONTENT[:-1] + b"x"
-    with pytest.raises(
-        DownloadError, match=r"(?s)(another file than|not the) expected.*give its new checksum"
-    ):
+    with pytest.raises(DownloadError, match=r"(?s)(an un|not the )expected.*give its new checksum"):
         fetch(server.url, tmp_path / "corpus.tgz", **expected)
     assert list(tmp_path.iterdir()) == []
 

@@ -42,7 +42,7 @@ def checked(monkeypatch):
     monkeypatch.setattr(kernels, "_check", lambda name, *rest: seen.append((name, rest[1])) or "")
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.delenv(kernels.VARIABLE, raising=False)
-    kernels._tell.cache_clear()
+    kernels._log_unused.cache_clear()
     return seen
 
 

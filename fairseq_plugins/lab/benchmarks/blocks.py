@@ -4,7 +4,7 @@
     python -m fairseq_plugins benchmark blocks --dtype bf16 --kernel products-weights
 
 The sizes in use are the first of each kernel. Work is forward and backward at the sizes of the
-speed goals, or forward alone where the kernel is one of forward. What does not compile or has no
+speed goals, or only forward for kernels of forward. What does not compile or has no
 room is named. To use other sizes, change `BLOCKS` in `modules/kernels/`.
 """
 

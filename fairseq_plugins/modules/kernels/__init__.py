@@ -99,11 +99,11 @@ def turn_off(names: List[str], reason: str) -> None:
     new = [name for name in names if name not in _off]
     _off.update(new)
     if new and reason:
-        _tell(reason)
+        _log_unused(reason)
 
 
 @functools.lru_cache(maxsize=None)
-def _tell(reason: str) -> None:
+def _log_unused(reason: str) -> None:
     logger.warning(f"Triton kernels are not used, plain torch is: {reason}")
 
 
