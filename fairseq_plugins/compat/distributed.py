@@ -134,7 +134,7 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
 def check_the_machine() -> None:
     """Check the trainer's options against the machine (0.12.2 and ff).
 
-    - One of several processes would train separately, overwrite other checkpoints: an error.
+    - One of several processes would train separately and overwrite shared checkpoints: an error.
     - `--fp16` without a GPU fails later in fairseq: an error of one line.
     - `--amp` without a GPU does nothing: a warning.
     - `--bf16` on a CPU that emulates it is slow: a warning.
