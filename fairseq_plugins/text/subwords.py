@@ -137,7 +137,7 @@ class SentencePiece:
         """Learn at most `size` pieces from the text of `files`; returns the number of pieces.
 
         If there are more than `MOST_LINES` lines, it reads as many, evenly spaced. Where a
-        unigram model finds fewer pieces than `size`, and mostly single characters, as in a few
+        unigram model finds less than half of `size`, and mostly single characters, as in a few
         short sentences, it learns SentencePiece's BPE instead.
 
         Raises:
@@ -146,7 +146,7 @@ class SentencePiece:
         learnt = _train(files, size, "unigram")
         pieces = _pieces(learnt)
         characters = sum(len(piece) == 1 for piece in pieces)
-        if len(pieces) + MARKS < size and len(pieces) < 2 * characters:
+        if 2 * (len(pieces) + MARKS) < size and len(pieces) < 2 * characters:
             learnt = _train(files, size, "bpe")
         write_bytes(model, learnt)
         return len(SentencePiece(model))
