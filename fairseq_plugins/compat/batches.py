@@ -84,7 +84,7 @@ def tell_which_blocks_have_no_perplexity() -> None:
                 )
                 if len(left_out) == count:
                     raise ConfigurationError(told)
-                logger.warning("the perplexity covers only part of the text:  " + told)
+                logger.warning("the perplexity covers only part of the text: " + told)
             return original(self, dataset, *args, **kwargs)
 
         return eval_lm_dataloader

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from fairseq.optim import AMPOptimizer
+from fairseq.optim import AMPOptimizer, amp_optimizer
 from omegaconf import OmegaConf
 
 from fairseq_plugins import compat
@@ -22,7 +22,9 @@ OPTIMIZERS = {
 def make(monkeypatch):
     """make(optimizer, **options of the scale): an AMPOptimizer and its parameter."""
     monkeypatch.setattr(
-        torch.cuda.amp, "GradScaler", lambda **options: torch.amp.GradScaler("cpu", **options)
+        amp_optimizer.torch.cuda.amp,  # compat's, see deprecated_calls.py
+        "GradScaler",
+        lambda **options: torch.amp.GradScaler("cpu", **options),
     )
 
     def make(name, **options):

@@ -37,7 +37,7 @@ def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
     assert count(("xx", "tgt"), "train", lengths.Limits(8, 99), None) == 1
     words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
     told = plan(data, "--save-dir", tmp_path / "run", "--", *words).summary
-    assert any(line.startswith(f"{alone} pairs of train are longer") for line in told)
+    assert any(line.startswith(f"{alone} pairs of train exceed") for line in told)
 
 
 def test_sides_of_different_numbers_are_refused(toy_data, tmp_path):

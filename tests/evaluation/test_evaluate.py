@@ -415,7 +415,7 @@ def test_data_of_other_languages_are_refused(data, fresh_run, tmp_path, translat
     state = torch.load(fresh_run / "checkpoint_best.pt", weights_only=False)
     state["cfg"]["task"].update(source_lang="fr", target_lang="en", data=str(tmp_path / "gone"))
     torch.save(state, fresh_run / "checkpoint_best.pt")
-    with pytest.raises(ConfigurationError, match="translates fr to en, but .* for de and en: name"):
+    with pytest.raises(ConfigurationError, match="translates fr to en, but .* for de and en: give"):
         call(data, fresh_run)
     assert translations.calls == []
 
