@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -69,22 +70,14 @@ def map_lines(
                 yield function(line)
                 bar.update()
             return
-        # fork, so that the function and its models need no pickling
-        context = multiprocessing.get_context("fork")
         pending: Deque[Any] = collections.deque()
-        with ProcessPoolExecutor(workers, context, _remember, (function,)) as pool:
-            try:
-                for chunk in _chunks(lines):
-                    pending.append(pool.submit(_apply, chunk))
-                    if len(pending) > CHUNKS_PER_WORKER * workers:
-                        yield from _results(pending, bar)
-                while pending:
+        with _pool(function, workers, killed(workers, description)) as pool:
+            for chunk in _chunks(lines):
+                pending.append(pool.submit(_apply, chunk))
+                if len(pending) > CHUNKS_PER_WORKER * workers:
                     yield from _results(pending, bar)
-            except BrokenProcessPool:
-                raise ConfigurationError(killed(workers, description)) from None
-            finally:
-                for chunk in pending:
-                    chunk.cancel()
+            while pending:
+                yield from _results(pending, bar)
 
 
 def map_batches(
@@ -103,25 +96,40 @@ def map_batches(
     if processes == 1:
         yield from map(begin(), batches)
         return
-    context = multiprocessing.get_context("fork")  # `begin` needs no pickling
     pending: Deque[Any] = collections.deque()
-    made = functools.lru_cache(begin)
-    with ProcessPoolExecutor(processes, context, _remember, (made,)) as pool:
-        try:
-            for batch in batches:
-                pending.append(pool.submit(_apply_made, batch))
-                if len(pending) == 2 * processes:
-                    yield pending.popleft().result()
-            while pending:
+    message = (
+        f"one of {processes} processes was killed, perhaps for lack of memory: give fewer "
+        "--processes"
+    )
+    with _pool(functools.lru_cache(begin), processes, message) as pool:
+        for batch in batches:
+            pending.append(pool.submit(_apply_made, batch))
+            if len(pending) == 2 * processes:
                 yield pending.popleft().result()
-        except BrokenProcessPool:
-            raise ConfigurationError(
-                f"one of {processes} processes was killed, perhaps for lack of memory: give fewer "
-                "--processes"
-            ) from None
-        finally:
-            for batch in pending:
-                batch.cancel()
+        while pending:
+            yield pending.popleft().result()
+
+
+@contextlib.contextmanager
+def _pool(
+    function: Callable[..., Any], processes: int, killed: str
+) -> Iterator[ProcessPoolExecutor]:
+    """Processes that know a function. Any error, or an interrupt, stops what they compute.
+
+    Raises:
+        ConfigurationError: a process was killed; its text is `killed`.
+    """
+    # fork, so that the function and its models need no pickling
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(processes, context, _remember, (function,)) as pool:
+        try:
+            yield pool
+        except BaseException as error:  # also of a caller that wants no more results
+            for process in list((pool._processes or {}).values()):
+                process.terminate()  # leaving the pool waits for them
+            if isinstance(error, BrokenProcessPool):
+                raise ConfigurationError(killed) from None
+            raise
 
 
 def killed(workers: int, description: str, option: str = "--workers") -> str:

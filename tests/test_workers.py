@@ -32,6 +32,37 @@ def test_a_killed_worker_ends_the_run():
         list(workers.map_lines(_die, lines, 2, "test"))
 
 
+@pytest.mark.parametrize("use", ["map_lines", "map_batches"])
+@pytest.mark.parametrize("left", [True, False])
+def test_an_error_does_not_wait_for_the_workers(monkeypatch, use, left):
+    """Neither an error in later input, nor a caller that wants no more results."""
+    begun, begins = os.pipe()
+
+    def first_only(item):
+        if item != "0":
+            os.write(begins, b"x")
+            time.sleep(1800)
+        return item
+
+    def items():
+        yield from map(str, range(20 if left else 3))
+        os.read(begun, 1)
+        raise ConfigurationError("the next line is wrong")
+
+    monkeypatch.setattr(workers, "LINES_PER_CHUNK", 1)
+    found = {
+        "map_lines": lambda: workers.map_lines(first_only, items(), 2, "test"),
+        "map_batches": lambda: workers.map_batches(lambda: first_only, items(), 2),
+    }[use]()
+    if left:
+        assert next(found) == "0"
+        os.read(begun, 1)
+        found.close()
+    else:
+        with pytest.raises(ConfigurationError, match="the next line is wrong"):
+            list(found)
+
+
 def test_chunks_are_limited_by_their_size(monkeypatch):
     monkeypatch.setattr(workers, "CHARACTERS_PER_CHUNK", 10)
     monkeypatch.setattr(workers, "LINES_PER_CHUNK", 4)

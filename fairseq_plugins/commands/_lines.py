@@ -200,7 +200,10 @@ def convert(
             progress_bar(description=done, total=total, unit=" " + unit, show=shown)
         )
         batches = _batches(lines, 1 if typed else buffer)
-        for texts in run(batches):
+        results = run(batches)
+        # a generator with processes stops them, also while an error keeps its frame
+        stack.callback(getattr(results, "close", bool))
+        for texts in results:
             try:
                 for line in texts:
                     out.write(line + "\n")
