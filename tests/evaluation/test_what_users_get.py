@@ -171,7 +171,7 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
     (evaluate, ["--ensemble", "{run}"], "name each training once", ["--ensemble", "{other}"]),
     (evaluate, ["--unicode"], "--unicode is for summaries.*remove it", []),
     (evaluate, SHORT, "smaller --min-len .it is 9.", ["--", "--min-len", "3", "--max-len-b", "5"]),
-    (evaluate, SHORT, "larger limit .--max-len-b", ["--", "--min-len", "9", "--max-len-b", "12"]),
+    (evaluate, SHORT, "larger length limit", ["--", "--min-len", "9", "--max-len-b", "12"]),
     (
         evaluate,
         ["--", "--min-len", "90", "--no-repeat-ngram-size", "1"],
