@@ -132,6 +132,12 @@ def _pool(
             raise
 
 
+def terminate(pool: ProcessPoolExecutor) -> None:
+    """End the processes of a pool at once; otherwise its shutdown waits for their tasks."""
+    for process in list((pool._processes or {}).values()):
+        process.terminate()
+
+
 def killed(workers: int, description: str, option: str = "--workers") -> str:
     """The message if one of several processes was killed."""
     return (

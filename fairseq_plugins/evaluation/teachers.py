@@ -30,7 +30,7 @@ from fairseq_plugins.text.sentences import BOUNDARY, is_blank, join_sentences
 from fairseq_plugins.text.subwords import SPECIAL
 from fairseq_plugins.training.jobs import alone_in
 from fairseq_plugins.translator import Translator
-from fairseq_plugins.workers import belong_to_parent, default_workers, killed
+from fairseq_plugins.workers import belong_to_parent, default_workers, killed, terminate
 
 UNKNOWN = SPECIAL[3]
 LINES_PER_TASK, TASKS = 128, 8  # maximum lines per task, and tasks per process at a time
@@ -171,7 +171,9 @@ class Teachers:
     def __enter__(self) -> "Teachers":
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: Any, *error: Any) -> None:
+        if kind is not None and self._pool is not None:
+            terminate(self._pool)
         self.release()
 
     def release(self) -> None:
@@ -190,8 +192,8 @@ class Teachers:
             self._loaded = self._loaded or _Teacher(self._job)
             return self._loaded.write(lines, count)
         if self._pool is None:
-            # forks cannot use a GPU that this process has used
-            context: Any = multiprocessing.get_context("spawn" if self._gpus else "fork")
+            # forks of a process that used a GPU, or several threads, cannot use them
+            context: Any = multiprocessing.get_context("spawn")
             numbers = (self._job, context.Value("i"), self._processes, self._gpus)
             self._pool = ProcessPoolExecutor(self._processes, context, _begin, numbers)
         # small shares of similar length, longest first: all processes end at about the same time

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import tarfile
 from pathlib import Path
 from unittest import mock
@@ -189,11 +190,9 @@ def odd(small, tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_odd_lines_shift_nothing(run, small, odd, translator, tmp_path, monkeypatch, processes):
+def test_odd_lines_shift_nothing(run, small, odd, translator, tmp_path, monkeypatch):
     monkeypatch.setattr(distillation, "LINES_PER_STEP", 7)
-    words = ["--processes", processes, "--out", tmp_path / "new"]
-    new = distilled(odd, run, *words)
+    new = distilled(odd, run, "--out", tmp_path / "new")
     references = lines_of(small / "text/raw/train.en")
     german = lines_of(small / "text/raw/train.de")
     german[14] = "der Hund " * 700
@@ -283,14 +282,41 @@ def test_a_kill_in_each_step_loses_nothing(everything, small, tmp_path, monkeypa
     assert not (tmp_path / "new/work").exists()
 
 
-def test_a_process_that_is_killed_is_told(run, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(teachers._Teacher, "__init__", lambda self, job: None)
-    monkeypatch.setattr(teachers._Teacher, "write", lambda *arguments: os._exit(9))
-    words = [small, run, "--processes", 2, "--out", tmp_path / "new"]
-    with pytest.raises(
-        ConfigurationError, match="2 processes was killed .* --processes, and rerun"
-    ):
-        distilled(*words)
+class Deadly(str):
+    """A line that kills the process which reads it."""
+
+    def __reduce__(self):
+        return os._exit, (9,)
+
+
+def test_a_process_that_is_killed_is_told(run, small):
+    with teachers.Teachers([run], small, search=teachers.Search(cpu=True), processes=2) as both:
+        with pytest.raises(
+            ConfigurationError, match="2 processes was killed .* --processes, and rerun"
+        ):
+            both.write([Deadly("Hund")], 1)
+
+
+@pytest.mark.timeout(300)
+def test_teachers_start_after_work_in_several_threads(run, small, translator, monkeypatch):
+    """A fork of such a process waits forever for its own threads; an error ends all at once."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        torch.ones(1 << 20).add(1)
+        german = lines_of(small / "text/raw/train.de")
+        with contextlib.suppress(KeyboardInterrupt):
+            search = teachers.Search(cpu=True)
+            with teachers.Teachers([run], small, search=search, processes=2) as both:
+                found = both.write(german, 1)
+                processes = list(both._pool._processes.values())
+                raise KeyboardInterrupt
+    finally:
+        torch.set_num_threads(before)
+    tokenisation = Processing.load(small).tokenise("en")
+    assert [tokenisation.undo(text.text) for (text,) in found] == translator.translate(german)
+    assert {process.exitcode for process in processes} == {-signal.SIGTERM}
 
 
 def test_a_teacher_that_copies_summarizes(kept, tmp_path):
