@@ -80,7 +80,8 @@ def train(
         try:
             status = _run(todo, todo.command, jobs, log, read, lock, planned)
         except KeyboardInterrupt:
-            if STATE_SAVED in log.read_bytes()[before_it:].decode("utf-8", "replace"):
+            written = log.read_bytes()[before_it:] if log.exists() else b""
+            if STATE_SAVED in written.decode("utf-8", "replace"):
                 say(f"its state is saved in {run.folder}: rerun to resume")
             raise
         if status != 0 and (saved or status == TERMINATED):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -287,6 +288,13 @@ def test_a_training_that_was_asked_to_stop_says_how_to_go_on(
     with pytest.raises(jobs.JobFailed, match="stopped by SIGTERM.*rerun to resume$"):
         launch.train(todo, jobs.Jobs(), lambda line: None)
     assert not (tmp_path / "finished").exists()
+
+
+def test_a_training_can_be_stopped_before_its_log_is_opened(toy_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs.Jobs, "run", mock.Mock(side_effect=KeyboardInterrupt))
+    todo = plan(toy_data.bin, "--save-dir", tmp_path / "run", "--cpu", "--", *TINY)
+    with pytest.raises(KeyboardInterrupt):
+        launch.train(todo, jobs.Jobs(), lambda line: None)
 
 
 @pytest.mark.slow
