@@ -117,6 +117,11 @@ class Teachers:
         option: str = "TEACHER",
         say: Callable[[str], None] = print,
     ) -> None:
+        made_for = stored_settings(data).get("task")
+        if made_for is not None:  # text has languages
+            raise ConfigurationError(
+                f"{data} was prepared for {made_for}: distill is for translation and summarization"
+            )
         places = [pretrained.find(place, option) for place in places]
         exported = [place for place in places if is_export(place)]
         if exported:
@@ -128,10 +133,16 @@ class Teachers:
                 raise ConfigurationError(
                     f"--last is for runs: {option} {exported[0]} is an exported model"
                 )
+            for name in ("fp16", "int8"):
+                if getattr(search, name):
+                    raise ConfigurationError(
+                        f"--{name} is for checkpoints, but {option} {exported[0]} is an exported "
+                        "model: remove it"
+                    )
             files = [exported[0] / CONFIG]  # it has the checksums of the other files
             config = read_json(files[0])
             pair = tuple(config.get(name) for name in LANGUAGES) if config else None
-            own = None
+            own, theirs = None, Processing.load(exported[0])
         else:
             files = [_checkpoint(place, data, last, option, say) for place in places]
             states = (averaging.load(path) for path in files)
@@ -145,6 +156,7 @@ class Teachers:
                     f"{option} {files[0]} has other dictionaries than {data}, and {folder}, which "
                     "it was trained on, is not there: restore that, or let an export of it teach"
                 )
+            theirs = Processing.load(folder if others else data)
             pairs = {trained_models.direction(training.task) for training in trainings} - {None}
             if len(pairs) > 1:
                 raise ConfigurationError(f"{option}: models of two directions cannot be combined")
@@ -153,6 +165,7 @@ class Teachers:
         languages = (prepared.source_lang, prepared.target_lang)
         self.direction: Tuple[str, str] = pair or languages
         prepared.check_languages(*self.direction, data)
+        _check_text(theirs, prepared, f"{option} {(exported or files)[0]}", data)
         summarizes = is_for_summarization(stored_settings(data))
         for name, given in OPTIONS.items():
             value = getattr(search, name)
@@ -226,6 +239,21 @@ def _checkpoint(
         return checkpoint_of(request, choose(request), say)
 
 
+def _check_text(theirs: Processing, ours: Processing, teacher: str, data: Path) -> None:
+    """Raise a ConfigurationError if a teacher's text differs too much from that of the data."""
+    if theirs.lowercase and not ours.lowercase:
+        raise ConfigurationError(
+            f"{teacher} writes lower case only, but {data} has upper case: prepare it with "
+            "--lowercase, or take another teacher"
+        )
+    tokenised = [(s.tokenizer, s.subword) == ("none", "bpe") for s in (theirs, ours)]
+    if tokenised[0] != tokenised[1]:
+        raise ConfigurationError(
+            f"{teacher}: either its text or that of {data} was tokenised before preparation, but "
+            "not both: prepare both alike"
+        )
+
+
 _job: Optional[_Job] = None  # the job of this process
 _teacher: Optional["_Teacher"] = None
 
@@ -268,22 +296,8 @@ class _Teacher:
 
         Tokens are converted through text only if necessary, as Moses' rules are not always
         reversible.
-
-        Raises:
-            ConfigurationError: the texts of teacher and folder differ too much.
         """
         theirs, ours = self._model.processor.settings, Processing.load(Path(job.data))
-        if theirs.lowercase and not ours.lowercase:
-            raise ConfigurationError(
-                f"TEACHER {job.paths[0]} writes lower case only, but {job.data} has upper case: "
-                "prepare it with --lowercase, or take another teacher"
-            )
-        tokenised = [(s.tokenizer, s.subword) == ("none", "bpe") for s in (theirs, ours)]
-        if tokenised[0] != tokenised[1]:
-            raise ConfigurationError(
-                f"TEACHER {job.paths[0]}: either its text or that of {job.data} was tokenised "
-                "before preparation, but not both: prepare both alike"
-            )
         same = (theirs.tokenizer, theirs.lowercase) == (ours.tokenizer, ours.lowercase)
         return None if same else ours.tokenise(job.target)
 

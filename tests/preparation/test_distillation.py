@@ -383,20 +383,29 @@ def test_averages_and_ensembles_teach(run, reverse, small, tmp_path):
     assert lines_of(new / "text/raw/train.en") == ensemble.translate(german)
 
 
+def with_settings(folder, copy, **settings):
+    """A copy of a prepared folder or an export that says that it was prepared in another way."""
+    shutil.copytree(folder, copy)
+    record = json.loads((copy / "preparation.json").read_text())
+    record["settings"].update(settings)
+    (copy / "preparation.json").write_text(json.dumps(record))
+    return copy
+
+
 def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_path):
     (tmp_path / "dict.de.txt").write_text("a 2\nb 1\n", "utf-8")
     with pytest.raises(ConfigurationError, match="dict.de.txt has no unused word for the tag"):
         distillation.find_tag(tmp_path, "de")
-    bidirectional = shorten(small, tmp_path / "bidirectional")
-    record = json.loads((bidirectional / "preparation.json").read_text())
-    record["settings"]["bidirectional"] = True
-    (bidirectional / "preparation.json").write_text(json.dumps(record))
+    bidirectional = with_settings(small, tmp_path / "bidirectional", bidirectional=True)
+    labels = with_settings(small, tmp_path / "labels", task="encoder_classification")
     gone = shorten(small, tmp_path / "gone")
     (gone / "text/raw/train.en").unlink()
     other = averaging.load(reverse)
     other[WORDS] = {"dict.de.txt": "0"}
     torch.save(other, tmp_path / "other.pt")
     export, best = kept / "translation_bpe/export", run / "checkpoint_last.pt"
+    lower = with_settings(export, tmp_path / "lower", lowercase=True)
+    tokenised = with_settings(export, tmp_path / "tokenised", tokenizer="none")
     text = small / "text/raw/valid.en"
     back = ["--back-translate", text, "--reverse"]
     for words, message in (
@@ -411,6 +420,11 @@ def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_pat
         ([small, run, "--keep", "nearest", "--nbest", 6], "--nbest 6 texts of --beam 5"),
         ([small, run, "--back-translate", text], "go together"),
         ([small, run, *back, run], "must be of opposite directions"),
+        ([small, export, "--int8"], "--int8 is for checkpoints, but TEACHER .* remove it"),
+        ([small, run, *back, export, "--fp16"], "--fp16 is for checkpoints, but --reverse .*"),
+        ([small, run, *back, lower], "--reverse .* writes lower case only, but .* has upper case"),
+        ([small, tokenised], "TEACHER .* was tokenised before preparation, but not both"),
+        ([labels, run], "for encoder_classification: distill is for translation and summariz"),
         ([bidirectional, run], "has both directions"),
         ([gone, run], "train.en is missing"),
         ([small, tmp_path / "none"], "TEACHER .* does not exist"),
