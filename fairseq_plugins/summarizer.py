@@ -66,11 +66,16 @@ class Summarizer:
         self.max_length: Callable[[int], int] = lambda source_length: longest
         self._progress = progress
 
-    def summarize(self, documents: Iterable[str]) -> List[Summary]:
-        """One summary per document, in order; a document without words has an empty summary."""
+    def summarize(self, documents: Iterable[str], first: int = 0) -> List[Summary]:
+        """One summary per document, in order; a document without words has an empty summary.
+
+        Args:
+            documents: raw text.
+            first: the number (from 0) of the first document, for the draws of sampling.
+        """
         engine, summaries = self.engine, []
         tells_copied = self.wants_copied and engine.copies and engine.tells_copied
-        for whole, part, output in self.outputs(documents):
+        for whole, part, output in self.outputs(documents, first):
             sentences = map(self.processor.decode, sentences_of(output.pieces))
             copied = list(zip(output.pieces.split(), output.copied)) if tells_copied else None
             summaries.append(
@@ -78,13 +83,15 @@ class Summarizer:
             )
         return summaries
 
-    def outputs(self, documents: Iterable[str]) -> Iterator[Tuple[int, int, Output]]:
+    def outputs(
+        self, documents: Iterable[str], first: int = 0
+    ) -> Iterator[Tuple[int, int, Output]]:
         """For each document: its number of subwords, how many are read, and the model's output."""
-        for whole, part, outputs in self.candidates(documents, 1):
+        for whole, part, outputs in self.candidates(documents, 1, first):
             yield whole, part, outputs[0]
 
     def candidates(
-        self, documents: Iterable[str], count: int
+        self, documents: Iterable[str], count: int, first: int = 0
     ) -> Iterator[Tuple[int, int, List[Output]]]:
         """As `outputs`, with up to `count` outputs per document, the best first."""
         lengths, kept = [], []
@@ -92,7 +99,7 @@ class Summarizer:
             pieces = encode(self.processor, document)  # subwords that are not read take much memory
             lengths.append(len(pieces))
             kept.append(pieces[: self.max_source])
-        real = [Request(part, (), number) for number, part in enumerate(kept) if part]
+        real = [Request(part, (), number) for number, part in enumerate(kept, first) if part]
         outputs = iter(
             search(self.engine, real, self.max_length, count, self._progress, self.wants_copied)
         )

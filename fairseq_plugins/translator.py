@@ -77,7 +77,11 @@ class Translator:
         return [outputs[0].pieces for outputs in self.candidates(lines, 1)]
 
     def candidates(
-        self, lines: Iterable[str], count: int, prefixes: Optional[Sequence[str]] = None
+        self,
+        lines: Iterable[str],
+        count: int,
+        prefixes: Optional[Sequence[str]] = None,
+        first: int = 0,
     ) -> List[List[Output]]:
         """Up to `count` translations per line in subwords, the best first; for a line without
         words,
@@ -87,6 +91,7 @@ class Translator:
             lines: raw text.
             count: at least 1; at most the beam size is returned.
             prefixes: for each line, raw text with which its translations must begin.
+            first: the number (from 0) of the first line, for the draws of sampling and messages.
 
         Raises:
             ConfigurationError: a prefix is too long, or the number of prefixes is wrong.
@@ -104,20 +109,20 @@ class Translator:
                 prefix, begin[number] = begin[number], []  # the prefix of the first part
                 if len(prefix) > limit:
                     raise ConfigurationError(
-                        f"prefix {number + 1} has {len(prefix):,} subwords, but the limit is "
-                        f"{limit:,}: give a shorter one"
+                        f"prefix {first + number + 1} has {len(prefix):,} subwords, but the "
+                        f"limit is {limit:,}: give a shorter one"
                     )
-                requests.append(Request(part, prefix, number))
+                requests.append(Request(part, prefix, first + number))
         found: List[List[List[Output]]] = [[] for _ in lines]
         searched = search(self.engine, requests, self.max_length, count, self._progress)
         for request, outputs in zip(requests, searched):
-            found[request.number].append(outputs)
+            found[request.number - first].append(outputs)
             if not outputs[0].complete:
-                cut_off.add(request.number)
+                cut_off.add(request.number - first)
         with self._counting:
-            first, self.lines_seen = self.lines_seen + 1, self.lines_seen + len(lines)
-            self.split += [first + number for number in split]
-            self.cut_off += [first + number for number in sorted(cut_off)]
+            before, self.lines_seen = self.lines_seen + 1, self.lines_seen + len(lines)
+            self.split += [before + number for number in split]
+            self.cut_off += [before + number for number in sorted(cut_off)]
         return [
             [
                 Output(
@@ -131,7 +136,11 @@ class Translator:
         ]
 
     def hypotheses(
-        self, lines: Sequence[str], prefixes: Optional[Sequence[str]] = None, split: bool = False
+        self,
+        lines: Sequence[str],
+        prefixes: Optional[Sequence[str]] = None,
+        split: bool = False,
+        first: int = 0,
     ) -> List[List[Scored]]:
         """`nbest` translations per line with scores, the best first; "" for a line without words.
 
@@ -139,13 +148,14 @@ class Translator:
             lines: raw text.
             prefixes: for each line, raw text with which its translations must begin.
             split: translate a line that is too long in parts, and add their scores.
+            first: the number (from 0) of the first line, for the draws of sampling and messages.
 
         Raises:
             ConfigurationError: a prefix is too long, or the number of prefixes is wrong; or a line
                 is too long, without `split`.
         """
         lines = listed(lines)
-        for number, line in enumerate([] if split else lines, 1):
+        for number, line in enumerate([] if split else lines, first + 1):
             length = len(encode(self.processor, line))
             if length > self.max_source:
                 raise ConfigurationError(
@@ -157,7 +167,7 @@ class Translator:
                 Scored(self.processor.decode(o.pieces) if o.pieces else "", o.score, o.complete)
                 for o in outputs
             ]
-            for outputs in self.candidates(lines, self._nbest, prefixes)
+            for outputs in self.candidates(lines, self._nbest, prefixes, first)
         ]
 
     def _prefixes(self, lines: List[str], prefixes: Optional[Sequence[str]]) -> List[List[str]]:

@@ -128,7 +128,9 @@ def main(argv: Sequence[str]) -> int:
 
         def summarize(documents: List[str]) -> List[str]:
             lines = []
-            for document, summary in zip(documents, summarizer.summarize(documents)):
+            for document, summary in zip(
+                documents, summarizer.summarize(documents, first=notes.documents)
+            ):
                 notes.add(summary)
                 if write_page is not None:
                     lines.append(write_page(document, summary))

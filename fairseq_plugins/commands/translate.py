@@ -24,7 +24,7 @@ from fairseq_plugins.files import read_lines
 from fairseq_plugins.translator import Translator
 from fairseq_plugins.workers import map_batches
 
-Batch = Tuple[List[str], Optional[List[str]]]  # lines and their prefixes
+Batch = Tuple[List[str], Optional[List[str]], int]  # lines, their prefixes, the first's number
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -79,8 +79,8 @@ def load(args: argparse.Namespace) -> Callable[[Batch], Done]:
         translator.max_length = lambda source_length: args.max_len
 
     def translate(batch: Batch) -> Done:
-        before = translator.lines_seen
-        found = translator.hypotheses(*batch, split=True)
+        before, (lines, prefixes, first) = translator.lines_seen, batch
+        found = translator.hypotheses(lines, prefixes, split=True, first=first)
         texts = [hypotheses[0].text for hypotheses in found]
         if args.json:
             objects = [{"translations": [h._asdict() for h in each]} for each in found]
@@ -107,11 +107,15 @@ def main(argv: Sequence[str]) -> int:
     cut_off: List[int] = []
     lines_seen = max_source = 0
 
+    read = 0
+
     def with_prefixes(lines: List[str]) -> Batch:
+        nonlocal read
+        first, read = read, read + len(lines)
         begin = None if prefixes is None else list(itertools.islice(prefixes, len(lines)))
         if begin is not None and len(begin) < len(lines):
             raise ConfigurationError(f"--prefixes {args.prefixes} has fewer lines than there are")
-        return lines, begin
+        return lines, begin, first
 
     def run(batches: Iterator[List[str]]) -> Iterator[List[str]]:
         nonlocal lines_seen, max_source

@@ -175,7 +175,7 @@ class TrainedModel:
         try:
             with self._searching, torch.random.fork_rng(enabled=drawn):
                 if drawn:
-                    torch.manual_seed(self.seed)
+                    torch.manual_seed(self.seed + min(request.number for request in requests))
                 self.generator.max_len_a, self.generator.max_len_b = 0, longest
                 found = self.task.inference_step(
                     self.generator, self.models, sample, prefix_tokens=begin

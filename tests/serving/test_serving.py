@@ -158,15 +158,20 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
         "--seed",
         "2",
     ]
-    assert commands.main(drawn) == 0
     options = {"sampling": True, "sampling_topk": 5, "temperature": 0.7, "seed": 2}
     expected = Translator(exported.folder, **options).translate(lines)
-    assert (tmp_path / "out").read_text().splitlines() == expected
+    for more in ([], ["--processes", "2", "--buffer", "2"]):
+        assert commands.main([*drawn, *more]) == 0
+        assert (tmp_path / "out").read_text().splitlines() == expected
     with pytest.raises(ConfigurationError, match="--nbest 2 is for --json: add it"):
         commands.main([*words, "--nbest", "2"])
-    (tmp_path / "begin").write_text("a\n")
-    with pytest.raises(ConfigurationError, match="/begin has fewer lines than there are"):
-        commands.main(words)
+    for begin, told in (
+        ("a\n", "/begin has fewer lines than there are"),
+        ("\n\n\n" + "a " * 500, "prefix 4 has 500 subwords"),
+    ):
+        (tmp_path / "begin").write_text(begin)
+        with pytest.raises(ConfigurationError, match=told):
+            commands.main([*words, "--buffer", "2"])
 
 
 def test_prefixes_and_lines_that_cannot_be_used(exported):
@@ -207,6 +212,10 @@ def test_the_draws_of_a_line_depend_on_its_number(exported):
     translator = Translator(exported.folder, **options)
     whole = translator.hypotheses(["a b", "b a c"])
     assert translator.hypotheses(["", "b a c"])[1] == whole[1]
+    assert translator.hypotheses(["b a c"], first=1) == whole[1:]
+    drawn = Summarizer(exported.folder, **{**options, "nbest": 1})
+    whole = drawn.summarize(["a b", "b a c"])
+    assert drawn.summarize(["b a c"], first=1) == whole[1:]
 
 
 def test_sampling_among_more_words_than_there_are(exported):
