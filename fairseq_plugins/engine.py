@@ -62,6 +62,7 @@ class Options(NamedTuple):
             if not isinstance(value, numbers.Integral):
                 raise ConfigurationError(f"{flag(name)} {value!r}: must be a whole number")
         check_least(self, beam=1, nbest=1, min_len=0, no_repeat_ngram=0, sampling_topk=0, seed=0)
+        check_range("--seed", self.seed, 0, 2**63 - 1)  # torch overflows beyond 64 bits
         if self.nbest > self.beam:
             raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
         if not abs(self.lenpen) <= LARGEST_PENALTY:

@@ -96,6 +96,8 @@ class TrainedModel:
             model.prepare_for_inference_(Namespace(generation=generation))
             if int8:
                 quantize(model)
+        if generation.sampling_topk >= len(self.task.target_dictionary):
+            generation.sampling_topk = -1  # all words; torch refuses more than there are
         self.models, self.generation, self.seed = loaded, generation, seed
         self.generator = self.task.build_generator(loaded, generation)
         for path, model in zip(paths, loaded):
