@@ -37,13 +37,19 @@ PATCHES = (
 )
 
 
+def fairseq_is_installed() -> bool:
+    """Whether torch and fairseq are installed: a mere folder with their name does not count."""
+    found = map(importlib.util.find_spec, ("torch", "fairseq"))
+    return all(spec is not None and spec.origin is not None for spec in found)
+
+
 def register(needed_by: str = "this") -> None:
     """Register everything with fairseq. A second call does nothing.
 
     Raises:
         ConfigurationError: fairseq is not installed.
     """
-    if importlib.util.find_spec("fairseq") is None:
+    if not fairseq_is_installed():
         raise ConfigurationError(
             f"{needed_by} needs torch and fairseq, which are not installed; without them translate "
             "and summarize run exported models"
@@ -96,5 +102,5 @@ def _is_the_program() -> bool:
 
 PROGRAM = _is_the_program()
 show_configuration_errors_in_one_line()
-if not PROGRAM and importlib.util.find_spec("fairseq") is not None:
+if not PROGRAM and fairseq_is_installed():
     register()

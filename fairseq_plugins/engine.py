@@ -1,6 +1,5 @@
 """Engines that run a model: torch for trainings, onnxruntime for exports. `open_engine` chooses."""
 
-import importlib.util
 import math
 import numbers
 from pathlib import Path
@@ -190,7 +189,7 @@ def open_engine(
         from fairseq_plugins.serving.engine import ExportedModel
 
         return ExportedModel(exported, threads, max_tokens, shortlist, wanted)
-    if importlib.util.find_spec("fairseq") is None:
+    if not fairseq_plugins.fairseq_is_installed():
         raise ConfigurationError(
             f"--model {places[0]}: this is not an exported model, and a checkpoint needs "
             "torch and fairseq, which are not installed"

@@ -36,6 +36,15 @@ def test_without_fairseq_one_line_says_what_runs(monkeypatch):
         commands.main(["classify", "--model", "runs/imdb"])
 
 
+def test_a_folder_named_fairseq_is_not_fairseq(tmp_path):
+    """As in the folder above a checkout, on a machine that only serves."""
+    (tmp_path / "fairseq").mkdir()
+    code = "import fairseq_plugins, sys; sys.exit(fairseq_plugins.fairseq_is_installed())"
+    words = [sys.executable, "-S", "-c", code]  # -S: nothing that is installed
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run(words, env=environment, cwd=tmp_path).returncode == 0
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_that_names_itself(name, capsys):
     with pytest.raises(SystemExit) as ended:
