@@ -237,7 +237,7 @@ class _Batch:
             _warm.add(warm)
         except RuntimeError as error:
             self.recorder = None
-            logger.warning(f"search steps are not recorded:  {first_cause(error)}")
+            logger.warning(f"search steps are not recorded: {first_cause(error)}")
             graph.recover()
             return None
         finally:

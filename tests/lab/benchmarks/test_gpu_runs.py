@@ -130,8 +130,8 @@ def test_what_fails_takes_no_other_figure_with_it(toy_data, tmp_path, monkeypatc
     words = ["gpu-part", "profile", toy_data.bin, "--updates", 1, "--options", SIZES]
     words += ["--arch", "transformer --encoder-layers 1", "--arch", "no_such_architecture"]
     good, bad = measure(tmp_path, *words)["rows"]
-    assert good["kernels"] > 100 and "no architecture" in bad["problem"]
-    with pytest.raises(ConfigurationError, match="no architecture"):
+    assert good["kernels"] > 100 and "not an architecture" in bad["problem"]
+    with pytest.raises(ConfigurationError, match="not an architecture"):
         measure(tmp_path, *words[:-4], "--arch", "no_such_architecture")
 
 
