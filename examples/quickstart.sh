@@ -146,7 +146,10 @@ fi
 
 heading "training $arch, $threads thread(s)"
 settings=(--arch "$arch" --max-update "$updates" --seed "$seed" ${size[@]+"${size[@]}"} ${extra[@]+"${extra[@]}"})
-run="$out/$arch-$(echo "$text_key ${settings[*]}" | fingerprint)"
+run="$out/$arch-$({
+    echo "$text_key ${settings[*]}"
+    cat "$root/fairseq_plugins/recipes/translation/quickstart.yaml"
+} | fingerprint)"
 plugin train quickstart "$bin" --save-dir "$run" -- "${settings[@]}"
 
 heading "translating the test set, beam 5"
