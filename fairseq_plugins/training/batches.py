@@ -107,7 +107,7 @@ def check_longest(
         return
     for subset, size in longest.items():
         if size > batch.max_tokens:
-            advice = f"--max-tokens {size} or more is needed"
+            advice = f"give --max-tokens {size} or more after --"
             if whole.max_tokens is not None and size <= whole.max_tokens:
                 ways = ["start fewer processes"] if processes > 1 else []
                 ways += ["give a larger --tokens-per-process"] if limited else []
@@ -124,6 +124,6 @@ def check_longest_of_valid(max_tokens_valid: int, longest: Dict[str, int]) -> No
         if size > max_tokens_valid:
             raise ConfigurationError(
                 f"the longest sentence of {subset} has {size} tokens, but its batches hold at "
-                f"most --max-tokens-valid {max_tokens_valid}: --max-tokens-valid {size} or more "
-                "is needed"
+                f"most --max-tokens-valid {max_tokens_valid}: give --max-tokens-valid {size} or "
+                "more after --"
             )
