@@ -165,10 +165,14 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
         return open_test_set(task, request.data, request.split), []
     made_for = stored_settings(request.data).get("task")
     if made_for is not None:  # text has languages
+        if made_for == task:
+            raise ConfigurationError(
+                f"evaluate does not test --task {task}, for which {request.run} was trained: "
+                "reproduce trains and tests the laboratory's models"
+            )
         raise ConfigurationError(
-            f"{request.run} was trained for --task {task}, and {request.data} was prepared for "
-            f"{made_for}: this command tests text and classifiers on their own data (the "
-            "laboratory's models are tested by reproduce)"
+            f"{request.run} was trained for --task {task}, but {request.data} was prepared for "
+            f"{made_for}: give data of the model's task"
         )
     prepared = Processing.load(request.data)
     names = [str(each[-1]) for each in chosen]

@@ -24,8 +24,9 @@ from fairseq_plugins.run_folder import PRECISION, SHARING, Run
 from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.training import batches, precision, recipes, settings
 from fairseq_plugins.training.batches import Batch
-from fairseq_plugins.training.request import Plan, Request
+from fairseq_plugins.training.request import PLUGIN, Plan, Request
 
+LAB = PLUGIN / "lab"
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
 # values of --eval-bleu-remove-bpe, by the kind of subwords in the data
 JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
@@ -211,6 +212,11 @@ def parse_options(request: Request) -> Tuple[List[str], argparse.Namespace]:
     try:
         given = settings.parse(words)
     except ConfigurationError as error:
+        if "invalid choice" in str(error) and LAB in request.recipe.resolve().parents:
+            raise ConfigurationError(
+                f"{error}; {request.recipe} is for the laboratory's models: train it with "
+                f"reproduce, or with fairseq-train --user-dir {LAB}"
+            ) from None
         unknown = re.search(r"unrecognized arguments: (--[\w-]+)", str(error))
         if not unknown or unknown[1] not in from_files:
             raise

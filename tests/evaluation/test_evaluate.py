@@ -376,6 +376,22 @@ def test_an_ensemble_is_of_models_for_one_direction(
     assert translations.calls == []
 
 
+@pytest.mark.parametrize(
+    "made_for, message",
+    [
+        ("translation", "evaluate does not test --task translation, .*: reproduce trains"),
+        ("of_others", "for --task translation, but .* for of_others: give data of the model's"),
+    ],
+)
+def test_data_of_the_laboratory_is_refused(made_for, message, data, fresh_run, tmp_path):
+    other = Path(shutil.copytree(str(data), str(tmp_path / "other")))
+    record = json.loads((other / "preparation.json").read_text("utf-8"))
+    record["settings"]["task"] = made_for
+    (other / "preparation.json").write_text(json.dumps(record), "utf-8")
+    with pytest.raises(ConfigurationError, match=message):
+        call(other, fresh_run)
+
+
 def test_a_direction_left_to_the_data_is_that_of_the_training(
     data, fresh_run, tmp_path, translations
 ):

@@ -139,6 +139,15 @@ def test_a_mistake_in_a_settings_file_is_told_as_it_is(toy_data, tmp_path):
         plan(toy_data.bin, "--settings", tmp_path / "own.yaml", "--", "--lr", 0.1)
 
 
+def test_a_recipe_of_the_laboratory_names_what_trains_it(toy_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "LAB", tmp_path)
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("model: {_name: transformer}\ntask: {_name: of_the_laboratory}\n")
+    message = f"invalid choice: 'of_the_laboratory'; {recipe} .* reproduce, .* --user-dir"
+    with pytest.raises(ConfigurationError, match=message):
+        plan(toy_data.bin, recipe=str(recipe))
+
+
 def test_the_optimizer_of_a_recipe_can_be_replaced(toy_data, tmp_path):
     (tmp_path / "own.yaml").write_text("optimizer: {_name: sgd, adam_betas: null}")
     command = plan(toy_data.bin, "--settings", tmp_path / "own.yaml").command
