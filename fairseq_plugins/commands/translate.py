@@ -13,6 +13,7 @@ import argparse
 import functools
 import itertools
 import json
+import sys
 from pathlib import Path
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -54,8 +55,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--processes", type=at_least(1), default=1, metavar="N",
-        help="processes, each with an exported model of its own: one for each core is fastest "
-        "(default: %(default)s)",
+        help="processes, each with an exported model of its own, for files, not for lines that "
+        "wait for an answer: one for each core is fastest (default: %(default)s)",
     )  # fmt: skip
     args = parser.parse_args(argv)
     if args.nbest > 1 and not args.json:
@@ -101,7 +102,11 @@ def main(argv: Sequence[str]) -> int:
         from fairseq_plugins.serving.folder import is_export
 
         if not is_export(pretrained.find(args.model[0])):
-            raise ConfigurationError("--processes is for models that the command export wrote")
+            raise ConfigurationError("--processes is for exported models")
+        if args.input is None and sys.stdin.buffer.isatty():
+            raise ConfigurationError(
+                f"--processes {args.processes} is for files: give --input, or remove it"
+            )
     prefixes = None if args.prefixes is None else iter(list(read_lines(args.prefixes)))
     split: List[int] = []
     cut_off: List[int] = []
@@ -130,6 +135,8 @@ def main(argv: Sequence[str]) -> int:
         buffer = -(-args.buffer // args.processes)
         if not _lines.convert(run, out, buffer, "translated", "lines", args.input):
             return 1
+        if prefixes is not None and next(prefixes, None) is not None:
+            raise ConfigurationError(f"--prefixes {args.prefixes} has more lines than there are")
     _lines.tell(
         split,
         f"line(s) longer than {max_source:,} subwords, the model's limit, were translated in parts",

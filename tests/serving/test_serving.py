@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -92,6 +93,12 @@ def test_options_of_exports_are_refused(tmp_path, words):
         commands.main(["translate", "--model", str(tmp_path), *words])
 
 
+def test_processes_are_not_for_a_terminal(exported, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=SimpleNamespace(isatty=lambda: True)))
+    with pytest.raises(ConfigurationError, match="^--processes 2 is for files: give --input"):
+        commands.main(["translate", "--model", str(exported.folder), "--processes", "2"])
+
+
 @pytest.mark.parametrize("option", ["threads", "max_tokens"])
 def test_numbers_below_one_are_refused(exported, option):
     told = f"--{option.replace('_', '-')} -1: must be at least 1"
@@ -167,6 +174,7 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
         commands.main([*words, "--nbest", "2"])
     for begin, told in (
         ("a\n", "/begin has fewer lines than there are"),
+        ("\n" * 5, "/begin has more lines than there are"),
         ("\n\n\n" + "a " * 500, "prefix 4 has 500 subwords"),
     ):
         (tmp_path / "begin").write_text(begin)
