@@ -86,7 +86,7 @@ def map_batches(
     """Like `map(begin(), batches)`, in several processes and in order.
 
     Args:
-        begin: makes the function, in each process at its first batch.
+        begin: makes the function, in each process, before a batch is read.
         batches: read on demand, two per process.
         processes: 1 uses this process only.
 
@@ -102,6 +102,8 @@ def map_batches(
         "--processes"
     )
     with _pool(functools.lru_cache(begin), processes, message) as pool:
+        for task in [pool.submit(_make) for _ in range(processes)]:
+            task.result()  # an error comes before a batch is read
         for batch in batches:
             pending.append(pool.submit(_apply_made, batch))
             if len(pending) == 2 * processes:
@@ -218,6 +220,11 @@ def _exit_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
+
+
+def _make() -> None:
+    assert _function is not None
+    _function()
 
 
 def _apply_made(batch: Any) -> Any:

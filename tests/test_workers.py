@@ -63,6 +63,17 @@ def test_an_error_does_not_wait_for_the_workers(monkeypatch, use, left):
             list(found)
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_no_batch_is_read_for_a_model_that_cannot_be_loaded(processes):
+    def begin():
+        raise ConfigurationError("no model")
+
+    batches = iter(["a"])
+    with pytest.raises(ConfigurationError, match="no model"):
+        list(workers.map_batches(begin, batches, processes))
+    assert list(batches) == ["a"]
+
+
 def test_chunks_are_limited_by_their_size(monkeypatch):
     monkeypatch.setattr(workers, "CHARACTERS_PER_CHUNK", 10)
     monkeypatch.setattr(workers, "LINES_PER_CHUNK", 4)
