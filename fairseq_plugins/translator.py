@@ -55,10 +55,10 @@ class Translator:
                 f"--model {self.engine.name} was trained with --task summarization: it is for the "
                 "command summarize"
             )
-        least = options.get("min_len", 0)
+        least = self._least = options.get("min_len", 0)
         if least > self.engine.max_output:
             raise ConfigurationError(
-                f"min_len {least}: this model writes at most {self.engine.max_output:,} subwords"
+                f"--min-len {least}: this model writes at most {self.engine.max_output:,} subwords"
             )
         self.processor, self.max_source = self.engine.processor, self.engine.max_source
         self.max_length: Callable[[int], int] = longest_translation
@@ -94,7 +94,8 @@ class Translator:
             first: the number (from 0) of the first line, for the draws of sampling and messages.
 
         Raises:
-            ConfigurationError: a prefix is too long, or the number of prefixes is wrong.
+            ConfigurationError: a prefix or min_len is too long, or the number of prefixes is
+                wrong.
         """
         lines = listed(lines)
         requests: List[Request] = []
@@ -106,6 +107,11 @@ class Translator:
                 split.append(number)
             for part in self._within_limit(pieces):
                 limit = min(self.max_length(len(part) + 1), self.engine.max_output)
+                if self._least > limit:
+                    raise ConfigurationError(
+                        f"--min-len {self._least}: line {first + number + 1} has {len(part):,} "
+                        f"subwords, which become at most {limit:,}: give a smaller number"
+                    )
                 prefix, begin[number] = begin[number], []  # the prefix of the first part
                 if len(prefix) > limit:
                     raise ConfigurationError(
@@ -151,8 +157,8 @@ class Translator:
             first: the number (from 0) of the first line, for the draws of sampling and messages.
 
         Raises:
-            ConfigurationError: a prefix is too long, or the number of prefixes is wrong; or a line
-                is too long, without `split`.
+            ConfigurationError: a prefix or min_len is too long, or the number of prefixes is
+                wrong; or a line is too long, without `split`.
         """
         lines = listed(lines)
         for number, line in enumerate([] if split else lines, first + 1):

@@ -249,6 +249,8 @@ def test_mistakes_are_told(translate, folder, model, tmp_path):
         translate(b"Eins.\n\xff\n")
     with pytest.raises(ConfigurationError, match="--fp16 needs a GPU"):
         translate("", "--fp16")
+    with pytest.raises(ConfigurationError, match="--min-len 9: line 2 has .* at most 5: give"):
+        translate("\nEins.\n", "--min-len", 9, "--max-len", 5, "--buffer", 1)
     with pytest.raises(SystemExit):
         translate("", "--beam", "0")
 

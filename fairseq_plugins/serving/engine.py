@@ -69,11 +69,6 @@ class ExportedModel:
         for pieces, prefix, number in requests:
             tokens, lacking = self._numbers(pieces)
             limit = min(max_length(len(tokens)), self.max_output)
-            if options.min_len > limit:
-                raise ConfigurationError(
-                    f"min_len {options.min_len:,}: {len(pieces):,} subwords become at most "
-                    f"{limit:,}: give a smaller one"
-                )
             begin = export.target.encode(prefix)[:-1]
             if lacking and export.tells_attention:
                 begin, _ = number_unknown(prefix, begin, UNKNOWN, len(export.target.words), lacking)

@@ -194,7 +194,7 @@ def test_prefixes_and_lines_that_cannot_be_used(exported):
     for lines, prefixes in (("a", None), (["a"], "a")):
         with pytest.raises(ConfigurationError, match="expected a list of texts, got one"):
             translator.hypotheses(lines, prefixes)
-    with pytest.raises(ConfigurationError, match="min_len 5000: this model writes at most"):
+    with pytest.raises(ConfigurationError, match="--min-len 5000: this model writes at most"):
         Translator(exported.folder, min_len=5000)
 
 
@@ -202,8 +202,8 @@ def test_a_least_length_above_the_limit_of_a_line(exported, monkeypatch):
     translator = Translator(exported.folder, min_len=30)
     monkeypatch.setattr(translator, "max_length", lambda length: 20)
     for method in (translator.hypotheses, translator.translate):
-        with pytest.raises(ConfigurationError, match="min_len 30: 2 subwords become at most 20:"):
-            method(["a b"])
+        with pytest.raises(ConfigurationError, match="--min-len 30: line 2 has 2 subwords, which"):
+            method(["", "a b"])
 
 
 def test_hypotheses_tell_what_the_limit_stopped(exported):
