@@ -61,7 +61,7 @@ def test_the_command_writes_a_line_for_each_line(trained, monkeypatch, capsys):
     lines = [line.split("\t") for line in out.splitlines()]
     assert [label for label, _ in lines] == ["bad", "good", "good"]
     assert all(0.5 < float(probability) <= 1 for _, probability in lines)
-    assert "1 line(s) longer than 31 tokens" in err and "number 3" in err
+    assert "1 line(s) were truncated to 31 tokens" in err and "number 3" in err
 
 
 def test_evaluate_scores_what_was_binarised(data, trained, capsys):
