@@ -16,7 +16,7 @@ from torch import Tensor
 from fairseq_plugins.engine import Options, Place, Request
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.batches import fill_batches
-from fairseq_plugins.serving.text import Lock, Output, with_characters
+from fairseq_plugins.serving.text import Lock, Output
 from fairseq_plugins.tasks.summarization import SummarizationTask
 from fairseq_plugins.text.processing import Processor
 from fairseq_plugins.trained_models import find_checkpoint, load_models
@@ -24,7 +24,7 @@ from fairseq_plugins.trained_models import find_checkpoint, load_models
 from .copied import find_copied, number_copied
 from .generator import BeamGenerator
 from .int8 import quantize
-from .unknown import NUMBERS, number_prefix, number_unknown
+from .unknown import NUMBERS, number_prefix, number_unknown, write
 
 
 def generation_options(options: Options) -> GenerationConfig:
@@ -202,12 +202,7 @@ class TrainedModel:
             ) from None
         outputs: List[List[Output]] = [[] for _ in requests]
         for (row, hypothesis), line, places in zip(best, written, positions):
-            line = line.int().cpu()
-            pieces, prefix = dictionary.string(line), requests[row].prefix
-            if lacking[row] or prefix:
-                pieces = with_characters(
-                    pieces.split(" "), line.tolist(), len(dictionary), lacking[row], prefix
-                )
+            pieces = write(line, dictionary, lacking[row], requests[row].prefix)
             complete, score = len(line) <= limit, float(hypothesis["score"])
             outputs[order[row]].append(Output(pieces, complete, places, score))
         return outputs

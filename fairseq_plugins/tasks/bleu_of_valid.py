@@ -22,9 +22,8 @@ from fairseq_plugins.compat.resuming import patience
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.generation.copied import number_copied
-from fairseq_plugins.generation.unknown import number_unknown
+from fairseq_plugins.generation.unknown import number_unknown, write
 from fairseq_plugins.prepared_folder import is_for_summarization, stored_settings
-from fairseq_plugins.serving.text import with_characters
 
 logger = logging.getLogger(__name__)
 
@@ -189,11 +188,7 @@ def _inference(original: Callable) -> Callable:
         found = self.inference_step(generator, [model], sample, prefix_tokens=None)
         tokens = [best[0]["tokens"] for best in found]
         tokens = number_copied([model], sample, tokens, range(len(tokens)))
-        pieces = [self.tgt_dict.string(each.int().cpu()) for each in tokens]
-        for row, unknown in enumerate(lacking):
-            if unknown:
-                words = pieces[row].split(" "), tokens[row].tolist()
-                pieces[row] = with_characters(*words, len(self.tgt_dict), unknown)
+        pieces = [write(line, self.tgt_dict, unknown) for line, unknown in zip(tokens, lacking)]
         references = [scorer.references[number] for number in numbers]
         texts = scorer.texts(numbers, pieces)
         if self.cfg.eval_bleu_print_samples:

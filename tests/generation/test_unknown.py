@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
 from fairseq_plugins.generation.copied import find_copied, number_copied
-from fairseq_plugins.generation.unknown import NUMBERS, number_unknown
-from fairseq_plugins.serving.text import with_characters
+from fairseq_plugins.generation.unknown import NUMBERS, number_unknown, write
 from tests.generation.conftest import assert_same_hypotheses
 from tests.reference.copy_attention import divide_unknown, go_on
 
@@ -132,8 +132,7 @@ def test_characters_of_what_is_written(build_generator, make_sample, model):
     sample, lacking = make_batch(make_sample, dictionary)
     assert lacking == [["Łó", "dź"], [], ["北京"], ["ź", "Łó"]]
     source = sample[NUMBERS][0][sample[NUMBERS][0].ne(1)]
-    pieces = dictionary.string(source).split(" ")
-    text = with_characters(pieces, source.tolist(), len(dictionary), lacking[0]).split(" ")
+    text = write(source, dictionary, lacking[0]).split(" ")
     assert {n: text[n] for n in UNKNOWN[0]} == UNKNOWN[0]
     # a batch without any is as it was
     plain = make_sample(LENGTHS)
@@ -153,6 +152,15 @@ def test_prefixes_with_unknown_subwords(build_generator, make_sample, model):
         assert {h["tokens"][0].item() for h in found[0]} == {token}
         scores.append(float(found[0][0]["positional_scores"][0].exp()))
     assert scores[2] == pytest.approx(scores[0] + scores[1], rel=1e-5)
+
+
+def test_a_written_begin_moves_no_characters():
+    dictionary = Dictionary()
+    word, unknown = dictionary.add_symbol("word"), len(dictionary) + 1
+    begin, end = dictionary.bos(), dictionary.eos()
+    tokens = torch.tensor([begin, word, begin, unknown, begin, unknown - 1, end])
+    assert write(tokens, dictionary, ["x", "y"]) == "word y x"
+    assert write(tokens, dictionary, ["x", "y"], ["<s>", "z"]) == "<s> z y x"
 
 
 def test_what_other_searches_write(build_generator, make_sample, model):
