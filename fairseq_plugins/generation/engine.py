@@ -173,11 +173,11 @@ class TrainedModel:
         order = sample["id"].tolist()
         sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
         limit = min(longest, getattr(self.generator, "max_len", self.max_output + 1) - 1)
-        drawn = self.generation.sampling and self.seed is not None
+        seed = self.seed if self.generation.sampling else None
         try:
-            with self._searching, torch.random.fork_rng(enabled=drawn):
-                if drawn:
-                    torch.manual_seed(self.seed + min(request.number for request in requests))
+            with self._searching, torch.random.fork_rng(enabled=seed is not None):
+                if seed is not None:
+                    torch.manual_seed(seed + min(request.number for request in requests))
                 self.generator.max_len_a, self.generator.max_len_b = 0, longest
                 found = self.task.inference_step(
                     self.generator, self.models, sample, prefix_tokens=begin
