@@ -127,8 +127,7 @@ def _pool(
         try:
             yield pool
         except BaseException as error:  # also of a caller that wants no more results
-            for process in list((pool._processes or {}).values()):
-                process.terminate()  # leaving the pool waits for them
+            terminate(pool)
             if isinstance(error, BrokenProcessPool):
                 raise ConfigurationError(killed) from None
             raise
