@@ -38,6 +38,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -133,6 +134,13 @@ def _command(name: str):
         return run_cli(name, *args, **kwargs)
 
     return run
+
+
+def unpack(path, folder):
+    """Unpack a tar file. Python 3.11.0 to 3.11.3 has no filters; newer ones warn without."""
+    options = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    with tarfile.open(path) as archive:
+        archive.extractall(folder, **options)
 
 
 @pytest.fixture(scope="session")

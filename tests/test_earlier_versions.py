@@ -8,7 +8,6 @@ import importlib
 import json
 import os
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from fairseq_plugins import Classifier, Summarizer, Translator, serving
 from fairseq_plugins.run_folder import Run
 from fairseq_plugins.text.processing import Processor
-from tests.conftest import ROOT
+from tests.conftest import ROOT, unpack
 from tests.faults.training import difference, load
 from tests.fixtures.make import planned, recording
 
@@ -31,8 +30,7 @@ BY_FAIRSEQ = ["fairseq_transformer", "fairseq_transformer_ftc"]
 def kept(tmp_path_factory):
     """The folder of all fixtures."""
     folder = tmp_path_factory.mktemp("kept")
-    with tarfile.open(FIXTURES / f"{COMMIT}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    unpack(FIXTURES / f"{COMMIT}.tar.xz", folder)
     return folder
 
 

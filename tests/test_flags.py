@@ -303,7 +303,7 @@ def test_options_without_effect_are_refused(generate, given, message):
 def test_only_generation_is_divided(toy_data, trained, run_interactive, run_validate):
     words = [toy_data.bin, "--path", trained[0] / "checkpoint_last.pt", "--num-shards", 2]
     for run in (run_interactive, run_validate):
-        with pytest.raises(ConfigurationError, match="--num-shards 2 divides the work of"):
+        with pytest.raises(ConfigurationError, match="--num-shards 2 only divides the work of"):
             run(*words)
 
 

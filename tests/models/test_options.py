@@ -381,7 +381,7 @@ MISTAKES = [  # words, what the message must hold
     ("--cross-self-attention --decoder-embed-dim 48", ["--cross-self-attention", "24", "48"]),
     (
         "--share-decoder-input-output-embed --decoder-output-dim 12",
-        ["--decoder-output-dim 12", "--decoder-embed-dim 24"],
+        ["--decoder-output-dim 12", "--decoder-embed-dim, 24"],
     ),
     (
         "--tie-adaptive-weights --decoder-output-dim 12",

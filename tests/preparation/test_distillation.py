@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import tarfile
 from pathlib import Path
 from unittest import mock
 
@@ -25,7 +24,7 @@ from fairseq_plugins.preparation import distillation, steps
 from fairseq_plugins.prepared_folder import digests_of_words
 from fairseq_plugins.serving.text import sentences_of
 from fairseq_plugins.text.processing import Processing
-from tests.conftest import ROOT
+from tests.conftest import ROOT, unpack
 
 FIXTURES = ROOT / "tests" / "fixtures" / "d5d21a2.tar.xz"
 LINES = 24
@@ -36,8 +35,7 @@ SPECIAL = {"": 3, " \u00a0 ": 8, "\u200b": 9, "der Hund " * 700: 14}  # lines of
 def kept(tmp_path_factory):
     """Data, runs and exports of an earlier version: the teachers of these tests."""
     folder = tmp_path_factory.mktemp("kept")
-    with tarfile.open(FIXTURES) as archive:
-        archive.extractall(folder, filter="data")
+    unpack(FIXTURES, folder)
     return folder
 
 

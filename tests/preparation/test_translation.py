@@ -92,7 +92,7 @@ def test_what_differs_from_the_other_folder_is_refused(run, corpus, tmp_path):
         with pytest.raises(ConfigurationError, match=message):
             prepare_like(folder, tmp_path / "new", corpus, *words)
     (folder / "bpe.codes").unlink()
-    with pytest.raises(ConfigurationError, match=f"--like {folder} has no bpe.codes: name a fold"):
+    with pytest.raises(ConfigurationError, match=f"--like {folder} has no bpe.codes: give a fold"):
         prepare_like(folder, tmp_path / "new", corpus)
     assert not (tmp_path / "new").exists() and not (tmp_path / "new.part").exists()
 
@@ -171,7 +171,7 @@ def test_changed_text_is_not_taken_for_what_was_prepared(run, corpus):
 
 def test_nothing_fit_to_train_on(run, corpus):
     write(corpus / "train.fr", [""] * 40)
-    with pytest.raises(ConfigurationError, match="none of 40 training pairs .* 40 empty side"):
+    with pytest.raises(ConfigurationError, match="all 40 training pairs .* 40 empty side"):
         run("--train", corpus / "train", "--valid", corpus / "valid")
 
 

@@ -213,7 +213,7 @@ def test_warnings():
 def test_errors():
     with pytest.raises(ConfigurationError, match="at least one"):
         rouge([], [])
-    with pytest.raises(ConfigurationError, match="2 references and 1 summaries"):
+    with pytest.raises(ConfigurationError, match="2 references, but 1 summaries"):
         rouge(["a", "b"], ["a"])
     for name in ("rouge_workers", "rouge_resamples"):
         with pytest.raises(ConfigurationError, match="-1: must be at least 0"):

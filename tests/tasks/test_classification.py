@@ -25,7 +25,7 @@ def test_classes_are_those_of_the_data(data):
     assert setup(data).cfg.num_classes == 2
     assert setup(data, num_classes=2).label_dictionary.symbols[4:] == ["bad", "good"]
     with pytest.raises(
-        ConfigurationError, match="--num-classes 3, but .* has 2 .bad, good.: leave"
+        ConfigurationError, match="--num-classes 3, but .* has 2 .bad, good.: remove"
     ):
         setup(data, num_classes=3)
 
@@ -59,7 +59,7 @@ def test_further_parts_of_the_training_data_are_read_and_checked(data, tmp_path)
     assert sorted(dataset.ordered_indices()) == list(range(len(dataset)))
     assert len(setup(parts).load_dataset("train")) == SIZES["train"]
     (parts / "input0" / "train1.idx").unlink()
-    with pytest.raises(ConfigurationError, match="texts and .* labels: prepare the data again"):
+    with pytest.raises(ConfigurationError, match="texts, but .* labels: prepare the data again"):
         setup(parts).load_dataset("train", combine=True)
 
 

@@ -52,7 +52,7 @@ def test_a_training_resumes_in_its_precision(monkeypatch, toy_data, tmp_path):
     gpus(monkeypatch, 1, (8, 0))
     assert "--bf16" in resume().command
     gpus(monkeypatch, 1, (7, 0))
-    with pytest.raises(ConfigurationError, match="in bf16, which this machine does not have"):
+    with pytest.raises(ConfigurationError, match="in bf16, which this machine does not support"):
         resume()
     (tmp_path / "checkpoint_last.pt").unlink()
     assert "--fp16" in resume().command
