@@ -55,6 +55,22 @@ def kept(seed, first, limit, rows, GROUPS: tl.constexpr, START, WIDTH: tl.conste
     return tl.reshape(eight.to(tl.int32), (at.shape[0], WIDTH)) < limit
 
 
+@triton.jit
+def kept_alone(seed, limit, row, column, GROUPS: tl.constexpr):
+    """The same for elements of any shape: each calls Philox by itself, so nothing moves.
+
+    Where a program has few elements for its threads, this costs no more than `kept`.
+
+    Args:
+        row, column: the numbers of the elements, which broadcast; rows among all of this draw.
+    """
+    a, b, c, d = tl.randint4x(tl.load(seed), (row * GROUPS + column // 8).to(tl.uint32), n_rounds=7)
+    word = column % 8 // 2  # in the order of `kept`
+    four = tl.where(word == 0, a, tl.where(word == 1, c, tl.where(word == 2, b, d)))
+    eight = tl.where(column % 2 == 0, four & 0xFFFF, (four >> 16) & 0xFFFF)
+    return eight.to(tl.int32) < limit
+
+
 @triton.jit(do_not_specialize=["rows", "limit"])
 def _mask(seed, out, limit, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)

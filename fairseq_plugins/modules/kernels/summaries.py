@@ -98,8 +98,9 @@ def _dropped(
 ):  # fmt: skip
     """Dropout of HEADS x TIMES weights."""
     if DROPS:
-        mask = draws.kept(seed, first, limit, times * step, HEADS // 8, 0, HEADS)
-        weights = tl.where(tl.trans(mask), weights * scale, 0.0)
+        row = (first + times * step)[None, :]
+        mask = draws.kept_alone(seed, limit, row, tl.arange(0, HEADS)[:, None], HEADS // 8)
+        weights = tl.where(mask, weights * scale, 0.0)
     return weights
 
 
