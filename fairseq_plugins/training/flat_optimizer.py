@@ -3,11 +3,12 @@
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
-from fairseq.optim import FairseqOptimizer
+from fairseq.optim import FairseqOptimizer, FP16Optimizer
 from fairseq.optim.adam import Adam
 from torch import Tensor
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+ALIGNED = 8  # numbers in half precision: products are fast if a parameter starts at a multiple
 
 
 class FlatOptimizer(FairseqOptimizer):
@@ -38,6 +39,7 @@ class FlatOptimizer(FairseqOptimizer):
             p.data = piece.view_as(p)
         self.attach()
         self.moments: List[Tensor] = []
+        self.states: List[Dict[str, Any]] = []  # Adam's, of each parameter
         self.first_view: Optional[Tensor] = None  # the first moment of the first parameter
         # logging outputs whose numbers arrive with the next copy to the host: names and a vector
         self.pending: List[Tuple[Dict[str, Any], List[str], Tensor]] = []
@@ -71,6 +73,30 @@ class FlatOptimizer(FairseqOptimizer):
         for p, piece in zip(self.masters, self.gradient.split(self.sizes)):
             p.grad = piece.view_as(p)
 
+    def attach_halves(self, optimizer: FP16Optimizer) -> None:
+        """Make the parameters of a model in half precision views of one flat tensor, too.
+
+        Then fairseq's `optimizer`, whose inner one this is, rounds all of them by one kernel.
+        """
+        parameters = optimizer.fp16_params
+        sizes = [p.numel() for p in parameters]
+        if any(size % ALIGNED != 0 for size in sizes):
+            return
+        halves = torch.cat([p.data.flatten() for p in parameters])
+        for p, piece in zip(parameters, halves.split(sizes)):
+            p.data = piece.view_as(p)
+
+        def round_all() -> None:
+            halves.copy_(self.values)
+
+        def zero_grad() -> None:  # the parameters themselves get no gradients
+            self.gradient.zero_()
+            optimizer._needs_sync = False
+            if optimizer.scaler is not None:
+                optimizer._multiply_factor = 1.0 / float(optimizer.scaler.loss_scale)
+
+        optimizer._sync_fp32_params_to_fp16, optimizer.zero_grad = round_all, zero_grad
+
     def zero_grad(self) -> None:
         self.gradient.zero_()
         self.attach()
@@ -103,9 +129,8 @@ class FlatOptimizer(FairseqOptimizer):
         if scale != 1.0:
             self.multiply_grads(1.0 / scale)
         (group,) = self.optimizer.param_groups
-        states = [self.optimizer.state[p] for p in self.masters]
-        step = states[0]["step"] + 1
-        for state in states:
+        step = self.states[0]["step"] + 1
+        for state in self.states:
             state["step"] = step
         beta1, beta2 = group["betas"]
         first, second = self.moments
@@ -140,16 +165,15 @@ class FlatOptimizer(FairseqOptimizer):
         name, first = MOMENTS[0], self.masters[0]
         if self.moments and adam.state[first].get(name) is self.first_view:
             return True
-        steps = {adam.state[p].get("step", 0) for p in self.masters}
-        if len(steps) > 1:
+        self.states = [adam.state[p] for p in self.masters]
+        if len({state.get("step", 0) for state in self.states}) > 1:
             return False
         self.moments = [torch.zeros_like(self.values) for _ in MOMENTS]
         for name, flat in zip(MOMENTS, self.moments):
-            for p, piece in zip(self.masters, flat.split(self.sizes)):
-                state = adam.state[p]
+            for p, state, piece in zip(self.masters, self.states, flat.split(self.sizes)):
                 if name in state:
                     piece.copy_(state[name].flatten())
                 state[name] = piece.view_as(p)
                 state.setdefault("step", 0)
-        self.first_view = adam.state[first][MOMENTS[0]]
+        self.first_view = self.states[0][MOMENTS[0]]
         return True

@@ -305,6 +305,7 @@ def prepare(trainer: Trainer) -> Optional[RecordedStep]:
         masters = list(masters.values()) if isinstance(masters, dict) else masters
         flat = FlatOptimizer(optimizer.fp32_optimizer, masters, reduce)
         optimizer.fp32_optimizer, scaler = flat, optimizer.scaler
+        flat.attach_halves(optimizer)
     else:
         parameters = list(optimizer.params)
         optimizer = trainer._optimizer = flat = FlatOptimizer(optimizer, parameters, reduce)

@@ -24,7 +24,7 @@ from fairseq_plugins.criterions import (
 from fairseq_plugins.data.rows import Collate, Rows, Spec, lay_out, plan
 from fairseq_plugins.modules.dropout import FastDropout
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
-from fairseq_plugins.training import recorded_step
+from fairseq_plugins.training import flat_optimizer, recorded_step
 from fairseq_plugins.training.flat_optimizer import FlatOptimizer
 from fairseq_plugins.training.recorded_step import RecordedStep
 from tests.batches import assert_close
@@ -270,7 +270,7 @@ def test_norm_and_clipping_are_fairseqs():
     assert torch.isnan(flat.clip_grad_norm(1.0))
 
 
-def test_float16_overflows_and_goes_on(build, make_sample):
+def test_float16_overflows_and_goes_on(build, make_sample, monkeypatch):
     """fairseq's loss scale: an update that overflows is left out, and the scale is halved."""
     model = build("--encoder-blocks", "1,1", plain=True).train()
     parameters = [torch.nn.Parameter(p.data) for p in model.parameters()]
@@ -286,6 +286,8 @@ def test_float16_overflows_and_goes_on(build, make_sample):
         ),
     )
     optimizer = FP16Optimizer(cfg, list(model.parameters()), flat, parameters)
+    monkeypatch.setattr(flat_optimizer, "ALIGNED", 1)  # for the sizes of a toy
+    flat.attach_halves(optimizer)
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
     step = RecordedStep(
         *(model, criterion, flat, list(model.parameters()), Tape),
@@ -305,6 +307,10 @@ def test_float16_overflows_and_goes_on(build, make_sample):
             overflows += 1
             assert torch.equal(flat.values, before)
     optimizer.step()
+    halves = [p.detach() for p in model.parameters()]
+    assert torch.equal(torch.cat([p.flatten() for p in halves]), flat.values)
+    shared = {p.untyped_storage().data_ptr() for p in halves}
+    assert len(shared) == 1 and not torch.equal(flat.values, before)
     assert overflows > 0 and optimizer.scaler.loss_scale == 2.0 ** (127 - overflows)
     assert len(step.recordings) == 1  # the scale is no part of the recording
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
