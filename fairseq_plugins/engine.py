@@ -64,9 +64,7 @@ class Options(NamedTuple):
         check_range("--seed", self.seed, 0, 2**63 - 1)  # torch overflows beyond 64 bits
         if self.nbest > self.beam:
             raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
-        if not abs(self.lenpen) <= LARGEST_PENALTY:
-            limits = f"from {-LARGEST_PENALTY} to {LARGEST_PENALTY}"
-            raise ConfigurationError(f"--lenpen {self.lenpen}: give a number {limits}")
+        check_range("--lenpen", self.lenpen, -LARGEST_PENALTY, LARGEST_PENALTY)
         if not 0 < self.temperature < math.inf:
             raise ConfigurationError(f"--temperature {self.temperature}: must be above 0")
         for name, off in (("sampling_topk", 0), ("temperature", 1.0)):

@@ -46,8 +46,12 @@ def check_range(option: str, value: float, least: float, most: float = math.inf)
         ConfigurationError: the value is outside, or not a number.
     """
     if not least <= value <= most:
-        allowed = f"at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ConfigurationError(f"{option} {value}: must be {allowed}")
+        raise ConfigurationError(f"{option} {value}: must be {allowed(least, most)}")
+
+
+def allowed(least: float, most: float) -> str:
+    """A range of numbers in words."""
+    return f"at least {least}" if most == math.inf else f"from {least} to {most}"
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:

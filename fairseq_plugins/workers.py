@@ -12,7 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence
 
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.arguments import add_number
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.progress import progress_bar
 
 # Limits of a chunk, and how many chunks are in memory per process: never a whole corpus.
@@ -30,18 +31,7 @@ def default_workers() -> int:
 
 def add_workers_option(parser: argparse.ArgumentParser) -> None:
     """The option `--workers`, which every preparation has."""
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=default_workers(),
-        metavar="N",
-        help="processes (default: %(default)s)",
-    )
-
-
-def check_workers(workers: int) -> None:
-    """Raise a ConfigurationError if the number of processes is below 1."""
-    check_range("--workers", workers, 1)
+    add_number(parser, "--workers", "processes", default_workers())
 
 
 def map_lines(

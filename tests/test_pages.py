@@ -8,6 +8,7 @@ from collections import defaultdict
 import pytest
 
 from fairseq_plugins import commands
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.training import recipes, settings
 from tests.conftest import ROOT
 
@@ -57,7 +58,7 @@ class Parsed(Exception):
     pass
 
 
-def test_commands_of_the_pages_parse(monkeypatch, capsys):
+def test_commands_of_the_pages_parse(monkeypatch):
     parse = argparse.ArgumentParser.parse_args
 
     def stop(parser, *args, **kwargs):
@@ -70,8 +71,8 @@ def test_commands_of_the_pages_parse(monkeypatch, capsys):
         try:
             with pytest.raises(Parsed):
                 commands.main(words)
-        except SystemExit:
-            pytest.fail(f"{shlex.join(words)}: {capsys.readouterr().err}")
+        except ConfigurationError as error:
+            pytest.fail(f"{shlex.join(words)}: {error}")
         seen.add(words[0])
     assert seen > {"train", "evaluate", "reproduce", "benchmark", "export", "prepare-translation"}
 

@@ -173,7 +173,7 @@ def test_mistakes_are_told(summarize, model, tmp_path):
     with pytest.raises(ConfigurationError, match="standard input, line 2: byte 0xff"):
         summarize(b"Rain.\n\xff\n")
     for option, value in (("--min-len", "0"), ("--no-repeat-ngram-size", "-1"), ("--beam", "x")):
-        with pytest.raises(SystemExit):
+        with pytest.raises(ConfigurationError, match=f"^{option} {value}: must be "):
             summarize("", option, value)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_plugins import pretrained
-from fairseq_plugins.commands._numbers import at_least
+from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least
 from fairseq_plugins.engine import LARGEST_PENALTY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
@@ -28,19 +28,15 @@ MOST_BYTES = 1 << 22  # of lines in memory at a time; their subwords take 20 tim
 
 def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffer: int) -> None:
     """Add the options of a model that reads text, one `unit` per input."""
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR",
-        help="the prepared folder (default: the one the model was trained on)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=at_least(1), default=max_tokens, metavar="N",
-        help="tokens in a batch (default: %(default)s)",
-    )  # fmt: skip
+    add_path(
+        parser, "--data", "DIR", "the prepared folder (default: the one the model was trained on)"
+    )
+    add_number(parser, "--max-tokens", "tokens in a batch", max_tokens)
     parser.add_argument(
         "--buffer", type=at_least(1), default=buffer, metavar=unit.upper(),
         help=f"{unit} read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
     )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    add_flag(parser, "--cpu", "do not use a GPU")
 
 
 def add_options(
@@ -55,58 +51,42 @@ def add_options(
         + (f"; or a pretrained model, unless a file has its name: {known}" if known else ""),
     )  # fmt: skip
     add_model(parser, 4000, unit, buffer)
-    parser.add_argument(
-        "--beam", type=at_least(1), default=5, help="beam size (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--lenpen", type=at_least(-LARGEST_PENALTY, float, LARGEST_PENALTY), default=1.0,
-        help=f"above 1 favours long {what} (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--min-len", type=at_least(1), default=1, metavar="N",
-        help=f"minimum length of {what} in subwords (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--no-repeat-ngram-size", type=at_least(0), default=ngram, metavar="N",
-        help=f"no sequence of N subwords occurs twice in {what}; 0 turns this off (default: "
-        "%(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sampling", action="store_true", help="draw words in place of the search for the best"
-    )
+    add_number(parser, "--beam", "beam size", 5)
+    add_lenpen(parser, what)
+    add_number(parser, "--min-len", f"minimum length of {what} in subwords", 1)
+    repeated = f"no sequence of N subwords occurs twice in {what}; 0 turns this off"
+    add_number(parser, "--no-repeat-ngram-size", repeated, ngram, least=0)
+    add_flag(parser, "--sampling", "draw words in place of the search for the best")
     parser.add_argument(
         "--sampling-topk", type=at_least(0), default=0, metavar="N",
         help="draw among the N likeliest words (default: all)",
     )  # fmt: skip
-    parser.add_argument(
-        "--temperature", type=at_least(1e-3, float), default=1.0, metavar="T",
-        help="below 1 prefers likely words when drawing (default: %(default)s)",
+    add_number(
+        parser, "--temperature", "below 1 prefers likely words when drawing",
+        1.0, 1e-3, float, metavar="T",
     )  # fmt: skip
-    parser.add_argument(
-        "--seed", type=at_least(0), default=1, metavar="N", help="of drawing (default: %(default)s)"
-    )
-    parser.add_argument("--fp16", action="store_true", help="half precision, on a GPU")
-    parser.add_argument(
-        "--int8", action="store_true", help="8-bit matrix products: much faster on a CPU"
-    )
-    parser.add_argument(
-        "--shortlist", action="store_true",
-        help="faster: choose only among likely words; needs a model exported with --shortlist",
+    add_number(parser, "--seed", "of drawing", 1, 0)
+    add_flag(parser, "--fp16", "half precision, on a GPU")
+    add_flag(parser, "--int8", "8-bit matrix products: much faster on a CPU")
+    add_flag(
+        parser, "--shortlist", "faster: choose only among likely words; needs a model exported "
+        "with --shortlist",
     )  # fmt: skip
-    parser.add_argument(
-        "--threads", type=at_least(1), default=1, metavar="N",
-        help="threads of an exported model (default: %(default)s)",
-    )  # fmt: skip
+    add_number(parser, "--threads", "threads of an exported model", 1)
+
+
+def add_lenpen(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option that favours long or short `what`."""
+    most, text = LARGEST_PENALTY, f"above 1 favours long {what}"
+    add_number(parser, "--lenpen", text, 1.0, -most, float, most)
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Options to read and write files instead of the standard streams."""
-    parser.add_argument(
-        "--input", type=Path, metavar="FILE", help="text to read (default: standard input)"
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE",
-        help="where to write; it gets its name when all is written (default: standard output)",
+    add_path(parser, "--input", "FILE", "text to read (default: standard input)")
+    add_path(
+        parser, "--output", "FILE", "where to write; it gets its name when all is written "
+        "(default: standard output)",
     )  # fmt: skip
 
 

@@ -13,32 +13,23 @@ the newest checkpoint, from the best with `--best`, or from the last one that yo
 The optimizer's state is dropped, as it does not fit the average.
 """
 
-import argparse
-from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins average",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--inputs", nargs="+", type=Path, required=True, metavar="PATH",
-        help="checkpoints, or one folder of checkpoints with --last or --best",
+    parser = parser_of("average", __doc__)
+    add_path(
+        parser, "--inputs", "PATH", "checkpoints, or one folder of checkpoints with --last or "
+        "--best", nargs="+", required=True,
     )  # fmt: skip
-    parser.add_argument("--output", type=Path, required=True, help="where to write the average")
+    add_path(parser, "--output", "FILE", "where to write the average", required=True)
     how_many = parser.add_mutually_exclusive_group()
-    how_many.add_argument(
-        "--last", type=int, metavar="K", help="average the newest K checkpoints of the folder"
-    )
-    how_many.add_argument(
-        "--best", type=int, metavar="K", help="average the best K checkpoints of the folder"
-    )
+    add_number(how_many, "--last", "average the newest K checkpoints of the folder", metavar="K")
+    add_number(how_many, "--best", "average the best K checkpoints of the folder", metavar="K")
     parser.add_argument(
         "--by", choices=["epoch", "update"],
         help="what --last counts (default: epochs where training kept their checkpoints)",

@@ -7,25 +7,19 @@ prepared folder that the model was trained on. Lines keep their order. The end o
 the model's limit is ignored; a message at the end counts such texts.
 """
 
-import argparse
 import functools
-from pathlib import Path
 from typing import List, Sequence
 
+from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import _lines, needs_fairseq
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins classify",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("classify", __doc__)
     _lines.add_files(parser)
-    parser.add_argument(
-        "--model", type=Path, required=True, metavar="DIR",
-        help="a checkpoint, or a folder with checkpoint_best.pt",
-    )  # fmt: skip
+    add_path(
+        parser, "--model", "DIR", "a checkpoint, or a folder with checkpoint_best.pt", required=True
+    )
     _lines.add_model(parser, 16384, "lines", buffer=2000)
     args = parser.parse_args(argv)
     _lines.check_files(args)

@@ -20,9 +20,9 @@ import contextlib
 from pathlib import Path
 from typing import Dict, List, Sequence
 
+from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.commands._numbers import at_least
-from fairseq_plugins.engine import LARGEST_PENALTY
+from fairseq_plugins.commands._lines import add_lenpen
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.quiet import only_warnings_of_fairseq
 from fairseq_plugins.serving.text import LONGEST
@@ -32,76 +32,57 @@ KEEP = ("teacher", "nearest", "both")
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins distill",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("distill", __doc__)
     add = parser.add_argument
     add("data", type=Path, metavar="DATA", help="the prepared folder")
     add(
         "teachers", type=Path, nargs="+", metavar="TEACHER",
         help="a run, a checkpoint, or an exported model; several runs are an ensemble",
     )  # fmt: skip
-    add("--out", type=Path, required=True, metavar="NEW", help="the folder to write")
-    add(
-        "--last", type=at_least(1), metavar="K",
-        help="average the newest K checkpoints of each run, as evaluate does",
+    add_path(parser, "--out", "NEW", "the folder to write", required=True)
+    add_number(
+        parser, "--last", "average the newest K checkpoints of each run, as evaluate does",
+        metavar="K",
     )  # fmt: skip
     add(
         "--keep", choices=KEEP, default="teacher",
         help="teacher: its best text; nearest: of its --nbest best texts the one nearest to the "
         "reference by BLEU; both: its best text and the original pair (default: %(default)s)",
     )  # fmt: skip
-    add(
-        "--nbest", type=at_least(2), metavar="N",
-        help="with --keep nearest (default: --beam)",
+    add_number(parser, "--nbest", "with --keep nearest (default: --beam)", least=2)
+    add_path(
+        parser, "--extra", "FILE", "more source text, one line each, for which the teacher writes "
+        "targets",
     )  # fmt: skip
-    add(
-        "--extra", type=Path, metavar="FILE",
-        help="more source text, one line each, for which the teacher writes targets",
+    add_path(
+        parser, "--back-translate", "FILE", "more target text, one line each, for which --reverse "
+        "writes sources",
     )  # fmt: skip
-    add(
-        "--back-translate", type=Path, metavar="FILE",
-        help="more target text, one line each, for which --reverse writes sources",
+    add_path(
+        parser, "--reverse", "TEACHER", "a teacher of the opposite direction, for --back-translate",
+        nargs="+", default=[],
     )  # fmt: skip
-    add(
-        "--reverse", type=Path, nargs="+", default=[], metavar="TEACHER",
-        help="a teacher of the opposite direction, for --back-translate",
+    add_flag(
+        parser, "--no-tag", "do not mark back-translated sources with a tag (an unused word of the "
+        "dictionary)",
     )  # fmt: skip
-    add(
-        "--no-tag", action="store_true",
-        help="do not mark back-translated sources with a tag (an unused word of the dictionary)",
-    )  # fmt: skip
-    add("--beam", type=at_least(1), default=5, help="beam size (default: %(default)s)")
-    add(
-        "--lenpen", type=at_least(-LARGEST_PENALTY, float, LARGEST_PENALTY), default=1.0,
-        help="above 1 favours long outputs (default: %(default)s)",
-    )  # fmt: skip
-    add(
-        "--max-tokens", type=at_least(1), default=4000,
-        help="subwords in a batch (default: %(default)s)",
-    )  # fmt: skip
+    add_number(parser, "--beam", "beam size", 5)
+    add_lenpen(parser, "outputs")
+    add_number(parser, "--max-tokens", "subwords in a batch", 4000)
     summaries = parser.add_argument_group("summaries")
-    summaries.add_argument(
-        "--min-len", type=at_least(1), default=1, metavar="N",
-        help="minimum length in subwords (default: %(default)s)",
+    add_number(summaries, "--min-len", "minimum length in subwords", 1)
+    longest = f"maximum length in subwords (default: {LONGEST}, or the model's limit)"
+    add_number(summaries, "--max-len", longest)
+    add_number(
+        summaries, "--no-repeat-ngram-size", "no sequence of N subwords occurs twice; 0 turns this "
+        "off", 3, 0,
     )  # fmt: skip
-    summaries.add_argument(
-        "--max-len", type=at_least(1), metavar="N",
-        help=f"maximum length in subwords (default: {LONGEST}, or the model's limit)",
-    )  # fmt: skip
-    summaries.add_argument(
-        "--no-repeat-ngram-size", type=at_least(0), default=3, metavar="N",
-        help="no sequence of N subwords occurs twice; 0 turns this off (default: %(default)s)",
-    )  # fmt: skip
-    add("--cpu", action="store_true", help="do not use a GPU")
-    add("--fp16", action="store_true", help="half precision, on a GPU")
-    add("--int8", action="store_true", help="8-bit matrix products, on a CPU")
-    add(
-        "--processes", type=at_least(1), metavar="N",
-        help="processes, each with a teacher (default: one per GPU; without a GPU, one per "
-        "core)",
+    add_flag(parser, "--cpu", "do not use a GPU")
+    add_flag(parser, "--fp16", "half precision, on a GPU")
+    add_flag(parser, "--int8", "8-bit matrix products, on a CPU")
+    add_number(
+        parser, "--processes", "processes, each with a teacher (default: one per GPU; without a "
+        "GPU, one per core)",
     )  # fmt: skip
     args = parser.parse_args(argv)
     if args.nbest is None:

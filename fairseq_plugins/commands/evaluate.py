@@ -28,8 +28,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
+from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq, split
-from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES
 from fairseq_plugins.json_files import write_json
@@ -42,21 +42,20 @@ if TYPE_CHECKING:
 
 
 def read_arguments(own: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins evaluate",
+    parser = parser_of(
+        "evaluate",
+        __doc__,
         usage="%(prog)s DATA RUN [options] [-- more options for fairseq-generate]",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("data", type=Path, metavar="DATA", help="the prepared folder")
     parser.add_argument("run", type=Path, metavar="RUN", help="the --save-dir of a training")
     parser.add_argument("--split", default="test", help="valid or test (default: %(default)s)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--last", type=int, metavar="K", help="average the newest K checkpoints")
-    which.add_argument(
-        "--best", type=int, metavar="K",
-        help="average the best K that training kept (--keep-best-checkpoints)",
+    add_number(which, "--last", "average the newest K checkpoints", metavar="K")
+    add_number(
+        which, "--best", "average the best K that training kept (--keep-best-checkpoints)",
+        metavar="K",
     )  # fmt: skip
     which.add_argument("--checkpoint", metavar="NAME", help="score this checkpoint of RUN")
     parser.add_argument(
@@ -71,29 +70,27 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--max-tokens", metavar="N", help="source tokens in a batch (default: 4096)"
     )
-    parser.add_argument(
-        "--ensemble", type=Path, nargs="+", default=[], metavar="RUN_B",
-        help="score RUN and these trainings as one ensemble, selecting checkpoints alike",
+    add_path(
+        parser, "--ensemble", "RUN_B", "score RUN and these trainings as one ensemble, selecting "
+        "checkpoints alike", nargs="+", default=[],
     )  # fmt: skip
-    parser.add_argument(
-        "--compare", type=Path, metavar="RUN_B",
-        help="also score this training, and test the difference by paired bootstrap",
+    add_path(
+        parser, "--compare", "RUN_B", "also score this training, and test the difference by paired "
+        "bootstrap",
     )  # fmt: skip
-    parser.add_argument(
-        "--examples", type=int, default=0, metavar="N", help="print N outputs of the model"
-    )
-    parser.add_argument(
-        "--at-least", type=at_least(0, float), metavar="SCORE",
-        help="exit with status 1 if BLEU, ROUGE-1 or accuracy is lower",
+    add_number(parser, "--examples", "print N outputs of the model", 0, least=0)
+    add_number(
+        parser, "--at-least", "exit with status 1 if BLEU, ROUGE-1 or accuracy is lower",
+        least=0, kind=float, metavar="SCORE",
     )  # fmt: skip
-    parser.add_argument(
-        "--unicode", action="store_true",
-        help="ROUGE on words of any script, without a stemmer (default: letters a to z and digits)",
+    add_flag(
+        parser, "--unicode", "ROUGE on words of any script, without a stemmer (default: letters a "
+        "to z and digits)",
     )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument(
-        "--threads", type=at_least(1), metavar="N",
-        help="processor threads, without a GPU (default: OMP_NUM_THREADS, or all cores)",
+    add_flag(parser, "--cpu", "do not use a GPU")
+    add_number(
+        parser, "--threads", "processor threads, without a GPU (default: OMP_NUM_THREADS, or all "
+        "cores)",
     )  # fmt: skip
     args = parser.parse_args(own)
     _check_arguments(args)

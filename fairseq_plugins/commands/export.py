@@ -14,36 +14,27 @@ import sys
 from pathlib import Path
 from typing import Any, List, Sequence
 
+from fairseq_plugins.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.quiet import only_warnings_of_fairseq
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins export",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("export", __doc__)
     parser.add_argument("run", type=Path, help="a checkpoint, or a folder of them")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="the prepared folder (default: the one the model was trained on)",
+    add_path(parser, "--out", "DIR", "a new folder", required=True)
+    add_path(
+        parser, "--data", "DIR", "the prepared folder (default: the one the model was trained on)"
     )
-    parser.add_argument(
-        "--int8", action="store_true", help="8-bit matrices: faster, and a quarter of the size"
-    )
+    add_flag(parser, "--int8", "8-bit matrices: faster, and a quarter of the size")
     parser.add_argument(
         "--format", choices=("onnx", "ctranslate2"), default="onnx", help="default: %(default)s"
     )
-    parser.add_argument(
-        "--shortlist",
-        action="store_true",
-        help="add a lexical shortlist, made from the training data, for translate --shortlist",
-    )
+    add_flag(
+        parser, "--shortlist", "add a lexical shortlist, made from the training data, for "
+        "translate --shortlist",
+    )  # fmt: skip
     parser.add_argument(
         "--compare",
         choices=("valid", "test"),

@@ -12,20 +12,16 @@ The second training starts from the parameters only, with a new optimizer and le
 either command to resume it.
 """
 
-import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.preparation.bidirectional import join_directions
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins prepare-bidirectional",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("prepare-bidirectional", __doc__)
     parser.add_argument(
         "pair", type=Path, help="folder prepared with one dictionary for both languages"
     )

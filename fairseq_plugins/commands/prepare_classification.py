@@ -21,8 +21,9 @@ import hashlib
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.preparation.classification import (
     add_options,
@@ -40,22 +41,15 @@ VALID_EVERY = 10
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins prepare-classification",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("prepare-classification", __doc__)
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     for split in SPLITS:
-        parser.add_argument("--" + split, type=Path, metavar="FILE", help="label<TAB>text")
-    parser.add_argument("--imdb", type=Path, metavar="PATH", help="aclImdb_v1.tar.gz, or aclImdb")
-    parser.add_argument(
-        "--cifar10", type=Path, metavar="ARCHIVE", help="cifar-10-binary.tar.gz (no pickles)"
-    )
-    parser.add_argument(
-        "--valid-every", type=int, metavar="N",
-        help="with --imdb and --cifar10: every Nth training text goes to valid (default: "
-        f"{VALID_EVERY})",
+        add_path(parser, "--" + split, "FILE", "label<TAB>text")
+    add_path(parser, "--imdb", "PATH", "aclImdb_v1.tar.gz, or aclImdb")
+    add_path(parser, "--cifar10", "ARCHIVE", "cifar-10-binary.tar.gz (no pickles)")
+    add_number(
+        parser, "--valid-every", "with --imdb and --cifar10: every Nth training text goes to valid "
+        f"(default: {VALID_EVERY})", least=2,
     )  # fmt: skip
     add_options(parser)
     return parser.parse_args(argv)
@@ -68,7 +62,6 @@ def main(argv: Sequence[str]) -> int:
     sources = [bool(files), args.imdb is not None, args.cifar10 is not None]
     if sum(sources) != 1 or (files and not {"train", "valid"} <= set(files)):
         raise ConfigurationError("give --train and --valid, or --imdb, or --cifar10")
-    check_least(args, valid_every=2)
     if files and args.valid_every is not None:
         raise ConfigurationError(
             f"--valid-every {args.valid_every} is for --imdb and --cifar10, but --valid names the "

@@ -16,6 +16,7 @@ import argparse
 from pathlib import Path
 from typing import Dict, List, Sequence
 
+from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
@@ -30,26 +31,16 @@ from fairseq_plugins.preparation.summarization import (
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins prepare-cnn-dm",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("prepare-cnn-dm", __doc__)
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    parser.add_argument(
-        "--stories",
-        type=Path,
+    add_path(
+        parser, "--stories", "ARCHIVE", "tar archives of .story files, instead of downloading",
         nargs="+",
-        metavar="ARCHIVE",
-        help="tar archives of .story files, instead of downloading",
-    )
-    parser.add_argument(
-        "--split-ids",
-        type=Path,
-        nargs=3,
-        metavar=("TRAIN", "VALID", "TEST"),
-        help="files that name the stories of each split, by id (the SHA-1 of the URL) or URL",
-    )
+    )  # fmt: skip
+    add_path(
+        parser, "--split-ids", ("TRAIN", "VALID", "TEST"), "files that name the stories of each "
+        "split, by id (the SHA-1 of the URL) or URL", nargs=3,
+    )  # fmt: skip
     parser.add_argument(
         "--expect",
         metavar="TRAIN,VALID,TEST|any",

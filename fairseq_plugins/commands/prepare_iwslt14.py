@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
+from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
@@ -29,18 +30,9 @@ from fairseq_plugins.preparation.translation import (
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins prepare-iwslt14",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("prepare-iwslt14", __doc__)
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    parser.add_argument(
-        "--archive",
-        type=Path,
-        metavar="FILE",
-        help="read this copy of de-en.tgz instead of downloading",
-    )
+    add_path(parser, "--archive", "FILE", "read this copy of de-en.tgz instead of downloading")
     parser.add_argument(
         "--url", default=iwslt14.URL, help="download address (default: %(default)s)"
     )

@@ -32,8 +32,9 @@ import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
 from fairseq_plugins.preparation.reuse import given_options
@@ -50,11 +51,7 @@ SENTENCES = 3  # of a summary for pre-training
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins prepare-summarization",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("prepare-summarization", __doc__)
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     for split in SPLITS:
         parser.add_argument(
@@ -67,28 +64,18 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar=("DOCUMENT", "SUMMARY"),
         help="names of the two fields of JSON lines (default: %(default)s)",
     )
-    parser.add_argument(
-        "--split-sentences",
-        action="store_true",
-        help="also split sentences of summaries at punctuation",
-    )
+    add_flag(parser, "--split-sentences", "also split sentences of summaries at punctuation")
     parser.add_argument(
         "--pretrain",
         choices=KINDS,
         help="build summaries for documents without summaries, for pre-training",
     )
-    parser.add_argument(
-        "--pretrain-sentences",
-        type=int,
-        default=SENTENCES,
-        metavar="N",
-        help="sentences of such a summary (default: %(default)s); shorter documents are skipped",
-    )
-    parser.add_argument(
-        "--like",
-        type=Path,
-        metavar="DIR",
-        help="reuse the pieces, dictionaries and case of this prepared folder",
+    add_number(
+        parser, "--pretrain-sentences", "sentences of such a summary; shorter documents are "
+        "skipped", SENTENCES, most=1000,
+    )  # fmt: skip
+    add_path(
+        parser, "--like", "DIR", "reuse the pieces, dictionaries and case of this prepared folder"
     )
     add_options(parser)
     args = parser.parse_args(argv)
@@ -123,7 +110,6 @@ def main(argv: Sequence[str]) -> int:
         )
     pretraining = None
     if args.pretrain:
-        check_range("--pretrain-sentences", args.pretrain_sentences, 1, 1000)
         pretraining = Pretraining(args.pretrain, args.pretrain_sentences)
     prepare_files(args.destination, inputs, settings, args.workers, pretraining, args.like)
     show(args.destination)

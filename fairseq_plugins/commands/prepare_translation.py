@@ -11,16 +11,18 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
+from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.reuse import given_options, is_earlier, normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
     add_subword_options,
-    check_options,
     find_files,
     fits_one_dictionary,
     prepare,
@@ -33,20 +35,25 @@ from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.processing import TOKENIZERS
 
 
+def language(text: str) -> str:
+    """An argparse type: a language, which names of files end with."""
+    if not re.fullmatch(r"[^\s./-]+", text):
+        raise argparse.ArgumentTypeError(
+            f"'{text}': files are named after it; give a word without dots, slashes, hyphens and "
+            "spaces, such as de or zh_CN"
+        )
+    return text
+
+
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     limits = Limits()
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins prepare-translation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("prepare-translation", __doc__)
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    parser.add_argument(
-        "--source-lang", required=True, metavar="LANG", help="source language, such as de"
-    )
-    parser.add_argument(
-        "--target-lang", required=True, metavar="LANG", help="target language, such as en"
-    )
+    for side, code in (("source", "de"), ("target", "en")):
+        parser.add_argument(
+            f"--{side}-lang", type=language, required=True, metavar="LANG",
+            help=f"{side} language, such as {code}",
+        )  # fmt: skip
     parser.add_argument(
         "--train",
         required=True,
@@ -56,12 +63,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     held_out = parser.add_mutually_exclusive_group(required=True)
     held_out.add_argument("--valid", metavar="PREFIX", help="validation text")
-    held_out.add_argument(
-        "--valid-every",
-        type=int,
-        metavar="N",
-        help="take every Nth pair of train as validation text instead",
-    )
+    add_number(
+        held_out, "--valid-every", "take every Nth pair of train as validation text instead",
+        least=2,
+    )  # fmt: skip
     parser.add_argument("--test", metavar="PREFIX", help="test text (optional)")
     parser.add_argument(
         "--tokenizer",
@@ -69,31 +74,23 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="default: moses with --subword bpe; none with --subword sentencepiece, which then "
         "keeps every character of the text",
     )
-    parser.add_argument("--lowercase", action="store_true", help="lower-case everything")
-    parser.add_argument(
-        "--max-words",
-        type=int,
-        default=limits.max_words,
-        metavar="N",
-        help="skip training pairs with more words on a side (default: %(default)s)",
+    add_flag(parser, "--lowercase", "lower-case everything")
+    add_number(
+        parser, "--max-words", "skip training pairs with more words on a side", limits.max_words
     )
-    parser.add_argument(
-        "--max-ratio",
-        type=float,
-        default=limits.max_ratio,
-        metavar="R",
-        help="skip training pairs with one side more than R times as long (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--like",
-        type=Path,
-        metavar="DIR",
-        help="reuse the subwords, dictionaries and tokeniser of this prepared folder, so that a "
-        "model trained on it can be fine-tuned on the new text (--finetune-from-model)",
-    )
+    add_number(
+        parser, "--max-ratio", "skip training pairs with one side more than R times as long",
+        limits.max_ratio, 1, float, metavar="R",
+    )  # fmt: skip
+    add_path(
+        parser, "--like", "DIR", "reuse the subwords, dictionaries and tokeniser of this prepared "
+        "folder, so that a model trained on it can be fine-tuned on the new text "
+        "(--finetune-from-model)",
+    )  # fmt: skip
     add_subword_options(parser)
     args = parser.parse_args(argv)
-    check_options(args)
+    if args.source_lang == args.target_lang:
+        raise ConfigurationError(f"--source-lang and --target-lang are both {args.source_lang}")
     if args.subword is None:
         by_moses = args.tokenizer or is_earlier(args.destination)
         args.subword = "bpe" if by_moses else "sentencepiece"

@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
+from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.commands._lines import first_ten
-from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.page import section
 from fairseq_plugins.files import read_lines
@@ -30,35 +30,27 @@ from fairseq_plugins.summarizer import LONGEST, Summarizer, Summary
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins summarize",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("summarize", __doc__)
     _lines.add_files(parser)
-    parser.add_argument(
-        "--documents", type=Path, nargs="+", default=[], metavar="FILE",
-        help="read these files instead of --input, each file as one document",
+    add_path(
+        parser, "--documents", "FILE", "read these files instead of --input, each file as one "
+        "document", nargs="+", default=[],
     )  # fmt: skip
     _lines.add_options(parser, "summaries", "documents", buffer=500, ngram=3)
-    parser.add_argument(
-        "--max-len", type=at_least(1), metavar="N",
-        help=f"maximum length in subwords (default: {LONGEST}, or the model's limit)",
-    )  # fmt: skip
+    longest = f"maximum length in subwords (default: {LONGEST}, or the model's limit)"
+    add_number(parser, "--max-len", longest)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--json",
-        action="store_true",
-        help="write one JSON object per document: summary (a list of sentences), pieces (the "
-        "document's subwords), read (how many of them the model read), complete (false if the "
+    add_flag(
+        form, "--json", "write one JSON object per document: summary (a list of sentences), pieces "
+        "(the document's subwords), read (how many of them the model read), complete (false if the "
         "summary stopped at --max-len), and for models with --copy-attention copied: for each "
         "subword of the summary, the index (from 0) of the document's subword that it copies, or "
         "null",
-    )
-    form.add_argument(
-        "--page", type=Path, metavar="REFERENCES",
-        help="write Markdown to read: each document with its reference (from the same line of this "
-        "file), its first sentence, and the summary with copied subwords in bold",
+    )  # fmt: skip
+    add_path(
+        form, "--page", "REFERENCES", "write Markdown to read: each document with its reference "
+        "(from the same line of this file), its first sentence, and the summary with copied "
+        "subwords in bold",
     )  # fmt: skip
     return parser.parse_args(argv)
 

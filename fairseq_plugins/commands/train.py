@@ -1,12 +1,11 @@
 """Train a recipe (a YAML file) on this machine's GPUs or CPU; rerun to resume."""
 
-import argparse
 import shlex
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import Parser, add_flag, add_number, add_path
 from fairseq_plugins.commands import split
-from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.training import jobs, launch, precision, process, recipes
 from fairseq_plugins.training.request import Request
 
@@ -18,7 +17,7 @@ def read_request(argv: Sequence[str]) -> Request:
         ConfigurationError: a recipe or settings file does not exist.
     """
     own, extra = split(argv)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m fairseq_plugins train",
         usage="%(prog)s RECIPE DATA [options] [-- more options for fairseq-train]",
         description="Train a recipe on a prepared folder. Rerun to resume. Options after -- "
@@ -28,26 +27,22 @@ def read_request(argv: Sequence[str]) -> Request:
     )
     parser.add_argument("recipe", metavar="RECIPE", help="a YAML file, or a name listed below")
     parser.add_argument("data", type=Path, metavar="DATA", help="the prepared folder")
-    parser.add_argument(
-        "--save-dir", type=Path, metavar="DIR", help="default: runs/RECIPE in the current folder"
-    )
+    add_path(parser, "--save-dir", "DIR", "default: runs/RECIPE in the current folder")
     parser.add_argument(
         "--settings", action="append", default=[], metavar="FILE",
         help="more settings: a YAML file like a recipe, a file of command-line options, or a name "
         "from the recipe's folder, such as reduced_cpu; repeatable: later files win",
     )  # fmt: skip
-    parser.add_argument(
-        "--processes", type=int, metavar="N",
-        help="processes on this machine (default: one per GPU, or 1 without a GPU)",
+    add_number(
+        parser, "--processes", "processes on this machine (default: one per GPU, or 1 without a "
+        "GPU)",
     )  # fmt: skip
-    parser.add_argument(
-        "--tokens-per-process", type=int, metavar="N",
-        help="limit of tokens per batch, to save memory; each update then accumulates more batches",
+    add_number(
+        parser, "--tokens-per-process", "limit of tokens per batch, to save memory; each update "
+        "then accumulates more batches",
     )  # fmt: skip
-    parser.add_argument(
-        "--nodes", type=int, default=1, metavar="N",
-        help="number of machines; run the same command on each, with --rendezvous",
-    )  # fmt: skip
+    several = "number of machines; run the same command on each, with --rendezvous"
+    add_number(parser, "--nodes", several, 1)
     parser.add_argument(
         "--rendezvous",
         metavar="HOST:PORT",
@@ -57,16 +52,14 @@ def read_request(argv: Sequence[str]) -> Request:
         "--precision", choices=precision.PRECISIONS, default="auto",
         help=precision.HELP + " (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument(
-        "--threads", type=at_least(1), metavar="N",
-        help="processor threads of each process on a CPU (default: OMP_NUM_THREADS, or the cores "
-        "are shared)",
+    add_flag(parser, "--cpu", "do not use a GPU")
+    add_number(
+        parser, "--threads", "processor threads of each process on a CPU (default: "
+        "OMP_NUM_THREADS, or the cores are shared)",
     )  # fmt: skip
-    parser.add_argument(
-        "--dry-run", action="store_true",
-        help="write nothing: make some updates, and report the time, the number of parameters and "
-        "the command",
+    add_flag(
+        parser, "--dry-run", "write nothing: make some updates, and report the time, the number of "
+        "parameters and the command",
     )  # fmt: skip
     args = vars(parser.parse_args(own))
     recipe = recipes.find(args.pop("recipe"))

@@ -14,12 +14,11 @@ import functools
 import itertools
 import json
 import sys
-from pathlib import Path
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_plugins import pretrained
+from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import _lines
-from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.translator import Translator
@@ -29,34 +28,25 @@ Batch = Tuple[List[str], Optional[List[str]], int]  # lines, their prefixes, the
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins translate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("translate", __doc__)
     _lines.add_files(parser)
     _lines.add_options(parser, "translations", "lines", buffer=2000, ngram=0)
-    parser.add_argument(
-        "--max-len", type=at_least(1), metavar="N",
-        help="maximum length in subwords (default: some more than twice that of the line)",
+    add_number(
+        parser, "--max-len", "maximum length in subwords (default: some more than twice that of "
+        "the line)",
     )  # fmt: skip
-    parser.add_argument(
-        "--prefixes", type=Path, metavar="FILE",
-        help="text that each translation must begin with; an empty line is for none",
+    add_path(
+        parser, "--prefixes", "FILE", "text that each translation must begin with; an empty line "
+        "is for none",
     )  # fmt: skip
-    parser.add_argument(
-        "--json", action="store_true",
-        help="write one JSON object a line: translations, a list with the best first, each with "
-        "text, score and complete (false where it was stopped at the length limit)",
+    add_flag(
+        parser, "--json", "write one JSON object a line: translations, a list with the best first, "
+        "each with text, score and complete (false where it was stopped at the length limit)",
     )  # fmt: skip
-    parser.add_argument(
-        "--nbest", type=at_least(1), default=1, metavar="N",
-        help="how many translations --json writes for each line (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--processes", type=at_least(1), default=1, metavar="N",
-        help="processes, each with an exported model of its own, for files, not for lines that "
-        "wait for an answer: one for each core is fastest (default: %(default)s)",
+    add_number(parser, "--nbest", "how many translations --json writes for each line", 1)
+    add_number(
+        parser, "--processes", "processes, each with an exported model of its own, for files, not "
+        "for lines that wait for an answer: one for each core is fastest", 1,
     )  # fmt: skip
     args = parser.parse_args(argv)
     if args.nbest > 1 and not args.json:

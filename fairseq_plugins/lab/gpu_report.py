@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from fairseq_plugins import commands
+from fairseq_plugins.arguments import at_least
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 
 FINISHED, STOPPED, INTERRUPTED = "finished", "stopped: its time was up", "interrupted"

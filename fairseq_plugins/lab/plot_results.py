@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Set, Tuple
 
+from fairseq_plugins.arguments import add_path
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.benchmarks import plots
 from fairseq_plugins.lab.reproduction.plots import draw_sizes
@@ -145,7 +146,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the plots (.svg)")
+    add_path(parser, "--out", "DIR", "folder for the plots (.svg)", default=RESULTS)
     target = parser.parse_args().out
     plots.check(target / f"{PAIRS}.svg")
     draw(target)

@@ -13,7 +13,8 @@ import itertools
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from fairseq_plugins.errors import ConfigurationError, check_least, flag
+from fairseq_plugins.arguments import add_flag, add_number
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import count_lines, read_lines, write_lines, written_whole
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.documents import (
@@ -40,7 +41,7 @@ from fairseq_plugins.prepared_folder import RECORD, stored_settings, subword_mod
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import END, SPECIAL, SentencePiece
-from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
+from fairseq_plugins.workers import add_workers_option, map_lines
 
 TASK = "classification"
 LABELS, BYTES = "work/labels.txt", "work/bytes.txt"
@@ -276,26 +277,21 @@ OF_PIECES = {"vocab_size": 16000, "sentencepiece_documents": 20000}  # options o
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that set how texts become tokens."""
     units = parser.add_mutually_exclusive_group()
-    units.add_argument(
-        "--bytes", action="store_true", help="use bytes as tokens instead of subwords"
+    add_flag(units, "--bytes", "use bytes as tokens instead of subwords")
+    add_flag(units, "--words", "use words, separated by spaces, as tokens")
+    pieces, texts = (f"(default: {default:,})" for default in OF_PIECES.values())
+    add_number(
+        parser,
+        "--vocab-size",
+        f"maximum number of SentencePiece pieces, learnt from train {pieces}",
     )
-    units.add_argument(
-        "--words", action="store_true", help="use words, separated by spaces, as tokens"
-    )
-    parser.add_argument(
-        "--vocab-size", type=int, metavar="N",
-        help="maximum number of SentencePiece pieces, learnt from train (default: "
-        f"{OF_PIECES['vocab_size']:,})",
+    add_number(
+        parser, "--sentencepiece-documents", "learn pieces from at most N training texts, evenly "
+        f"spaced {texts}",
     )  # fmt: skip
-    parser.add_argument(
-        "--sentencepiece-documents", type=int, metavar="N",
-        help="learn pieces from at most N training texts, evenly spaced (default: "
-        f"{OF_PIECES['sentencepiece_documents']:,})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-positions", type=int, metavar="N",
-        help="truncate texts to N positions, including the end symbol; the report counts what is "
-        "cut off (default: keep all)",
+    add_number(
+        parser, "--max-positions", "truncate texts to N positions, including the end symbol; the "
+        "report counts what is cut off (default: keep all)", least=2,
     )  # fmt: skip
     add_workers_option(parser)
 
@@ -311,8 +307,6 @@ def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, A
     Raises:
         ConfigurationError: an option is out of range or has no effect.
     """
-    check_workers(args.workers)
-    check_least(args, vocab_size=1, sentencepiece_documents=1, max_positions=2)
     settings = {"task": TASK, "units": units, "max_positions": args.max_positions}
     settings.update(normalization(args.destination))
     for name, default in OF_PIECES.items():

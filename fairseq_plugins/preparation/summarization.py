@@ -14,7 +14,8 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.arguments import add_flag, add_number
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, digest, read_pairs, write_lines, written_whole
 from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
 from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
@@ -38,12 +39,7 @@ from fairseq_plugins.prepared_folder import RECORD, is_for_summarization, stored
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
 from fairseq_plugins.text.subwords import SentencePiece
-from fairseq_plugins.workers import (
-    add_workers_option,
-    check_workers,
-    default_workers,
-    map_lines,
-)
+from fairseq_plugins.workers import add_workers_option, default_workers, map_lines
 
 SIDES = ("source", "target")
 # settings that belong to the pieces and dictionaries of a folder
@@ -317,37 +313,23 @@ def _report(
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that every preparation for summarization has."""
-    parser.add_argument(
-        "--vocab-size",
-        type=int,
-        default=32000,
-        metavar="N",
-        help="maximum number of SentencePiece pieces, learnt from all text (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--sentencepiece-documents",
-        type=int,
-        default=20000,
-        metavar="N",
-        help="learn pieces from at most N training documents, evenly spaced (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-source",
-        type=int,
-        metavar="N",
-        help="truncate documents to N positions, including the end symbol; the report counts "
-        "what is cut off (default: keep all)",
-    )
-    parser.add_argument(
-        "--separate-dictionaries",
-        action="store_true",
-        help="one dictionary per side (default: one for both)",
-    )
-    parser.add_argument(
-        "--lowercase",
-        action="store_true",
-        help="lower-case everything, so that models can copy words that summaries capitalise",
-    )
+    add_number(
+        parser, "--vocab-size", "maximum number of SentencePiece pieces, learnt from all text",
+        32000,
+    )  # fmt: skip
+    add_number(
+        parser, "--sentencepiece-documents", "learn pieces from at most N training documents, "
+        "evenly spaced", 20000,
+    )  # fmt: skip
+    add_number(
+        parser, "--max-source", "truncate documents to N positions, including the end symbol; the "
+        "report counts what is cut off (default: keep all)", least=2,
+    )  # fmt: skip
+    add_flag(parser, "--separate-dictionaries", "one dictionary per side (default: one for both)")
+    add_flag(
+        parser, "--lowercase", "lower-case everything, so that models can copy words that "
+        "summaries capitalise",
+    )  # fmt: skip
     add_workers_option(parser)
 
 
@@ -358,9 +340,6 @@ def summarization_settings(args: argparse.Namespace, like: Optional[Path] = None
         args: the options.
         like: a prepared folder whose pieces are used.
     """
-    check_workers(args.workers)
-    # a source has at least one piece and the end symbol
-    check_least(args, vocab_size=1, sentencepiece_documents=1, max_source=2)
     return {
         "source_lang": "source",
         "target_lang": "target",

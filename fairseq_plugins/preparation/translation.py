@@ -4,11 +4,11 @@ import argparse
 import collections
 import contextlib
 import itertools
-import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from fairseq_plugins.errors import ConfigurationError, check_least, flag
+from fairseq_plugins.arguments import add_number
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
     count_lines,
@@ -31,7 +31,7 @@ from fairseq_plugins.prepared_folder import stored_settings
 from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing, normalise
 from fairseq_plugins.text.subwords import KINDS
-from fairseq_plugins.workers import add_workers_option, check_workers, map_lines
+from fairseq_plugins.workers import add_workers_option, map_lines
 
 # subfolders of the prepared folder
 TOKENISED = "text/tokenised"
@@ -380,14 +380,10 @@ def add_subword_options(parser: argparse.ArgumentParser, default: Optional[str] 
         + (default or "sentencepiece; bpe with --tokenizer")
         + ")",
     )
-    parser.add_argument(
-        "--vocab-size",
-        type=int,
-        default=10000,
-        metavar="N",
-        help="maximum number of BPE merges or SentencePiece pieces, learnt on both sides of train "
-        "(default: %(default)s)",
-    )
+    add_number(
+        parser, "--vocab-size", "maximum number of BPE merges or SentencePiece pieces, learnt on "
+        "both sides of train", 10000,
+    )  # fmt: skip
     joined = "two" if default else "one where both languages share a script"
     parser.add_argument(
         "--joined-dictionary",
@@ -400,8 +396,6 @@ def add_subword_options(parser: argparse.ArgumentParser, default: Optional[str] 
 
 def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
     """The settings of a preparation from these options."""
-    check_least(args, vocab_size=1)
-    check_workers(args.workers)
     return {
         "subword": args.subword,
         "vocab_size": args.vocab_size,
@@ -443,20 +437,6 @@ def settings_like(folder: Path, languages: Sequence[str], given: Dict[str, Any])
     files = vocabulary_files(folder, KINDS[processing.subword], languages)
     taken = take_settings(folder, SHARED_BY_LIKE, given)
     return {**taken, "like": [digest(file) for file in files]}
-
-
-def check_options(args: argparse.Namespace) -> None:
-    """Raise a ConfigurationError for invalid languages, cleaning limits or `--valid-every`."""
-    for option in ("source_lang", "target_lang"):
-        language = getattr(args, option)
-        if not re.fullmatch(r"[^\s./-]+", language):
-            raise ConfigurationError(
-                f"{flag(option)} '{language}': files are named after it; give a word without "
-                "dots, slashes, hyphens and spaces, such as de or zh_CN"
-            )
-    if args.source_lang == args.target_lang:
-        raise ConfigurationError(f"--source-lang and --target-lang are both {args.source_lang}")
-    check_least(args, valid_every=2, max_words=1, max_ratio=1)
 
 
 def show(folder: Path) -> None:

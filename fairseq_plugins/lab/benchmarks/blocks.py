@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from fairseq_plugins.errors import check_least, check_range
+from fairseq_plugins.arguments import add_number
 
 from . import machine, plots, results, timing
 
@@ -40,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernel", action="append", choices=KERNELS, help="only this one; repeatable"
     )
-    parser.add_argument(
-        "--part", type=int, default=1, metavar="N", help="an Nth of the tokens of the goals"
-    )
+    add_number(parser, "--part", "an Nth of the tokens of the goals", 1)
     timing.add_arguments(parser, rounds=15)
     machine.add_arguments(parser)
 
@@ -53,8 +51,6 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    check_least(args, rounds=1, warmup=0)
-    check_range("--part", args.part, 1)
     device = machine.choose_device(args)
     rows: List[Dict[str, Any]] = []
     for name in args.kernel or KERNELS:

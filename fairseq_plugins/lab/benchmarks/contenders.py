@@ -9,7 +9,7 @@ from typing import Any, List, NamedTuple, Optional
 
 import torch
 
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.errors import ConfigurationError
 
 # options of every contender; the contender's own options come later and win
 DEFAULTS = "--optimizer adam --adam-betas '(0.9,0.98)' --lr 1e-4 --seed 1 --num-workers 0"
@@ -121,12 +121,11 @@ def build_without_data(
     The other arguments are those of `configure`.
 
     Raises:
-        ConfigurationError: see `configure`; or `vocabulary` is below 8.
+        ConfigurationError: see `configure`.
     """
     from fairseq.data import Dictionary
     from fairseq.tasks.translation import TranslationTask
 
-    check_range("--vocabulary", vocabulary, 8)
     cfg = configure(words, common, "none", dtype, cpu)
     dictionary = Dictionary()
     for index in range(vocabulary - len(dictionary)):

@@ -27,7 +27,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.arguments import add_flag, add_number
+from fairseq_plugins.errors import ConfigurationError
 
 from . import contenders, exports, machine, plots, results, timing
 from .operations import count_flops
@@ -47,18 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "one word; repeatable",
     )
     parser.add_argument("--options", default="", help="options that all architectures get")
-    parser.add_argument(
-        "--beam", type=int, default=5, help="hypotheses a sentence (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--batch-size", type=int, default=32, help="sentences (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--batches", type=int, default=4, help="different batches (default: %(default)s)"
-    )
+    add_number(parser, "--beam", "hypotheses a sentence", 5)
+    add_number(parser, "--batch-size", "sentences", 32)
+    add_number(parser, "--batches", "different batches", 4)
     timing.add_arguments(parser, rounds=3)
-    parser.add_argument("--free-length", action="store_true", help="let models end sentences")
-    parser.add_argument("--bleu", action="store_true", help="score translations of the subset, too")
+    add_flag(parser, "--free-length", "let models end sentences")
+    add_flag(parser, "--bleu", "score translations of the subset, too")
     machine.add_arguments(parser)
 
 
@@ -68,7 +63,6 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments, checkpoints or data are invalid.
     """
-    check_least(args, beam=1, batch_size=1, batches=1, rounds=1, warmup=0)
     device = machine.choose_device(args)
     if exports.is_folder(args.contender[0]):
         raise ConfigurationError(

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from fairseq_plugins.arguments import add_path
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json, write_json
 
@@ -191,7 +192,7 @@ COLUMNS = [
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path, help="the prepared folder")
-    parser.add_argument("--out", type=Path, required=True, help="output folder")
+    add_path(parser, "--out", "FILE", "output folder", required=True)
     machine.add_arguments(parser, argparse.SUPPRESS)  # each goal has its own --dtype
 
 

@@ -24,7 +24,8 @@ import json
 import statistics
 from typing import Any, Dict, List, Tuple
 
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.arguments import add_number
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.progress import progress_bar
 
@@ -52,38 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--part", choices=workloads.PARTS, default="model", help="default: %(default)s"
     )
     parser.add_argument("--what", choices=[*workloads.WHAT, BOTH], default=BOTH)
-    parser.add_argument(
-        "--length",
-        type=int,
-        default=128,
-        help="source length, if it is not the axis (default: %(default)s)",
+    add_number(parser, "--length", "source length, if it is not the axis", 128)
+    add_number(parser, "--target-length", "target length (default: that of the source)")
+    add_number(parser, "--tokens", "tokens in each batch", 4096)
+    add_number(
+        parser, "--sentences", "sentences in each batch, at every length, instead of --tokens"
     )
-    parser.add_argument(
-        "--target-length", type=int, help="target length (default: that of the source)"
+    add_number(parser, "--rounds", "how often each is timed", 5)
+    add_number(
+        parser, "--budget", "seconds per point; slower points get fewer rounds", 30.0, 0, float
     )
-    parser.add_argument(
-        "--tokens", type=int, default=4096, help="tokens in each batch (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--sentences",
-        type=int,
-        help="sentences in each batch, at every length, instead of --tokens",
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=5, help="how often each is timed (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--budget",
-        type=float,
-        default=30.0,
-        help="seconds per point; slower points get fewer rounds (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--longest-step",
-        type=float,
-        default=60.0,
-        help="leave out steps that take more seconds (default: %(default)s)",
-    )
+    add_number(parser, "--longest-step", "leave out steps that take more seconds", 60.0, 0, float)
     memory.add_limits(parser)
     machine.add_arguments(parser)
 
@@ -94,14 +74,13 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    check_least(args, rounds=1, sentences=1)
     if not args.values or not args.contender:
         raise ConfigurationError("growth needs --values and --contender")
     args.values = sorted(set(args.values))
     lengths = args.values if args.axis == "length" else [args.length]
     layer.check_tokens(lengths, args.tokens if args.sentences is None else max(lengths))
     device = machine.choose_device(args)
-    memory.check_limits(args, device)
+    memory.set_limit(args, device)
     where = machine.describe(device, args.threads)
     whats = list(workloads.WHAT) if args.what == BOTH else [args.what]
     kept = kept_rows(args, where)

@@ -16,7 +16,8 @@ import argparse
 from functools import partial
 from typing import Any, Dict, List
 
-from fairseq_plugins.errors import ConfigurationError, check_least, check_range
+from fairseq_plugins.arguments import add_number
+from fairseq_plugins.errors import ConfigurationError
 
 from . import machine, modules, plots, results, timing, workloads
 from .operations import count_flops
@@ -35,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[1024],
         help="sequence lengths, such as 512,8192 (default: 1024)",
     )
-    parser.add_argument(
-        "--tokens", type=int, default=8192, help="tokens in each batch (default: %(default)s)"
-    )
+    add_number(parser, "--tokens", "tokens in each batch", 8192)
     parser.add_argument("--what", choices=workloads.WHAT, default="training")
     workloads.add_arguments(parser)
     timing.add_arguments(parser, rounds=7)
@@ -60,7 +59,6 @@ def sizes_of(args: argparse.Namespace) -> Dict[str, Any]:
 
 
 def check_tokens(lengths: List[int], tokens: int) -> None:
-    check_range("a length of", min(lengths), 1)
     if tokens < max(lengths):
         raise ConfigurationError(
             f"--tokens {tokens} is less than one sentence of {max(lengths)}: at least that many"
@@ -73,7 +71,6 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    check_least(args, rounds=1, warmup=0)
     check_tokens(args.lengths, args.tokens)
     device = machine.choose_device(args)
     rows: List[Dict[str, Any]] = []

@@ -11,7 +11,8 @@ from typing import Any, Dict, Optional
 import torch
 
 from fairseq_plugins import processor
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.arguments import add_flag, add_number, add_path
+from fairseq_plugins.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[3]
 CLOCKS = ("wall", "processor")
@@ -23,10 +24,8 @@ def add_arguments(
 ) -> None:
     """Add the options of every subcommand."""
     parser.add_argument("--dtype", choices=list(DTYPES), default="fp32", help=dtype_help)
-    parser.add_argument(
-        "--threads", type=int, default=1, help="processor threads (default: %(default)s)"
-    )
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    add_number(parser, "--threads", "processor threads", 1)
+    add_flag(parser, "--cpu", "do not use a GPU")
     parser.add_argument(
         "--clock",
         choices=CLOCKS,
@@ -34,12 +33,8 @@ def add_arguments(
         help="processor: count processor time, for a machine shared with other programs; one "
         "thread only",
     )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="also write all figures to this file"
-    )
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="also plot them to this file (.svg)"
-    )
+    add_path(parser, "--json", "FILE", "also write all figures to this file")
+    add_path(parser, "--plot", "FILE", "also plot them to this file (.svg)")
 
 
 def choose_device(args: argparse.Namespace) -> torch.device:
@@ -49,7 +44,6 @@ def choose_device(args: argparse.Namespace) -> torch.device:
         ConfigurationError: fewer than 1 thread, fp16 on a CPU, or --clock processor with a GPU or
             several threads.
     """
-    check_least(args, threads=1)
     torch.set_num_threads(args.threads)
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     if device.type == "cpu" and args.dtype == "fp16":

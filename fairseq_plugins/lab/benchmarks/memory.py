@@ -15,7 +15,7 @@ from typing import Any, Dict, List
 
 import torch
 
-from fairseq_plugins.errors import check_least
+from fairseq_plugins.arguments import add_number
 from fairseq_plugins.progress import progress_bar
 
 from . import layer, machine, modules, peak_memory, plots, results, workloads
@@ -38,12 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lengths", type=layer.numbers, default=[256], help="source lengths (default: 256)"
     )
-    parser.add_argument(
-        "--target-length", type=int, help="target length (default: that of the source)"
-    )
-    parser.add_argument(
-        "--tokens", type=int, default=4096, help="tokens in each batch (default: %(default)s)"
-    )
+    add_number(parser, "--target-length", "target length (default: that of the source)")
+    add_number(parser, "--tokens", "tokens in each batch", 4096)
     workloads.add_arguments(parser)
     modules.add_options(parser)
     add_limits(parser)
@@ -51,27 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--memory-limit",
-        type=float,
-        metavar="GIB",
-        help=f"memory that a process may use (default: {LIMIT:g}; on a GPU, all of its memory)",
-    )
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=600.0,
-        help="seconds that a process may take (default: %(default)s)",
-    )
+    text = f"memory that a process may use (default: {LIMIT:g}; on a GPU, all of its memory)"
+    add_number(parser, "--memory-limit", text, least=0.5, kind=float, metavar="GIB")
+    add_number(parser, "--patience", "seconds that a process may take", 600.0, 1, float)
 
 
-def check_limits(args: argparse.Namespace, device: torch.device) -> None:
-    """Check the options of `add_limits`, and set the default of --memory-limit."""
+def set_limit(args: argparse.Namespace, device: torch.device) -> None:
+    """Set the default of --memory-limit."""
     if args.memory_limit is None:
         on_gpu = device.type == "cuda"
         total = torch.cuda.get_device_properties(device).total_memory if on_gpu else LIMIT * GIB
         args.memory_limit = total / GIB
-    check_least(args, memory_limit=0.5, patience=1)
 
 
 def run(args: argparse.Namespace) -> results.Report:
@@ -82,7 +68,7 @@ def run(args: argparse.Namespace) -> results.Report:
     """
     layer.check_tokens(args.lengths, args.tokens)
     device = machine.choose_device(args)
-    check_limits(args, device)
+    set_limit(args, device)
     rows: List[Dict[str, Any]] = []
     with progress_bar(
         description="peaks", total=len(args.lengths) * len(args.contender), leave=False

@@ -1,8 +1,6 @@
 """Single modules by name: token mixers and feed-forward networks."""
 
 import argparse
-import contextlib
-import io
 import shlex
 from typing import Callable, Dict
 
@@ -11,7 +9,8 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.arguments import Parser, add_number
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.feed_forward import (
     MSCFFN,
     FeedForwardSpec,
@@ -153,24 +152,15 @@ MODULES: Dict[str, Callable[[argparse.Namespace], nn.Module]] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the sizes of single modules; options of a contender override them."""
-    parser.add_argument(
-        "--dim", type=int, default=512, help="dimension d of single modules (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--heads", type=int, default=8, help="heads of token mixers (default: %(default)s)"
-    )
-    parser.add_argument("--inner", type=int, help="inner dimension of ffn (default: 4 d)")
-    parser.add_argument(
-        "--subspaces",
-        type=int,
-        help="subspaces n of mscffn (default: 12, or the nearest number that fits)",
-    )
-    parser.add_argument(
-        "--expansion", type=int, default=6, help="expansion m of mscffn (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--dropout", type=float, default=0.0, help="dropout inside a module (default: %(default)s)"
-    )
+    add_number(parser, "--dim", "dimension d of single modules", 512)
+    add_number(parser, "--heads", "heads of token mixers", 8)
+    add_number(parser, "--inner", "inner dimension of ffn (default: 4 d)")
+    add_number(
+        parser, "--subspaces", "subspaces n of mscffn (default: 12, or the nearest number that "
+        "fits)",
+    )  # fmt: skip
+    add_number(parser, "--expansion", "expansion m of mscffn", 6)
+    add_number(parser, "--dropout", "dropout inside a module", 0.0, 0, float, most=1)
 
 
 def is_module(words: str) -> bool:
@@ -183,22 +173,13 @@ def module_options(words: str, defaults: Dict[str, object]) -> argparse.Namespac
     Raises:
         ConfigurationError: an option is unknown, or a size is out of range.
     """
-    parser = argparse.ArgumentParser(prog=words.split()[0], add_help=False)
+    parser = Parser(prog=words.split()[0], add_help=False)
     add_options(parser)
     parser.set_defaults(**defaults)
-    complaint = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaint):
-            options = parser.parse_args(shlex.split(words)[1:])
-    except SystemExit:
-        last = complaint.getvalue().strip().split("error: ")[-1]
-        raise ConfigurationError(f"`{words}`: {last}") from None
-    for name in ("dim", "heads", "inner", "subspaces", "expansion"):
-        value = getattr(options, name)
-        if value is not None:
-            check_range(f"`{words}`: --{name}", value, 1)
-    check_range(f"`{words}`: --dropout", options.dropout, 0, 1)
-    return options
+        return parser.parse_args(shlex.split(words)[1:])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"`{words}`: {error}") from None
 
 
 def build_module(words: str, defaults: Dict[str, object]) -> nn.Module:

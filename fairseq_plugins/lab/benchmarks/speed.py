@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from fairseq_plugins import processor
+from fairseq_plugins.arguments import add_flag, add_path
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json, write_json
 
@@ -108,17 +109,12 @@ for batch in (1, 8, 32):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, required=True, help="output folder")
-    parser.add_argument(
-        "--record", action="store_true", help="store all figures of this run, also worse ones"
-    )
-    parser.add_argument(
-        "--stored",
-        type=Path,
-        default=STORED,
-        metavar="DIR",
-        help="the stored figures, a file for each kind of processor (default: %(default)s)",
-    )
+    add_path(parser, "--out", "FILE", "output folder", required=True)
+    add_flag(parser, "--record", "store all figures of this run, also worse ones")
+    add_path(
+        parser, "--stored", "DIR", "the stored figures, a file for each kind of processor "
+        "(default: %(default)s)", default=STORED,
+    )  # fmt: skip
     parser.add_argument(
         "--only", nargs="+", choices=list(MEASUREMENTS), metavar="NAME",
         help="measure only these: " + ", ".join(MEASUREMENTS),

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
+from fairseq_plugins.arguments import add_number
 from fairseq_plugins.progress import progress_bar
 
 Work = Callable[[Any], Any]
@@ -62,15 +63,8 @@ def seconds(
 
 def add_arguments(parser: argparse.ArgumentParser, rounds: int) -> None:
     """Add --rounds, with this default, and --warmup, which `interleave` takes."""
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=rounds,
-        help="how often each work is timed on each batch (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--warmup", type=int, default=1, help="rounds before the timed ones (default: %(default)s)"
-    )
+    add_number(parser, "--rounds", "how often each work is timed on each batch", rounds)
+    add_number(parser, "--warmup", "rounds before the timed ones", 1, 0)
 
 
 def interleave(

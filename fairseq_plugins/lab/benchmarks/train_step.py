@@ -21,7 +21,8 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 import torch
 
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.arguments import add_flag, add_number
+from fairseq_plugins.errors import ConfigurationError
 
 from . import contenders, machine, plots, results, timing
 from .operations import count_flops
@@ -37,26 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--options", "--model", default="", help="options that all models get")
     parser.add_argument("--part", choices=PARTS, default="model", help="default: %(default)s")
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=2048,
-        help="maximum tokens in a batch (default: %(default)s)",
-    )
+    add_number(parser, "--max-tokens", "maximum tokens in a batch", 2048)
     parser.add_argument(
         "--order",
         choices=ORDERS,
         default="length",
         help="group sentences by length, as in training, or randomly (default: %(default)s)",
     )
-    parser.add_argument(
-        "--batches", type=int, default=8, help="number of different batches (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--leave-out-failing",
-        action="store_true",
-        help="a contender whose first step fails becomes a row with the reason, if not the first",
-    )
+    add_number(parser, "--batches", "number of different batches", 8)
+    add_flag(
+        parser, "--leave-out-failing", "a contender whose first step fails becomes a row with the "
+        "reason, if not the first",
+    )  # fmt: skip
     timing.add_arguments(parser, rounds=5)
     machine.add_arguments(parser)
 
@@ -67,7 +60,6 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments or data are invalid.
     """
-    check_least(args, max_tokens=1, batches=1, rounds=1, warmup=0)
     device = machine.choose_device(args)
     on_cpu = device.type == "cpu"
     models: List[contenders.Contender] = []

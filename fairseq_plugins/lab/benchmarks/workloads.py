@@ -10,6 +10,8 @@ from typing import Any, Dict, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fairseq_plugins.arguments import add_number
+
 from . import contenders, modules
 from .machine import DTYPES
 
@@ -49,12 +51,7 @@ class Setting(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of every benchmark with random input."""
     parser.add_argument("--options", default="", help="options that all architectures get")
-    parser.add_argument(
-        "--vocabulary",
-        type=int,
-        default=1000,
-        help="size of the artificial vocabulary (default: %(default)s)",
-    )
+    add_number(parser, "--vocabulary", "size of the artificial vocabulary", 1000, 8)
 
 
 class Workload:

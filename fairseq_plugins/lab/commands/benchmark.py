@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
+from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq, summary
 from fairseq_plugins.errors import ConfigurationError
 
@@ -46,11 +47,7 @@ def quiet() -> Iterator[None]:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins benchmark",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("benchmark", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in COMMANDS:
         file = FOLDER / f"{name.replace('-', '_')}.py"

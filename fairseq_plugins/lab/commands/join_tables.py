@@ -6,21 +6,17 @@ Each OUT is a folder of `reproduce`. The tables become columns in the order give
 result has a dash, and no mean.
 """
 
-import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.reproduction.joined import joined
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins join-tables",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("join-tables", __doc__)
     parser.add_argument("out", type=Path, nargs="+", metavar="OUT", help="folders of reproduce")
     args = parser.parse_args(argv)
     tables = []

@@ -13,56 +13,38 @@ import random
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_pairs
 from fairseq_plugins.lab.lead import TextRank, draw, lead, oracle, read_archives
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins lead-baseline",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("lead-baseline", __doc__)
     parser.add_argument("source", type=Path, nargs="?", help="a file with one document per line")
     parser.add_argument("target", type=Path, nargs="?", help="a file with one summary per line")
-    parser.add_argument(
-        "--stories", type=Path, nargs="+", metavar="ARCHIVE", help="tar archives of .story files"
-    )
-    parser.add_argument(
-        "--ids",
-        type=Path,
-        help="a file with the ids of the stories to score, one per line (default: all)",
-    )
-    parser.add_argument(
-        "--sentences", type=int, default=3, help="number of first sentences to take (default: 3)"
-    )
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="also score fewer first sentences, random ones, TextRank's (needs sumy), and the "
-        "oracle's, which match the summary best",
-    )
-    parser.add_argument(
-        "--stemmer",
-        action="store_true",
-        help="strip suffixes with Porter's stemmer, as in published figures",
-    )
-    parser.add_argument(
-        "--unicode",
-        action="store_true",
-        help="count words of any script (default: letters a to z and digits make words)",
-    )
-    parser.add_argument(
-        "--workers", type=int, default=0, help="number of processes (default: 0, one per core)"
-    )
+    add_path(parser, "--stories", "ARCHIVE", "tar archives of .story files", nargs="+")
+    add_path(
+        parser, "--ids", "FILE", "a file with the ids of the stories to score, one per line "
+        "(default: all)",
+    )  # fmt: skip
+    add_number(parser, "--sentences", "number of first sentences to take", 3)
+    add_flag(
+        parser, "--all", "also score fewer first sentences, random ones, TextRank's (needs sumy), "
+        "and the oracle's, which match the summary best",
+    )  # fmt: skip
+    add_flag(parser, "--stemmer", "strip suffixes with Porter's stemmer, as in published figures")
+    add_flag(
+        parser, "--unicode", "count words of any script (default: letters a to z and digits make "
+        "words)",
+    )  # fmt: skip
+    add_number(parser, "--workers", "number of processes; 0 for one per core", 0, least=0)
     args = parser.parse_args(argv)
     if bool(args.stories) == bool(args.source) or bool(args.source) != bool(args.target):
         raise ConfigurationError("give SOURCE and TARGET, or --stories")
     if args.ids and not args.stories:
         raise ConfigurationError(f"--ids {args.ids} selects among --stories: add them")
-    check_least(args, sentences=1, workers=0)
     return args
 
 

@@ -9,49 +9,34 @@ writes train.tsv, valid.tsv and test.tsv with a value, a tab and an expression i
 same arguments give the same bytes with every Python. Files that exist are not replaced.
 """
 
-import argparse
 from pathlib import Path
 from typing import Sequence
 
-from fairseq_plugins.errors import check_least, check_range
+from fairseq_plugins.arguments import add_number, parser_of
+from fairseq_plugins.errors import check_range
 from fairseq_plugins.files import check_new
 from fairseq_plugins.lab import listops
+from fairseq_plugins.lab.corpora import add_seed, sizes_of
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins make-listops",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("make-listops", __doc__)
     shape = listops.Shape()
     parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
-    for option, default, text in (
-        ("--train", 96000, "training expressions"),
-        ("--held-out", 2000, "expressions in each of valid and test"),
-        ("--min-length", shape.min_length, "every expression has more words than this"),
-        ("--max-length", shape.max_length, "every expression has fewer words than this"),
-        (
-            "--max-depth",
-            shape.max_depth,
-            "maximum depth of the expression tree, including the digits",
-        ),
-        ("--max-args", shape.max_args, "maximum number of arguments of an operation"),
-        ("--seed", 1, "random seed; another seed gives another corpus"),
-    ):
-        parser.add_argument(
-            option, type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)"
-        )
+    add_number(parser, "--train", "training expressions", 96000)
+    add_number(parser, "--held-out", "expressions in each of valid and test", 2000)
+    more, fewer = (f"every expression has {word} words than this" for word in ("more", "fewer"))
+    add_number(parser, "--min-length", more, shape.min_length, least=0)
+    add_number(parser, "--max-length", fewer, shape.max_length)
+    depth = "maximum depth of the expression tree, including the digits"
+    add_number(parser, "--max-depth", depth, shape.max_depth, least=2)
+    arguments = "maximum number of arguments of an operation"
+    add_number(parser, "--max-args", arguments, shape.max_args, least=2)
+    add_seed(parser, "corpus")
     args = parser.parse_args(argv)
-    check_least(args, train=1, held_out=1, min_length=0, max_depth=2, max_args=2)
     check_range("--max-length", args.max_length, args.min_length + 2)
-    shape = shape._replace(
-        max_args=args.max_args,
-        max_depth=args.max_depth,
-        min_length=args.min_length,
-        max_length=args.max_length,
-    )
-    sizes = {"train": args.train, "valid": args.held_out, "test": args.held_out}
+    given = {name: value for name, value in vars(args).items() if name in shape._fields}
+    shape, sizes = shape._replace(**given), sizes_of(args)
     check_new(args.folder, [f"{split}.tsv" for split in sizes])
     listops.write(args.folder, args.seed, sizes, shape)
     counts = ", ".join(f"{size:,} {split}" for split, size in sizes.items())

@@ -9,10 +9,10 @@ an assumption. A line that cannot be used is left out, and left_out.txt in DIR s
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
-import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
@@ -25,11 +25,7 @@ from fairseq_plugins.preparation.classification import (
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins prepare-amazon",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("prepare-amazon", __doc__)
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     parser.add_argument("reviews", type=Path, metavar="FILE", help="JSON lines, compressed or not")
     corpora.add_sizes(parser, 40000, 5000)

@@ -21,8 +21,8 @@ import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.errors import check_least
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import mind
@@ -31,7 +31,7 @@ from fairseq_plugins.preparation.classification import (
     classification_settings,
     units_of,
 )
-from fairseq_plugins.workers import add_workers_option, check_workers
+from fairseq_plugins.workers import add_workers_option
 
 
 def prepare_topics(args: argparse.Namespace) -> None:
@@ -58,35 +58,23 @@ def prepare_recommendation(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins prepare-mind",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("prepare-mind", __doc__)
     tasks = parser.add_subparsers(dest="task", required=True)
     topics = tasks.add_parser("topics", help="news and their categories")
     topics.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     topics.add_argument("news", type=Path, nargs="+", metavar="NEWS", help="files news.tsv")
-    topics.add_argument("--bodies", type=Path, metavar="FILE", help="lines of ID, tab and body")
+    add_path(topics, "--bodies", "FILE", "lines of ID, tab and body")
     corpora.add_sizes(topics, 128800, 16100)
     add_options(topics)
     topics.set_defaults(prepare=prepare_topics)
     clicks = tasks.add_parser("recommendation", help="users and the news that they clicked")
     clicks.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     for option in ("--train", "--test"):
-        clicks.add_argument(
-            option, type=Path, required=True, metavar="FOLDER", help="news.tsv and behaviors.tsv"
-        )
-    clicks.add_argument(
-        "--valid-every", type=int, default=50, metavar="N",
-        help="every Nth impression of --train goes to valid (default: %(default)s)",
-    )  # fmt: skip
+        add_path(clicks, option, "FOLDER", "news.tsv and behaviors.tsv", required=True)
+    add_number(clicks, "--valid-every", "every Nth impression of --train goes to valid", 50, 2)
     add_workers_option(clicks)
     clicks.set_defaults(prepare=prepare_recommendation)
     args = parser.parse_args(argv)
-    check_workers(args.workers)
-    if args.task == "recommendation":
-        check_least(args, valid_every=2)
     needs_fairseq("prepare-mind")
     args.prepare(args)
     return 0

@@ -10,10 +10,10 @@ cannot be used is left out, and left_out.txt in DIR says why.
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
-import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
@@ -23,11 +23,7 @@ from fairseq_plugins.workers import add_workers_option
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins prepare-pathfinder",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("prepare-pathfinder", __doc__)
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     parser.add_argument("pictures", type=Path, metavar="FOLDER", help="metadata/ and pictures")
     corpora.add_sizes(parser, 160000, 20000)

@@ -9,10 +9,10 @@ out, and left_out.txt in DIR says why.
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
-import argparse
 from pathlib import Path
 from typing import Sequence
 
+from fairseq_plugins.arguments import add_number, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
@@ -22,16 +22,12 @@ from fairseq_plugins.workers import add_workers_option
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins prepare-retrieval",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("prepare-retrieval", __doc__)
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     parser.add_argument("pairs", type=Path, metavar="FOLDER", help="the folder of the three files")
-    parser.add_argument(
-        "--max-positions", type=int, default=4000, metavar="N",
-        help="positions of each of both texts, the end symbol among them (default: %(default)s)",
+    add_number(
+        parser, "--max-positions", "positions of each of both texts, the end symbol among them",
+        4000, 2,
     )  # fmt: skip
     add_workers_option(parser)
     parser.set_defaults(vocab_size=None, sentencepiece_documents=None)

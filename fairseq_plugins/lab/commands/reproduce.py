@@ -37,8 +37,8 @@ import shlex
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
+from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least, parser_of
 from fairseq_plugins.commands import needs_fairseq, split
-from fairseq_plugins.commands._numbers import at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.reproduction.request import BATCHES, Request, settings_of
@@ -75,15 +75,15 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
         "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
         help="default: " + _by_value(_seeds),
     )  # fmt: skip
-    group.add_argument("--reduced", action="store_true", help="the table's size for two CPU cores")
+    add_flag(group, "--reduced", "the table's size for two CPU cores")
     group.add_argument(
         "--settings", action="append", default=[], metavar="FILE",
         help="settings that replace the recipes', as for train; repeatable",
     )  # fmt: skip
-    group.add_argument(
-        "--average", type=at_least(0), metavar="K",
-        help="test the average of the last K checkpoints, of epochs or updates; 0: the best, by "
-        "--best-checkpoint-metric (default: " + _by_value(lambda table: table.average) + ")",
+    add_number(
+        group, "--average", "test the average of the last K checkpoints, of epochs or updates; 0: "
+        f"the best, by --best-checkpoint-metric (default: {_by_value(lambda t: t.average)})",
+        least=0, metavar="K",
     )  # fmt: skip
     group.add_argument(
         "--generate", default="", type=shlex.split, metavar="WORDS",
@@ -93,34 +93,32 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
 
 def _add_lengths(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how long")
-    group.add_argument("--max-update", type=at_least(1), metavar="N", help="end each run there")
-    group.add_argument(
-        "--minutes", type=at_least(0.01, float), metavar="M",
-        help="stop everything after this time, plus half a minute to save; rerun to resume",
+    add_number(group, "--max-update", "end each run there")
+    add_number(
+        group, "--minutes", "stop everything after this time, plus half a minute to save; rerun to "
+        "resume", least=0.01, kind=float, metavar="M",
     )  # fmt: skip
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("processes and devices")
-    group.add_argument(
-        "--parallel", type=at_least(1), default=1, metavar="N",
-        help="runs side by side: on several GPUs each has its own, as far as they go (default: 1)",
+    add_number(
+        group, "--parallel", "runs side by side: on several GPUs each has its own, as far as they "
+        "go", 1,
     )  # fmt: skip
-    group.add_argument(
-        "--processes", type=at_least(1), default=1, metavar="N",
-        help="processes that share each training: GPUs, or cores with --cpu (default: 1)",
-    )  # fmt: skip
-    group.add_argument(
-        "--threads", type=at_least(1), metavar="N",
-        help="processor threads of each process (default: OMP_NUM_THREADS, or all cores / "
-        "--parallel / --processes)",
+    add_number(
+        group, "--processes", "processes that share each training: GPUs, or cores with --cpu", 1
+    )
+    add_number(
+        group, "--threads", "processor threads of each process (default: OMP_NUM_THREADS, or all "
+        "cores / --parallel / --processes)",
     )  # fmt: skip
     group.add_argument(
         "--precision", choices=precision.PRECISIONS,
         help=precision.HELP + " (default: "
         + _by_value(lambda table: table.precision) + ")",
     )  # fmt: skip
-    group.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    add_flag(group, "--cpu", "do not use a GPU")
 
 
 def _add_timing(parser: argparse.ArgumentParser) -> None:
@@ -130,46 +128,32 @@ def _add_timing(parser: argparse.ArgumentParser) -> None:
         help="time ratio of tables that have one: interleaved times training steps of all rows in "
         "turn after the runs (default); log compares the seconds per epoch of the runs",
     )  # fmt: skip
-    group.add_argument(
-        "--time-rounds", type=at_least(1), default=5, metavar="N",
-        help=f"interleaved: how often each of {BATCHES} batches is timed (default: 5)",
-    )  # fmt: skip
-    group.add_argument(
-        "--timing-skip", type=at_least(0), default=100, metavar="N",
-        help="warm-up: updates after each start that are not timed (default: 100)",
-    )  # fmt: skip
+    rounds = f"interleaved: how often each of {BATCHES} batches is timed"
+    add_number(group, "--time-rounds", rounds, 5)
+    add_number(
+        group, "--timing-skip", "warm-up: updates after each start that are not timed", 100, 0
+    )
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("tables of earlier results")
-    group.add_argument(
-        "--report-only", action="store_true",
-        help="only make table and plot again, from results.json",
-    )  # fmt: skip
-    group.add_argument(
-        "--beside", nargs="+", type=Path, default=[], metavar="OUT",
-        help="with --report-only: folders of the same table on more or less data, to plot scores "
-        "against the number of training pairs",
+    add_flag(group, "--report-only", "only make table and plot again, from results.json")
+    add_path(
+        group, "--beside", "OUT", "with --report-only: folders of the same table on more or less "
+        "data, to plot scores against the number of training pairs", nargs="+", default=[],
     )  # fmt: skip
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments; `.words` holds the options after the first ``--``."""
     own, extra = split(argv)
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins reproduce",
-        usage="%(prog)s TABLE DATA [options] [-- more options for fairseq-train]",
-        description=(__doc__ or "").format(
-            tables="\n".join(f"  {name:<23} {table.title}" for name, table in TABLES.items())
-        ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    tables = "\n".join(f"  {name:<23} {table.title}" for name, table in TABLES.items())
+    usage = "%(prog)s TABLE DATA [options] [-- more options for fairseq-train]"
+    about = (__doc__ or "").format(tables=tables)
+    parser = parser_of("reproduce", about, usage=usage, allow_abbrev=False)
     parser.add_argument("table", choices=list(TABLES), metavar="TABLE", help=", ".join(TABLES))
     parser.add_argument("data", nargs="?", type=Path, metavar="DATA", help="the prepared folder")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where to work (default: runs/reproduce_TABLE)"
-    )  # fmt: skip
+    add_path(parser, "--out", "DIR", "where to work (default: runs/reproduce_TABLE)")
     for add in (_add_runs, _add_lengths, _add_machine, _add_timing, _add_report):
         add(parser)
     args = parser.parse_args(own)

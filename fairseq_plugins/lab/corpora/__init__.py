@@ -6,12 +6,14 @@ in the report, and named in left_out.txt with its file and line.
 
 import argparse
 import lzma
+import math
 import random
 import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.arguments import add_number
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import raw_lines
 from fairseq_plugins.preparation.archives import OPENERS
 from fairseq_plugins.preparation.classification import NOTES, prepare, show
@@ -115,19 +117,18 @@ def sampled(documents: Iterable[Document], sizes: Dict[str, int], seed: int) -> 
 
 def add_sizes(parser: argparse.ArgumentParser, train: int, held_out: int) -> None:
     """Add the options of a random sample, with the sizes of a paper."""
-    for option, default, text in (
-        ("--train", train, "texts for training"),
-        ("--held-out", held_out, "texts in each of valid and test"),
-        ("--seed", 1, "random seed of the sample"),
-    ):
-        parser.add_argument(
-            option, type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)"
-        )
+    add_number(parser, "--train", "texts for training", train)
+    add_number(parser, "--held-out", "texts in each of valid and test", held_out)
+    add_seed(parser, "sample")
+
+
+def add_seed(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the seed of something random."""
+    add_number(parser, "--seed", f"random seed; another seed gives another {what}", 1, -math.inf)
 
 
 def sizes_of(args: argparse.Namespace) -> Dict[str, int]:
-    """The size of each split by the options of `add_sizes`."""
-    check_least(args, train=1, held_out=1)
+    """The size of each split by the options --train and --held-out."""
     return dict(zip(SPLITS, (args.train, args.held_out, args.held_out)))
 
 

@@ -71,9 +71,9 @@ def test_encoders_side_by_side(tmp_path):
         (["--contender", "sdpa --heads 7"], "7 heads do not divide"),
         (
             ["--contender", "ffn --dropout 2"],
-            "`ffn --dropout 2`: --dropout 2.0: must be from 0 to 1",
+            "`ffn --dropout 2`: --dropout 2: must be from 0 to 1",
         ),
-        (["--contender", "ffn", "--dim", "0"], "`ffn`: --dim 0: must be at least 1"),
+        (["--contender", "ffn", "--dim", "0"], "--dim 0: must be at least 1"),
         (["--contender", "ffn", "--json", "."], "--json . is a folder"),
         (
             ["--contender", "ffn", "--json", "no/f.json"],

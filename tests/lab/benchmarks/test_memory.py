@@ -65,7 +65,7 @@ def test_a_gpu_s_whole_memory_is_the_limit(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
     for device, given, limit in (("cpu", None, 6), ("cuda", None, 80), ("cuda", 7, 7)):
         args = argparse.Namespace(memory_limit=given, patience=1)
-        memory.check_limits(args, torch.device(device))
+        memory.set_limit(args, torch.device(device))
         assert args.memory_limit == limit
 
 
@@ -170,12 +170,12 @@ def test_depth_and_width_reach_the_model():
     "words, complaint",
     [
         (["memory", "--contender", "ffn", "--memory-limit", "0.1"], "--memory-limit 0.1"),
-        (["memory", "--contender", "ffn", "--patience", "0"], "--patience 0.0"),
+        (["memory", "--contender", "ffn", "--patience", "0"], "--patience 0:"),
         (["memory", "--contender", "mscffn --subspaces 7"], "--mscffn-subspaces 7 must be even"),
         (["growth", "--values", "64", "--tokens", "32", "--contender", "transformer"], "--tokens"),
         (
             ["growth", "--axis", "depth", "--values", "1", "--length", "0", "--contender", "ffn"],
-            "a length of 0: must be at least 1",
+            "--length 0: must be at least 1",
         ),
         (
             ["growth", "--axis", "depth", "--values", "1", "--contender", "transformer_ftc"],

@@ -1,0 +1,85 @@
+"""Command lines: the parser of a command, and options that take numbers, paths or nothing."""
+
+import argparse
+import math
+import re
+from pathlib import Path
+from typing import Any, Callable, NoReturn, Optional
+
+from fairseq_plugins.errors import ConfigurationError, allowed
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that reports a wrong argument in one line, without the list of all options."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigurationError(re.sub(r"^argument (\S+): ", r"\1 ", message))
+
+
+def parser_of(command: str, description: Optional[str], **how: Any) -> Parser:
+    """The parser of a command.
+
+    Args:
+        command: its name.
+        description: the docstring of its file, shown by -h as it is.
+        how: more arguments of `argparse.ArgumentParser`.
+    """
+    return Parser(
+        prog=f"python -m fairseq_plugins {command}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **how,
+    )
+
+
+def add_number(
+    parser: Any,
+    option: str,
+    text: str,
+    default: Optional[float] = None,
+    least: float = 1,
+    kind: Callable[[str], Any] = int,
+    most: float = math.inf,
+    metavar: str = "N",
+) -> None:
+    """Add an option that takes a number.
+
+    Args:
+        parser: where to add it: a parser or a group of one.
+        option: its name.
+        text: its help, to which the default is added, if there is one.
+        default: its default.
+        least, kind, most: see `at_least`.
+        metavar: the name of the value in the help.
+    """
+    text += "" if default is None else " (default: %(default)s)"
+    number = at_least(least, kind, most)
+    parser.add_argument(option, type=number, default=default, metavar=metavar, help=text)
+
+
+def at_least(
+    least: float, kind: Callable[[str], Any] = int, most: float = math.inf
+) -> Callable[[str], Any]:
+    """An argparse type: a finite number of type `kind`, from `least` to `most`."""
+
+    def convert(text: str) -> Any:
+        try:
+            number = kind(text)
+        except ValueError:
+            whole = "whole " if kind is int else ""
+            raise argparse.ArgumentTypeError(f"{text}: must be a {whole}number") from None
+        if not least <= number <= most or number == math.inf:
+            raise argparse.ArgumentTypeError(f"{text}: must be {allowed(least, most)}")
+        return number
+
+    return convert
+
+
+def add_path(parser: Any, option: str, metavar: str, text: str, **how: Any) -> None:
+    """Add an option that takes a file or folder, or several with `nargs`."""
+    parser.add_argument(option, type=Path, metavar=metavar, help=text, **how)
+
+
+def add_flag(parser: Any, option: str, text: str) -> None:
+    """Add an option without a value, which is off unless it is given."""
+    parser.add_argument(option, action="store_true", help=text)
