@@ -7,13 +7,15 @@ that other batches share. `modules/rows.py` computes on this layout.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
+from fairseq.data import LanguagePairDataset
 from torch import Tensor
 
 SHORTEST = 16  # smallest of the largest lengths
+PAIR = {"id", "source", "target"}  # of a sentence pair without alignments or constraints
 ALIKE = 4  # up to this ratio, source and target count as equally long
 
 
@@ -85,23 +87,42 @@ def parts(numbers: Tensor, shape: Shape) -> Dict[str, Any]:
 def lay_out(sample: Dict[str, Any], spec: Spec) -> Rows:
     """The rows of fairseq's batch of sentence pairs, padded on any side, on the CPU."""
     words, previous = (sample["net_input"][n] for n in ("src_tokens", "prev_output_tokens"))
-    target = sample["target"]
-    source_lengths, target_lengths = (x.ne(spec.pad).sum(dim=1).numpy() for x in (words, target))
-    shape, levels, target_levels = plan(source_lengths, target_lengths, spec)
+    tokens = [words, previous, sample["target"]]
+    lengths = [x.ne(spec.pad).sum(dim=1).numpy() for x in (words, sample["target"])]
+    return _lay_out([x[x.ne(spec.pad)] for x in tokens], *lengths, int(sample["ntokens"]), spec)
 
-    def fill(tokens: Tensor, rows: int) -> Tensor:
+
+def lay_out_pairs(examples: Sequence[Dict[str, Tensor]], eos: int, spec: Spec) -> Rows:
+    """The rows of examples of fairseq's LanguagePairDataset, without padding them first.
+
+    On a GPU padding sentence by sentence takes a data loader longer than a recorded step.
+    """
+    source, target = ([example[name] for example in examples] for name in ("source", "target"))
+    lengths = [np.array([len(x) for x in side]) for side in (source, target)]
+    words, following = torch.cat(source), torch.cat(target)
+    previous = following.roll(1)
+    ends = lengths[1].cumsum()
+    previous[torch.from_numpy(ends - lengths[1])] = eos  # at the start of each sentence
+    return _lay_out([words, previous, following], *lengths, len(following), spec)
+
+
+def _lay_out(
+    parts: List[Tensor], source: np.ndarray, target: np.ndarray, tokens: int, spec: Spec
+) -> Rows:
+    """The rows of sentences from the concatenated source, previous and target tokens."""
+    shape, levels, target_levels = plan(source, target, spec)
+
+    def fill(real: Tensor, rows: int) -> Tensor:
         filled = torch.full((rows,), spec.pad)
-        real = tokens[tokens.ne(spec.pad)]
         filled[: len(real)] = real
         return filled
 
+    sizes = (shape.source[0], shape.target, shape.target)
     numbers = [
-        fill(words, shape.source[0]),
-        fill(previous, shape.target),
-        fill(target, shape.target),
+        *(fill(real, rows) for real, rows in zip(parts, sizes)),
         *(_starts(lengths, shape.sentences) for lengths in (target_levels, *levels)),
     ]
-    return Rows(shape, torch.cat(numbers), len(words), int(sample["ntokens"]))
+    return Rows(shape, torch.cat(numbers), len(source), tokens)
 
 
 def plan(
@@ -151,8 +172,14 @@ class Collate:
 
     def __init__(self, original: Callable[[List[Any]], Dict[str, Any]], spec: Spec):
         self.original, self.spec = original, spec
+        self.eos: Optional[int] = None  # of a data set whose pairs need no padding
+        if getattr(original, "__func__", None) is LanguagePairDataset.collater:
+            pairs: Any = original.__self__  # type: ignore[attr-defined]
+            self.eos = pairs.eos if pairs.input_feeding else None
 
     def __call__(self, examples: List[Any]) -> Dict[str, Any]:
+        if self.eos is not None and examples and examples[0].keys() == PAIR:
+            return {"rows": lay_out_pairs(examples, self.eos, self.spec)}
         sample = self.original(examples)
         if not sample:  # without sentences
             return sample

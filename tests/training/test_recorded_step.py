@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
 from fairseq.optim.adam import Adam
 from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 from fairseq.optim.fp16_optimizer import FP16Optimizer
@@ -228,6 +229,32 @@ def test_rows_pass_fairseqs_copies_untouched(make_sample):
     assert isinstance(sample["rows"], Rows)
     assert apply_to_sample(lambda x: x.half(), sample)["rows"] is sample["rows"]
     assert Collate(lambda examples: examples, Spec(PAD, 32))({}) == {}
+
+
+@pytest.mark.parametrize("side", [True, False])
+def test_pairs_need_no_padding_to_become_rows(side):
+    """The rows are those of fairseq's padded batch; a batch with more than pairs is padded."""
+    words = Dictionary()
+    for number in range(8):
+        words.add_symbol(f"w{number}")
+    # fairseq sorts a batch by the source's length
+    sentences = [
+        [torch.tensor([*range(4, 4 + n), words.eos()]) for n in lengths]
+        for lengths in ((7, 5, 2, 0), (1, 6, 0, 3))
+    ]
+    source, target = (
+        (ListDataset(tokens), [len(x) for x in tokens], words) for tokens in sentences
+    )
+    pairs = LanguagePairDataset(*source, *target, left_pad_source=side, left_pad_target=side)
+    examples = [pairs[number] for number in range(4)]
+    spec = Spec(words.pad(), 32, 2, 2)
+    collate = Collate(pairs.collater, spec)
+    found, padded = collate(examples)["rows"], lay_out(pairs.collater(examples), spec)
+    assert found.shape == padded.shape and found.tokens == padded.tokens == 14
+    assert found.sentences == 4 and torch.equal(found.numbers, padded.numbers)
+    shifted = [{**x, "prev_output_tokens": x["target"].flip(0)} for x in examples]
+    assert not torch.equal(collate(shifted)["rows"].numbers, found.numbers)
+    assert collate([]) == {}
 
 
 # --- optimizer ---
