@@ -11,9 +11,9 @@ from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.training.jobs import alone_in
 
-# stored with the settings: how processes share the batch, and the precision, which may have been
-# chosen automatically
-SHARING, PRECISION = "batch_of_a_process", "precision"
+# stored with the settings: how processes share the batch; the precision, which may have been chosen
+# automatically; and whether a GPU records the steps
+SHARING, PRECISION, RECORDED = "batch_of_a_process", "precision", "recorded_steps"
 TOKENS = "tokens_of_the_data"
 # stored as the total per update, as any number of processes may share it
 PER_UPDATE = {name: f"{flag(name)} x --update-freq" for name in ("max_tokens", "batch_size")}
@@ -54,8 +54,8 @@ class Run:
     def check_same(self, settings: Dict[str, Any]) -> Dict[str, Any]:
         """Refuse to resume with settings that differ from those of the folder's checkpoints.
 
-        SHARING is not compared, nor options that only one side has, as with another fairseq
-        version.
+        SHARING and RECORDED are not compared, nor options that only one side has, as with another
+        fairseq version.
 
         Returns:
             The settings of the checkpoints; empty if there are no checkpoints.
@@ -79,7 +79,7 @@ class Run:
         changed = sorted(
             name
             for name in settings.keys() & stored
-            if settings[name] != stored[name] and name != SHARING
+            if settings[name] != stored[name] and name not in (SHARING, RECORDED)
         )
         if changed:
             name = changed[0]

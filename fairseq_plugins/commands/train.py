@@ -58,6 +58,10 @@ def read_request(argv: Sequence[str]) -> Request:
         "OMP_NUM_THREADS, or the cores are shared)",
     )  # fmt: skip
     add_flag(
+        parser, "--eager", "on one GPU, launch the kernels of a step one by one (default: "
+        "translators and summarizers in half precision record whole steps: --cuda-graphs)",
+    )  # fmt: skip
+    add_flag(
         parser, "--dry-run", "write nothing: make some updates, and report the time, the number of "
         "parameters and the command",
     )  # fmt: skip

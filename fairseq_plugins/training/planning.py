@@ -20,7 +20,7 @@ from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.prepared_folder import dictionaries, stored_settings
 from fairseq_plugins.processor import available_threads
-from fairseq_plugins.run_folder import PRECISION, SHARING, Run
+from fairseq_plugins.run_folder import PRECISION, RECORDED, SHARING, Run
 from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.training import batches, precision, recipes, settings
 from fairseq_plugins.training.batches import Batch
@@ -30,6 +30,8 @@ LAB = PLUGIN / "lab"
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
 # values of --eval-bleu-remove-bpe, by the kind of subwords in the data
 JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
+RECORDS = ("translation", "summarization")  # tasks whose steps a GPU records
+WORKERS = 2  # that load data for recorded steps
 LOSS = "label_smoothed_cross_entropy"
 FUSED_LOSS = LOSS + "_fused"
 
@@ -281,6 +283,28 @@ def keep_loss(
     return words, settings.parse(words)
 
 
+def records(
+    request: Request, given: argparse.Namespace, resumes: bool, half: bool, processes: int
+) -> List[str]:
+    """The options that record the steps of a translator or summarizer on one GPU.
+
+    Elsewhere nothing is recorded without --cuda-graphs. A training goes on as it began: dropout
+    draws other numbers on the other path.
+
+    Args:
+        resumes: whether the folder has checkpoints.
+        half: whether a GPU trains in half precision.
+    """
+    if request.eager or given.cuda_graphs or not half or processes > 1:
+        return []
+    if not str(given.task).startswith(RECORDS):
+        return []
+    if resumes and not request.run.stored(RECORDED):
+        return []
+    # fairseq's one process may not load batches as fast as recorded steps take them
+    return ["--cuda-graphs", *(["--num-workers", str(WORKERS)] if given.num_workers == 1 else [])]
+
+
 def plan(request: Request) -> Plan:
     """Work out the command for this machine.
 
@@ -309,6 +333,8 @@ def plan(request: Request) -> Plan:
     half = precision.choose(request.precision, given, on_cpu, before, finished)
     words += [*half, *batch_options(given, batch)]
     words += ["--cpu"] if on_cpu else []
+    recorded = records(request, given, before is not None, bool(half) and not on_cpu, total)
+    words += recorded
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process per GPU
     words += ["--user-dir", str(request.user_dir), "--save-dir", str(save_dir)]
@@ -332,6 +358,7 @@ def plan(request: Request) -> Plan:
             **settings.settled(given, whole, request.data, save_dir),
             PRECISION: settings.precision_of(given, half),
             SHARING: batch.describe(total),
+            RECORDED: bool(recorded) or given.cuda_graphs,
         },
         end=settings.end_of(given),
         longer=advice_to_go_on(given),

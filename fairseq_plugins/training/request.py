@@ -25,6 +25,7 @@ class Request(NamedTuple):
     cpu: bool = False
     threads: Optional[int] = None  # per process on a CPU; None: the processes share the cores
     user_dir: Path = PLUGIN
+    eager: bool = False  # launch the kernels of a step on a GPU one by one
     dry_run: bool = False  # only report what would be done
 
     @property

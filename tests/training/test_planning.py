@@ -93,6 +93,33 @@ def test_on_the_cpu(monkeypatch, toy_data):
         plan(toy_data.bin, "--precision", "fp16")
 
 
+def test_one_gpu_records_the_steps_of_a_new_training(monkeypatch, toy_data, tmp_path):
+    """Earlier trainings go on as they began; several GPUs and other tasks record if asked."""
+    here = [toy_data.bin, "--save-dir", tmp_path / "run"]
+    gpus(monkeypatch, 1)
+    todo = plan(*here)
+    assert "--cuda-graphs" in todo.command and value(todo.command, "--num-workers") == "2"
+    assert value(plan(*here, "--", "--num-workers", 0).command, "--num-workers") == "0"
+    for words in (["--eager"], ["--precision", "fp32"], ["--cpu"]):
+        assert "--cuda-graphs" not in plan(*here, *words).command
+    run = Run(tmp_path / "run")
+    run.folder.mkdir()
+    (run.folder / "checkpoint_last.pt").touch()
+    run.store(todo.settings)
+    assert "--cuda-graphs" in plan(*here).command
+    assert run.check_same(plan(*here, "--eager").settings) == todo.settings  # it may change
+    del todo.settings["recorded_steps"]  # an earlier version
+    run.store(todo.settings)
+    assert "--cuda-graphs" not in plan(*here).command
+    assert plan(*here, "--", "--cuda-graphs").command.count("--cuda-graphs") == 1
+    gpus(monkeypatch, 2)
+    assert "--cuda-graphs" not in plan(toy_data.bin).command
+    given = plan(toy_data.bin).given
+    given.task = "imdb_classification"
+    request = command.read_request(["transformer_ftc", str(toy_data.bin)])
+    assert planning.records(request, given, False, True, 1) == []
+
+
 def test_all_gpus_of_several_machines(monkeypatch, toy_data):
     gpus(monkeypatch, 4)
     command = plan(toy_data.bin, "--nodes", 2, "--rendezvous", "node1:29400").command
