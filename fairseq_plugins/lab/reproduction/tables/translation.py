@@ -9,6 +9,16 @@ _LATER = [*((name, seed) for seed in (2, 3) for name in ("transformer", "ftc"))]
 _LATER += [("fc", 1), ("tc", 1)]
 _SIMCUT = "--criterion label_smoothed_cross_entropy_simcut"
 
+_M30K, _FEW = "multi30k_fine_tune", "low_resource_fine_tune"
+
+
+def _after_both(name: str, title: str, recipe: str, words: str, then: str, last: str = "") -> Row:
+    """A row that begins on both directions; then come the settings `then` and the words `last`."""
+    title += ", both directions first" + ", then SimCut" * (last == _SIMCUT)
+    both = "both-directions"
+    return Row(name, (title,), recipe, words, begins=both, then=then, then_words=last)
+
+
 TRANSLATION = Table(
     title="Translation recipes",
     columns=("recipe",),
@@ -47,34 +57,15 @@ MULTI30K = Table(
         Row("ftc", ("FTC",), "transformer_ftc", f"{_BLOCKS} {_FUSED}"),
         Row("ftc_rdrop", ("FTC, R-Drop",), "ftc_rdrop", _BLOCKS),
         Row("ftc_simcut", ("FTC, SimCut",), "transformer_ftc", f"{_BLOCKS} {_SIMCUT}"),
-        Row(
-            "ftc_both",
-            ("FTC, both directions first",),
-            "transformer_ftc",
-            f"{_BLOCKS} {_FUSED}",
-            begins="both-directions",
-            then="multi30k_fine_tune",
-        ),
+        _after_both("ftc_both", "FTC", "transformer_ftc", f"{_BLOCKS} {_FUSED}", _M30K),
         Row("fastformer", ("Fastformer",), "fastformer", f"--encoder-layers 4 {_FUSED}"),
         Row("mscffn", ("MSCFFN",), "mscffn", f"--encoder-layers 4 {_FUSED}"),
         Row("ftc_mscffn", ("FTC, MSCFFN",), "ftc_mscffn", f"{_BLOCKS} {_FUSED}"),
         Row("fc", ("FC",), "transformer_fc", f"{_BLOCKS} {_FUSED}"),
         Row("tc", ("TC",), "transformer_tc", f"{_BLOCKS} {_FUSED}"),
-        Row(
-            "fc_both",
-            ("FC, both directions first",),
-            "transformer_fc",
-            f"{_BLOCKS} {_FUSED}",
-            begins="both-directions",
-            then="multi30k_fine_tune",
-        ),
-        Row(
-            "transformer_both",
-            ("Transformer, both directions first",),
-            "fastformer",
-            f"--encoder-layers 4 {_FAST}",
-            begins="both-directions",
-            then="multi30k_fine_tune",
+        _after_both("fc_both", "FC", "transformer_fc", f"{_BLOCKS} {_FUSED}", _M30K),
+        _after_both(
+            "transformer_both", "Transformer", "fastformer", f"--encoder-layers 4 {_FAST}", _M30K
         ),
     ],
     metrics=BLEU_AND_OTHERS,
@@ -97,40 +88,13 @@ LOW_RESOURCE = Table(
         Row("ftc", ("FTC",), "transformer_ftc", _FUSED),
         Row("ftc_sampled", ("FTC, BPE-dropout",), "transformer_ftc", f"{_FUSED} {_SAMPLED}"),
         Row("ftc_simcut", ("FTC, SimCut",), "transformer_ftc", _SIMCUT),
-        Row(
-            "ftc_both",
-            ("FTC, both directions first",),
-            "transformer_ftc",
-            _FUSED,
-            begins="both-directions",
-            then="low_resource_fine_tune",
-        ),
-        Row(
-            "ftc_both_simcut",
-            ("FTC, both directions first, then SimCut",),
-            "transformer_ftc",
-            _FUSED,
-            begins="both-directions",
-            then="low_resource_fine_tune",
-            then_words=_SIMCUT,
-        ),
-        Row(
-            "ftc_all",
-            ("FTC, BPE-dropout, SimCut, both directions first",),
-            "transformer_ftc",
-            f"{_SIMCUT} {_SAMPLED}",
-            begins="both-directions",
-            then="low_resource_fine_tune",
+        _after_both("ftc_both", "FTC", "transformer_ftc", _FUSED, _FEW),
+        _after_both("ftc_both_simcut", "FTC", "transformer_ftc", _FUSED, _FEW, _SIMCUT),
+        _after_both(
+            "ftc_all", "FTC, BPE-dropout, SimCut", "transformer_ftc", f"{_SIMCUT} {_SAMPLED}", _FEW
         ),
         Row("ftc_deep", ("FTC 6,6 + 1",), "transformer_ftc_deep", f"--decoder-layers 1 {_FUSED}"),
-        Row(
-            "transformer_both",
-            ("Transformer, both directions first",),
-            "fastformer",
-            _FAST,
-            begins="both-directions",
-            then="low_resource_fine_tune",
-        ),
+        _after_both("transformer_both", "Transformer", "fastformer", _FAST, _FEW),
     ],
     metrics=BLEU_AND_OTHERS,
     settings=("low_resource",),
