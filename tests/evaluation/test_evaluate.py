@@ -312,7 +312,7 @@ def test_paired_bootstrap(data, fresh_run, tmp_path, translations, capsys):
     call(data, fresh_run, "--compare", other)
     output = capsys.readouterr().out
     assert re.search(
-        r"  tokenised BLEU \+\d\d?\.\d\d, p = 0\.00\d\d, one-sided: 100\.00 \(100\.00", output
+        r"  tokenised BLEU \+\d\d?\.\d\d, p = 0\.00\d\d, two-sided: 100\.00 \(100\.00", output
     )
     folder = fresh_run / "evaluation" / "test-checkpoint_best-beam5"
     found = json.loads((folder / "against-other.json").read_text("utf-8"))["scores"]
@@ -323,7 +323,7 @@ def test_paired_bootstrap(data, fresh_run, tmp_path, translations, capsys):
 
     # a system does not differ from its equal
     call(data, other, "--compare", shutil.copytree(str(other), str(tmp_path / "equal")))
-    assert capsys.readouterr().out.count(" +0.00, p = 1.0000, one-sided: ") == 3
+    assert capsys.readouterr().out.count(" +0.00, p = 1.0000, two-sided: ") == 3
 
 
 def test_an_ensemble_is_a_system_of_its_own(data, fresh_run, tmp_path, translations, capsys):
