@@ -9,7 +9,19 @@ import secrets
 import stat
 import sys
 from pathlib import Path
-from typing import IO, Any, Callable, Iterable, Iterator, Optional, Tuple, TypeVar, Union
+from typing import (
+    IO,
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
 from fairseq_plugins.errors import ConfigurationError
 
@@ -104,6 +116,29 @@ def count_lines_of(file: IO[bytes]) -> int:
         count += block.count(b"\n")
         last = block[-1:]
     return count + (last != b"\n")
+
+
+def in_groups(lines: Iterable[T], most: int, size: int) -> Iterator[List[T]]:
+    """Lines in groups: a group ends when it has `most` lines, or at least `size` characters.
+
+    A line may be text, bytes, None, or a tuple of lines. It is not kept waiting for the next one.
+    """
+    group: List[T] = []
+    characters = 0
+    for line in lines:
+        group.append(line)
+        characters += _characters(line)
+        if len(group) == most or characters >= size:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
+
+
+def _characters(line: Any) -> int:
+    if line is None:
+        return 0
+    return sum(map(_characters, line)) if isinstance(line, tuple) else len(line)
 
 
 def check_new(folder: Path, names: Iterable[str]) -> None:
@@ -213,14 +248,21 @@ def flush_to_disk(path: AnyPath) -> None:
         os.fsync(file.fileno())
 
 
+def write_columns(paths: Sequence[Path], rows: Iterable[Sequence[str]]) -> int:
+    """Write rows of lines, one file for each column; returns their number."""
+    count = 0
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(written_whole(path)) for path in paths]
+        for row in rows:
+            count += 1
+            for file, line in zip(files, row, strict=True):
+                file.write(line + "\n")
+    return count
+
+
 def write_lines(path: AnyPath, lines: Iterable[str]) -> int:
     """Write lines to a file; returns their number."""
-    count = 0
-    with written_whole(path) as file:
-        for line in lines:
-            file.write(line + "\n")
-            count += 1
-    return count
+    return write_columns([Path(path)], ([line] for line in lines))
 
 
 def open_to_read(path: AnyPath) -> IO[bytes]:

@@ -10,10 +10,12 @@ import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import count_lines, in_groups, read_lines
 from fairseq_plugins.progress import progress_bar
 
 # Limits of a chunk, and how many chunks are in memory per process: never a whole corpus.
@@ -62,12 +64,19 @@ def map_lines(
             return
         pending: Deque[Any] = collections.deque()
         with _pool(function, workers, killed(workers, description)) as pool:
-            for chunk in _chunks(lines):
+            for chunk in in_groups(lines, LINES_PER_CHUNK, CHARACTERS_PER_CHUNK):
                 pending.append(pool.submit(_apply, chunk))
                 if len(pending) > CHUNKS_PER_WORKER * workers:
                     yield from _results(pending, bar)
             while pending:
                 yield from _results(pending, bar)
+
+
+def map_file(
+    function: Callable[[str], Any], path: Path, workers: int, description: str
+) -> Iterator[Any]:
+    """`map_lines` of a file."""
+    return map_lines(function, read_lines(path), workers, description, count_lines(path))
 
 
 def map_batches(
@@ -168,26 +177,6 @@ def _results(pending: Deque[Any], bar: Any) -> Iterator[Any]:
     results = pending.popleft().result()
     yield from results
     bar.update(len(results))
-
-
-def _chunks(lines: Iterable[Any]) -> Iterator[List[Any]]:
-    chunk: List[Any] = []
-    size = 0
-    for line in lines:
-        chunk.append(line)
-        size += _size(line)
-        if len(chunk) == LINES_PER_CHUNK or size >= CHARACTERS_PER_CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _size(line: Any) -> int:
-    """Characters or bytes in a line or a tuple of lines."""
-    if line is None:
-        return 0
-    return sum(map(_size, line)) if isinstance(line, tuple) else len(line)
 
 
 def _remember(function: Callable[..., Any]) -> None:

@@ -8,7 +8,7 @@ import torch
 from fairseq_plugins import files, json_files
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
-from fairseq_plugins.files import count_lines, read_input
+from fairseq_plugins.files import count_lines, in_groups, read_input, write_columns
 from fairseq_plugins.lab.benchmarks import plots
 
 
@@ -106,3 +106,18 @@ def test_a_file_of_our_own_is_neither_emptied_nor_followed(what, tmp_path):
     with pytest.raises(OSError):
         files.open_to_append(path)
     assert mine.read_text() == "mine" and not (tmp_path / "nowhere").exists()
+
+
+def test_groups_are_limited_by_lines_and_characters():
+    lines = ["x" * 9, ("x" * 30, None), "a", b"b", "c", "d", "e"]
+    assert list(in_groups(lines, 4, 10)) == [lines[:2], lines[2:6], lines[6:]]
+
+
+def test_columns_are_written_whole_or_not_at_all(tmp_path):
+    paths = [tmp_path / "source", tmp_path / "text" / "target"]
+    assert write_columns(paths, [("a", "b"), ("c", "d")]) == 2
+    assert [path.read_text() for path in paths] == ["a\nc\n", "b\nd\n"]
+    with pytest.raises(ValueError):
+        write_columns(paths, [("e", "f"), ("g",)])
+    assert [path.read_text() for path in paths] == ["a\nc\n", "b\nd\n"]
+    assert len(list(tmp_path.rglob("*"))) == 3

@@ -74,14 +74,6 @@ def test_no_batch_is_read_for_a_model_that_cannot_be_loaded(processes):
     assert list(batches) == ["a"]
 
 
-def test_chunks_are_limited_by_their_size(monkeypatch):
-    monkeypatch.setattr(workers, "CHARACTERS_PER_CHUNK", 10)
-    monkeypatch.setattr(workers, "LINES_PER_CHUNK", 4)
-    lines = ["x" * 9, ("x" * 30, None), "a", "b", "c", "d", "e"]
-    chunks = list(workers._chunks(lines))
-    assert chunks == [lines[:2], lines[2:6], lines[6:]]
-
-
 USERS_OF_WORKERS = {
     "map_lines": "list(workers.map_lines(slow, (str(n) for n in range(5000)), 2, 'test'))",
     "preprocess": "pool = workers.Pool(2)\n"

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import IO, Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from fairseq_plugins import pretrained
 from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least
@@ -16,6 +16,7 @@ from fairseq_plugins.files import (
     LONGEST_LINE,
     count_lines_of,
     decode,
+    in_groups,
     open_to_read,
     raw_lines,
     written_whole,
@@ -23,7 +24,7 @@ from fairseq_plugins.files import (
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.quiet import only_warnings_of_fairseq
 
-MOST_BYTES = 1 << 22  # of lines in memory at a time; their subwords take 20 times as much
+MOST_CHARACTERS = 1 << 22  # of lines at a time; their subwords take 20 times as much memory
 
 
 def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffer: int) -> None:
@@ -154,7 +155,7 @@ def convert(
     Args:
         run: from lists of lines to lists of the same lengths, in order.
         out: where to write.
-        buffer: the most lines at a time, 1 on a terminal; a group is one line or <= `MOST_BYTES`.
+        buffer: the most lines at a time, 1 on a terminal; a group ends at `MOST_CHARACTERS`.
         done: the word before the progress bar, such as "translated".
         unit: what a line is, such as "lines".
         path: the file to read; None for standard input.
@@ -179,8 +180,7 @@ def convert(
         bar = stack.enter_context(
             progress_bar(description=done, total=total, unit=" " + unit, show=shown)
         )
-        batches = _batches(lines, 1 if typed else buffer)
-        results = run(batches)
+        results = run(in_groups(lines, 1 if typed else buffer, MOST_CHARACTERS))
         # a generator with processes stops them, also while an error keeps its frame
         stack.callback(getattr(results, "close", bool))
         for texts in results:
@@ -212,24 +212,6 @@ def _in_one_line(path: Path) -> str:
         raise ConfigurationError(f"{path} is longer than {LONGEST_LINE:,} bytes: split it")
     lines = enumerate(content.split(b"\n"), 1)
     return " ".join(" ".join(decode(line, str(path), number) for number, line in lines).split())
-
-
-def _batches(lines: Iterable[str], most: int) -> Iterator[List[str]]:
-    """The next lines: at most `most`, and at most `MOST_BYTES` unless it is one line."""
-    batch: List[str] = []
-    size = 0
-    for line in lines:
-        length = len(line.encode("utf-8", "surrogatepass"))
-        if batch and size + length > MOST_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(line)
-        size += length
-        if len(batch) == most:  # do not wait for another line
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def tell(numbers: List[int], what: str) -> None:

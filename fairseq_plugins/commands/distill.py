@@ -105,7 +105,8 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("distill")
     from fairseq_plugins.evaluation.teachers import Search, Teachers
-    from fairseq_plugins.preparation.distillation import Request, distill, show
+    from fairseq_plugins.preparation.distillation import Request, distill
+    from fairseq_plugins.preparation.report import show
 
     search = Search(
         args.beam, args.lenpen, args.max_tokens, args.cpu, args.fp16, args.int8,

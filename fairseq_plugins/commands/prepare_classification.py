@@ -30,11 +30,11 @@ from fairseq_plugins.preparation.classification import (
     classification_settings,
     prepare,
     read_texts,
-    show,
     units_of,
 )
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.labelled import imdb_files
+from fairseq_plugins.preparation.report import show
 from fairseq_plugins.preparation.steps import Preparation
 
 VALID_EVERY = 10

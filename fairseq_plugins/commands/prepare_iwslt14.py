@@ -18,6 +18,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.preparation import iwslt14
 from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.documents import parse_counts
 from fairseq_plugins.preparation.reuse import normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
@@ -60,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigurationError(
             f"--url {args.url} and --archive {args.archive} cannot be combined: give one of them"
         )
-    expected = iwslt14.pair_counts(args.expect_pairs)
+    expected = parse_counts("--expect-pairs", args.expect_pairs)
     source = (args.archive, args.url, iwslt14.known_checksum(args.checksum))
     origin: Any = args.checksum
     if source[2] is None:  # nothing else identifies the archive

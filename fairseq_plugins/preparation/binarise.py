@@ -113,8 +113,12 @@ def _says_something(record: logging.LogRecord) -> bool:
     return not isinstance(record.msg, argparse.Namespace)
 
 
-def count_unknown(text: Path, dictionary: Path) -> int:
-    """The tokens of a text that a dictionary lacks, so that the model sees ``<unk>``."""
+def count_unknown(texts: Dict[str, Path], dictionaries: Dict[str, Path]) -> Dict[str, int]:
+    """The tokens of texts that their dictionaries lack, so that the model sees ``<unk>``."""
+    return {name: _count_unknown(path, dictionaries[name]) for name, path in texts.items()}
+
+
+def _count_unknown(text: Path, dictionary: Path) -> int:
     types = {END, *_types(dictionary)}  # between the texts of a pair
     return sum(token not in types for line in read_lines(text) for token in line.split())
 

@@ -11,11 +11,11 @@ The prepared folder holds
 import argparse
 import itertools
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.files import count_lines, read_lines, write_lines, written_whole
+from fairseq_plugins.files import count_lines, write_lines, written_whole
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.documents import (
     LEFT_OUT,
@@ -34,14 +34,14 @@ from fairseq_plugins.preparation.labelled import (
 )
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
-from fairseq_plugins.preparation.reuse import normalization
+from fairseq_plugins.preparation.reuse import learn_or_copy, normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sentences
 from fairseq_plugins.prepared_folder import RECORD, stored_settings, subword_model
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import END, SPECIAL, SentencePiece
-from fairseq_plugins.workers import add_workers_option, map_lines
+from fairseq_plugins.workers import add_workers_option, map_file
 
 TASK = "classification"
 LABELS, BYTES = "work/labels.txt", "work/bytes.txt"
@@ -159,12 +159,12 @@ def cut_split(
     cut = find_cut(units, folder)
     source = folder / RAW / f"{split}.source"
     numbers = dict.fromkeys("texts tokens longest cut_texts cut_tokens".split(), 0)
+
+    def cut_sides(text: str) -> List[List[str]]:
+        return [cut(side) for side in text.split("\t")]
+
     with written_whole(folder / PIECES / split) as out:
-        texts = map_lines(
-            lambda text: [cut(side) for side in text.split("\t")],
-            read_lines(source), workers, f"cut {split}", count_lines(source),
-        )  # fmt: skip
-        for sides in texts:
+        for sides in map_file(cut_sides, source, workers, f"cut {split}"):
             kept = [side[: max_positions and max_positions - 1] for side in sides]
             length, whole = (sum(map(len, each)) for each in (kept, sides))
             numbers["texts"] += 1
@@ -187,21 +187,19 @@ def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> No
     Raises:
         ConfigurationError: labels or vocabulary size do not fit the data.
     """
-    folder, settings = preparation.folder, preparation.settings
+    folder, settings, step = preparation.folder, preparation.settings, preparation.step
     splits = list(found["documents"])
     targets = {split: folder / RAW / f"{split}.target" for split in splits}
-    labels = preparation.step("count labels", count_labels, targets)
+    labels = step("count labels", count_labels, targets)
     if settings["units"] == "subwords":
-        documents, model = settings["sentencepiece_documents"], folder / SentencePiece.file_name
-        preparation.step("sample train", sample_sentences, folder, documents, False)
-        size = settings["vocab_size"]
-        preparation.step("learn pieces", SentencePiece.learn, [folder / SAMPLE], model, size)
+        step("sample train", sample_sentences, folder, settings["sentencepiece_documents"], False)
+        learn_or_copy(preparation, "pieces", SentencePiece, [folder / SAMPLE], None)
     how = (settings["units"], settings["max_positions"], workers)
-    numbers = {
-        split: preparation.step(f"cut {split}", cut_split, folder, split, *how) for split in splits
-    }
-    preparation.step("binarise", _binarise, folder, targets, settings["units"], labels, workers)
-    unknown = preparation.step("count unknown tokens", _count_unknown, folder, splits)
+    numbers = {split: step(f"cut {split}", cut_split, folder, split, *how) for split in splits}
+    step("binarise", _binarise, folder, targets, settings["units"], labels, workers)
+    pieces = {split: folder / PIECES / split for split in splits}
+    known = dict.fromkeys(splits, folder / "input0" / "dict.txt")
+    unknown = step("count unknown tokens", count_unknown, pieces, known)
     with written_whole(folder / REPORT) as file:
         file.write(_report(settings, found, labels, numbers, folder, unknown))
     preparation.finish(leave_out=["work"])
@@ -224,11 +222,6 @@ def _binarise(
     binarise_one_side(texts, folder / "input0", dictionary, workers)
 
 
-def _count_unknown(folder: Path, splits: Sequence[str]) -> Dict[str, int]:
-    dictionary = folder / "input0" / "dict.txt"
-    return {split: count_unknown(folder / PIECES / split, dictionary) for split in splits}
-
-
 def _report(
     settings: Dict[str, Any],
     found: Dict[str, Any],
@@ -240,14 +233,9 @@ def _report(
     units = settings["units"]
     rows = [["split", "texts", units, "longest", "cut off", f"{units} not kept"]]
     for split, n in numbers.items():
-        whole = n["tokens"] + n["cut_tokens"]
-        rows.append(
-            [split, f"{n['texts']:,}", f"{n['tokens'] / n['texts']:.1f}", f"{n['longest']:,}"]
-            + [
-                f"{n['cut_texts']:,}",
-                f"{n['cut_tokens']:,} ({100 * n['cut_tokens'] / max(1, whole):.1f} %)",
-            ]
-        )
+        share = 100 * n["cut_tokens"] / max(1, n["tokens"] + n["cut_tokens"])
+        counts = f"{n['texts']:,}", f"{n['tokens'] / n['texts']:.1f}", f"{n['longest']:,}"
+        rows.append([split, *counts, f"{n['cut_texts']:,}", f"{n['cut_tokens']:,} ({share:.1f} %)"])
     longest = 1 + max(n["longest"] for n in numbers.values())
     types = count_lines(folder / "input0" / "dict.txt")
     lines = table(rows) + [
@@ -318,9 +306,3 @@ def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, A
                 f"{flag(name)} {given} is for SentencePiece, but tokens are {units}: remove it"
             )
     return settings
-
-
-def show(folder: Path) -> None:
-    """Print the report of a prepared folder."""
-    print((folder / REPORT).read_text(encoding="utf-8"))
-    print(f"{folder} is ready for training; this report is {folder / REPORT}")

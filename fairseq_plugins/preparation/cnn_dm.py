@@ -7,7 +7,8 @@ from typing import Any, Dict, List, Optional, Sequence
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.documents import (
     SPLITS,
-    check_documents,
+    check_counts,
+    parse_counts,
     read_story,
     splits_of_stories,
     story_items,
@@ -47,16 +48,9 @@ def expected_documents(option: Optional[str], own_lists: bool) -> Optional[Dict[
     Raises:
         ConfigurationError: the value is neither three numbers nor `any`.
     """
-    if option is None:
-        return None if own_lists else DOCUMENTS
-    if option == "any":
-        return None
-    numbers = option.split(",")
-    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
-        raise ConfigurationError(
-            f"--expect '{option}': give three numbers separated by commas, or any"
-        )
-    return dict(zip(SPLITS, map(int, numbers)))
+    if option is not None:
+        return parse_counts("--expect", option)
+    return None if own_lists else DOCUMENTS
 
 
 def read(
@@ -101,11 +95,16 @@ def read(
         settings.get("normalization"),
     )
     tell_left_out(found, folder)
-    if expect != "any":
-        expected = expected_documents(expect, own_lists=split_ids is not None)
-        check_documents(found, expected, sorted(wanted))
-    elif wanted:
+    if wanted and expect == "any":
         print(f"{len(wanted):,} listed stories were not found", file=sys.stderr)
+    elif wanted:
+        first = ", ".join(sorted(wanted)[:3]) + ", ..." * (len(wanted) > 3)
+        raise ConfigurationError(
+            f"{len(wanted):,} listed stories are not in the archives ({first}): give all archives "
+            "with --stories, or pass --expect any to ignore them"
+        )
+    expected = expected_documents(expect, own_lists=split_ids is not None)
+    check_counts("--expect", "documents", found["documents"], expected)
     return found
 
 

@@ -5,10 +5,11 @@ the sources of train. That output is easier to learn, so small models and shallo
 less.
 """
 
-import contextlib
 import itertools
 import json
 import sys
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import (
     Any,
@@ -32,9 +33,11 @@ from fairseq_plugins.files import (
     LONGEST_LINE,
     count_lines,
     digest,
+    in_groups,
     read_input,
     read_lines,
     write_bytes,
+    write_columns,
     write_lines,
     written_whole,
 )
@@ -61,7 +64,7 @@ from fairseq_plugins.workers import map_lines
 
 KEPT = "text/kept.tsv"  # for each pair of train: its origin, its line there, the teacher's rank
 ORIGINAL, TEACHER, EXTRA, BACK = "original", "teacher", "extra", "back-translated"
-# lines per step; a kill loses at most one step
+# of the teacher's text per step; a kill loses at most one step
 LINES_PER_STEP = 2000
 CHARACTERS_PER_STEP = 1 << 18
 WORK = "work"
@@ -223,8 +226,7 @@ class Pairs:
     def cut(self, folder: Path, workers: int) -> Any:
         """Split train into subwords."""
         for language in self.languages:
-            kind = KINDS[self.settings.subword]
-            translation.cut(folder, "train", language, kind, workers)
+            translation.cut(folder, f"train.{language}", KINDS[self.settings.subword], workers)
 
 
 class Documents(Pairs):
@@ -266,23 +268,20 @@ class Row(NamedTuple):
     problem: str = ""
 
 
+@dataclass
 class _Distillation:
     """The steps of a distillation."""
 
-    def __init__(
-        self,
-        request: Request,
-        preparation: Preparation,
-        kind: Any,
-        teachers: Teachers,
-        reverse: Optional[Teachers],
-        tag: Optional[str],
-        workers: int,
-    ) -> None:
-        self.request, self.preparation, self.kind = request, preparation, kind
-        self.teachers, self.reverse = teachers, reverse
-        self.tag, self.workers = tag, workers
-        self.data, self.folder = request.data, preparation.folder
+    request: Request
+    preparation: Preparation
+    kind: Any
+    teachers: Teachers
+    reverse: Optional[Teachers]
+    tag: Optional[str]
+    workers: int
+
+    def __post_init__(self) -> None:
+        self.data, self.folder = self.request.data, self.preparation.folder
 
     def run(self) -> None:
         step, kind, folder = self.preparation.step, self.kind, self.folder
@@ -320,8 +319,8 @@ class _Distillation:
         """Let teachers write for all lines of a file, in steps; returns the totals of all steps."""
         total = count_lines(source)
         references: Iterator[str] = iter(()) if reference is None else read_lines(reference)
-        sums: Dict[str, Any] = {"lines": 0, "bleu": [0] * 10, "problems": {}}
-        for lines in _parts(read_input(source)):
+        sums: Dict[str, Any] = {"lines": 0, "bleu": [0] * 10, "problems": Counter()}
+        for lines in in_groups(read_input(source), LINES_PER_STEP, CHARACTERS_PER_STEP):
             first, last = sums["lines"] + 1, sums["lines"] + len(lines)
             expected = list(itertools.islice(references, len(lines)))
             part = self.preparation.step(
@@ -331,8 +330,7 @@ class _Distillation:
             )
             sums["lines"] = last
             sums["bleu"] = [a + b for a, b in zip(sums["bleu"], part["bleu"])]
-            for problem, number in part["problems"].items():
-                sums["problems"][problem] = sums["problems"].get(problem, 0) + number
+            sums["problems"].update(part["problems"])
         return sums
 
     def _teach_part(
@@ -346,10 +344,7 @@ class _Distillation:
         """Write the teachers' output for some lines; a line that is too long counts as empty."""
         found = teachers.write([line or "" for line in lines], count)
         write_lines(path, (json.dumps(texts, ensure_ascii=False) for texts in found))
-        problems: Dict[str, int] = {}
-        for texts in found:
-            if texts[0].problem:
-                problems[texts[0].problem] = problems.get(texts[0].problem, 0) + 1
+        problems = Counter(texts[0].problem for texts in found if texts[0].problem)
         best = [self.kind.written(teachers.direction[1], texts[0].text)[0] for texts in found]
         return {"bleu": self._bleu(best, references), "problems": problems}
 
@@ -372,15 +367,14 @@ class _Distillation:
         references = read_lines(self.data / RAW / f"train.{target}")
         lines = zip(self._taught("train"), references, strict=True)
         total = count_lines(self.data / RAW / f"train.{target}")
-        ranks: Dict[int, int] = {}
+        ranks: Dict[int, int] = Counter()
         sums = [0] * 10
         with written_whole(self.folder / WORK / "chosen.txt") as file:
             chosen = map_lines(self._rank, lines, self.workers, "choose", total)
             while part := list(itertools.islice(chosen, LINES_PER_STEP)):
-                for rank, _, _ in part:
-                    ranks[rank] = ranks.get(rank, 0) + 1
-                    file.write(f"{rank}\n")
-                _, raw, expected = zip(*part)
+                chosen_ranks, raw, expected = zip(*part)
+                ranks.update(chosen_ranks)
+                file.writelines(f"{rank}\n" for rank in chosen_ranks)
                 sums = [a + b for a, b in zip(sums, self._bleu(raw, expected))]
         return {"ranks": {str(rank): ranks[rank] for rank in sorted(ranks)}, "bleu": sums}
 
@@ -446,23 +440,19 @@ class _Distillation:
     def _write(self) -> Dict[str, Any]:
         """Write the text of train; returns how many pairs of each origin are kept and skipped."""
         kept = dict.fromkeys((ORIGINAL, TEACHER, EXTRA, BACK), 0)
-        reasons: Dict[str, Dict[str, int]] = {EXTRA: {}, BACK: {}}
-        with contextlib.ExitStack() as stack:
-            files = [
-                stack.enter_context(written_whole(self.folder / form / f"train.{language}"))
-                for language in (self.kind.source, self.kind.target)
-                for form in self.kind.forms
-            ]
-            names = stack.enter_context(written_whole(self.folder / KEPT))
+        reasons: Dict[str, Dict[str, int]] = {EXTRA: Counter(), BACK: Counter()}
+
+        def columns() -> Iterator[Tuple[str, ...]]:
             for row in map_lines(self._in_all_forms, self._rows(), self.workers, "pairs of train"):
                 if row.problem:
-                    found = reasons[row.origin]
-                    found[row.problem] = found.get(row.problem, 0) + 1
-                    continue
-                kept[row.origin] += 1
-                names.write(f"{row.origin}\t{row.line}\t{row.rank}\n")
-                for file, text in zip(files, (*row.source, *row.target), strict=True):
-                    file.write(text + "\n")
+                    reasons[row.origin][row.problem] += 1
+                else:
+                    kept[row.origin] += 1
+                    yield *row.source, *row.target, f"{row.origin}\t{row.line}\t{row.rank}"
+
+        languages = (self.kind.source, self.kind.target)
+        names = [f"{form}/train.{lang}" for lang in languages for form in self.kind.forms]
+        write_columns([self.folder / name for name in (*names, KEPT)], columns())
         return {"kept": kept, "left_out": reasons}
 
     def _cut(self, back: int) -> Any:
@@ -481,11 +471,8 @@ class _Distillation:
 
     def _binarise(self) -> None:
         """Binarise train with the unchanged dictionaries of the data."""
-        text, joined = (
-            self.folder / self.kind.pieces,
-            stored_settings(self.data)["joined_dictionary"],
-        )
-        how = (joined, self.workers, self.data)
+        how = (stored_settings(self.data)["joined_dictionary"], self.workers, self.data)
+        text = self.folder / self.kind.pieces
         binarise(text, ["train"], self.kind.languages, self.folder, *how)
         for path in dictionaries(self.data):
             write_bytes(self.folder / path.name, path.read_bytes())
@@ -556,23 +543,3 @@ def bleu_from(sums: Sequence[int]) -> float:
     order = (len(sums) - 2) // 2
     counts, totals = list(sums[2 : 2 + order]), list(sums[2 + order :])
     return BLEU.compute_bleu(counts, totals, sums[0], sums[1], smooth_method="exp").score
-
-
-def _parts(lines: Iterable[Optional[str]]) -> Iterator[List[Optional[str]]]:
-    """The lines of each step: at most `LINES_PER_STEP`, of some `CHARACTERS_PER_STEP`."""
-    part: List[Optional[str]] = []
-    size = 0
-    for line in lines:
-        part.append(line)
-        size += len(line or "")
-        if len(part) == LINES_PER_STEP or size >= CHARACTERS_PER_STEP:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
-
-
-def show(folder: Path) -> None:
-    """Print the report of a distilled folder."""
-    print((folder / REPORT).read_text(encoding="utf-8"))
-    print(f"{folder} is ready for fairseq-train; this report is {folder / REPORT}")

@@ -6,7 +6,9 @@ Documents that cannot be used are skipped; the file `LEFT_OUT` names them and sa
 import contextlib
 import itertools
 import json
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
@@ -50,6 +52,10 @@ class Item(NamedTuple):
     name: str
     content: Any
 
+    def unusable(self, problem: str) -> "Document":
+        """The document that has this problem."""
+        return Document(self.split, self.name, "", "", problem)
+
 
 class Document(NamedTuple):
     """A document and its summary, each as one line, or the problem with the document."""
@@ -66,13 +72,8 @@ def read_story(item: Item) -> Document:
     story = parse_story(item.name, item.content)
     # in a story, the boundary token's characters are ordinary text
     highlights = (line.replace(BOUNDARY, "< q >") for line in story.highlights)
-    return Document(
-        item.split,
-        item.name,
-        " ".join(story.article),
-        join_sentences(highlights),
-        story.problem,
-    )
+    source, target = " ".join(story.article), join_sentences(highlights)
+    return Document(item.split, item.name, source, target, story.problem)
 
 
 class JsonReader:
@@ -90,7 +91,7 @@ class JsonReader:
         try:
             source, target = self.sentences(item.content)
         except ValueError as problem:
-            return Document(item.split, item.name, "", "", str(problem))
+            return item.unusable(str(problem))
         return _document(item, " ".join(source), target, self.split)
 
     def sentences(self, line: Optional[bytes]) -> List[List[str]]:
@@ -144,7 +145,7 @@ class PairReader:
     def __call__(self, item: Item) -> Document:
         source, target = item.content
         if source is None or target is None:
-            return Document(item.split, item.name, "", "", TOO_LONG)
+            return item.unusable(TOO_LONG)
         return _document(item, source, [target], self.split)
 
 
@@ -162,9 +163,9 @@ class DocumentReader:
             try:
                 text = " ".join(*self.json.sentences(item.content))
             except ValueError as error:
-                return Document(item.split, item.name, "", "", str(error))
+                return item.unusable(str(error))
         if text is None:
-            return Document(item.split, item.name, "", "", TOO_LONG)
+            return item.unusable(TOO_LONG)
         source, target = self.pretraining.pair(text)
         problem = "" if target else "too few sentences" if text.strip() else "empty"
         return Document(item.split, item.name, source, join_sentences(target), problem)
@@ -322,7 +323,7 @@ def write_documents(
         ConfigurationError: a split has no document.
     """
     counts = dict.fromkeys(splits, 0)
-    left_out: Dict[str, int] = {}
+    left_out: Dict[str, int] = Counter()
     named: List[str] = []
     with contextlib.ExitStack() as stack:
         files = {
@@ -343,7 +344,7 @@ def write_documents(
                 problem = _in_one_line(problem)
                 reason = problem.partition(":")[0]
                 reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
-                left_out[reason] = left_out.get(reason, 0) + 1
+                left_out[reason] += 1
                 line = f"{document.split}\t{name}\t{problem}"
                 report.write(line + "\n")
                 if len(named) < NAMES_SHOWN:
@@ -372,36 +373,35 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def check_documents(
-    found: Dict[str, Any], expected: Optional[Dict[str, int]], missing: Sequence[str]
-) -> None:
-    """Compare the numbers of documents with the expected ones.
+def parse_counts(option: str, value: str) -> Optional[Dict[str, int]]:
+    """The numbers of texts of each split that an option expects, such as 160239,7283,6750.
 
-    Args:
-        found: the result of `write_documents`.
-        expected: the number of usable documents of each split, or None for any number.
-        missing: ids that are listed but were not found.
+    Returns:
+        None for `any`.
 
     Raises:
-        ConfigurationError: the numbers differ, or documents are missing.
+        ConfigurationError: the value is neither three numbers nor `any`.
     """
-    if missing:
-        raise ConfigurationError(
-            "{:,} listed stories are not in the archives ({}{}): give all archives with "
-            "--stories, or pass --expect any to ignore them".format(
-                len(missing), ", ".join(missing[:3]), ", ..." if len(missing) > 3 else ""
-            )
+    if value == "any":
+        return None
+    if not re.fullmatch("[0-9]+,[0-9]+,[0-9]+", value):
+        raise ConfigurationError(f"{option} '{value}': give three numbers TRAIN,VALID,TEST, or any")
+    return dict(zip(SPLITS, map(int, value.split(","))))
+
+
+def check_counts(
+    option: str, units: str, found: Dict[str, int], expected: Optional[Dict[str, int]]
+) -> None:
+    """Raise a ConfigurationError unless each split has the expected number of texts, if any."""
+    if expected not in (None, found):
+        here, there = (
+            " / ".join(f"{(counts or {}).get(split, 0):,}" for split in SPLITS)
+            for counts in (found, expected)
         )
-    if expected is not None and found["documents"] != expected:
         raise ConfigurationError(
-            "{} documents came out instead of {} (train / valid / test): archives or lists are "
-            "not the original corpus. To use them, pass --expect any; results are then not "
-            "comparable with published ones".format(
-                *(
-                    " / ".join(f"{n.get(s, 0):,}" for s in SPLITS)
-                    for n in (found["documents"], expected)
-                )
-            )
+            f"{here} {units} came out instead of {there} (train / valid / test): this is not the "
+            f"original corpus. To use it, pass {option} any; results are then not comparable with "
+            "published ones"
         )
 
 

@@ -30,21 +30,6 @@ _SEGMENT_BEGIN = re.compile(r'<seg id="[0-9]*">\s*')
 _SEGMENT_END = re.compile(r"\s*</seg>\s*")
 
 
-def pair_counts(option: str) -> Optional[Dict[str, int]]:
-    """Parse `--expect-pairs`, such as `160239,7283,6750`: pairs by split; None for `any`.
-
-    Raises:
-        ConfigurationError: the value is neither three numbers nor `any`.
-    """
-    if option == "any":
-        return None
-    if not re.fullmatch("[0-9]+,[0-9]+,[0-9]+", option):
-        raise ConfigurationError(
-            f"--expect-pairs '{option}': give three numbers TRAIN,VALID,TEST, or any"
-        )
-    return dict(zip(("train", "valid", "test"), map(int, option.split(","))))
-
-
 def known_checksum(option: str) -> Optional[str]:
     """The value of `--checksum`, validated; None for `none`."""
     if option == "none":

@@ -1,11 +1,18 @@
 """The report of a preparation: how much was read, kept, skipped and learnt."""
 
+from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from fairseq_plugins.preparation.cleaning import Limits
 
 NAME = "report.txt"
 CHARACTERS = " (by BPE, as a unigram model found mostly single characters)"
+
+
+def show(folder: Path, *more: str) -> None:
+    """Print the report of a prepared folder, and more lines for the user."""
+    print((folder / NAME).read_text(encoding="utf-8"))
+    print(f"{folder} is ready for training; this report is {folder / NAME}", *more, sep="\n")
 
 
 def table(rows: Sequence[Sequence[str]]) -> List[str]:
@@ -51,66 +58,63 @@ def left_out(reasons: Dict[str, int], units: str, names: str) -> List[str]:
     return [f"{count:,} {units} were left out; {names} names them", *by_reason]
 
 
-def translation_report(settings: Dict[str, Any], results: Dict[str, Any]) -> str:
+def translation_report(
+    settings: Dict[str, Any],
+    cleaned: Dict[str, Any],
+    subwords: Dict[str, Any],
+    splits: Dict[str, Any],
+    changed: Dict[str, Any],
+) -> str:
     """A page about a prepared language pair.
 
     Args:
         settings: the settings of the preparation.
-        results: `cleaned`, `subwords` and `splits`, from `preparation.translation.prepare`.
+        cleaned, splits, changed: results of `clean`, `count` and `find_changed`, see
+            `preparation.translation`.
+        subwords: about the subword model and the dictionaries.
     """
     lines = ["{source_lang} to {target_lang}".format(**settings), ""]
-    lines += _sizes_of_pairs(settings, results["splits"])
-    lines += ["", *_cleaning(settings, results)]
-    lines += ["", *_vocabulary(settings, results)]
-    lines += ["", *_given_back(settings, results)]
+    lines += _sizes_of_pairs(settings, splits)
+    lines += ["", *_cleaning(settings, cleaned, splits)]
+    lines += ["", *_vocabulary(settings, subwords, splits)]
+    lines += ["", *_given_back(settings, changed, splits["valid"]["pairs"])]
     return "\n".join(lines) + "\n"
 
 
 def _sizes_of_pairs(settings: Dict[str, Any], splits: Dict[str, Any]) -> List[str]:
     languages = settings["source_lang"], settings["target_lang"]
-    head = ["", "pairs"]
-    for what in ("words", "subwords", "longest", "empty"):
-        head += [f"{language} {what}" for language in languages]
-    rows = [head]
+    columns = [(lang, n) for n in ("words", "subwords", "longest", "empty") for lang in languages]
+    rows = [["", "pairs", *(f"{language} {what}" for language, what in columns)]]
     for split, numbers in splits.items():
-        row = [split, "{:,}".format(numbers["pairs"])]
-        for what in ("words", "subwords", "longest", "empty"):
-            row += [f"{numbers[language][what]:,}" for language in languages]
-        rows.append(row)
-    return [
-        *table(rows),
-        "",
-        "Words are {}; longest is in subwords; empty sides are kept in valid and test.".format(
-            "Moses tokens" if settings["tokenizer"] == "moses" else "what spaces separate"
-        ),
-    ]
+        sizes = [numbers["pairs"], *(numbers[language][what] for language, what in columns)]
+        rows.append([split, *(f"{size:,}" for size in sizes)])
+    words = "Moses tokens" if settings["tokenizer"] == "moses" else "what spaces separate"
+    about = f"Words are {words}; longest is in subwords; empty sides are kept in valid and test."
+    return [*table(rows), "", about]
 
 
-def _cleaning(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
-    cleaned = results["cleaned"]
-    dropped = sum(cleaned["dropped"].values())
+def _cleaning(
+    settings: Dict[str, Any], cleaned: Dict[str, Any], splits: Dict[str, Any]
+) -> List[str]:
+    read, dropped = cleaned["read"], sum(cleaned["dropped"].values())
     lines = [
-        "Training text: {:,} pairs read, {:,} kept, {:,} left out{}".format(
-            cleaned["read"], cleaned["read"] - dropped, dropped, ":" if dropped else ""
-        ),
+        f"Training text: {read:,} pairs read, {read - dropped:,} kept, {dropped:,} left out"
+        + ":" * (dropped > 0)
     ]
     reasons = sorted(cleaned["dropped"].items(), key=lambda item: -item[1])
     lines += [f"  {number:>9,}  {reason}" for reason, number in reasons]
     uneven = cleaned["dropped"].get(Limits.uneven(settings["max_ratio"]), 0)
-    if 2 * uneven > cleaned["read"]:
+    if 2 * uneven > read:
         lines += [
             f"Most pairs were left out for --max-ratio {settings['max_ratio']:g}. Text without "
             "spaces between words counts as one word a line: for it give --max-ratio 1000"
         ]
     if settings["valid_every"]:
-        lines += [
-            "valid is one in {} of the pairs kept, which train does not get".format(
-                settings["valid_every"]
-            )
-        ]
+        every = settings["valid_every"]
+        lines += [f"valid is one in {every} of the pairs kept, which train does not get"]
     also = [
         f"{split} {numbers['in_train']:,} of {numbers['pairs']:,}"
-        for split, numbers in results["splits"].items()
+        for split, numbers in splits.items()
         if numbers.get("in_train")
     ]
     if also:
@@ -118,18 +122,15 @@ def _cleaning(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def _given_back(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
+def _given_back(settings: Dict[str, Any], changed: Dict[str, Any], pairs: int) -> List[str]:
     lines = form_of_text(settings)
-    pairs = results["splits"]["valid"]["pairs"]
-    for language, changed in results["changed"].items():
-        count = changed["lines"]
-        if count:
-            lines += [f"valid.{language}: subwords give {count:,} of {pairs:,} lines back changed"]
-        else:
-            lines += [f"valid.{language}: subwords give every line back"]
-        for line, found in changed["shown"]:
-            lines += [f"  {line}", f"  -> {found}"]
-    if settings["tokenizer"] == "moses" and any(n["lines"] for n in results["changed"].values()):
+    for language, found in changed.items():
+        count = found["lines"]
+        what = f"{count:,} of {pairs:,} lines back changed" if count else "every line back"
+        lines += [f"valid.{language}: subwords give {what}"]
+        for line, back in found["shown"]:
+            lines += [f"  {line}", f"  -> {back}"]
+    if settings["tokenizer"] == "moses" and any(found["lines"] for found in changed.values()):
         lines += [
             "Moses' rules change translations in the same way; prepare-translation with "
             "--tokenizer none --subword sentencepiece changes nothing"
@@ -137,9 +138,10 @@ def _given_back(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def _vocabulary(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
+def _vocabulary(
+    settings: Dict[str, Any], subwords: Dict[str, Any], splits: Dict[str, Any]
+) -> List[str]:
     languages = settings["source_lang"], settings["target_lang"]
-    subwords = results["subwords"]
     what = "BPE merges" if settings["subword"] == "bpe" else "SentencePiece pieces"
     what += CHARACTERS if subwords.get("bpe") else ""
     origin = f"of {settings['vocab_size']:,} asked for, on both sides together"
@@ -152,12 +154,9 @@ def _vocabulary(settings: Dict[str, Any], results: Dict[str, Any]) -> List[str]:
     else:
         each = [f"{side} {sizes[side]:,} types" for side in languages]
         lines += ["Vocabulary: " + ", ".join(each)]
-    for split, numbers in results["splits"].items():
-        unknown = [numbers[language]["unknown"] for language in languages]
-        if any(unknown):
-            lines += [
-                "Unknown subwords in {}: {}".format(
-                    split, ", ".join("{} {:,}".format(*each) for each in zip(languages, unknown))
-                )
-            ]
+    for split, numbers in splits.items():
+        unknown = {language: numbers[language]["unknown"] for language in languages}
+        if any(unknown.values()):
+            told = ", ".join(f"{language} {count:,}" for language, count in unknown.items())
+            lines += [f"Unknown subwords in {split}: {told}"]
     return lines

@@ -9,14 +9,21 @@ The prepared folder holds the binary data and
 """
 
 import argparse
-import contextlib
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import count_lines, digest, read_pairs, write_lines, written_whole
+from fairseq_plugins.files import (
+    count_lines,
+    digest,
+    read_pairs,
+    write_columns,
+    write_lines,
+    written_whole,
+)
+from fairseq_plugins.preparation import report
 from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
 from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.preparation.pretraining import Pretraining
@@ -29,7 +36,7 @@ from fairseq_plugins.preparation.report import (
 )
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.reuse import (
-    copy_model,
+    learn_or_copy,
     normalization,
     take_settings,
     vocabulary_files,
@@ -102,28 +109,28 @@ def cut(
     lowercase: bool = False,
 ) -> Dict[str, int]:
     """Write `PIECES` of a split; returns the counts of documents, pieces and cuts."""
-    raw = [folder / RAW / f"{split}.{side}" for side in ("source", "target")]
+    raw = [folder / RAW / f"{split}.{side}" for side in SIDES]
     numbers = dict.fromkeys(
         "documents source target longest_source longest_target cut_documents cut_pieces "
         "summary_sentences".split(),
         0,
     )
-    with contextlib.ExitStack() as stack:
-        out = [stack.enter_context(written_whole(folder / PIECES / path.name)) for path in raw]
-        cutter = PieceCutter(model, max_source, lowercase)
-        total = count_lines(raw[0])
+    cutter, total = PieceCutter(model, max_source, lowercase), count_lines(raw[0])
+
+    def pairs() -> Iterator[Tuple[str, str]]:
         results = map_lines(cutter, read_pairs(*raw), workers, "pieces of " + split, total)
         for source, target, cut_off in results:
-            lengths = source.count(" ") + 1, target.count(" ") + 1
             numbers["documents"] += 1
-            for side, length in zip(("source", "target"), lengths):
+            for side, text in zip(SIDES, (source, target)):
+                length = text.count(" ") + 1
                 numbers[side] += length
                 numbers["longest_" + side] = max(numbers["longest_" + side], length)
             numbers["cut_documents"] += cut_off > 0
             numbers["cut_pieces"] += cut_off
             numbers["summary_sentences"] += target.split(" ").count(BOUNDARY) + 1
-            for file, text in zip(out, (source, target)):
-                file.write(text + "\n")
+            yield source, target
+
+    write_columns([folder / PIECES / path.name for path in raw], pairs())
     return numbers
 
 
@@ -138,36 +145,22 @@ def prepare(
         workers: number of processes.
         like: a prepared folder whose pieces and dictionaries are used.
     """
-    folder, settings = preparation.folder, preparation.settings
+    folder, settings, step = preparation.folder, preparation.settings, preparation.step
     splits = list(found["documents"])
-    model = folder / SentencePiece.file_name
     if like is None:
         sample = (settings["sentencepiece_documents"], True, settings["lowercase"])
-        preparation.step("sample sentences of train", sample_sentences, folder, *sample)
-        learnt = preparation.step(
-            "learn pieces", SentencePiece.learn, [folder / SAMPLE], model, settings["vocab_size"]
-        )
-    else:
-        learnt = preparation.step(
-            "copy pieces", copy_model, SentencePiece, like / SentencePiece.file_name, model
-        )
+        step("sample sentences of train", sample_sentences, folder, *sample)
+    learnt = learn_or_copy(preparation, "pieces", SentencePiece, [folder / SAMPLE], like)
+    model = folder / SentencePiece.file_name
     how = (model, settings["max_source"], workers, settings["lowercase"])
-    numbers = {
-        split: preparation.step("cut " + split, cut, folder, split, *how) for split in splits
-    }
-    preparation.step(
-        "binarise",
-        binarise,
-        folder / PIECES,
-        splits,
-        ["source", "target"],
-        folder,
-        settings["joined_dictionary"],
-        workers,
-        like,
-    )
+    numbers = {split: step("cut " + split, cut, folder, split, *how) for split in splits}
+    into = (folder, settings["joined_dictionary"], workers, like)
+    step("binarise", binarise, folder / PIECES, splits, SIDES, *into)
     types = {side: len(read_types(folder, side)) for side in SIDES}
-    unknown = preparation.step("count unknown pieces", _count_unknown, folder, splits)
+    names = {f"{split}.{side}": side for split in splits for side in SIDES}
+    pieces = {name: folder / PIECES / name for name in names}
+    known = {name: folder / f"dict.{side}.txt" for name, side in names.items()}
+    unknown = step("count unknown pieces", count_unknown, pieces, known)
     with written_whole(folder / REPORT) as file:
         what = "SentencePiece pieces" + CHARACTERS * SentencePiece(model).is_bpe
         file.write(_report(settings, found, f"{learnt:,} {what}", types, numbers, unknown))
@@ -240,16 +233,6 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     prepare_files(destination, inputs, settings, default_workers(), pretraining, prepared)
 
 
-def _count_unknown(folder: Path, splits: Sequence[str]) -> Dict[str, int]:
-    return {
-        f"{split}.{side}": count_unknown(
-            folder / PIECES / f"{split}.{side}", folder / f"dict.{side}.txt"
-        )
-        for split in splits
-        for side in SIDES
-    }
-
-
 def _report(
     settings: Dict[str, Any],
     found: Dict[str, Any],
@@ -261,50 +244,33 @@ def _report(
     rows = [["split", "documents", "source pieces", "longest", "target pieces", "longest"]]
     rows[0].append("summary sentences")
     for split, n in numbers.items():
-        rows.append(
-            [split, "{:,}".format(n["documents"])]
-            + ["{:.1f}".format(n["source"] / n["documents"]), "{:,}".format(n["longest_source"])]
-            + ["{:.1f}".format(n["target"] / n["documents"]), "{:,}".format(n["longest_target"])]
-            + ["{:.2f}".format(n["summary_sentences"] / n["documents"])]
-        )
+        row = [split, f"{n['documents']:,}"]
+        for side in SIDES:
+            row += [f"{n[side] / n['documents']:.1f}", f"{n['longest_' + side]:,}"]
+        rows.append([*row, f"{n['summary_sentences'] / n['documents']:.2f}"])
     lines = table(rows) + ["", "Pieces and sentences are means over documents."]
-    lines += [
-        "With its end symbol the longest {} takes {:,} positions: --max-{}-positions, 1024 by "
-        "default, must not be less.".format(
-            side, 1 + max(n["longest_" + side] for n in numbers.values()), side
-        )
-        for side in ("source", "target")
-    ]
-    lines.append("")
-    if settings["max_source"] is None:
-        lines.append("No source was cut off.")
-    for split, n in numbers.items() if settings["max_source"] is not None else ():
+    for side in SIDES:
+        longest = 1 + max(n["longest_" + side] for n in numbers.values())
         lines.append(
-            "{}: {:,} of {:,} sources were cut off to take {:,} positions, {:,} pieces in all "
-            "({:.1f} %)".format(
-                split,
-                n["cut_documents"],
-                n["documents"],
-                settings["max_source"],
-                n["cut_pieces"],
-                100 * n["cut_pieces"] / (n["cut_pieces"] + n["source"]),
-            )
+            f"With its end symbol the longest {side} takes {longest:,} positions: "
+            f"--max-{side}-positions, 1024 by default, must not be less."
         )
+    limit = settings["max_source"]
+    lines += ["", *(["No source was cut off."] if limit is None else [])]
+    for split, n in numbers.items() if limit is not None else ():
+        share = 100 * n["cut_pieces"] / (n["cut_pieces"] + n["source"])
+        lines.append(
+            f"{split}: {n['cut_documents']:,} of {n['documents']:,} sources were cut off to take "
+            f"{limit:,} positions, {n['cut_pieces']:,} pieces in all ({share:.1f} %)"
+        )
+    of_sides = {f"{split}.{side}": n[side] for split, n in numbers.items() for side in SIDES}
     lines += [
         "",
         *left_out(found["left_out"], "documents", LEFT_OUT),
         "",
-        "{}; dictionary types: {:,} source, {:,} target{}".format(
-            learnt,
-            types["source"],
-            types["target"],
-            " (one dictionary)" if settings["joined_dictionary"] else "",
-        ),
-        *unknown_tokens(
-            unknown,
-            {f"{split}.{side}": n[side] for split, n in numbers.items() for side in SIDES},
-            "pieces",
-        ),
+        f"{learnt}; dictionary types: {types['source']:,} source, {types['target']:,} target"
+        + " (one dictionary)" * settings["joined_dictionary"],
+        *unknown_tokens(unknown, of_sides, "pieces"),
         f"Between the sentences of a summary stands {BOUNDARY}",
         *form_of_text(settings),
     ]
@@ -377,7 +343,5 @@ def settings_like(folder: Path, given: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def show(folder: Path) -> None:
-    """Print the report of a prepared folder, and the next step."""
-    print((folder / REPORT).read_text(encoding="utf-8"))
-    print(f"{folder} is ready for fairseq-train; this report is {folder / REPORT}")
-    print("fairseq-generate takes --remove-bpe sentencepiece --scoring rouge")
+    """Print the report of a prepared folder, and what fairseq-generate needs."""
+    report.show(folder, "fairseq-generate takes --remove-bpe sentencepiece --scoring rouge")

@@ -11,27 +11,28 @@ from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
-    count_lines,
     digest,
     read_input,
     read_input_pairs,
     read_lines,
     read_pairs,
+    write_columns,
     write_lines,
     written_whole,
 )
+from fairseq_plugins.preparation import report
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.documents import RAW, SPLITS
+from fairseq_plugins.preparation.documents import RAW, SPLITS, TOO_LONG, check_counts
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import translation_report
-from fairseq_plugins.preparation.reuse import copy_model, take_settings, vocabulary_files
+from fairseq_plugins.preparation.reuse import learn_or_copy, take_settings, vocabulary_files
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import stored_settings
 from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing, normalise
 from fairseq_plugins.text.subwords import KINDS
-from fairseq_plugins.workers import add_workers_option, map_lines
+from fairseq_plugins.workers import add_workers_option, map_file
 
 # subfolders of the prepared folder
 TOKENISED = "text/tokenised"
@@ -93,25 +94,23 @@ def read_text(
             too long.
     """
     left_out: Dict[str, int] = collections.Counter()
+
+    def usable(split: str, name: str) -> Iterator[List[str]]:
+        sides = [Path(f"{name}.{language}") for language in languages]
+        for number, pair in enumerate(read_input_pairs(*sides), 1):
+            if None not in pair:
+                yield [normalise(line or "", form) for line in pair]
+            elif split == "train":
+                left_out[TOO_LONG] += 1
+            else:  # only complete sets have comparable scores
+                raise ConfigurationError(
+                    f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: such lines are "
+                    "skipped only in train; shorten or remove it"
+                )
+
     for split, names in prefixes.items():
-        with contextlib.ExitStack() as stack:
-            out = [
-                stack.enter_context(written_whole(folder / ALL_RAW / f"{split}.{language}"))
-                for language in languages
-            ]
-            for name in names:
-                sides = [Path(f"{name}.{language}") for language in languages]
-                for number, pair in enumerate(read_input_pairs(*sides), 1):
-                    if None in pair:
-                        if split != "train":  # only complete sets have comparable scores
-                            raise ConfigurationError(
-                                f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: "
-                                "such lines are skipped only in train; shorten or remove it"
-                            )
-                        left_out[f"a line of more than {LONGEST_LINE:,} bytes"] += 1
-                        continue
-                    for file, line in zip(out, pair):
-                        file.write(f"{normalise(line or '', form)}\n")
+        paths = [folder / ALL_RAW / f"{split}.{language}" for language in languages]
+        write_columns(paths, (pair for name in names for pair in usable(split, name)))
     return left_out
 
 
@@ -138,83 +137,44 @@ def prepare(
     Raises:
         ConfigurationError: the text cannot be used, or the numbers of pairs differ.
     """
-    folder, settings = preparation.folder, preparation.settings
+    folder, settings, step = preparation.folder, preparation.settings, preparation.step
     languages = [settings["source_lang"], settings["target_lang"]]
     processing = Processing.of(settings)
 
-    for split in SPLITS:
-        for language in languages:
-            if not (folder / ALL_RAW / f"{split}.{language}").exists():
-                continue
-            preparation.step(
-                f"tokenise {split}.{language}",
-                tokenise,
-                folder,
-                split,
-                language,
-                processing,
-                workers,
-            )
-    cleaned = preparation.step(
-        "clean and split", clean, folder, languages, settings, left_out or {}
-    )
-    if expected_pairs is not None:
-        check_pairs(cleaned["pairs"], expected_pairs)
+    for name in (f"{split}.{language}" for split in SPLITS for language in languages):
+        if (folder / ALL_RAW / name).exists():
+            step(f"tokenise {name}", tokenise, folder, name, processing, workers)
+    cleaned = step("clean and split", clean, folder, languages, settings, left_out or {})
+    check_counts("--expect-pairs", "pairs", cleaned["pairs"], expected_pairs)
 
     kind = KINDS[settings["subword"]]
     splits = [split for split in SPLITS if split in cleaned["pairs"]]
     train = [folder / TOKENISED / f"train.{language}" for language in languages]
-    model = folder / kind.file_name
-    if like is None:
-        learnt = preparation.step(
-            "learn subwords", kind.learn, train, model, settings["vocab_size"]
-        )
-    else:
-        learnt = preparation.step("copy subwords", copy_model, kind, like / kind.file_name, model)
-    for split in splits:
-        for language in languages:
-            preparation.step(f"cut {split}.{language}", cut, folder, split, language, kind, workers)
-    preparation.step(
-        "binarise",
-        binarise,
-        folder / SUBWORDS,
-        splits,
-        languages,
-        folder,
-        settings["joined_dictionary"],
-        workers,
-        like,
-    )
+    learnt = learn_or_copy(preparation, "subwords", kind, train, like)
+    for name in (f"{split}.{language}" for split in splits for language in languages):
+        step(f"cut {name}", cut, folder, name, kind, workers)
+    how = (folder, settings["joined_dictionary"], workers, like)
+    step("binarise", binarise, folder / SUBWORDS, splits, languages, *how)
+    by = (processing, workers)
     changed = {
-        language: preparation.step(
-            f"read back valid.{language}", find_changed, folder, language, processing, workers
-        )
+        language: step(f"read back valid.{language}", find_changed, folder, language, *by)
         for language in languages
     }
-    types = {language: len(read_types(folder, language)) for language in languages}
-    numbers = preparation.step("count", count, folder, splits, languages)
-    summary = {
-        "cleaned": cleaned,
-        "subwords": {
-            "learnt": learnt,
-            "types": types,
-            "bpe": getattr(kind(model), "is_bpe", False),
-        },
-        "splits": numbers,
-        "changed": changed,
+    subwords = {
+        "learnt": learnt,
+        "types": {language: len(read_types(folder, language)) for language in languages},
+        "bpe": getattr(kind(folder / kind.file_name), "is_bpe", False),
     }
+    numbers = step("count", count, folder, splits, languages)
     with written_whole(folder / REPORT) as file:
-        file.write(translation_report(settings, summary))
+        file.write(translation_report(settings, cleaned, subwords, numbers, changed))
     preparation.finish(leave_out=["work"])
 
 
-def tokenise(folder: Path, split: str, language: str, processing: Processing, workers: int) -> None:
+def tokenise(folder: Path, name: str, processing: Processing, workers: int) -> None:
     """Convert raw text to tokens, lower-cased if the settings say so."""
-    name = f"{split}.{language}"
-    raw = folder / ALL_RAW / name
-    tokens = map_lines(
-        processing.tokenise(language), read_lines(raw), workers, name, count_lines(raw)
-    )
+    tokenisation = processing.tokenise(name.rpartition(".")[2])
+    tokens = map_file(tokenisation, folder / ALL_RAW / name, workers, name)
     write_lines(folder / ALL_TOKENISED / name, tokens)
 
 
@@ -225,8 +185,8 @@ def clean(
     limits = Limits(settings["min_words"], settings["max_words"], settings["max_ratio"])
     every = settings["valid_every"]
     dropped: Dict[str, int] = collections.Counter(left_out)
-    pairs: Dict[str, int] = {}
     drawn = ("train", "valid") if every else ("train",)
+    pairs = dict.fromkeys(drawn, 0)
     read = sum(left_out.values())
     with contextlib.ExitStack() as stack:
         # side by side: raw source, raw target, tokenised source, tokenised target
@@ -238,7 +198,6 @@ def clean(
             ]
             for split in drawn
         }
-        pairs = dict.fromkeys(drawn, 0)
         for raw, tokenised in zip(
             _pairs(folder / ALL_RAW, "train", languages),
             _pairs(folder / ALL_TOKENISED, "train", languages),
@@ -254,11 +213,8 @@ def clean(
             for file, line in zip(out[split], raw + tokenised):
                 file.write(line + "\n")
     if pairs["train"] == 0:
-        raise ConfigurationError(
-            "all {:,} training pairs are unfit for training: {}".format(
-                read, ", ".join(f"{n:,} {reason}" for reason, n in dropped.items()) or "no text"
-            )
-        )
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items()) or "no text"
+        raise ConfigurationError(f"all {read:,} training pairs are unfit for training: {reasons}")
     if every and pairs["valid"] == 0:
         raise ConfigurationError(
             f"--valid-every {every}: only {pairs['train']:,} pairs are fit for training, so valid "
@@ -273,31 +229,17 @@ def clean(
                     + (", or no test set" if split == "test" else "")
                 )
             for form, everything in ((RAW, ALL_RAW), (TOKENISED, ALL_TOKENISED)):
-                for language in languages:
-                    name = f"{split}.{language}"
+                for name in (f"{split}.{language}" for language in languages):
                     write_lines(folder / form / name, read_lines(folder / everything / name))
     return {"read": read, "dropped": dropped, "pairs": pairs}
 
 
-def check_pairs(pairs: Dict[str, int], expected: Dict[str, int]) -> None:
-    """Raise a ConfigurationError unless each split has the expected number of pairs."""
-    if pairs != expected:
-        raise ConfigurationError(
-            "{} pairs came out instead of {} (train / valid / test): the archive is not that of "
-            "the papers, or was tokenised differently. To use it, pass --expect-pairs any; "
-            "results are then not comparable with the papers'".format(
-                *(" / ".join(f"{n.get(s, 0):,}" for s in SPLITS) for n in (pairs, expected))
-            )
-        )
-
-
-def cut(folder: Path, split: str, language: str, kind: Any, workers: int) -> None:
-    """Cut the tokens of a split into subwords."""
-    name = f"{split}.{language}"
-    tokens = folder / TOKENISED / name
+def cut(folder: Path, name: str, kind: Any, workers: int) -> None:
+    """Cut tokens into subwords."""
     model = kind(folder / kind.file_name)
-    pieces = map_lines(model.cut, read_lines(tokens), workers, name, count_lines(tokens))
-    write_lines(folder / SUBWORDS / name, pieces)
+    write_lines(
+        folder / SUBWORDS / name, map_file(model.cut, folder / TOKENISED / name, workers, name)
+    )
 
 
 def find_changed(
@@ -312,9 +254,7 @@ def find_changed(
     raw, pieces = folder / RAW / name, folder / SUBWORDS / name
     kind = KINDS[processing.subword]
     join, undo = kind(folder / kind.file_name).join, processing.tokenise(language).undo
-    back = map_lines(
-        lambda line: undo(join(line)), read_lines(pieces), workers, name, count_lines(pieces)
-    )
+    back = map_file(lambda line: undo(join(line)), pieces, workers, name)
     changed = []
     for line, found in zip(read_lines(raw), back):
         line = " ".join(normalise(line, processing.normalization).split())
@@ -441,7 +381,5 @@ def settings_like(folder: Path, languages: Sequence[str], given: Dict[str, Any])
 
 def show(folder: Path) -> None:
     """Print the report of a prepared folder, and what fairseq-generate needs."""
-    processing = Processing.load(folder)
-    print((folder / REPORT).read_text(encoding="utf-8"))
-    print(f"{folder} is ready for fairseq-train; this report is {folder / REPORT}")
-    print(f"fairseq-generate takes --remove-bpe {KINDS[processing.subword].fairseq_name}")
+    name = KINDS[Processing.load(folder).subword].fairseq_name
+    report.show(folder, f"fairseq-generate takes --remove-bpe {name}")

@@ -13,6 +13,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_plugins.commands import prepare_iwslt14
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import iwslt14, translation
+from fairseq_plugins.preparation.documents import parse_counts
 from fairseq_plugins.text.processing import Processor
 
 
@@ -212,7 +213,7 @@ def test_another_number_of_pairs_is_an_error(tmp_path, run, archive):
 @pytest.mark.parametrize("given", ["1,2", "-1,2,3", "1_0,2,3", "1,2,x", ""])
 def test_numbers_of_pairs_that_are_none(given):
     with pytest.raises(ConfigurationError, match=f"--expect-pairs '{given}': give three numbers"):
-        iwslt14.pair_counts(given)
+        parse_counts("--expect-pairs", given)
 
 
 def test_the_papers_numbers_are_expected_by_default(tmp_path, run):

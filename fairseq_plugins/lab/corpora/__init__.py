@@ -16,7 +16,7 @@ from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import raw_lines
 from fairseq_plugins.preparation.archives import OPENERS
-from fairseq_plugins.preparation.classification import NOTES, prepare, show
+from fairseq_plugins.preparation.classification import NOTES, prepare
 from fairseq_plugins.preparation.documents import (
     SPLITS,
     TOO_LONG,
@@ -24,6 +24,7 @@ from fairseq_plugins.preparation.documents import (
     tell_left_out,
     write_documents,
 )
+from fairseq_plugins.preparation.report import show
 from fairseq_plugins.preparation.steps import Preparation
 
 

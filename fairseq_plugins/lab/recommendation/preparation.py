@@ -19,10 +19,9 @@ from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
 from fairseq_plugins.lab.corpora import mind, rows
 from fairseq_plugins.lab.recommendation.impressions import pack
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
-from fairseq_plugins.preparation.classification import show
 from fairseq_plugins.preparation.documents import LEFT_OUT, SPLITS
 from fairseq_plugins.preparation.report import NAME as REPORT
-from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
+from fairseq_plugins.preparation.report import form_of_text, left_out, show, table, unknown_tokens
 from fairseq_plugins.preparation.reuse import normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.progress import progress_bar
@@ -55,7 +54,8 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
             found = step("read impressions", _read, folder, train, test, valid_every, form)
             texts = {part: folder / TITLES / part for part, count in found["news"].items() if count}
             step("binarise titles", binarise_one_side, texts, folder / "input0", None, workers)
-            unknown = step("count unknown words", _count_unknown, folder, list(texts))
+            known = dict.fromkeys(texts, folder / "input0" / "dict.txt")
+            unknown = step("count unknown words", count_unknown, texts, known)
             with written_whole(folder / REPORT) as file:
                 file.write(_report(preparation.settings, found, unknown))
             preparation.finish()
@@ -165,11 +165,6 @@ def _usable(
                 bad.add(split, row.place, str(problem))
             else:
                 yield split, row.columns[0], impression
-
-
-def _count_unknown(folder: Path, parts: List[str]) -> Dict[str, int]:
-    dictionary = folder / "input0" / "dict.txt"
-    return {part: count_unknown(folder / TITLES / part, dictionary) for part in parts}
 
 
 def _report(settings: Dict[str, Any], found: Dict[str, Any], unknown: Dict[str, int]) -> str:
