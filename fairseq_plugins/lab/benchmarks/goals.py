@@ -23,7 +23,8 @@ from . import machine, plots, results
 
 SIZES = "--share-decoder-input-output-embed --dropout 0.3"
 TRANSFORMER, FTC = "transformer_iwslt_de_en", "transformer_ftc_iwslt_de_en"
-FUSED = FTC + " --criterion label_smoothed_cross_entropy_fused"
+LOSS = "--criterion label_smoothed_cross_entropy_fused"
+FUSED = f"{FTC} {LOSS}"
 DEEP = "transformer_ftc_deep_iwslt_de_en"
 PLAIN = TRANSFORMER + " --plain"  # with fairseq's own search
 ATTENTION = (

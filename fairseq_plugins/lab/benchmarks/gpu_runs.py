@@ -13,7 +13,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 
 from . import machine
-from .goals import DEEP, FUSED, PLAIN, SIZES, TRANSFORMER
+from .goals import DEEP, FUSED, LOSS, PLAIN, SIZES, TRANSFORMER
 
 GRAPHS = "--cuda-graphs"
 MINUTES = 8.0
@@ -163,7 +163,29 @@ RUNS: List[Run] = [
                 [f"{TRANSFORMER} {GRAPHS}", f"{FUSED} {GRAPHS}"],
                 SIZES,
             ),
+            Part(
+                "profile_32768",
+                "benchmark gpu-part profile DATA --dtype bf16 --max-tokens 32768",
+                60,
+                # the second shows what the loss costs
+                [f"{TRANSFORMER} {GRAPHS}", f"{TRANSFORMER} {LOSS} {GRAPHS}", f"{FUSED} {GRAPHS}"],
+                SIZES,
+            ),
         ],
+    ),
+    Run(
+        "2",
+        "both at the paper's size, 2,200 updates of 12,288 tokens, and their tests",
+        [
+            Part(
+                "short",
+                "reproduce translation DATA --out WORK/table --rows transformer ftc --seeds 1"
+                " --settings few_pairs_gpu --time log --average 5 --minutes 7 --"
+                " --save-interval 2 --keep-last-epochs 5",
+                450,
+            )
+        ],
+        True,
     ),
     Run(
         "2a",
