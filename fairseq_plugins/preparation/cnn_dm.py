@@ -83,7 +83,7 @@ def read(
         for path in stories:
             if path.name in STORIES:
                 size, sha256 = STORIES[path.name]
-                check(path, size, "sha256:" + sha256)
+                check(path, "sha256:" + sha256, size)
     wanted = splits_of_stories({split: read_ids(path) for split, path in zip(SPLITS, lists)})
     found = write_documents(
         folder,
@@ -110,13 +110,13 @@ def read(
 
 def _fetch_lists(folder: Path) -> List[Path]:
     return [
-        fetch(LISTS_URL + name, folder / DOWNLOADS / name, checksum="sha256:" + sha256)
+        fetch(LISTS_URL + name, folder / DOWNLOADS / name, "sha256:" + sha256)
         for name, sha256 in LISTS.items()
     ]
 
 
 def _fetch_stories(folder: Path) -> List[Path]:
     return [
-        fetch(STORIES_URL + name, folder / DOWNLOADS / name, size, "sha256:" + sha256)
+        fetch(STORIES_URL + name, folder / DOWNLOADS / name, "sha256:" + sha256, size)
         for name, (size, sha256) in STORIES.items()
     ]

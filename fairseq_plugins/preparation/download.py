@@ -1,4 +1,7 @@
-"""Downloads that resume after an interruption and are verified before use."""
+"""Downloads that resume after an interruption and are verified before use.
+
+Libraries that are well kept verify files, as pooch does, but begin an interrupted one anew.
+"""
 
 import http.client
 import os
@@ -9,10 +12,10 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, BinaryIO, Optional, Tuple, Union
+from typing import Any, BinaryIO, Optional
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import digest, lock, without_links
+from fairseq_plugins.files import PART, digest, lock, without_links
 from fairseq_plugins.progress import progress_bar
 
 BLOCK = 1 << 18
@@ -20,7 +23,6 @@ TIMEOUT = 60.0  # seconds without data until the connection is closed
 ATTEMPTS = 6  # in a row without progress
 LONGEST_PAUSE = 60.0  # seconds
 PASSING = (408, 416, 425, 429, 500, 502, 503, 504)  # HTTP statuses worth another attempt
-DIGITS = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
 
 
 class DownloadError(ConfigurationError):
@@ -31,67 +33,47 @@ class _Interrupted(Exception):
     """The transfer broke off and may be resumed."""
 
 
-def parse_checksum(checksum: str) -> Tuple[str, str]:
-    """The algorithm and the digits of a checksum such as `"md5:..."`.
-
-    Raises:
-        DownloadError: the algorithm is not in `DIGITS`, or the digits do not fit it.
-    """
-    algorithm, _, digits = checksum.partition(":")
-    if len(digits) != DIGITS.get(algorithm) or not re.fullmatch("[0-9a-fA-F]*", digits):
-        raise DownloadError(
-            f"checksum '{checksum}': give md5:<32 hexadecimal digits>, sha1:<40>, sha256:<64> or "
-            "sha512:<128>"
-        )
-    return algorithm, digits.lower()
-
-
-def check(path: Union[str, Path], size: Optional[int], checksum: Optional[str]) -> None:
-    """Compare a file with its expected size and checksum.
+def check(path: Path, checksum: str, size: Optional[int] = None) -> None:
+    """Compare a file with its expected checksum and size.
 
     Args:
         path: the file.
+        checksum: such as "md5:..." or "sha256:...".
         size: bytes, or None for any size.
-        checksum: as `parse_checksum` takes it; None for no check.
 
     Raises:
-        DownloadError: the file is missing or differs, or the checksum's algorithm is unknown.
+        DownloadError: the file is missing or differs.
         ConfigurationError: the file cannot be read.
     """
-    path = Path(path)
     if not path.is_file():
         raise DownloadError(f"{path} does not exist or is not a file")
     actual_size = path.stat().st_size
-    if size is not None and actual_size != size:
+    if size not in (None, actual_size):
         raise DownloadError(f"{path} has {actual_size:,} bytes instead of {size:,}")
-    if checksum is not None:
-        algorithm, expected = parse_checksum(checksum)
-        actual = digest(path, algorithm)
-        if actual != expected:
-            raise DownloadError(
-                f"{path} has the {algorithm} checksum {actual} instead of {expected}"
-            )
+    algorithm, _, expected = checksum.partition(":")
+    actual = digest(path, algorithm)
+    if actual != expected:
+        raise DownloadError(f"{path} has the {algorithm} checksum {actual} instead of {expected}")
 
 
 def fetch(
     url: str,
-    destination: Union[str, Path],
+    destination: Path,
+    checksum: str,
     size: Optional[int] = None,
-    checksum: Optional[str] = None,
     attempts: int = ATTEMPTS,
     pause: float = 1.0,
 ) -> Path:
     """Download `url` to `destination`, unless the right file is there already.
 
     The bytes go to `destination.part`, which is renamed only if size and checksum are right. An
-    interrupted transfer resumes in this run, after growing pauses, and in the next run if a
-    checksum can verify the result.
+    interrupted transfer resumes in this run, after growing pauses, and in the next run.
 
     Args:
         url: http, https or file.
         destination: the file to write; its folder is created.
-        size: the size in bytes, or None if unknown; no more bytes are read.
         checksum: as in `check`.
+        size: the size in bytes, or None if unknown; no more bytes are read.
         attempts: number of attempts in a row that may make no progress.
         pause: seconds before the second attempt, doubled after each further failure.
 
@@ -102,19 +84,13 @@ def fetch(
         DownloadError: the file cannot be downloaded or written, is not the expected one, or another
             process is downloading it.
     """
-    destination = Path(destination)
-    if checksum is not None:
-        parse_checksum(checksum)
     if destination.exists():
         try:
-            check(destination, size, checksum)
+            check(destination, checksum, size)
         except DownloadError as error:
-            raise DownloadError(
-                f"{error}: remove it to download it again, or give the checksum that it should have"
-            ) from None
+            raise DownloadError(f"{error}: remove it to download it again") from None
         return destination
-
-    part = destination.with_name(destination.name + ".part")
+    part = destination.with_name(destination.name + PART)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "ab", buffering=0, opener=without_links) as file:
@@ -122,10 +98,8 @@ def fetch(
                 lock(file, part, "download")
             except BlockingIOError:
                 raise DownloadError(f"another process is downloading {part}") from None
-            if checksum is None:  # the part of an earlier run could not be verified
-                file.truncate(0)
             try:
-                _transfer(url, file, size, checksum, attempts, pause)
+                _transfer(url, file, checksum, size, attempts, pause)
             finally:
                 if not os.fstat(file.fileno()).st_size:
                     part.unlink()
@@ -137,12 +111,7 @@ def fetch(
 
 
 def _transfer(
-    url: str,
-    file: BinaryIO,
-    size: Optional[int],
-    checksum: Optional[str],
-    attempts: int,
-    pause: float,
+    url: str, file: BinaryIO, checksum: str, size: Optional[int], attempts: int, pause: float
 ) -> None:
     """Append to `file` until it is complete, over several connections if necessary."""
     part = Path(file.name)
@@ -153,9 +122,9 @@ def _transfer(
     ) as bar:
         while True:
             try:
-                whole = _one_connection(url, file, size, bar)
+                whole = _append(url, file, size, bar)
                 try:
-                    check(part, size, checksum)
+                    check(part, checksum, size)
                     return
                 except DownloadError as error:
                     if not whole:  # the server sent no size, so the file may be incomplete
@@ -163,8 +132,7 @@ def _transfer(
                     file.truncate(0)
                     if not earlier:
                         raise DownloadError(
-                            f"{url} sent an unexpected file, which was removed: {error}. "
-                            "If the publisher changed it, give its new checksum"
+                            f"{url} sent an unexpected file, which was removed: {error}"
                         ) from None
                     earlier, furthest = False, 0
             except _Interrupted as error:
@@ -183,7 +151,7 @@ def _transfer(
                 time.sleep(wait)
 
 
-def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> bool:
+def _append(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> bool:
     """Request the missing bytes and append them.
 
     Returns:
@@ -191,19 +159,23 @@ def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> 
 
     Raises:
         _Interrupted: no connection, or fewer bytes than announced.
-        DownloadError: the server refuses, or has another file.
+        DownloadError: the server refuses, or has a file of another size.
     """
     here = os.fstat(file.fileno()).st_size
-    if here == size:
+    if size is not None and here >= size:
         return True
-    if size is not None and here > size:
-        file.truncate(0)
-        here = 0
-    response = _request(url, file, here, size)
-    if response is None:
-        return True
-    with response:
-        here, total = _extent(url, response, here, size)
+    with _request(url, file, here) as response:
+        rest = re.match(rf"bytes {here}-\d+/(.*)", response.headers.get("Content-Range", ""))
+        if response.status != 206 or not rest:
+            here = 0  # the server sends everything again
+        length = response.headers.get("Content-Length", "")
+        total = here + int(length) if length.isdecimal() else size
+        if rest and here and rest[1].isdecimal():
+            total = int(rest[1])
+        if size not in (None, total):
+            raise DownloadError(
+                f"{url} is not the expected file: it has {total:,} bytes instead of {size:,}"
+            )
         file.truncate(here)
         bar.total, bar.n, bar.initial = total, here, here
         bar.refresh()
@@ -223,11 +195,10 @@ def _one_connection(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> 
     return total is not None
 
 
-def _request(url: str, file: BinaryIO, here: int, size: Optional[int]) -> Any:
-    """The server's answer to a request for the bytes from `here`; None if there are no more.
+def _request(url: str, file: BinaryIO, here: int) -> Any:
+    """The server's answer to a request for the bytes from `here`.
 
-    If `size` is unknown and the server has fewer bytes, or does not say, `file` is emptied for the
-    next attempt.
+    If it has none there, `file` is emptied for the next attempt.
 
     Raises:
         _Interrupted: no connection, or the server refuses for now.
@@ -241,13 +212,9 @@ def _request(url: str, file: BinaryIO, here: int, size: Optional[int]) -> Any:
         return urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and here:  # the server's file is not longer
-            total = _number((error.headers.get("Content-Range") or "").rpartition("/")[2])
-            if total == here:
-                return None
-            if size is None and (total is None or total < here):
-                file.truncate(0)
         reason = f"the server answers {error.code} {error.reason}"
+        if error.code == 416:
+            file.truncate(0)
         if error.code in PASSING:
             raise _Interrupted(reason) from None
         raise DownloadError(
@@ -261,29 +228,3 @@ def _request(url: str, file: BinaryIO, here: int, size: Optional[int]) -> Any:
         if isinstance(cause, (FileNotFoundError, ssl.SSLCertVerificationError)):
             raise DownloadError(f"{url} cannot be downloaded: {reason}") from None
         raise _Interrupted(reason) from None
-
-
-def _extent(url: str, response: Any, here: int, size: Optional[int]) -> Tuple[int, Optional[int]]:
-    """Where the bytes of an answer begin (`here` or 0), and the size of the file, if known.
-
-    Raises:
-        DownloadError: the server's file has another size.
-    """
-    length = _number(response.headers.get("Content-Length"))
-    resumes = re.match(rf"bytes {here}-[0-9]+/(.*)", response.headers.get("Content-Range", ""))
-    if response.getcode() != 206 or not resumes:
-        here = 0  # the server sends everything again
-    total = _number(resumes.group(1)) if here and resumes else None
-    if total is None:
-        total = size if length is None else here + length
-    if size not in (None, total):
-        raise DownloadError(
-            f"{url} is not the expected file: it has {total:,} bytes instead of "
-            f"{size:,}. If the publisher changed it, give its new checksum"
-        )
-    return here, total
-
-
-def _number(text: Optional[str]) -> Optional[int]:
-    """A non-negative integer from a header; None if it is missing or malformed."""
-    return int(text) if text and re.fullmatch("[0-9]{1,18}", text) else None

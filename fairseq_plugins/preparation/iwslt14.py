@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import LONGEST_LINE, decode, raw_lines, write_lines
+from fairseq_plugins.files import LONGEST_LINE, decode, digest, raw_lines, write_lines
 from fairseq_plugins.preparation.archives import open_archive
-from fairseq_plugins.preparation.download import check, fetch, parse_checksum
+from fairseq_plugins.preparation.download import DownloadError, check
 
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 SIZE = 19982877
 CHECKSUM = "md5:10936dfdf616504ddbd844e91b94ef4a"
 VALID_EVERY = 23
+PAIRS = "160239,7283,6750"
 DOWNLOADS = "original"
 LANGUAGES = ("de", "en")
 TEST_FILES = (
@@ -30,33 +31,27 @@ _SEGMENT_BEGIN = re.compile(r'<seg id="[0-9]*">\s*')
 _SEGMENT_END = re.compile(r"\s*</seg>\s*")
 
 
-def known_checksum(option: str) -> Optional[str]:
-    """The value of `--checksum`, validated; None for `none`."""
-    if option == "none":
-        return None
-    try:
-        parse_checksum(option)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"--{error}, or none") from None
-    return option
+def origin(given: Optional[Path], original: bool) -> str:
+    """The checksum of the archive, for the settings of a preparation.
 
-
-def get_archive(folder: Path, given: Optional[Path], url: str, checksum: Optional[str]) -> Path:
-    """The verified archive: the given file, or a download into the folder.
+    Args:
+        given: a copy of the archive; None to download it.
+        original: whether the copy must be that of the papers.
 
     Raises:
-        ConfigurationError: the archive cannot be downloaded or read, or is another file.
+        ConfigurationError: the copy cannot be read, or is another file.
     """
-    size = SIZE if checksum == CHECKSUM else None
-    if given is None:
-        return fetch(url, folder / DOWNLOADS / "de-en.tgz", size, checksum)
     try:
-        check(given, size, checksum)
-    except ConfigurationError as error:
-        raise ConfigurationError(
-            f"{error}: give a complete copy of de-en.tgz, or --checksum none to use this one"
-        ) from None
-    return given
+        if given is not None:
+            check(given, CHECKSUM, SIZE)
+    except DownloadError as error:
+        if original or not given.is_file():
+            raise ConfigurationError(
+                f"{error}: give a complete copy of de-en.tgz, or for another archive the numbers "
+                "of its pairs with --expect-pairs"
+            ) from None
+        return digest(given)
+    return CHECKSUM
 
 
 def train_lines(lines: Iterator[str]) -> Iterator[str]:

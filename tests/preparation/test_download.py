@@ -86,16 +86,16 @@ def server(monkeypatch):
 
 def test_a_file_arrives_whole_and_is_not_fetched_twice(server, tmp_path):
     target = tmp_path / "new" / "corpus.tgz"
-    assert fetch(server.url, target, len(CONTENT), MD5) == target
+    assert fetch(server.url, target, MD5, len(CONTENT)) == target
     assert target.read_bytes() == CONTENT
     assert [path.name for path in target.parent.iterdir()] == ["corpus.tgz"]
-    fetch(server.url, target, len(CONTENT), SHA256)
+    fetch(server.url, target, SHA256, len(CONTENT))
     assert server.requests == [None]
 
 
 def test_an_interrupted_transfer_resumes(server, tmp_path, capsys):
     server.plan = [1000, 2000, 503]
-    fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5, pause=0.01)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT), pause=0.01)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
     assert server.requests == [None, "bytes=1000-", "bytes=3000-", "bytes=3000-"]
     said = capsys.readouterr().err
@@ -106,24 +106,17 @@ def test_an_interrupted_transfer_resumes(server, tmp_path, capsys):
 def test_the_next_run_resumes(server, tmp_path):
     server.plan = [1000]
     with pytest.raises(DownloadError, match="1,000 bytes are kept: rerun to resume"):
-        fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5, attempts=1)
+        fetch(server.url, tmp_path / "corpus.tgz", MD5, attempts=1)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.tgz.part"]
-    fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
     assert server.requests == [None, "bytes=1000-"]
-
-
-def test_without_a_checksum_nothing_of_an_earlier_run_is_used(server, tmp_path):
-    (tmp_path / "corpus.tgz.part").write_bytes(b"of another file")
-    fetch(server.url, tmp_path / "corpus.tgz")
-    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
-    assert server.requests == [None]
 
 
 def test_a_server_without_ranges_sends_everything_again(server, tmp_path):
     server.ranges = False
     server.plan = [1000]
-    fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5, pause=0.01)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT), pause=0.01)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
     assert len(server.requests) == 2
 
@@ -131,22 +124,20 @@ def test_a_server_without_ranges_sends_everything_again(server, tmp_path):
 @pytest.mark.parametrize("length", [1000, len(CONTENT), len(CONTENT) + 1])
 def test_a_part_of_another_file_is_discarded(server, tmp_path, length):
     (tmp_path / "corpus.tgz.part").write_bytes(b"x" * length)
-    fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5, pause=0.01)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, pause=0.01)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
 
 
 def test_a_finished_part_is_checked_and_named(server, tmp_path):
     (tmp_path / "corpus.tgz.part").write_bytes(CONTENT)
-    fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, pause=0.01)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize(
-    "expected", [{"checksum": MD5}, {"size": len(CONTENT)}, {"size": len(CONTENT), "checksum": MD5}]
-)
+@pytest.mark.parametrize("expected", [{"checksum": MD5}, {"size": len(CONTENT), "checksum": MD5}])
 def test_another_file_than_expected_is_never_left(server, tmp_path, expected):
     server.content = CONTENT[:-1] if "size" in expected else CONTENT[:-1] + b"x"
-    with pytest.raises(DownloadError, match=r"(?s)(an un|not the )expected.*give its new checksum"):
+    with pytest.raises(DownloadError, match=r"(?s)(an un|not the )expected"):
         fetch(server.url, tmp_path / "corpus.tgz", **expected)
     assert list(tmp_path.iterdir()) == []
 
@@ -154,7 +145,7 @@ def test_another_file_than_expected_is_never_left(server, tmp_path, expected):
 def test_a_file_in_the_way_is_kept(server, tmp_path):
     (tmp_path / "corpus.tgz").write_bytes(b"mine")
     with pytest.raises(DownloadError, match="remove it to download it again"):
-        fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5)
+        fetch(server.url, tmp_path / "corpus.tgz", MD5)
     assert (tmp_path / "corpus.tgz").read_bytes() == b"mine"
     assert server.requests == []
 
@@ -162,34 +153,34 @@ def test_a_file_in_the_way_is_kept(server, tmp_path):
 def test_a_refusal_is_not_tried_again(server, tmp_path):
     server.plan = [404]
     with pytest.raises(DownloadError, match=r"corpus.tgz cannot be downloaded: .* 404"):
-        fetch(server.url, tmp_path / "corpus.tgz")
+        fetch(server.url, tmp_path / "corpus.tgz", MD5)
     assert len(server.requests) == 1
 
 
 def test_attempts_end(server, tmp_path):
     server.plan = [503] * 9
     with pytest.raises(DownloadError, match="503 .*3 attempts"):
-        fetch(server.url, tmp_path / "corpus.tgz", attempts=3, pause=0.01)
+        fetch(server.url, tmp_path / "corpus.tgz", MD5, attempts=3, pause=0.01)
     assert len(server.requests) == 3
 
 
 def test_no_server_and_no_url(server, tmp_path):
     server.server_close()
     with pytest.raises(DownloadError, match="no connection"):
-        fetch(server.url, tmp_path / "corpus.tgz", attempts=2, pause=0.01)
+        fetch(server.url, tmp_path / "corpus.tgz", MD5, attempts=2, pause=0.01)
     with pytest.raises(DownloadError, match="'corpus.tgz' is not a URL"):
-        fetch("corpus.tgz", tmp_path / "corpus.tgz")
+        fetch("corpus.tgz", tmp_path / "corpus.tgz", MD5)
     with pytest.raises(DownloadError, match="absent.tgz"):
-        fetch((tmp_path / "absent.tgz").as_uri(), tmp_path / "corpus.tgz")
+        fetch((tmp_path / "absent.tgz").as_uri(), tmp_path / "corpus.tgz", MD5)
 
 
 def test_alternating_partial_replies_and_refusals_end(server, tmp_path):
     server.plan = [len(CONTENT) // 2, 416] * 20
     with pytest.raises(DownloadError, match=r"416 .*\(4 attempts\)"):
-        fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5, attempts=4, pause=0.01)
+        fetch(server.url, tmp_path / "corpus.tgz", MD5, attempts=4, pause=0.01)
     assert len(server.requests) < 10
     server.plan = [416, 416]
-    fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), checksum=MD5, pause=0.01)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT), pause=0.01)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
 
 
@@ -198,7 +189,7 @@ def test_alternating_partial_replies_and_refusals_end(server, tmp_path):
 def test_a_truncated_reply_of_unknown_length_is_resumed(server, tmp_path, length, size):
     server.length = lambda _: length
     server.plan = [1000]
-    fetch(server.url, tmp_path / "corpus.tgz", size, MD5, pause=0.01)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, size, pause=0.01)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
     assert server.requests == [None, "bytes=1000-"]
 
@@ -207,16 +198,16 @@ def test_a_truncated_reply_of_unknown_length_is_kept_for_the_next_run(server, tm
     server.length = lambda _: None
     server.plan = [1000]
     with pytest.raises(DownloadError, match="1,000 bytes are kept: rerun to resume"):
-        fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5, attempts=1)
+        fetch(server.url, tmp_path / "corpus.tgz", MD5, attempts=1)
     assert (tmp_path / "corpus.tgz.part").read_bytes() == CONTENT[:1000]
-    fetch(server.url, tmp_path / "corpus.tgz", checksum=MD5)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5)
     assert server.requests == [None, "bytes=1000-"]
 
 
 def test_a_reply_that_never_ends_is_cut_at_the_size(server, tmp_path):
     server.content = CONTENT + bytes(1 << 26)  # far more than sockets buffer
     server.length = lambda _: None
-    fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT))
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
 
 
@@ -225,9 +216,9 @@ def test_a_login_page_is_not_taken_for_the_file(server, tmp_path):
     (tmp_path / "corpus.tgz.part").write_bytes(CONTENT[:5000])
     server.content, server.ranges = b"<html>log in</html>", False
     with pytest.raises(DownloadError, match="it has 19 bytes instead of 768,000"):
-        fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5)
+        fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT))
     server.content, server.ranges = CONTENT, True
-    fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT))
     assert server.requests == ["bytes=5000-"] * 2
 
 
@@ -237,11 +228,11 @@ def test_a_full_disk_keeps_what_it_has(server, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (300001, hard))
     try:
         with pytest.raises(DownloadError, match=r"cannot write .*corpus.tgz.part: .*: rerun to"):
-            fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5)
+            fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (tmp_path / "corpus.tgz.part").read_bytes() == CONTENT[:300001]
-    fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5)
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT))
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
     assert server.requests[1:] == ["bytes=300001-"]
 
@@ -250,32 +241,24 @@ def test_a_link_in_the_place_of_the_part_is_not_followed(server, tmp_path):
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "corpus.tgz.part").symlink_to(tmp_path / "mine")
     with pytest.raises(DownloadError, match="cannot write .*corpus.tgz.part: "):
-        fetch(server.url, tmp_path / "corpus.tgz", len(CONTENT), MD5)
+        fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT))
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_folder_that_cannot_be_made(server, tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(DownloadError, match="cannot write .*corpus.tgz.part: "):
-        fetch(server.url, tmp_path / "file" / "corpus.tgz")
+        fetch(server.url, tmp_path / "file" / "corpus.tgz", MD5)
     assert server.requests == []
-
-
-@pytest.mark.parametrize(
-    "checksum", ["", MD5[:-1], MD5[:-1] + "g", "md4000:" + "0" * 32, "shake_128:", MD5[4:]]
-)
-def test_an_invalid_checksum_is_refused_at_once(tmp_path, checksum):
-    with pytest.raises(DownloadError, match="md5:<32 hexadecimal digits>"):
-        fetch("http://127.0.0.1:9/", tmp_path / "corpus.tgz", checksum=checksum)
 
 
 def test_check_names_the_file_and_both_values(tmp_path):
     path = tmp_path / "corpus.tgz"
     with pytest.raises(DownloadError, match="corpus.tgz does not exist"):
-        check(path, None, None)
+        check(path, MD5)
     path.write_bytes(CONTENT)
-    check(path, len(CONTENT), SHA256.upper().replace("SHA", "sha"))
+    check(path, SHA256, len(CONTENT))
     with pytest.raises(DownloadError, match="768,000 bytes instead of 1"):
-        check(path, 1, None)
+        check(path, MD5, 1)
     with pytest.raises(DownloadError, match="{} instead of {}".format(MD5[4:], "0" * 32)):
-        check(path, None, "md5:" + "0" * 32)
+        check(path, "md5:" + "0" * 32)

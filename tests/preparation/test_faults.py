@@ -249,19 +249,6 @@ def test_options_that_cannot_work(tmp_path, corpus, words, message):
     assert not (tmp_path / "data.part").exists()
 
 
-@pytest.mark.parametrize(
-    "checksum", ["", "md5:12", "shake_128:", "crc32:01234567", "sha256:" + "x" * 64]
-)
-def test_a_checksum_of_no_known_kind(tmp_path, checksum):
-    message = refused(prepare_iwslt14.main, [str(tmp_path / "data"), "--checksum", checksum])
-    assert message.startswith(f"--checksum '{checksum}': give md5:<32")
-    assert message.endswith(", or none")
-    assert list(tmp_path.iterdir()) == []
-
-
-# --- folders --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("folder", [".", "/", "//", "./"])
 def test_a_folder_that_cannot_be_the_result(tmp_path, corpus, monkeypatch, folder):
     (tmp_path / "here").mkdir()
