@@ -42,6 +42,9 @@ def map_lines(
     workers: int,
     description: str,
     total: Optional[int] = None,
+    most: Optional[int] = None,
+    show: bool = True,
+    option: str = "--workers",
 ) -> Iterator[Any]:
     """`map(function, lines)`, in the order of `lines`.
 
@@ -51,20 +54,25 @@ def map_lines(
         workers: number of processes; 1 uses this process only.
         description: the text of the progress bar.
         total: the number of lines, for the bar.
+        most: lines that a process gets at a time, where not `LINES_PER_CHUNK`.
+        show: whether to show the bar.
+        option: the user's option that sets `workers`, for an error; empty if there is none.
 
     Raises:
         ConfigurationError: a process was killed.
     """
-    bar = progress_bar(description=description, total=total, unit=" lines", unit_scale=True)
-    with bar:
-        if workers <= 1 or (total is not None and total <= LINES_PER_CHUNK):
+    most = most or LINES_PER_CHUNK
+    with progress_bar(
+        description=description, total=total, show=show, unit=" lines", unit_scale=True
+    ) as bar:
+        if workers <= 1 or (total is not None and total <= most):
             for line in lines:
                 yield function(line)
                 bar.update()
             return
         pending: Deque[Any] = collections.deque()
-        with _pool(function, workers, killed(workers, description)) as pool:
-            for chunk in in_groups(lines, LINES_PER_CHUNK, CHARACTERS_PER_CHUNK):
+        with _pool(function, workers, killed(workers, description, option)) as pool:
+            for chunk in in_groups(lines, most, CHARACTERS_PER_CHUNK):
                 pending.append(pool.submit(_apply, chunk))
                 if len(pending) > CHUNKS_PER_WORKER * workers:
                     yield from _results(pending, bar)
@@ -140,9 +148,10 @@ def terminate(pool: ProcessPoolExecutor) -> None:
 
 def killed(workers: int, description: str, option: str = "--workers") -> str:
     """The message if one of several processes was killed."""
+    fewer = f" or give fewer {option}" if option else ""
     return (
         f"one of {workers} processes was killed ({description}), perhaps for lack of memory: free "
-        f"memory or give fewer {option}, and rerun to resume"
+        f"memory{fewer}, and rerun to resume"
     )
 
 

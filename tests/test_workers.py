@@ -79,9 +79,6 @@ USERS_OF_WORKERS = {
     "preprocess": "pool = workers.Pool(2)\n"
     "tasks = [pool.apply_async(slow, (n,)) for n in range(9)]\n"
     "pool.join()",
-    "rouge": "from fairseq_plugins.scoring import rouge\n"
-    "rouge._score_task = slow\n"
-    "rouge.score_documents(['a'] * 5000, ['a'] * 5000, workers=2)",
 }
 
 

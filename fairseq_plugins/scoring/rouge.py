@@ -5,14 +5,11 @@ scores documents in several processes, and computes bootstrap intervals. A signa
 everything that changes the figures.
 """
 
-import multiprocessing
 import os
 import re
 import unicodedata
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -21,9 +18,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
 from fairseq_plugins.errors import ConfigurationError, check_least, check_range
-from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
-from fairseq_plugins.workers import belong_to_parent
+from fairseq_plugins.workers import map_lines
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
@@ -135,37 +131,14 @@ def score_documents(
             f"{len(references)} references, but {len(summaries)} summaries: ROUGE needs one "
             "reference per summary"
         )
-    how = (stemmer, unicode)
-    tokenizer_of(*how)
-    tasks = [
-        (references[i : i + DOCUMENTS_A_TASK], summaries[i : i + DOCUMENTS_A_TASK], how)
-        for i in range(0, len(references), DOCUMENTS_A_TASK)
-    ]
-    if len(references) < ENOUGH_FOR_PROCESSES:
-        workers = 1
-    results: List[np.ndarray] = []
-    with progress_bar(
-        description="ROUGE", total=len(references), unit="doc", disable=not show_progress
-    ) as bar:
-        if workers == 1:
-            for scores in map(_score_task, tasks):
-                results.append(scores)
-                bar.update(len(scores))
-        else:
-            # fork is fast: spawned processes would import torch again
-            context = multiprocessing.get_context("fork")
-            try:
-                count = min(workers, len(tasks))
-                with ProcessPoolExecutor(count, context, belong_to_parent) as pool:
-                    for scores in pool.map(_score_task, tasks):
-                        results.append(scores)
-                        bar.update(len(scores))
-            except BrokenProcessPool:
-                raise ConfigurationError(
-                    f"ROUGE: one of {workers} processes was killed, perhaps for lack of memory: "
-                    "rerun with more memory"
-                ) from None
-    return np.concatenate(results) if results else np.zeros((0, len(METRICS), len(VALUES)))
+    tokenizer_of(stemmer, unicode)  # refuses both
+    count = len(references)
+    scores = map_lines(
+        partial(_score, stemmer, unicode), zip(references, summaries),
+        workers if count >= ENOUGH_FOR_PROCESSES else 1, "ROUGE", count, DOCUMENTS_A_TASK,
+        show_progress, option="",
+    )  # fmt: skip
+    return np.array(list(scores)).reshape(count, len(METRICS), len(VALUES))
 
 
 @lru_cache(maxsize=None)
@@ -175,11 +148,10 @@ def _scorer(stemmer: bool, unicode: bool) -> Any:
     return rouge_scorer.RougeScorer(list(METRICS), tokenizer=tokenizer_of(stemmer, unicode))
 
 
-def _score_task(task: Tuple[Sequence[str], Sequence[str], Tuple[bool, bool]]) -> np.ndarray:
-    references, summaries, how = task
-    scorer = _scorer(*how)
-    scores = [scorer.score(ref, summary) for ref, summary in zip(references, summaries)]
-    return np.array([[[getattr(s[m], v) for v in VALUES] for m in METRICS] for s in scores])
+def _score(stemmer: bool, unicode: bool, texts: Tuple[str, str]) -> List[List[float]]:
+    """`METRICS` x `VALUES` of a summary; `texts` are the reference and the summary."""
+    scores = _scorer(stemmer, unicode).score(*texts)
+    return [[getattr(scores[metric], value) for value in VALUES] for metric in METRICS]
 
 
 def resampled_means(scores: np.ndarray, resamples: int, seed: int) -> np.ndarray:

@@ -154,25 +154,25 @@ def test_processes_change_nothing(monkeypatch):
     summaries = [prepare(text) for text in random_texts(50, seed=4)]
     alone = score_documents(references, summaries)
     pools = []
-    get_context = module.multiprocessing.get_context
+    get_context = multiprocessing.get_context
     monkeypatch.setattr(module, "ENOUGH_FOR_PROCESSES", 1)
     monkeypatch.setattr(module, "DOCUMENTS_A_TASK", 7)
     monkeypatch.setattr(
-        module.multiprocessing, "get_context", lambda kind: pools.append(kind) or get_context(kind)
+        multiprocessing, "get_context", lambda kind: pools.append(kind) or get_context(kind)
     )
     assert np.array_equal(score_documents(references, summaries, workers=2), alone)
     assert pools == ["fork"]
 
 
-def die(task):
+def die(*task):
     assert multiprocessing.parent_process() is not None  # never the process of the tests
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_process_is_one_line(monkeypatch):
     monkeypatch.setattr(module, "ENOUGH_FOR_PROCESSES", 1)
-    monkeypatch.setattr(module, "_score_task", die)
-    with pytest.raises(ConfigurationError, match="one of 2 processes was killed, perhaps for lack"):
+    monkeypatch.setattr(module, "_score", die)
+    with pytest.raises(ConfigurationError, match="one of 2 processes was killed .ROUGE., perhaps"):
         score_documents(["a"] * 100, ["a"] * 100, workers=2)
 
 
