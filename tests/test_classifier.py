@@ -16,6 +16,7 @@ from fairseq_plugins.commands import classify as command
 from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.classification import Labels
+from fairseq_plugins.evaluation.request import Request
 from fairseq_plugins.training import planning
 from fairseq_plugins.training.jobs import Jobs
 from fairseq_plugins.translator import Translator
@@ -98,7 +99,8 @@ def test_the_end_of_the_jobs_ends_an_evaluation(data, trained, tmp_path, monkeyp
 
     monkeypatch.setattr(Classifier, "classify_split", stopped_after_one)
     with pytest.raises(KeyboardInterrupt):
-        Labels(data, "test").predict(trained / "checkpoint_best.pt", log, jobs, cpu=True)
+        request = Request(data, trained, cpu=True)
+        Labels(data, "test").predict([trained / "checkpoint_best.pt"], log, request, jobs)
     assert len(steps) == 1 < SIZES["test"] / 5 and not log.exists()
 
 

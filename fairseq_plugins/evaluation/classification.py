@@ -1,26 +1,23 @@
 """Accuracy and macro F1 of labels."""
 
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
 
 import numpy as np
-import torch
 
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, paired
-from fairseq_plugins.evaluation.splits import check_files, evenly
-from fairseq_plugins.files import read_lines, write_lines, written_whole
+from fairseq_plugins.evaluation.test_sets import Predicted, check_files, evenly
+from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.prepared_folder import dictionaries
-from fairseq_plugins.progress import progress_bar
-from fairseq_plugins.training.jobs import Jobs
 
 ENDS = ("idx", "bin")
 METRICS = ("accuracy", "macro F1")
 
 
-class Labels:
+class Labels(Predicted):
     """The texts and labels of a split, with the functions that `evaluate` needs.
 
     Args:
@@ -36,28 +33,15 @@ class Labels:
         binary = [data / f"{side}/{split}.{end}" for side in ("input0", "label") for end in ENDS]
         self._targets, self._sources = (data / RAW / f"{split}.{x}" for x in ("target", "source"))
         self.files = [*dictionaries(data), *binary, self._targets]
-        self.text_files: List[Path] = []  # labels are predicted from binarised text
         check_files(f"--split {split}", self.files, data, (data / "input0").glob("*.idx"))
         self.references = list(read_lines(self._targets))
         self.total = len(self.references)
 
-    def predict(
-        self, checkpoint: Path, log: Path, jobs: Jobs, cpu: bool, threads: Optional[int] = None
-    ) -> None:
-        """Classify all texts; write one line ``label <TAB> probability`` per text to `log`.
-
-        Runs in this process, on the GPU of `jobs`, and stops when `jobs` stop.
-        """
-        if threads is not None:
-            torch.set_num_threads(threads)
-        bar = progress_bar(description=self.split, total=self.total, unit=" texts")
-        with jobs.here() as check, written_whole(log) as file, bar:
-            classifier = Classifier(checkpoint, self.data, cpu)
-            for predictions in classifier.classify_split(self.split, at_once=500):
-                check()
-                for prediction in predictions:
-                    file.write(f"{prediction.label}\t{prediction.probability:.6f}\n")
-                bar.update(len(predictions))
+    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[List[str]]:
+        """``label <TAB> probability`` for each text."""
+        classifier = Classifier(checkpoint, self.data, cpu)
+        for predictions in classifier.classify_split(self.split, at_once=500):
+            yield [f"{label}\t{probability:.6f}" for label, probability in predictions]
 
     def read(self, log: Path) -> List[Prediction]:
         """Read the file that `predict` wrote.

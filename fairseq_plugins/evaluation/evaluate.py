@@ -5,36 +5,32 @@ reused until checkpoints or data change.
 """
 
 import contextlib
-import os
-import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
-
-import torch
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.classification import Labels
-from fairseq_plugins.evaluation.hypotheses import GENERATED
 from fairseq_plugins.evaluation.request import Request, check, choose, parse_generation
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.files import check_no_link, digest
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.prepared_folder import stored_settings
-from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.trained_models import check_same_text, training_of
-from fairseq_plugins.training.jobs import JobFailed, Jobs, alone_in, failure_in
+from fairseq_plugins.training.jobs import Jobs, alone_in
 
 # in a folder's inputs.json (not in earlier releases):
 OUTPUT = "output"  # the digest of the generated output
 TEXT = "text"  # the source text of the output
-# the test sets of tasks whose models do not generate: the laboratory adds its own
-PREDICTED: Dict[str, Callable[[Path, str], Any]] = dict.fromkeys(
-    ("classification", "sentence_prediction"), Labels
-)
+# the test sets of tasks; all others translate. The laboratory adds its own
+TEST_SETS: Dict[str, Any] = {
+    "summarization": Summaries,
+    "classification": Labels,
+    "sentence_prediction": Labels,
+}
 
 
 class System(NamedTuple):
@@ -73,15 +69,14 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     check(request)
     run, members = request.run, request.members
     chosen = [choose(member) for member in members]
-    test, languages = _test_set(request, chosen)
-    generation = request.generation if languages else []
-    folder = run / "evaluation" / request.folder_name(generates=bool(languages))
+    test = _test_set(request, chosen)
+    generation = request.generation if test.generates else []
+    folder = run / "evaluation" / request.folder_name(test.generates)
     for path in (*(member.run / "evaluation" for member in members), folder):
         check_no_link(path)
     with alone_in(run / "evaluation", "evaluation") as lock:
         folder.mkdir(exist_ok=True)
-        log = folder / ("generate.log" if languages else "labels.log")
-        done = folder / "inputs.json"
+        log, done = folder / test.log_name, folder / "inputs.json"
         inputs = {
             "checkpoints": _identity([path for each in chosen for path in each]),
             "data": _identity(test.files),
@@ -93,20 +88,14 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
             inputs[TEXT] = _identity(test.text_files)
         text = _kept(test, log, output, say) if before == inputs else None
         if text is None:
-            if done.exists():
-                done.unlink()
-            if languages:
-                words = ["--source-lang", languages[0], "--target-lang", languages[1], *test.words]
-                with contextlib.ExitStack() as stack:  # lock the average while it is used
-                    for member in members[1:]:
-                        stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
-                    checkpoints = [
-                        checkpoint_of(member, each, say) for member, each in zip(members, chosen)
-                    ]
-                    _generate(checkpoints, words, test.total, log, request, jobs, lock)
-            else:
-                checkpoint = checkpoint_of(request, chosen[0], say)
-                test.predict(checkpoint, log, jobs, request.cpu, request.threads)
+            done.unlink(missing_ok=True)
+            with contextlib.ExitStack() as stack:  # lock the averages while they are used
+                for member in members[1:]:
+                    stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
+                checkpoints = [
+                    checkpoint_of(member, each, say) for member, each in zip(members, chosen)
+                ]
+                test.predict(checkpoints, log, request, jobs, lock)
             text = test.read(log)  # raises an error if output is missing
             made_of = {TEXT: _identity(test.text_files), OUTPUT: digest(log)}
             write_json(done, {**inputs, **made_of})
@@ -131,38 +120,34 @@ def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System
     return System(name, folder, test, text, scores)
 
 
-def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List[str]]:
-    """The test set for the task of the models, and the languages that they read and write.
+def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
+    """The test set for the task of the models.
 
     Args:
         request: the model, the test set and the options.
         chosen: the checkpoints of each model of an ensemble, or of the only one.
 
-    Returns:
-        `Translations`, `Summaries` or one of `PREDICTED`; no languages for the latter.
-
     Raises:
         ConfigurationError: the models do not fit the data, each other or the options.
     """
     trainings = [training_of(averaging.load(each[-1])) for each in chosen]
-    tasks = [training.task for training in trainings]
-    if request.ensemble:
-        for member, other in zip(request.members, tasks):
-            if other["_name"] in PREDICTED:
-                raise ConfigurationError(
-                    f"--ensemble: {member.run} is a classifier, but only models that generate are "
-                    "combined"
-                )
-    task = tasks[0]["_name"]
-    if request.unicode and task != "summarization":
+    tasks = [training.task["_name"] for training in trainings]
+    for member, other in zip(request.members if request.ensemble else (), tasks):
+        if not test_set_of(other).generates:
+            raise ConfigurationError(
+                f"--ensemble: {member.run} is a classifier, but only models that generate are "
+                "combined"
+            )
+    task, kind = tasks[0], test_set_of(tasks[0])
+    if request.unicode and kind is not Summaries:
         raise ConfigurationError("--unicode is for summaries, scored by ROUGE: remove it")
-    if task in PREDICTED:
+    if not kind.generates:
         if request.words or request.settings:
             raise ConfigurationError(
                 f"{request.run} is a classifier: --beam, --max-tokens, --settings and options "
                 "after -- are for generation: remove them"
             )
-        return open_test_set(task, request.data, request.split), []
+        return kind(request.data, request.split)
     made_for = stored_settings(request.data).get("task")
     if made_for is not None:  # text has languages
         if made_for == task:
@@ -179,34 +164,16 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Tuple[Any, List
     trained_for = check_same_text(names, trainings, request.data)
     source, target = trained_for or (prepared.source_lang, prepared.target_lang)
     prepared.check_languages(source, target, request.data)
-    test = open_test_set(task, request.data, request.split, target, request.unicode)
+    how = request.unicode if kind is Summaries else target
+    test = kind(request.data, request.split, how)
+    test.languages = (source, target)
     parse_generation([*test.words, *request.generation])
-    return test, [source, target]
+    return test
 
 
-def open_test_set(
-    task: str, data: Path, split: str, target: Optional[str] = None, unicode: bool = False
-) -> Any:
-    """Read the texts of a split, and everything that scoring needs.
-
-    Args:
-        task: fairseq's name of the models' task.
-        data: the prepared folder.
-        split: test, valid or train.
-        target: the language of translations; None for that of the folder.
-        unicode: whether ROUGE takes words of any script.
-
-    Returns:
-        `Translations`, `Summaries` or one of `PREDICTED`.
-
-    Raises:
-        ConfigurationError: a file is missing, or the folder has another language.
-    """
-    if task in PREDICTED:
-        return PREDICTED[task](data, split)
-    if task == "summarization":
-        return Summaries(data, split, unicode)
-    return Translations(data, split, target or Processing.load(data).target_lang)
+def test_set_of(task: str) -> Any:
+    """The class of test sets for models of a task, which is fairseq's name of it."""
+    return TEST_SETS.get(task, Translations)
 
 
 def _kept(test: Any, log: Path, output: Optional[str], say: Callable[[str], None]) -> Any:
@@ -222,37 +189,6 @@ def _kept(test: Any, log: Path, output: Optional[str], say: Callable[[str], None
         return None
     say(f"kept: {log.parent}")
     return text
-
-
-def _generate(
-    checkpoints: Sequence[Path],
-    words: Sequence[str],
-    total: int,
-    log: Path,
-    request: Request,
-    jobs: Jobs,
-    lock: Any,
-) -> None:
-    """Run `evaluation.hypotheses`, with its output in `log`."""
-    command = [sys.executable, "-m", "fairseq_plugins.evaluation.hypotheses", str(request.data)]
-    path = os.pathsep.join(str(checkpoint) for checkpoint in checkpoints)
-    command += ["--path", path, *words]
-    command += ["--gen-subset", request.split, "--no-progress-bar", *request.generation]
-    if request.cpu or not torch.cuda.is_available():
-        command += ["--cpu"]
-    part = log.with_name(log.name + ".part")
-    part.unlink(missing_ok=True)
-    with progress_bar(description=request.split, total=total, unit=" sentences") as bar:
-        status = jobs.run(command, part, lambda line: _count(line, bar), lock, request.threads)
-        bar.update(total - bar.n)  # texts without words
-    if status != 0:
-        raise JobFailed(f"generation failed: {failure_in(part, status)}; its log is {part}")
-    os.replace(part, log)
-
-
-def _count(line: str, bar: Any) -> None:
-    if line.startswith(GENERATED):
-        bar.update(int(line[len(GENERATED) :]))
 
 
 def _identity(paths: Sequence[Path]) -> List[List[Any]]:
@@ -278,8 +214,7 @@ def _averaged(paths: List[Path], output: Path, say: Callable[[str], None]) -> Pa
     inputs = output.with_suffix(".json")
     there = output.is_file() and not find_damage(str(output))
     if not there or read_json(inputs) != _identity(paths):
-        if inputs.exists():
-            inputs.unlink()
+        inputs.unlink(missing_ok=True)
         averaging.save(averaging.average(paths, say), output)
         write_json(inputs, _identity(paths))
     return output

@@ -19,13 +19,12 @@ from fairseq.data import data_utils
 import fairseq_plugins
 from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.evaluation.request import generation_parser
+from fairseq_plugins.evaluation.test_sets import GENERATED
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.generation.engine import TrainedModel
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
-
-GENERATED = "generated "  # prefix of a progress line; the number of texts follows
 
 
 def load(given: Namespace) -> TrainedModel:

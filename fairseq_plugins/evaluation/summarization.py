@@ -8,8 +8,7 @@ import numpy as np
 from fairseq.data import data_utils
 
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
-from fairseq_plugins.evaluation.generation import read_output
-from fairseq_plugins.evaluation.splits import check_files, evenly
+from fairseq_plugins.evaluation.test_sets import Generated, check_files, evenly, read_output
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.summarization import PIECES
@@ -36,7 +35,7 @@ class Text(NamedTuple):
     references: List[str]
 
 
-class Summaries:
+class Summaries(Generated):
     """The documents of a split, with the functions that `evaluate` needs.
 
     ROUGE uses Porter's stemmer, as published figures do. The published ROUGE-L is the summary-level

@@ -9,8 +9,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
-from fairseq_plugins.evaluation.generation import read_output
-from fairseq_plugins.evaluation.splits import check_files, evenly
+from fairseq_plugins.evaluation.test_sets import Generated, check_files, evenly, read_output
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.translation import SUBWORDS, TOKENISED
@@ -58,7 +57,7 @@ class Text(NamedTuple):
     plain: List[str]  # for BLEU and chrF
 
 
-class Translations:
+class Translations(Generated):
     """The references of a split, and the conversion of subwords to text for scoring.
 
     If the text was tokenised before preparation (BPE without a tokenizer), tokenised BLEU uses
@@ -68,7 +67,7 @@ class Translations:
     Args:
         data: a prepared folder.
         split: test, valid or train.
-        target: the target language, one of the folder's two languages.
+        target: the target language, one of the folder's two languages; None for the folder's.
         option: the option that errors name; None: --split with its value.
 
     Raises:
@@ -76,15 +75,17 @@ class Translations:
             language, or the tokeniser for the language is not installed.
     """
 
-    def __init__(self, data: Path, split: str, target: str, option: Optional[str] = None):
+    def __init__(
+        self, data: Path, split: str, target: Optional[str] = None, option: Optional[str] = None
+    ):
         settings = Processing.load(data)
         languages = (settings.source_lang, settings.target_lang)
+        target = target or settings.target_lang
         if target not in languages:
             raise ConfigurationError(
                 f"the model translates to {target}, and {data} holds {' and '.join(languages)}"
             )
         self.split, self.lowercase = split, settings.lowercase
-        self.words: List[str] = []  # extra options for fairseq-generate
         binary = [
             data / f"{split}.{'-'.join(languages)}.{language}.{end}"
             for language in languages

@@ -193,7 +193,7 @@ COLUMNS = [
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path, help="the prepared folder")
-    add_path(parser, "--out", "FILE", "output folder", required=True)
+    add_path(parser, "--out", "DIR", "output folder", required=True)
     machine.add_arguments(parser, argparse.SUPPRESS)  # each goal has its own --dtype
 
 

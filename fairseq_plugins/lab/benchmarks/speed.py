@@ -109,7 +109,7 @@ for batch in (1, 8, 32):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_path(parser, "--out", "FILE", "output folder", required=True)
+    add_path(parser, "--out", "DIR", "output folder", required=True)
     add_flag(parser, "--record", "store all figures of this run, also worse ones")
     add_path(
         parser, "--stored", "DIR", "the stored figures, a file for each kind of processor "

@@ -1,7 +1,7 @@
 """The impressions of a split, and what `evaluate` does with them."""
 
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List
 
 import numpy as np
 import torch
@@ -10,19 +10,17 @@ from fairseq.data import data_utils
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED
-from fairseq_plugins.evaluation.evaluate import PREDICTED
-from fairseq_plugins.evaluation.splits import check_files
-from fairseq_plugins.files import read_lines, write_lines, written_whole
+from fairseq_plugins.evaluation.evaluate import TEST_SETS
+from fairseq_plugins.evaluation.test_sets import Predicted, check_files
+from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression, ranks_of
 from fairseq_plugins.prepared_folder import dictionaries
-from fairseq_plugins.progress import progress_bar
-from fairseq_plugins.training.jobs import Jobs
 
 TASK = "news_recommendation"
 AT_ONCE = 64  # impressions in a batch
 
 
-class Recommendations:
+class Recommendations(Predicted):
     """The impressions of a split, with the functions that `evaluate` needs.
 
     Args:
@@ -33,44 +31,39 @@ class Recommendations:
         ConfigurationError: the folder lacks the split.
     """
 
+    unit = " impressions"
+
     def __init__(self, data: Path, split: str):
         self.data, self.split = data, split
         folder = data / "impressions"
         prefix = folder / split
         binary = [prefix.with_name(f"{split}.{end}") for end in ("idx", "bin", "id")]
         self.files = [*dictionaries(data), *sorted((data / "input0").glob("*.bin")), *binary]
-        self.text_files: List[Path] = []
         check_files(f"--split {split}", self.files, data, folder.glob("*.id"))
         rows: Any = data_utils.load_indexed_dataset(str(prefix))
         self.references = [row[1 + int(row[0]) :].numpy() % 2 == 1 for row in rows]
         self.names = list(read_lines(binary[2]))
         self.total = len(self.references)
 
-    def predict(
-        self, checkpoint: Path, log: Path, jobs: Jobs, cpu: bool, threads: Optional[int] = None
-    ) -> None:
-        """Write the ranks of all news, in the format of the MIND challenge, to `log`."""
-        if threads is not None:
-            torch.set_num_threads(threads)
+    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[List[str]]:
+        """The ranks of all news of each impression, in the format of the MIND challenge."""
         device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-        bar = progress_bar(description=self.split, total=self.total, unit=" impressions")
-        with jobs.here() as check, written_whole(log) as file, bar:
-            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-                [str(checkpoint)], {"data": str(self.data)}
-            )
-            model.to(device).eval()
-            dataset = task.load_dataset(self.split)
-            for start in range(0, self.total, AT_ONCE):
-                check()
-                numbers = range(start, min(start + AT_ONCE, self.total))
-                batch = dataset.collater([dataset[number] for number in numbers])
-                inputs = utils.move_to_cuda(batch) if device.type == "cuda" else batch
-                with torch.no_grad():
-                    scores = model(**inputs["net_input"]).float().cpu().numpy()
-                for number, row in zip(numbers, scores):
-                    ranks = ranks_of(row[: len(self.references[number])])
-                    file.write(f"{self.names[number]} [{','.join(map(str, ranks))}]\n")
-                bar.update(len(numbers))
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(checkpoint)], {"data": str(self.data)}
+        )
+        model.to(device).eval()
+        dataset = task.load_dataset(self.split)
+        for start in range(0, self.total, AT_ONCE):
+            numbers = range(start, min(start + AT_ONCE, self.total))
+            batch = dataset.collater([dataset[number] for number in numbers])
+            inputs = utils.move_to_cuda(batch) if device.type == "cuda" else batch
+            with torch.no_grad():
+                scores = model(**inputs["net_input"]).float().cpu().numpy()
+            ranks = (ranks_of(row[: len(self.references[n])]) for n, row in zip(numbers, scores))
+            yield [self._line(number, each) for number, each in zip(numbers, ranks)]
+
+    def _line(self, number: int, ranks: np.ndarray) -> str:
+        return f"{self.names[number]} [{','.join(map(str, ranks))}]"
 
     def read(self, log: Path) -> List[np.ndarray]:
         """Read the ranks that `predict` wrote.
@@ -88,8 +81,7 @@ class Recommendations:
 
     def write(self, found: List[np.ndarray], folder: Path) -> None:
         """Write prediction.txt, in the format of the MIND challenge."""
-        lines = (f"{name} [{','.join(map(str, r))}]" for name, r in zip(self.names, found))
-        write_lines(folder / "prediction.txt", lines)
+        write_lines(folder / "prediction.txt", map(self._line, range(self.total), found))
 
     def score(self, found: List[np.ndarray]) -> Dict[str, Dict[str, Any]]:
         """The means of `METRICS` over impressions, in percent, with 95 % bootstrap intervals."""
@@ -111,4 +103,4 @@ class Recommendations:
         }
 
 
-PREDICTED[TASK] = Recommendations  # `evaluate` opens it for models of this task
+TEST_SETS[TASK] = Recommendations  # `evaluate` opens it for models of this task

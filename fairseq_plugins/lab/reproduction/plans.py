@@ -12,7 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_plugins import lab
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.evaluation.evaluate import open_test_set
+from fairseq_plugins.evaluation.evaluate import test_set_of
 from fairseq_plugins.evaluation.request import check_generation
 from fairseq_plugins.files import count_lines
 from fairseq_plugins.json_files import read_json
@@ -141,7 +141,7 @@ class PlannedRuns:
                 words = row.last_words or "no options"
                 raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
         given = plans[-1].given  # scoring needs files that no training reads
-        open_test_set(given.task, request.data, "test", getattr(given, "target_lang", None))
+        test_set_of(given.task)(request.data, "test")
 
     def check_checkpoints(self, given: Namespace, first: bool) -> None:
         """Raise a ConfigurationError if a training would leave no checkpoint to go on with.

@@ -8,7 +8,7 @@ from fairseq import checkpoint_utils
 
 from fairseq_plugins import lab
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.evaluate import PREDICTED, evaluate
+from fairseq_plugins.evaluation.evaluate import TEST_SETS, evaluate
 from fairseq_plugins.evaluation.request import Request
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
@@ -83,7 +83,7 @@ def test_validation_and_test_agree(data, trained):
 
 
 def test_other_commands_say_what_tests_it(data, trained, monkeypatch):
-    monkeypatch.delitem(PREDICTED, TASK)  # as where the laboratory is not registered
+    monkeypatch.delitem(TEST_SETS, TASK)  # as where the laboratory is not registered
     with pytest.raises(ConfigurationError, match="--task news_recommendation, .*: reproduce"):
         evaluate(Request(data, trained[0], cpu=True), Jobs(), print)
 

@@ -1,9 +1,25 @@
-"""fairseq-generate's output: read in the order of the test set, and complete or an error."""
+"""What test sets share: their files, the output of models, and which texts are shown."""
 
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.generation import read_output
+from fairseq_plugins.evaluation.test_sets import check_files, evenly, read_output
+
+
+def test_a_missing_file_is_named_beside_the_splits_that_are_there(tmp_path):
+    for name in ("train.de-en.de.idx", "train.de-en.en.idx", "valid.de-en.de.idx"):
+        (tmp_path / name).touch()
+    wanted = [tmp_path / "train.de-en.de.idx", tmp_path / "valid.de-en.en.idx"]
+    check_files("--split valid", wanted[:1], tmp_path, [])
+    message = r"--split valid: .*valid.de-en.en.idx is missing; .* holds train, valid$"
+    with pytest.raises(ConfigurationError, match=message):
+        check_files("--split valid", wanted, tmp_path, tmp_path.glob("*.idx"))
+
+
+def test_texts_to_show_are_spread():
+    assert list(evenly(10, 3)) == [0, 3, 6] and list(evenly(2, 5)) == [0, 1]
+    assert list(evenly(0, 4)) == []
+
 
 REFERENCES = ["the first sentence .", "a second one", "and\ta third"]
 
