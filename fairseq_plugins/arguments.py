@@ -75,7 +75,7 @@ def at_least(
     return convert
 
 
-def add_path(parser: Any, option: str, metavar: str, text: str, **how: Any) -> None:
+def add_path(parser: Any, option: str, metavar: Any, text: str, **how: Any) -> None:
     """Add an option that takes a file or folder, or several with `nargs`."""
     parser.add_argument(option, type=Path, metavar=metavar, help=text, **how)
 

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
@@ -12,6 +12,68 @@ from fairseq_plugins.text.subwords import KINDS
 
 RECORD = "preparation.json"  # settings, counts of each step, sizes and digests of files
 DIGESTS = "sha256"  # in the record: digests of `needed_files`; not in earlier releases
+
+
+class Prepared:
+    """A prepared folder: its record, its words and its subword model, each read once."""
+
+    def __init__(self, folder: Union[str, Path]):
+        self.folder = Path(folder)
+
+    @classmethod
+    def of(cls, data: Union[str, Path, "Prepared"]) -> "Prepared":
+        """The folder of a path; a `Prepared` is returned with all that it has read."""
+        return data if isinstance(data, cls) else cls(data)  # type: ignore[arg-type]
+
+    @functools.cached_property
+    def settings(self) -> Dict[str, Any]:
+        """See `stored_settings`."""
+        return stored_settings(self.folder)
+
+    @property
+    def task(self) -> Optional[str]:
+        """What a folder is for that has no two sides of text; otherwise None."""
+        return self.settings.get("task")
+
+    @property
+    def summarizes(self) -> bool:
+        """Whether it has documents and summaries: only they have a sentence boundary."""
+        return "boundary" in self.settings
+
+    @functools.cached_property
+    def processing(self) -> Any:
+        """The `Processing` of its text.
+
+        Raises:
+            ConfigurationError: this package did not prepare the folder for text with two sides.
+        """
+        from fairseq_plugins.text.processing import Processing  # which imports this module
+
+        try:
+            found = Processing.of(self.settings)
+            found.check()
+            return found
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"{self.folder / RECORD} cannot be used ({error}): the prepare-* commands write "
+                "it, to define how text is tokenised; give a folder that they prepared"
+            ) from None
+
+    @property
+    def languages(self) -> Tuple[str, str]:
+        """Source and target."""
+        return self.processing.source_lang, self.processing.target_lang
+
+    @functools.cached_property
+    def subwords(self) -> Any:
+        """The subword model, loaded; raises a ConfigurationError as `subword_model`."""
+        kind = KINDS[self.processing.subword]
+        return kind(subword_model(self.folder, kind.file_name))
+
+    @functools.cached_property
+    def words(self) -> Dict[str, str]:
+        """See `digests_of_words`."""
+        return digests_of_words(self.folder)
 
 
 def stored_settings(folder: Path) -> Dict[str, Any]:
@@ -77,11 +139,6 @@ def _digests(record: Path, size: int, changed: int) -> Dict[str, str]:
 def _digest(path: Path, size: int, changed: int) -> str:
     """The digest of a file, computed again if its size or time has changed."""
     return digest(path)
-
-
-def is_for_summarization(settings: Dict[str, Any]) -> bool:
-    """Whether these are settings of documents and summaries: only they have a sentence boundary."""
-    return "boundary" in settings
 
 
 def dictionaries(folder: Path) -> List[Path]:

@@ -18,6 +18,7 @@ from fairseq_plugins.compat.mismatched_models import SizeMismatch
 from fairseq_plugins.engine import Place
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import (
+    Prepared,
     dictionaries,
     differing,
     digests_of_words,
@@ -95,7 +96,7 @@ def load_models(
         raise ConfigurationError(
             f"{data} has no dictionaries (dict.*.txt): is it the prepared folder?"
         )
-    trained_for = check_same_text(paths, trainings, Path(data))
+    trained_for = check_same_text(paths, trainings, Prepared(data))
     if trained_for is not None and trained_for != _pair_of_files(Path(data)):
         overrides.update(zip(DIRECTION, trained_for))
     try:
@@ -199,9 +200,9 @@ def _pair_of_files(folder: Path) -> Optional[Tuple[str, str]]:
 
 
 def check_same_text(
-    paths: Sequence[str], trainings: Sequence[Training], data: Path
+    paths: Sequence[str], trainings: Sequence[Training], prepared: Prepared
 ) -> Optional[Tuple[str, str]]:
-    """Check that models have one direction, and the words of the dictionaries in `data`.
+    """Check that models have one direction, and the words of the dictionaries in a folder.
 
     Sizes are not enough: fairseq pads dictionaries to multiples of 8. A checkpoint without digests
     of its words uses the training's folder; if that is missing, words are not compared.
@@ -209,7 +210,7 @@ def check_same_text(
     Args:
         paths: the checkpoints.
         trainings: the facts about each training.
-        data: the prepared folder.
+        prepared: the prepared folder.
 
     Returns:
         the direction of the models; None if it is unknown for all (see `direction`).
@@ -218,7 +219,7 @@ def check_same_text(
         ConfigurationError: models differ in direction, or a model has other words.
     """
     directions: Dict[Tuple[str, str], str] = {}
-    here = digests_of_words(data)
+    here, data = prepared.words, prepared.folder
     for path, training in zip(paths, trainings):
         pair = direction(training.task)
         if pair is not None:

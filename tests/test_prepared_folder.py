@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from fairseq_plugins import prepared_folder
 from fairseq_plugins.prepared_folder import (
     RECORD,
+    Prepared,
     dictionaries,
-    is_for_summarization,
     stored_settings,
 )
 
@@ -23,8 +24,27 @@ def test_settings_are_those_of_the_record(tmp_path):
     settings = {"source_lang": "source", "boundary": "<q>"}
     (tmp_path / RECORD).write_text(json.dumps({"settings": settings}))
     assert stored_settings(tmp_path) == stored_settings(str(tmp_path)) == settings
-    assert is_for_summarization(settings)
-    assert not is_for_summarization({"source_lang": "de"})
+    assert Prepared(tmp_path).summarizes and Prepared(tmp_path).task is None
+    (tmp_path / RECORD).write_text(json.dumps({"settings": {"task": "classification"}}))
+    assert not Prepared(tmp_path).summarizes and Prepared(tmp_path).task == "classification"
+
+
+def test_what_is_handed_down_is_read_once(tmp_path, monkeypatch):
+    settings = {"source_lang": "de", "target_lang": "en", "tokenizer": "none", "lowercase": False}
+    record = {"settings": {**settings, "subword": "bpe"}}
+    (tmp_path / RECORD).write_text(json.dumps(record))
+    (tmp_path / "dict.de.txt").write_text("a 1\n")
+    read = []
+    for name in ("stored_settings", "digests_of_words"):
+        original = getattr(prepared_folder, name)
+        monkeypatch.setattr(
+            prepared_folder, name, lambda path, read=read, f=original: read.append(path) or f(path)
+        )
+    prepared = Prepared(tmp_path)
+    for each in (prepared, Prepared.of(prepared), prepared):
+        assert each.languages == ("de", "en") and list(each.words) == ["dict.de.txt"]
+        assert each.folder == tmp_path and each.settings == record["settings"]
+    assert read == [tmp_path, tmp_path]
 
 
 def test_dictionaries_of_languages_and_of_labels(tmp_path):

@@ -17,8 +17,7 @@ from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.files import check_no_link, digest
 from fairseq_plugins.json_files import read_json, write_json
-from fairseq_plugins.prepared_folder import stored_settings
-from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.trained_models import check_same_text, training_of
 from fairseq_plugins.training.jobs import Jobs, alone_in
 
@@ -148,24 +147,22 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
                 "after -- are for generation: remove them"
             )
         return kind(request.data, request.split)
-    made_for = stored_settings(request.data).get("task")
-    if made_for is not None:  # text has languages
-        if made_for == task:
+    prepared = Prepared(request.data)
+    if prepared.task is not None:  # text has languages
+        if prepared.task == task:
             raise ConfigurationError(
                 f"evaluate does not test --task {task}, for which {request.run} was trained: "
                 "reproduce trains and tests the laboratory's models"
             )
         raise ConfigurationError(
             f"{request.run} was trained for --task {task}, but {request.data} was prepared for "
-            f"{made_for}: give data of the model's task"
+            f"{prepared.task}: give data of the model's task"
         )
-    prepared = Processing.load(request.data)
     names = [str(each[-1]) for each in chosen]
-    trained_for = check_same_text(names, trainings, request.data)
-    source, target = trained_for or (prepared.source_lang, prepared.target_lang)
-    prepared.check_languages(source, target, request.data)
+    source, target = check_same_text(names, trainings, prepared) or prepared.languages
+    prepared.processing.check_languages(source, target, request.data)
     how = request.unicode if kind is Summaries else target
-    test = kind(request.data, request.split, how)
+    test = kind(prepared, request.split, how)
     test.languages = (source, target)
     parse_generation([*test.words, *request.generation])
     return test

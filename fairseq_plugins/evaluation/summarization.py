@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Union
 
 import numpy as np
 from fairseq.data import data_utils
@@ -12,7 +12,7 @@ from fairseq_plugins.evaluation.test_sets import Generated, check_files, evenly,
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.summarization import PIECES
-from fairseq_plugins.prepared_folder import dictionaries
+from fairseq_plugins.prepared_folder import Prepared, dictionaries
 from fairseq_plugins.scoring.rouge import (
     METRICS,
     NAMES,
@@ -22,7 +22,6 @@ from fairseq_plugins.scoring.rouge import (
     rouge,
     score_documents,
 )
-from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.subwords import KINDS
 
 logger = logging.getLogger(__name__)
@@ -50,18 +49,18 @@ class Summaries(Generated):
         ConfigurationError: the folder was not prepared by this package, or lacks the split.
     """
 
-    def __init__(self, data: Path, split: str, unicode: bool = False):
-        self.unicode = unicode
-        settings = Processing.load(data)
-        self.split = split
+    def __init__(self, data: Union[Path, Prepared], split: str, unicode: bool = False):
+        prepared = Prepared.of(data)
+        data, settings = prepared.folder, prepared.processing
+        self.split, self.unicode = split, unicode
         joined_by = KINDS[settings.subword].fairseq_name
         self.words = ["--task", "summarization", "--remove-bpe", joined_by]
-        pair = f"{settings.source_lang}-{settings.target_lang}"
-        source, prefix = (
-            data / f"{split}.{pair}.{language}"
-            for language in (settings.source_lang, settings.target_lang)
-        )
-        binary = [Path(f"{side}.{end}") for side in (source, prefix) for end in ("idx", "bin")]
+        pair = "-".join(prepared.languages)
+        binary = [
+            data / f"{split}.{pair}.{language}.{end}"
+            for language in prepared.languages
+            for end in ("idx", "bin")
+        ]
         self.files = [*dictionaries(data), *binary]
         raw = data / RAW / f"{split}.{settings.source_lang}"
         pieces = data / PIECES / f"{split}.{settings.target_lang}"

@@ -17,10 +17,8 @@ from fairseq_plugins.evaluation.request import Request, choose
 from fairseq_plugins.files import digest
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.prepared_folder import (
+    Prepared,
     differing,
-    digests_of_words,
-    is_for_summarization,
-    stored_settings,
 )
 from fairseq_plugins.serving.folder import CONFIG, LANGUAGES, is_export
 from fairseq_plugins.serving.text import Output, sentences_of
@@ -117,10 +115,11 @@ class Teachers:
         option: str = "TEACHER",
         say: Callable[[str], None] = print,
     ) -> None:
-        made_for = stored_settings(data).get("task")
-        if made_for is not None:  # text has languages
+        prepared = Prepared(data)
+        if prepared.task is not None:  # text has languages
             raise ConfigurationError(
-                f"{data} was prepared for {made_for}: distill is for translation and summarization"
+                f"{data} was prepared for {prepared.task}: distill is for translation and "
+                "summarization"
             )
         places = [pretrained.find(place, option) for place in places]
         exported = [place for place in places if is_export(place)]
@@ -147,8 +146,8 @@ class Teachers:
             files = [_checkpoint(place, data, last, option, say) for place in places]
             states = (averaging.load(path) for path in files)
             trainings = [trained_models.training_of(state) for state in states]
-            here = digests_of_words(data)
-            others = [t for t in trainings if differing(trained_models.words_of(t), here)]
+            words = map(trained_models.words_of, trainings)
+            others = any(differing(each, prepared.words) for each in words)
             own = None if others else str(data)
             folder = trained_models.trained_on(trainings[0].task)
             if others and not folder.is_dir():
@@ -156,17 +155,15 @@ class Teachers:
                     f"{option} {files[0]} has other dictionaries than {data}, and {folder}, which "
                     "it was trained on, is not there: restore that, or let an export of it teach"
                 )
-            theirs = Processing.load(folder if others else data)
+            theirs = Processing.load(folder) if others else prepared.processing
             pairs = {trained_models.direction(training.task) for training in trainings} - {None}
             if len(pairs) > 1:
                 raise ConfigurationError(f"{option}: models of two directions cannot be combined")
             pair = pairs.pop() if pairs else None
-        prepared = Processing.load(data)
-        languages = (prepared.source_lang, prepared.target_lang)
-        self.direction: Tuple[str, str] = pair or languages
-        prepared.check_languages(*self.direction, data)
-        _check_text(theirs, prepared, f"{option} {(exported or files)[0]}", data)
-        summarizes = is_for_summarization(stored_settings(data))
+        self.direction: Tuple[str, str] = pair or prepared.languages
+        prepared.processing.check_languages(*self.direction, data)
+        _check_text(theirs, prepared.processing, f"{option} {(exported or files)[0]}", data)
+        summarizes = prepared.summarizes
         for name, given in OPTIONS.items():
             value = getattr(search, name)
             if not summarizes and value != getattr(SEARCH, name):
@@ -282,24 +279,17 @@ class _Teacher:
     """A loaded teacher."""
 
     def __init__(self, job: _Job) -> None:
-        search = job.search._asdict()
-        self._summarizes = is_for_summarization(stored_settings(Path(job.data)))
+        search, prepared = job.search._asdict(), Prepared(job.data)
+        self._summarizes = prepared.summarizes
         if not self._summarizes:
             for name in OPTIONS:
                 del search[name]
         kind: Any = Summarizer if self._summarizes else Translator
         self._model = kind(job.paths, job.own, **search)
-        self._tokenise = self._conversion(job)
-
-    def _conversion(self, job: _Job) -> Optional[Callable[[str], str]]:
-        """Converts the teacher's text to the folder's tokens; None if its tokens are the same.
-
-        Tokens are converted through text only if necessary, as Moses' rules are not always
-        reversible.
-        """
-        theirs, ours = self._model.processor.settings, Processing.load(Path(job.data))
+        theirs, ours = self._model.processor.settings, prepared.processing
         same = (theirs.tokenizer, theirs.lowercase) == (ours.tokenizer, ours.lowercase)
-        return None if same else ours.tokenise(job.target)
+        # Moses' rules are not always reversible: through text only if tokens differ
+        self._tokenise = None if same else ours.tokenise(job.target)
 
     def write(self, lines: Sequence[str], count: int) -> List[List[Written]]:
         """See `Teachers.write`."""

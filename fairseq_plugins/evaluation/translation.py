@@ -1,7 +1,7 @@
 """BLEU and chrF of translations."""
 
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -13,12 +13,10 @@ from fairseq_plugins.evaluation.test_sets import Generated, check_files, evenly,
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.translation import SUBWORDS, TOKENISED
-from fairseq_plugins.prepared_folder import dictionaries
+from fairseq_plugins.prepared_folder import Prepared, dictionaries
 from fairseq_plugins.text.languages import is_unspaced, two_letters
 from fairseq_plugins.text.moses import Moses
-from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import is_blank
-from fairseq_plugins.text.subwords import KINDS
 
 NO_FIGURE = f"{TOKENISED_BLEU} is not defined for text without spaces between words: skipped"
 # languages without spaces for which sacreBLEU has no tokeniser: characters are compared
@@ -76,10 +74,14 @@ class Translations(Generated):
     """
 
     def __init__(
-        self, data: Path, split: str, target: Optional[str] = None, option: Optional[str] = None
+        self,
+        data: Union[Path, Prepared],
+        split: str,
+        target: Optional[str] = None,
+        option: Optional[str] = None,
     ):
-        settings = Processing.load(data)
-        languages = (settings.source_lang, settings.target_lang)
+        prepared = Prepared.of(data)
+        data, settings, languages = prepared.folder, prepared.processing, prepared.languages
         target = target or settings.target_lang
         if target not in languages:
             raise ConfigurationError(
@@ -97,8 +99,7 @@ class Translations(Generated):
         self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
         self.text_files = [self._source]
         check_files(option, [*self.files, *self.text_files], data, data.glob("*.*-*.*.idx"))
-        kind = KINDS[settings.subword]
-        self._subwords = kind(data / kind.file_name)
+        self._subwords = prepared.subwords
         self.language = target
         self._moses, self._undo = Moses(two_letters(target)), settings.tokenise(target).undo
         self._tokenised_before = settings.tokenizer == "none" and settings.subword == "bpe"

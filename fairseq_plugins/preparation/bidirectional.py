@@ -11,8 +11,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import flush_to_disk, write_bytes
 from fairseq_plugins.preparation.reuse import fingerprint
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.prepared_folder import is_for_summarization, stored_settings
-from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.subwords import KINDS
 
 JOINED, COPIED = ("train", "valid"), ("test",)
@@ -36,23 +35,22 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
         ConfigurationError: `pair` was not prepared for a language pair, has two different
             dictionaries or already both directions; or `destination` exists with other content.
     """
-    processing = Processing.load(pair)
-    settings = stored_settings(pair)
+    prepared = Prepared(pair)
+    languages, settings = prepared.languages, prepared.settings
     if settings.get("bidirectional"):
         raise ConfigurationError(f"{pair} has both directions: give the folder it was made from")
-    if is_for_summarization(settings):
+    if prepared.summarizes:
         raise ConfigurationError(
             f"{pair} was prepared for summarization, which has one direction: give a folder "
             "prepared for a language pair"
         )
-    languages = (processing.source_lang, processing.target_lang)
     names = [f"dict.{language}.txt" for language in languages]
     if (pair / names[0]).read_bytes() != (pair / names[1]).read_bytes():
         raise ConfigurationError(
             f"{pair} has one dictionary per language, but both directions need a joined one: "
             "prepare it with --joined-dictionary"
         )
-    model = KINDS[processing.subword].file_name
+    model = KINDS[prepared.processing.subword].file_name
     read = [pair / name for name in [*names, model]]
     read += sorted(pair.glob(f"*.{'-'.join(languages)}.*"))
     wanted = {**settings, "bidirectional": True, "pair": fingerprint(read)}

@@ -50,14 +50,13 @@ from fairseq_plugins.preparation.report import left_out, table
 from fairseq_plugins.preparation.reuse import copy_model, fingerprint
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import (
+    Prepared,
     dictionaries,
-    is_for_summarization,
     needed_files,
-    stored_settings,
 )
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.moses import Moses
-from fairseq_plugins.text.processing import Processing, normalise
+from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import is_blank, separate_sentences
 from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.workers import map_lines
@@ -112,18 +111,18 @@ def distill(
             content.
     """
     data = request.data
-    settings = stored_settings(data)
-    if settings.get("bidirectional"):
+    prepared = Prepared(data)
+    if prepared.settings.get("bidirectional"):
         raise ConfigurationError(f"{data} has both directions: give the folder it was made from")
     if reverse is not None and reverse.direction != teachers.direction[::-1]:
         raise ConfigurationError(
             "--reverse {} translates {}-{}, and TEACHER {}-{}: they must be of opposite "
             "directions".format(reverse.names[0], *reverse.direction, *teachers.direction)
         )
-    kind: Any = (Documents if is_for_summarization(settings) else Pairs)(data, teachers.direction)
+    kind: Any = (Documents if prepared.summarizes else Pairs)(prepared, teachers.direction)
     tag = find_tag(data, kind.source) if reverse is not None and request.tag else None
     wanted = {
-        **settings,
+        **prepared.settings,
         "distilled": fingerprint([*needed_files(data).values(), *kind.text_files()]),
         "teacher": teachers.digests,
         "keep": request.keep,
@@ -161,7 +160,7 @@ class Pairs:
     """The text of a prepared language pair.
 
     Args:
-        data: the prepared folder.
+        prepared: the prepared folder.
         direction: the languages to read and to write.
 
     Attributes:
@@ -175,12 +174,11 @@ class Pairs:
     forms: Tuple[str, ...] = (RAW, translation.TOKENISED)
     pieces = translation.SUBWORDS
 
-    def __init__(self, data: Path, direction: Tuple[str, str]) -> None:
-        self.data = data
-        self.settings, self.source, self.target = Processing.load(data), *direction
-        self.languages = [self.settings.source_lang, self.settings.target_lang]
+    def __init__(self, prepared: Prepared, direction: Tuple[str, str]) -> None:
+        self.data, self.stored = prepared.folder, prepared.settings
+        self.settings, self.source, self.target = prepared.processing, *direction
+        self.languages = prepared.languages
         self._tokenise = {language: self.settings.tokenise(language) for language in direction}
-        self._stored = stored_settings(data)
         for path in self.text_files():
             if not path.is_file():
                 raise ConfigurationError(
@@ -220,7 +218,7 @@ class Pairs:
 
     def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
         """Why preparation would have skipped a pair (in all forms); None to keep it."""
-        limits = Limits(**{name: self._stored[name] for name in Limits._fields})
+        limits = Limits(**{name: self.stored[name] for name in Limits._fields})
         return limits.reason_against(source[-1], target[-1])
 
     def cut(self, folder: Path, workers: int) -> Any:
@@ -471,7 +469,7 @@ class _Distillation:
 
     def _binarise(self) -> None:
         """Binarise train with the unchanged dictionaries of the data."""
-        how = (stored_settings(self.data)["joined_dictionary"], self.workers, self.data)
+        how = (self.kind.stored["joined_dictionary"], self.workers, self.data)
         text = self.folder / self.kind.pieces
         binarise(text, ["train"], self.kind.languages, self.folder, *how)
         for path in dictionaries(self.data):

@@ -41,9 +41,10 @@ def origin(given: Optional[Path], original: bool) -> str:
     Raises:
         ConfigurationError: the copy cannot be read, or is another file.
     """
+    if given is None:
+        return CHECKSUM
     try:
-        if given is not None:
-            check(given, CHECKSUM, SIZE)
+        check(given, CHECKSUM, SIZE)
     except DownloadError as error:
         if original or not given.is_file():
             raise ConfigurationError(

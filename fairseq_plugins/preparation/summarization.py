@@ -42,7 +42,7 @@ from fairseq_plugins.preparation.reuse import (
     vocabulary_files,
 )
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.prepared_folder import RECORD, is_for_summarization, stored_settings
+from fairseq_plugins.prepared_folder import RECORD, Prepared
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
 from fairseq_plugins.text.subwords import SentencePiece
@@ -329,7 +329,7 @@ def settings_like(folder: Path, given: Dict[str, Any]) -> Dict[str, Any]:
             option differs from the folder's.
     """
     files = vocabulary_files(folder, SentencePiece, SIDES)
-    if not is_for_summarization(stored_settings(folder)):
+    if not Prepared(folder).summarizes:
         raise ConfigurationError(
             f"--like {folder} was not prepared for summarization: give a folder made by "
             "prepare-summarization or prepare-cnn-dm"

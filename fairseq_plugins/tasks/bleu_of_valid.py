@@ -23,7 +23,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.generation.copied import number_copied
 from fairseq_plugins.generation.unknown import number_unknown, write
-from fairseq_plugins.prepared_folder import is_for_summarization, stored_settings
+from fairseq_plugins.prepared_folder import Prepared
 
 logger = logging.getLogger(__name__)
 
@@ -96,13 +96,14 @@ def find_scorer(data: Path, split: str, target: Optional[str], tokenised: bool) 
     """
     from fairseq_plugins.evaluation.translation import Translations
 
-    settings = stored_settings(data)
+    prepared = Prepared(data)
+    settings = prepared.settings
     try:
-        if not settings or is_for_summarization(settings):
+        if not settings or prepared.summarizes:
             raise ConfigurationError(f"{data} was not made by prepare-translation")
         if settings.get("bidirectional"):
             raise ConfigurationError(f"{data} has both directions")
-        test = Translations(data, split, target or settings["target_lang"], split)
+        test = Translations(prepared, split, target, split)
         scorer = Scorer(test, tokenised)
     except ConfigurationError as error:
         return Found(None, not_of_evaluate(split, str(error)))

@@ -1,17 +1,11 @@
 """The text processing of a prepared folder, for new source text and for the model's output."""
 
-import json
 import unicodedata
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import (
-    RECORD,
-    is_for_summarization,
-    stored_settings,
-    subword_model,
-)
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.subwords import KINDS
 
 TOKENIZERS = ("moses", "none")
@@ -54,17 +48,7 @@ class Processing(NamedTuple):
         Raises:
             ConfigurationError: the folder was not prepared by this package.
         """
-        path = Path(folder) / RECORD
-        try:
-            stored: Dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
-            found = cls.of(stored)
-            found.check()
-            return found
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ConfigurationError(
-                f"{path} cannot be used ({error}): the prepare-* commands write it, to "
-                "define how text is tokenised; give a folder that they prepared"
-            ) from None
+        return Prepared(folder).processing
 
     def check(self) -> None:
         """Raise a ValueError for a setting with a type or value that preparations never write."""
@@ -153,11 +137,10 @@ class Processor:
     """
 
     def __init__(self, folder: Path, source_lang: str, target_lang: str):
-        self.settings = Processing.load(folder)
-        self.for_summaries = is_for_summarization(stored_settings(folder))
+        prepared = Prepared(folder)
+        self.settings, self.for_summaries = prepared.processing, prepared.summarizes
         self.settings.check_languages(source_lang, target_lang, folder)
-        kind = KINDS[self.settings.subword]
-        self.subwords = kind(subword_model(Path(folder), kind.file_name))
+        self.subwords = prepared.subwords
         self._source = self.settings.tokenise(source_lang)
         self._target = self.settings.tokenise(target_lang)
 

@@ -29,9 +29,8 @@ from fairseq_plugins.lab.reproduction.request import (
 )
 from fairseq_plugins.lab.reproduction.tables import TABLES, Row
 from fairseq_plugins.preparation.documents import SPLITS
-from fairseq_plugins.prepared_folder import stored_settings
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.run_folder import Run
-from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.training import planning, recipes, settings
 from fairseq_plugins.training.request import PLUGIN
 
@@ -63,19 +62,18 @@ def describe_data(folder: Path) -> Dict[str, Any]:
     described: Dict[str, Any] = {"name": folder.resolve().name, "pairs": {}}
     described["fingerprint"] = settings.fingerprint(folder)
     described["held_out"] = settings.fingerprint_of_tokens(folder, "valid", "test")
-    labels = folder / "label" / "dict.txt"
+    prepared, labels = Prepared(folder), folder / "label" / "dict.txt"
     if labels.is_file():
         names = labels.read_text(encoding="utf-8").splitlines()
         described["classes"] = sum(not name.startswith("madeupword") for name in names)
         prefixes = {split: labels.with_name(split) for split in SPLITS}
-    elif stored_settings(folder).get("task") == test_set.TASK:
+    elif prepared.task == test_set.TASK:
         for split in SPLITS:
             described["pairs"][split] = count_lines(folder / "impressions" / f"{split}.id")
         return described
     else:
-        prepared = Processing.load(folder)
-        pair = f"{prepared.source_lang}-{prepared.target_lang}"
-        prefixes = {split: folder / f"{split}.{pair}.{prepared.target_lang}" for split in SPLITS}
+        source, target = prepared.languages
+        prefixes = {split: folder / f"{split}.{source}-{target}.{target}" for split in SPLITS}
     for split, prefix in prefixes.items():
         if not Path(f"{prefix}.idx").is_file():
             raise ConfigurationError(f"{prefix}.idx is missing: prepare train, valid and test")
