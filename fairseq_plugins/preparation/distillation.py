@@ -54,6 +54,7 @@ from fairseq_plugins.prepared_folder import (
     dictionaries,
     needed_files,
 )
+from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.processing import normalise
@@ -318,17 +319,25 @@ class _Distillation:
         total = count_lines(source)
         references: Iterator[str] = iter(()) if reference is None else read_lines(reference)
         sums: Dict[str, Any] = {"lines": 0, "bleu": [0] * 10, "problems": Counter()}
-        for lines in in_groups(read_input(source), LINES_PER_STEP, CHARACTERS_PER_STEP):
-            first, last = sums["lines"] + 1, sums["lines"] + len(lines)
-            expected = list(itertools.islice(references, len(lines)))
-            part = self.preparation.step(
-                f"{name}: lines {first:,} to {last:,} of {total:,}",
-                *(self._teach_part, teachers, lines, expected, count),
-                self.folder / WORK / name / f"{first:010d}.json",
-            )
-            sums["lines"] = last
-            sums["bleu"] = [a + b for a, b in zip(sums["bleu"], part["bleu"])]
-            sums["problems"].update(part["problems"])
+        # smoothing=0: the speed is the average, without the lines of earlier runs
+        how: Dict[str, Any] = {"unit": " lines", "unit_scale": True, "smoothing": 0}
+        with progress_bar(description=name, total=total, **how) as bar:
+            for lines in in_groups(read_input(source), LINES_PER_STEP, CHARACTERS_PER_STEP):
+                first, last = sums["lines"] + 1, sums["lines"] + len(lines)
+                expected = list(itertools.islice(references, len(lines)))
+                step = f"{name}: lines {first:,} to {last:,} of {total:,}"
+                if step in self.preparation.results:
+                    bar.initial += len(lines)
+                part = self.preparation.step(
+                    step,
+                    *(self._teach_part, teachers, lines, expected, count),
+                    self.folder / WORK / name / f"{first:010d}.json",
+                    show=False,
+                )
+                bar.update(len(lines))
+                sums["lines"] = last
+                sums["bleu"] = [a + b for a, b in zip(sums["bleu"], part["bleu"])]
+                sums["problems"].update(part["problems"])
         return sums
 
     def _teach_part(

@@ -127,19 +127,21 @@ class Preparation:
                 "kept: rerun to resume"
             ) from None
 
-    def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    def step(self, name: str, function: Callable[..., Any], *args: Any, show: bool = True) -> Any:
         """Call `function(*args)`, unless an earlier run has finished this step.
 
         Args:
-            name: name of the step; shown to the user.
+            name: name of the step.
             function: writes files into the folder atomically; may run again. Its result is stored
                 as JSON.
+            show: whether to print the name, if the step is not finished.
 
         Returns:
             The function's result, from this run or the earlier one.
         """
         if name not in self.results:
-            print(f"{name} ...", file=sys.stderr, flush=True)
+            if show:
+                print(f"{name} ...", file=sys.stderr, flush=True)
             before = self._there()
             self.results[name] = json.loads(json.dumps(function(*args)))
             made = dict(sorted(self._there().items() - before.items()))

@@ -188,9 +188,12 @@ def odd(small, tmp_path):
     return folder
 
 
-def test_odd_lines_shift_nothing(run, small, odd, translator, tmp_path, monkeypatch):
+def test_odd_lines_shift_nothing(run, small, odd, translator, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(distillation, "LINES_PER_STEP", 7)
     new = distilled(odd, run, "--out", tmp_path / "new")
+    assert re.search(
+        rf"train: 100%.* {LINES}.*/{LINES}.* \[\d\d:\d\d<00:00", capsys.readouterr().err
+    )
     references = lines_of(small / "text/raw/train.en")
     german = lines_of(small / "text/raw/train.de")
     german[14] = "der Hund " * 700
