@@ -98,6 +98,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         raise ConfigurationError(
             "--back-translate FILE and --reverse TEACHER go together: give both"
         )
+    if args.no_tag and not args.reverse:
+        raise ConfigurationError("--no-tag needs --back-translate: remove it")
     return args
 
 

@@ -113,6 +113,8 @@ def distill(
     """
     data = request.data
     prepared = Prepared(data)
+    if destination.resolve() == data.resolve():
+        raise ConfigurationError(f"--out {destination} is DATA itself: name a new folder")
     if prepared.settings.get("bidirectional"):
         raise ConfigurationError(f"{data} has both directions: give the folder it was made from")
     if reverse is not None and reverse.direction != teachers.direction[::-1]:
@@ -526,13 +528,13 @@ class _Distillation:
         lines += [f"  {number:>9,}  {origin}" for origin, number in kept.items() if number]
         if none:
             lines += [
-                f"The teacher wrote nothing to learn for {none:,} lines (empty, cut off, unknown): "
-                "there the original is kept"
+                "Lines for which the teacher wrote nothing to learn (empty, cut off, unknown) and "
+                f"which are original: {none:,}"
             ]
         if self.request.nbest > 1:
             lines += [
                 f"Of {self.request.nbest} texts the one nearest to the reference is kept; BLEU of "
-                f"these {bleu_from(chosen['bleu']):.2f}; how often which, from the best on: "
+                f"these {bleu_from(chosen['bleu']):.2f}; lines by the rank of their text: "
                 + ", ".join(f"{rank}: {number:,}" for rank, number in ranks.items())
             ]
         for name, path in ((EXTRA, self.request.extra), (BACK, self.request.back)):
