@@ -14,7 +14,7 @@ from fairseq_plugins.serving.search import Options, Source, search
 
 from . import contenders
 
-SHORTLIST = "--shortlist"
+SHORTLIST, BEAM = "--shortlist", "--beam"
 KINDS = ("export:", "ctranslate2:")
 
 
@@ -70,8 +70,14 @@ def searcher(
     """
     kind, folder = words.split(":", 1)
     folder, *options = shlex.split(folder)
-    if options not in ([], [SHORTLIST]) or (options and kind != "export"):
-        raise ConfigurationError(f"`{words}`: only export: has an option, {SHORTLIST}")
+    if len(options) > 1 and options[-2] == BEAM and options[-1].isdecimal():
+        beam = int(options.pop())
+        args = argparse.Namespace(**{**vars(args), "beam": beam})
+        del options[-1]
+    if options not in ([], [SHORTLIST]) or (options and kind != "export") or args.beam < 1:
+        raise ConfigurationError(
+            f"`{words}`: options are {SHORTLIST}, of export: only, and last {BEAM} N"
+        )
     pad = task.source_dictionary.pad()
     tokens = [batch["net_input"]["src_tokens"].tolist() for batch in batches]
     sources = [[[token for token in row if token != pad] for row in rows] for rows in tokens]

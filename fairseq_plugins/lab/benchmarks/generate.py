@@ -9,11 +9,12 @@
 A contender is an architecture with options (its weights are random), a checkpoint, `export:DIR`
 (what the command `export` wrote) or `ctranslate2:DIR`. Among its words, --int8 quantises a model,
 --plain takes fairseq's own decoding where the plugin has a faster one, --recorded replays steps as
-CUDA graphs, and --shortlist uses the shortlist of an export. All contenders take the same batches
-in turn; the first one, not a folder, is the baseline. So that models compare which do not end
-their sentences alike, each batch is searched up to the length of its longest reference and not
-ended before, unless --free-length lets trained models end themselves. --bleu translates the whole
-subset as well; the plot then shows time against BLEU.
+CUDA graphs, --shortlist uses the shortlist of an export, and --beam N, as the last words, gives a
+folder its own beam. All contenders take the same batches in turn; the first one, not a folder, is
+the baseline. So that models compare which do not end their sentences alike, each batch is searched
+up to the length of its longest reference and not ended before, unless --free-length lets trained
+models end themselves. --bleu translates the whole subset as well; the plot then shows time against
+BLEU.
 """
 
 import argparse
@@ -29,6 +30,7 @@ import torch
 
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import TOKENISED_BLEU
 
 from . import contenders, exports, machine, plots, results, timing
 from .operations import count_flops
@@ -97,8 +99,9 @@ def run(args: argparse.Namespace) -> results.Report:
         if found is not None:
             row["parameters"] = contenders.count_parameters(found[1])
     if args.bleu:
-        for row, score in zip(rows, bleu(args, built, device)):
-            row["bleu"] = score
+        for row, found in zip(rows, scores(args, built, device)):
+            row["scores"] = found
+            row["bleu"] = (found.get(TOKENISED_BLEU) or found["BLEU"])["score"]
     ends = "models end sentences" if args.free_length else "length of the longest reference"
     return results.Report(
         rows,
@@ -210,15 +213,14 @@ def _all_batches(
     return list(iterator)
 
 
-def bleu(
+def scores(
     args: argparse.Namespace, built: List[Optional[Tuple[Any, Any]]], device: torch.device
-) -> List[float]:
-    """Tokenised BLEU of each contender on the whole subset; models end their sentences.
+) -> List[Dict[str, Dict[str, Any]]]:
+    """BLEU and chrF of each contender on the whole subset; models end their sentences.
 
     Raises:
         ConfigurationError: the folder was not prepared by this package.
     """
-    from fairseq_plugins.evaluation import TOKENISED_BLEU
     from fairseq_plugins.evaluation.translation import Translations
 
     assert built[0] is not None
@@ -226,7 +228,7 @@ def bleu(
     test = Translations(args.data, SUBSET, task.cfg.target_lang)
     free = argparse.Namespace(**{**vars(args), "free_length": True})
     batches = [_on(batch, device) for batch in _all_batches(task, model, args, shuffle=False)]
-    scores = []
+    figures = []
     for words, found in zip(args.contender, built):
         if found is None:
             search = exports.searcher(words, task, free, batches)
@@ -236,9 +238,8 @@ def bleu(
         for number, batch in enumerate(batches):
             for index, result in zip(batch["id"].tolist(), search(number)):
                 lines[index] = _subwords(result, task.target_dictionary)
-        figures = test.score(test.text(lines))
-        scores.append((figures.get(TOKENISED_BLEU) or figures["BLEU"])["score"])
-    return scores
+        figures.append(test.score(test.text(lines)))
+    return figures
 
 
 def _subwords(result: Any, dictionary: Any) -> str:

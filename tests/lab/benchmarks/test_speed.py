@@ -2,10 +2,13 @@
 
 import argparse
 import json
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from fairseq_plugins import processor
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.benchmarks import exports, goals, machine, speed
 from fairseq_plugins.lab.commands import benchmark
 from fairseq_plugins.serving.folder import Export
@@ -142,7 +145,7 @@ def test_contenders_without_a_folder_keep_the_places_of_the_others(tmp_path, mon
     assert [speed.ratio_of(each, rows) for each in ordinary] == [None, None]
 
 
-def test_data_and_exports_are_made_up(tmp_path):
+def test_data_and_exports_are_made_up(tmp_path, monkeypatch):
     data = tmp_path / "data"
     speed._write_data(data)
     for side in ("de", "en"):
@@ -155,3 +158,14 @@ def test_data_and_exports_are_made_up(tmp_path):
     exports.write_untrained(f"export:{tmp_path}/tiny", words, data)
     assert len(Export(tmp_path / "tiny").target.words) == 10000
     assert not (tmp_path / "tiny" / "older").exists()
+    task = SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: 1))
+    batches = [{"net_input": {"src_tokens": torch.tensor([[5, 6, 2]])}, "target": torch.ones(1, 4)}]
+    args = argparse.Namespace(beam=4, threads=1, free_length=False)
+    beams = []
+    monkeypatch.setattr(exports, "search", lambda export, sources, how: beams.append(how.beam))
+    for options in ("", " --beam 2"):
+        exports.searcher(f"export:{tmp_path}/tiny{options}", task, args, batches)(0)
+    assert beams == [4, 2]
+    for options in (" --beam 0", " --beam", " --int8", " --shortlist --shortlist"):
+        with pytest.raises(ConfigurationError, match="options are --shortlist"):
+            exports.searcher(f"export:{tmp_path}/tiny{options}", task, args, batches)
