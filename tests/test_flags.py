@@ -165,6 +165,27 @@ def test_finetune_from_model_takes_the_weights_and_nothing_else(train, tmp_path,
     assert_equal_parameters(load(tmp_path)["model"], load(trained[0])["model"], rtol=0, atol=1e-9)
 
 
+def test_a_training_may_begin_with_some_of_the_layers_of_a_model(train, generate, tmp_path):
+    """fairseq resumes and loads no such training: its checkpoints claim all layers."""
+    whole, some = tmp_path / "whole", tmp_path / "some"
+    words = "--encoder-blocks 3 --encoder-layers 3 --time-window 1 --feature-window 1".split()
+    words += ["--decoder-layers", 2]
+    train(whole, *words, "--max-update", 1)
+    words += ["--encoder-layers-to-keep", "0,2", "--decoder-layers-to-keep", 1]
+    words += ["--finetune-from-model", whole / "checkpoint_last.pt", "--lr", 1e-12]
+    for updates_in_all in (1, 2):
+        train(some, *words, "--max-update", updates_in_all)
+        assert updates(some) == updates_in_all
+    old, new = load(whole)["model"], load(some)["model"]
+    for name, before, after in (
+        ("encoder.layers.{}.ffn.fc1", 2, 1),
+        ("decoder.layers.{}.fc1", 1, 0),
+    ):
+        pair = old[name.format(before) + ".weight"], new[name.format(after) + ".weight"]
+        torch.testing.assert_close(*pair, rtol=0, atol=1e-9)
+    assert generate(path=some / "checkpoint_last.pt").count("H-") > 2
+
+
 def test_reset_flags(train, tmp_path, trained):
     source, before = trained[0] / "checkpoint_last.pt", updates(trained[0])
     kept = train(tmp_path / "kept", "--restore-file", source, "--max-update", before + 1)

@@ -2,8 +2,10 @@
 
 import functools
 import logging
+import re
 from argparse import ArgumentParser, Namespace
-from typing import Any, Dict, List, Optional, Set, Tuple
+from contextlib import nullcontext
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -20,7 +22,7 @@ from fairseq.models.transformer.transformer_config import (
     DEFAULT_MAX_TARGET_POSITIONS,
 )
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
@@ -54,6 +56,7 @@ from .options import (
     fill_fairseq_defaults,
     fill_layers_to_keep,
     option_names,
+    parse_blocks,
     set_default,
     to_config,
     to_namespace,
@@ -130,6 +133,32 @@ class EfficientTransformerModel(TransformerModel):
             # fairseq adds this entry for a tied embedding, even without a projection
             state_dict.pop("decoder.output_projection.weight", None)
 
+    def load_state_dict(
+        self,
+        state_dict: Dict[str, Tensor],
+        strict: bool = True,
+        model_cfg: Any = None,
+        args: Optional[Namespace] = None,
+    ) -> Any:
+        """Load parameters as fairseq does, and tell `model_cfg` the depth of a pruned model.
+
+        A training may begin with some of the layers of a model. fairseq's checkpoints of it have
+        the depth of that model and cannot be loaded, and a rerun prunes them again.
+        """
+        sides = ("encoder", "decoder")
+        if not any(getattr(model_cfg, f"{side}_layers_to_keep", None) for side in sides):
+            return super().load_state_dict(state_dict, strict, model_cfg, args)
+        depths = [_count_layers(self.state_dict(), side) for side in sides]
+        pruned = depths == [_count_layers(state_dict, side) for side in sides]
+        found = super().load_state_dict(state_dict, strict, None if pruned else model_cfg, args)
+        with open_dict(model_cfg) if OmegaConf.is_config(model_cfg) else nullcontext():
+            for side, depth in zip(sides, depths):
+                setattr(model_cfg, f"{side}_layers_to_keep", None)
+                setattr(model_cfg, f"{side}_layers", depth)
+            if len(parse_blocks(model_cfg.encoder_blocks)) == 1:
+                model_cfg.encoder_blocks = str(depths[0])
+        return found
+
     @classmethod
     def option_names(cls) -> Set[str]:
         """The names of all options that build a model."""
@@ -161,6 +190,12 @@ class EfficientTransformerModel(TransformerModel):
         if is_fairseqs and not plan.fast_training:
             return TransformerModelBase.build_decoder(cfg, tgt_dict, embed_tokens)
         return Decoder(cfg, tgt_dict, embed_tokens, plan)
+
+
+def _count_layers(names: Iterable[str], side: str) -> int:
+    """The number of layers of the encoder or the decoder in the names of parameters."""
+    found = (re.match(rf"{side}\.layers\.(\d+)\.", name) for name in names)
+    return len({match.group(1) for match in found if match})
 
 
 class Encoder(TransformerEncoderBase):
