@@ -3,7 +3,7 @@
 Importing the package applies the workarounds for newer torch and Python (`compat`), registers
 architectures, criterions, scorers and tasks, and makes generation fast (`generation`). It prints
 nothing. `python -m fairseq_plugins` skips all this until a command needs it.
-Without fairseq, `Translator` and `Summarizer` take exported models.
+Without fairseq, `Translator`, `Summarizer` and `Classifier` take exported models.
 """
 
 import contextlib
@@ -51,8 +51,8 @@ def register(needed_by: str = "this") -> None:
     """
     if not fairseq_is_installed():
         raise ConfigurationError(
-            f"{needed_by} needs torch and fairseq, which are not installed; without them translate "
-            "and summarize run exported models"
+            f"{needed_by} needs torch and fairseq, which are not installed; without them "
+            "translate, summarize and classify run exported models"
         )
     defer_statistics()
     with _no_garbage_collection(), warnings.catch_warnings():
@@ -85,8 +85,6 @@ def __getattr__(name: str) -> Any:
     """`Classifier`, `Summarizer` and `Translator` are imported on first use."""
     if name not in ("Classifier", "Summarizer", "Translator"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "Classifier":
-        register(name)
     return getattr(importlib.import_module(f"fairseq_plugins.{name.lower()}"), name)
 
 

@@ -12,6 +12,7 @@ from typing import (
     Optional,
     Protocol,
     Sequence,
+    Tuple,
     Union,
     runtime_checkable,
 )
@@ -128,6 +129,33 @@ class Engine(Protocol):
         """
 
 
+@runtime_checkable
+class ClassEngine(Protocol):
+    """Finds the classes of texts.
+
+    Attributes:
+        name: the model's name, for messages.
+        folder: has what raw text needs, see `text.units.load_cut`.
+        labels: the classes, in the order of their probabilities.
+        start: the number of the token that every text begins with; None for none.
+        max_source: the most tokens of a text, without this one and the end symbol.
+        max_positions: the most with both; what exceeds it is left out.
+    """
+
+    name: str
+    folder: Path
+    labels: List[str]
+    start: Optional[int]
+    max_source: int
+    max_positions: int
+
+    def numbers(self, pieces: Sequence[str]) -> List[int]:
+        """The numbers of tokens in the dictionary, with the end symbol."""
+
+    def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
+        """The probabilities of the classes, an array B x classes, for numbers of tokens."""
+
+
 def open_engine(
     models: Union[Engine, Place, Sequence[Place]],
     data: Optional[Place] = None,
@@ -163,19 +191,62 @@ def open_engine(
         return models
     wanted = Options(**options)
     wanted.check()
-    check_range("--threads", threads, 1)
     check_range("--max-tokens", max_tokens, 1)
+    places, exported = _find(
+        models, threads, {"data": data, "fp16": fp16, "int8": int8}, {"shortlist": shortlist}
+    )
+    if exported:
+        from fairseq_plugins.serving.engine import ExportedModel
+
+        return ExportedModel(places[0], threads, max_tokens, shortlist, wanted)
+    from fairseq_plugins.generation.engine import TrainedModel, generation_options
+
+    generation = generation_options(wanted)
+    return TrainedModel(places, data, cpu, fp16, generation, max_tokens, int8, seed=wanted.seed)
+
+
+def open_classifier(
+    model: Union[ClassEngine, Place],
+    data: Optional[Place] = None,
+    cpu: bool = False,
+    threads: int = 1,
+) -> ClassEngine:
+    """Load a classifier; the arguments are as in `open_engine`."""
+    if isinstance(model, ClassEngine):
+        return model
+    (place,), exported = _find(model, threads, {"data": data}, {})
+    if exported:
+        from fairseq_plugins.serving.engine import ExportedClassifier
+
+        return ExportedClassifier(place, threads)
+    from fairseq_plugins.generation.engine import TrainedClassifier
+
+    return TrainedClassifier.load(place, data, cpu)
+
+
+def _find(
+    models: Union[Place, Sequence[Place]],
+    threads: int,
+    of_checkpoints: Dict[str, Any],
+    of_exports: Dict[str, Any],
+) -> Tuple[List[Path], bool]:
+    """Where the models are, and whether they are an export; otherwise fairseq is made ready.
+
+    Args:
+        models: as in `open_engine`.
+        threads: of an exported model.
+        of_checkpoints, of_exports: options that only such models take.
+    """
+    check_range("--threads", threads, 1)
     places = [pretrained.find(m) for m in ([models] if isinstance(models, (str, Path)) else models)]
     if not places:
         raise ConfigurationError("no model: give a checkpoint, or a folder of checkpoints")
     from fairseq_plugins.serving.folder import is_export  # numpy takes a tenth of a second
 
     exported = next(filter(is_export, places), None)
-    of_others: Dict[str, Any] = {"shortlist": shortlist, "threads": threads != 1}
-    kind = "exported models"
+    of_others, kind = {**of_exports, "threads": threads != 1}, "exported models"
     if exported is not None:
-        of_others = {"data": data, "fp16": fp16, "int8": int8}
-        kind = f"checkpoints, but {exported} is an exported model"
+        of_others, kind = of_checkpoints, f"checkpoints, but {exported} is an exported model"
     for name, given in of_others.items():
         if given:
             raise ConfigurationError(f"--{name} is for {kind}")
@@ -184,19 +255,14 @@ def open_engine(
             raise ConfigurationError(
                 f"--model {exported}: an exported model cannot join an ensemble"
             )
-        from fairseq_plugins.serving.engine import ExportedModel
-
-        return ExportedModel(exported, threads, max_tokens, shortlist, wanted)
-    if not fairseq_plugins.fairseq_is_installed():
+    elif not fairseq_plugins.fairseq_is_installed():
         raise ConfigurationError(
             f"--model {places[0]}: this is not an exported model, and a checkpoint needs "
             "torch and fairseq, which are not installed"
         )
-    fairseq_plugins.register()
-    from fairseq_plugins.generation.engine import TrainedModel, generation_options
-
-    generation = generation_options(wanted)
-    return TrainedModel(places, data, cpu, fp16, generation, max_tokens, int8, seed=wanted.seed)
+    else:
+        fairseq_plugins.register()
+    return places, exported is not None
 
 
 def search(

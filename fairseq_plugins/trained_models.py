@@ -56,7 +56,7 @@ def find_checkpoint(path: Place, option: str = "--model") -> Path:
 def load_models(
     paths: List[str],
     data: Optional[Place],
-    classifier: bool = False,
+    classifier: Optional[bool] = False,
     option: str = "--model",
     overrides: Optional[Dict[str, Any]] = None,
 ) -> Tuple[Path, List[Any], Any, Any]:
@@ -65,7 +65,7 @@ def load_models(
     Args:
         paths: the checkpoints.
         data: the prepared folder; None for the folder that the first model was trained on.
-        classifier: whether the models must be classifiers; otherwise they must generate text.
+        classifier: whether the models must be classifiers, or must generate text; None for either.
         option: the user's name for `paths`.
         overrides: values that replace options of the checkpoints.
 
@@ -113,7 +113,7 @@ def load_models(
         ) from None
     if classifier and not len(getattr(models[0], "classification_heads", ())):
         raise ConfigurationError(f"{option} {paths[0]} is not a classifier: it writes text")
-    if not classifier and not hasattr(models[0], "decoder"):
+    if classifier is False and not hasattr(models[0], "decoder"):
         raise ConfigurationError(
             f"{option} {paths[0]} writes no text: it is a classifier; use the command classify"
         )

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -10,13 +11,14 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_plugins import classifier
+from fairseq_plugins import commands
 from fairseq_plugins.classifier import Classifier
 from fairseq_plugins.commands import classify as command
 from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.request import Request
+from fairseq_plugins.generation import engine
 from fairseq_plugins.training import planning
 from fairseq_plugins.training.jobs import Jobs
 from fairseq_plugins.translator import Translator
@@ -87,17 +89,52 @@ def test_evaluate_scores_what_was_binarised(data, trained, capsys):
         evaluate.main([*words, "--at-least", "101"])
 
 
+def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeypatch, capsys):
+    """It classifies without torch, and evaluate compares it with the training."""
+    pytest.importorskip("onnxscript", reason="needs onnxscript: pip install '.[test]'")
+    out = tmp_path / "exported"
+    assert commands.main(["export", str(trained), "--out", str(out), "--int8"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    told = "float32: torch's label or a tie for 12 of 12 texts; probabilities differ by up to"
+    assert any(line.startswith(told) for line in lines)
+    texts = ["bright fine film", "", "poor dull slow film", "quick  film", "x " * 40]
+    exported, checkpoint = Classifier(out), Classifier(trained, cpu=True)
+    assert exported.max_tokens_of_text == checkpoint.max_tokens_of_text
+    for ours, theirs in zip(exported.classify(texts), checkpoint.classify(texts)):
+        assert ours.label == theirs.label
+        assert ours.probability == pytest.approx(theirs.probability, abs=0.02)
+    assert (exported.cut, exported.empty) == ([5], [2])
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "fairseq_plugins", "classify", "--model", out],
+        input="poor film\nfine film\n", capture_output=True, text=True,
+    )  # fmt: skip
+    assert [line.split("\t")[0] for line in run.stdout.splitlines()] == ["bad", "good"]
+    imported = {line.split("|")[-1].strip() for line in run.stderr.splitlines() if "|" in line}
+    assert "onnxruntime" in imported and not imported & {"torch", "fairseq", "onnx"}
+    assert evaluate.main([str(data), str(out), "--compare", str(trained), "--cpu"]) == 0
+    assert "  accuracy +0.00, p = " in capsys.readouterr().out
+    for words, told in (
+        ({"data": data}, "--data is for checkpoints, but .* is an exported model"),
+        ({"model": trained, "threads": 2}, "--threads is for exported models"),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            Classifier(**{"model": out, **words})
+    with pytest.raises(ConfigurationError, match="is a classifier: use the command classify"):
+        Translator(out)
+    with pytest.raises(ConfigurationError, match="writes text: use the command translate"):
+        Classifier("tatoeba-de-en")
+
+
 def test_the_end_of_the_jobs_ends_an_evaluation(data, trained, tmp_path, monkeypatch):
     jobs, log, steps = Jobs(), tmp_path / "labels.log", []
-    batches = Classifier.classify_split
 
-    def stopped_after_one(self, split, at_once):
-        for predictions in batches(self, split, 5):
-            steps.append(predictions)
-            jobs.stop()
-            yield predictions
+    def stopped(self, texts):
+        steps.append(texts)
+        jobs.stop()
+        return []
 
-    monkeypatch.setattr(Classifier, "classify_split", stopped_after_one)
+    monkeypatch.setattr(Classifier, "classify_pieces", stopped)
+    monkeypatch.setattr("fairseq_plugins.evaluation.classification.AT_ONCE", 5)
     with pytest.raises(KeyboardInterrupt):
         request = Request(data, trained, cpu=True)
         Labels(data, "test").predict([trained / "checkpoint_best.pt"], log, request, jobs)
@@ -111,12 +148,20 @@ def test_long_texts_are_cut_as_in_training(words, run_train, tmp_path, monkeypat
     cut = ["--shorten-method", "truncate", "--max-positions", 6, *words.split()]
     run_train(folder, *TINY, *TRAINING, *cut, "--max-update", 1, "--save-dir", tmp_path / "run")
     classifier = Classifier(tmp_path / "run", cpu=True)
-    seen = []
-    monkeypatch.setattr(classifier, "classify_tokens", lambda tokens: seen.append(tokens))
-    raw = (folder / "text" / "raw" / "test.source").read_text().splitlines()
-    list(classifier.classify_split("test"))
+    engine, seen = classifier.engine, []
+    compute = engine.probabilities
+    monkeypatch.setattr(engine, "probabilities", lambda t: seen.extend(t) or compute(t))
+    raw, pieces = (
+        (folder / "text" / name).read_text().splitlines()
+        for name in ("raw/test.source", "pieces/test")
+    )
     classifier.classify(raw)
-    assert [text.tolist() for text in seen[0]] == [text.tolist() for text in seen[1]]
+    binary = engine.task.load_dataset("test")
+    binary = [binary[index]["net_input.src_tokens"].tolist() for index in range(len(raw))]
+    assert sorted(seen) == sorted(binary)
+    seen.clear()
+    classifier.classify_pieces(map(str.split, pieces))
+    assert sorted(seen) == sorted(binary)
     limit = classifier.max_tokens_of_text
     assert limit == {"": 6, "--init-token 0": 5}.get(words, 6)
     assert classifier.cut == [n for n, text in enumerate(raw, 1) if len(text.split()) > limit]
@@ -199,7 +244,7 @@ def test_what_does_not_fit_is_told_in_one_line(trained, tiny_checkpoint, toy_dat
 
 
 def test_a_regression_is_no_classifier(trained, monkeypatch):
-    task = SimpleNamespace(cfg=SimpleNamespace(regression_target=True))
-    monkeypatch.setattr(classifier, "load_models", lambda *a, **k: (trained, [None], None, task))
+    task = SimpleNamespace(cfg=SimpleNamespace(regression_target=True), label_dictionary=None)
+    monkeypatch.setattr(engine, "load_models", lambda *a, **k: (trained, [None], None, task))
     with pytest.raises(ConfigurationError, match="trained with --regression-target"):
         Classifier(trained, cpu=True)

@@ -38,6 +38,7 @@ def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffe
         help=f"{unit} read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
     )  # fmt: skip
     add_flag(parser, "--cpu", "do not use a GPU")
+    add_number(parser, "--threads", "threads of an exported model", 1)
 
 
 def add_options(
@@ -73,7 +74,6 @@ def add_options(
         parser, "--shortlist", "faster: choose only among likely words; needs a model exported "
         "with --shortlist",
     )  # fmt: skip
-    add_number(parser, "--threads", "threads of an exported model", 1)
 
 
 def add_lenpen(parser: argparse.ArgumentParser, what: str) -> None:

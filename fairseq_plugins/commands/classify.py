@@ -4,30 +4,29 @@
 
 Each output line is a label, a tab, and the probability of the label. Text is tokenised as in the
 prepared folder that the model was trained on. Lines keep their order. The end of a text longer than
-the model's limit is ignored; a message at the end counts such texts.
+the model's limit is ignored; a message at the end counts such texts. --model also takes the output
+of the command `export`, which needs neither torch nor fairseq.
 """
 
 import functools
 from typing import List, Sequence
 
 from fairseq_plugins.arguments import add_path, parser_of
-from fairseq_plugins.commands import _lines, needs_fairseq
+from fairseq_plugins.classifier import Classifier
+from fairseq_plugins.commands import _lines
 
 
 def main(argv: Sequence[str]) -> int:
     parser = parser_of("classify", __doc__)
     _lines.add_files(parser)
-    add_path(
-        parser, "--model", "DIR", "a checkpoint, or a folder with checkpoint_best.pt", required=True
-    )
+    text = "a checkpoint, a folder with checkpoint_best.pt, or an exported model"
+    add_path(parser, "--model", "DIR", text, required=True)
     _lines.add_model(parser, 16384, "lines", buffer=2000)
     args = parser.parse_args(argv)
     _lines.check_files(args)
-    needs_fairseq("classify")
     with _lines.own_output(args.output) as out:
-        from fairseq_plugins.classifier import Classifier
-
-        classifier = Classifier(args.model, args.data, args.cpu, args.max_tokens)
+        options = {name: vars(args)[name] for name in ("data", "cpu", "max_tokens", "threads")}
+        classifier = Classifier(args.model, **options)
 
         def classify(texts: List[str]) -> List[str]:
             return [f"{label}\t{value:.4f}" for label, value in classifier.classify(texts)]

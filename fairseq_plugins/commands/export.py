@@ -3,10 +3,10 @@
     python -m fairseq_plugins export runs/transformer_ftc --out exported --int8
 
 The folder holds the encoder and the decoder's step as ONNX graphs, the dictionaries, the subword
-model and config.json. `translate` and `summarize` take it as --model. First, hypotheses of 20
-sentences are compared with torch's; a difference is an error. --compare compares a whole split
-and scores translations. --shortlist adds what `translate --shortlist` needs. --format ctranslate2
-writes a folder for CTranslate2; it supports ordinary Transformers only.
+model and config.json. `translate`, `summarize`, `classify` and `evaluate` take it. First, the
+outputs for 20 texts are compared with torch's; a difference is an error. --compare takes a whole
+split. --shortlist adds what `translate --shortlist` needs. --format ctranslate2 writes a folder
+for CTranslate2; it supports ordinary Transformers only.
 """
 
 import argparse
@@ -38,8 +38,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--compare",
         choices=("valid", "test"),
-        help="compare hypotheses with torch's on this whole split instead of 20 sentences, and "
-        "score translations",
+        help="compare outputs with torch's on this whole split instead of 20 texts; the command "
+        "evaluate scores exports",
     )
     parser.add_argument(
         "--licence", metavar="TEXT", help="licence of the model, for config.json (default: none)"
@@ -87,18 +87,10 @@ def _comparisons(found: Any) -> List[str]:
     if found.too_long:
         lines.append(f"skipped: {found.too_long} sentences longer than the model's limit")
     for agreement in found.agreements:
+        output, texts, scores = agreement.words
         lines.append(
-            f"{agreement.kind}: torch's hypothesis or a tie for {agreement.equal} of "
-            f"{agreement.sentences} sentences; scores differ by up to "
+            f"{agreement.kind}: torch's {output} or a tie for {agreement.equal} of "
+            f"{agreement.total} {texts}; {scores} differ by up to "
             f"{agreement.largest_difference:.1e}"
         )
-    for agreement, scores in zip(found.agreements, found.scores):
-        for name, score in scores.items():
-            line = f"{agreement.kind}: {name} {score['score']:.2f}"
-            if "baseline" in score:
-                line += (
-                    f" against {score['baseline']:.2f} in float32 ({score['difference']:+.2f}, "
-                    f"p = {score['p']:.3f})"
-                )
-            lines.append(f"{line}  {score['signature']}")
     return lines

@@ -1,5 +1,6 @@
 """Accuracy and macro F1 of labels."""
 
+import itertools
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
 
@@ -11,10 +12,13 @@ from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, paired
 from fairseq_plugins.evaluation.test_sets import Predicted, check_files, evenly
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
+from fairseq_plugins.preparation.summarization import PIECES
 from fairseq_plugins.prepared_folder import dictionaries
+from fairseq_plugins.serving.folder import is_export
 
 ENDS = ("idx", "bin")
 METRICS = ("accuracy", "macro F1")
+AT_ONCE = 500  # texts in memory
 
 
 class Labels(Predicted):
@@ -33,15 +37,18 @@ class Labels(Predicted):
         binary = [data / f"{side}/{split}.{end}" for side in ("input0", "label") for end in ENDS]
         self._targets, self._sources = (data / RAW / f"{split}.{x}" for x in ("target", "source"))
         self.files = [*dictionaries(data), *binary, self._targets]
-        check_files(f"--split {split}", self.files, data, (data / "input0").glob("*.idx"))
+        files = [*self.files, data / PIECES / split]
+        check_files(f"--split {split}", files, data, (data / "input0").glob("*.idx"))
         self.references = list(read_lines(self._targets))
         self.total = len(self.references)
 
     def lines(self, checkpoint: Path, cpu: bool) -> Iterator[List[str]]:
-        """``label <TAB> probability`` for each text."""
-        classifier = Classifier(checkpoint, self.data, cpu)
-        for predictions in classifier.classify_split(self.split, at_once=500):
-            yield [f"{label}\t{probability:.6f}" for label, probability in predictions]
+        """``label <TAB> probability`` for each text, by a checkpoint or the folder of an export."""
+        classifier = Classifier(checkpoint, None if is_export(checkpoint) else self.data, cpu)
+        texts = map(str.split, read_lines(self.data / PIECES / self.split))
+        for some in iter(lambda: list(itertools.islice(texts, AT_ONCE)), []):
+            found = classifier.classify_pieces(some)
+            yield [f"{label}\t{probability:.6f}" for label, probability in found]
 
     def read(self, log: Path) -> List[Prediction]:
         """Read the file that `predict` wrote.

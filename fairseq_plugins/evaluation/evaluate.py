@@ -5,6 +5,7 @@ reused until checkpoints or data change.
 """
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
@@ -17,8 +18,9 @@ from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.files import check_no_link, digest
 from fairseq_plugins.json_files import read_json, write_json
-from fairseq_plugins.prepared_folder import Prepared
-from fairseq_plugins.trained_models import check_same_text, training_of
+from fairseq_plugins.prepared_folder import Prepared, digests_of_words
+from fairseq_plugins.serving.folder import CONFIG, LABELS, LANGUAGES, is_export
+from fairseq_plugins.trained_models import Training, check_same_text, training_of
 from fairseq_plugins.training.jobs import Jobs, alone_in
 
 # in a folder's inputs.json (not in earlier releases):
@@ -129,9 +131,13 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
     Raises:
         ConfigurationError: the models do not fit the data, each other or the options.
     """
-    trainings = [training_of(averaging.load(each[-1])) for each in chosen]
+    trainings = [_training(each[-1]) for each in chosen]
     tasks = [training.task["_name"] for training in trainings]
     for member, other in zip(request.members if request.ensemble else (), tasks):
+        if is_export(member.run):
+            raise ConfigurationError(
+                f"--ensemble: {member.run} is an exported model, which cannot join one"
+            )
         if not test_set_of(other).generates:
             raise ConfigurationError(
                 f"--ensemble: {member.run} is a classifier, but only models that generate are "
@@ -168,6 +174,19 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
     return test
 
 
+def _training(checkpoint: Path) -> Training:
+    """The facts about the training of a checkpoint, or of an export, from `CONFIG`."""
+    if checkpoint.name != CONFIG:
+        return training_of(averaging.load(checkpoint))
+    config = json.loads(checkpoint.read_text(encoding="utf-8"))
+    task = "summarization" if config.get("summarizes") else "translation"
+    languages = {name: config.get(name) for name in LANGUAGES}
+    return Training(
+        {"_name": "classification" if LABELS in config else task, **languages, "data": "."},
+        digests_of_words(checkpoint.parent),
+    )
+
+
 def test_set_of(task: str) -> Any:
     """The class of test sets for models of a task, which is fairseq's name of it."""
     return TEST_SETS.get(task, Translations)
@@ -194,13 +213,16 @@ def _identity(paths: Sequence[Path]) -> List[List[Any]]:
 
 
 def checkpoint_of(request: Request, paths: List[Path], say: Callable[[str], None]) -> Path:
-    """The file to generate with: a single checkpoint, or an average that this function writes.
+    """The file to generate with: a single checkpoint, or an average that this function writes; or
+    the folder of an export.
 
     Args:
         request: the model, which is not an ensemble.
         paths: its checkpoints, from `choose`.
         say: called with each line of progress.
     """
+    if is_export(request.run):
+        return request.run
     if request.last is None and request.best is None:
         return paths[0]
     return _averaged(paths, request.run / "evaluation" / f"{request.label}.pt", say)

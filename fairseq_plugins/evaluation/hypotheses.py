@@ -13,22 +13,36 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 import numpy as np
+import torch
 from fairseq import checkpoint_utils, options, utils
 from fairseq.data import data_utils
 
 import fairseq_plugins
 from fairseq_plugins.compat.literals import read_literal
+from fairseq_plugins.engine import Engine, open_engine
 from fairseq_plugins.evaluation.request import generation_parser
 from fairseq_plugins.evaluation.test_sets import GENERATED
 from fairseq_plugins.files import read_lines
-from fairseq_plugins.generation.engine import TrainedModel
+from fairseq_plugins.generation.engine import TrainedModel, search_options
 from fairseq_plugins.preparation.documents import RAW
+from fairseq_plugins.serving.folder import is_export
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
 
 
-def load(given: Namespace) -> TrainedModel:
-    """The model and the search given by options of fairseq-generate."""
+def load(given: Namespace) -> Engine:
+    """The model and the search given by options of fairseq-generate.
+
+    Raises:
+        ConfigurationError: an option is not for such a model.
+    """
+    if given.shortlist or is_export(Path(given.path)):
+        search = search_options(given)._asdict()
+        threads = torch.get_num_threads()
+        return open_engine(
+            given.path, max_tokens=given.max_tokens or 4000, shortlist=given.shortlist,
+            threads=threads, **search,
+        )  # fmt: skip
     overrides: Dict[str, Any] = read_literal(given.model_overrides)
     engine = TrainedModel(
         utils.split_paths(given.path), given.data, given.cpu, given.fp16, given, given.max_tokens,
@@ -56,7 +70,7 @@ def pieces(given: Namespace, limited: bool) -> List[str]:
     model: Any = kind(engine, progress=lambda count: print(f"{GENERATED}{count}", flush=True))
     if limited:
         model.max_length = lambda length: int(given.max_len_a * length + given.max_len_b)
-    text = Path(given.data) / RAW / f"{given.gen_subset}.{engine.task.cfg.source_lang}"
+    text = Path(given.data) / RAW / f"{given.gen_subset}.{given.source_lang}"
     lines = list(read_lines(text))
     if isinstance(model, Summarizer):
         return [output.pieces for _, _, output in model.outputs(lines)]

@@ -13,6 +13,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError, check_path, flag
 from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.serving.folder import CONFIG, is_export
 from fairseq_plugins.training import recipes, settings
 
 OWN_OPTIONS = (
@@ -62,6 +63,8 @@ class Request(NamedTuple):
     @property
     def label(self) -> str:
         """The choice of checkpoints, as part of a file name."""
+        if is_export(self.run):
+            return "export"
         if self.last is not None:
             return f"last{self.last}" + (f"-{self.by}" if self.by else "")
         if self.best is not None:
@@ -120,7 +123,7 @@ def check(request: Request) -> None:
     for member in request.members:
         if not member.run.is_dir():
             raise ConfigurationError(
-                f"{member.run}: no such folder; RUN is the --save-dir of a training"
+                f"{member.run}: no such folder; RUN is the --save-dir of a training, or an export"
             )
         check_path("RUN", member.run)
     behind = _apart(request.words)
@@ -189,16 +192,21 @@ def generation_parser() -> argparse.ArgumentParser:
     """The parser of fairseq-generate's options."""
     parser = options.get_generation_parser()
     parser.add_argument("--arch", "-a", default="wav2vec2")  # as fairseq-generate adds it
+    parser.add_argument("--shortlist", action="store_true")  # of exports
     return parser
 
 
 def choose(request: Request) -> List[Path]:
-    """The checkpoints to average, or the single checkpoint to use.
+    """The checkpoints to average, or the single checkpoint to use; of an export, its description.
 
     Raises:
         ConfigurationError: a checkpoint is missing, or there are too few.
     """
     run = request.run
+    if is_export(run):
+        if request.last or request.best or request.checkpoint:
+            raise ConfigurationError(f"{run} is an exported model, which has no checkpoints")
+        return [run / CONFIG]
     if request.last is None and request.best is None:
         path = run / (request.checkpoint or "checkpoint_best.pt")
         if not path.is_file():

@@ -11,10 +11,22 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerEncode
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.generation.decoding import can_decode_in_beams
+from fairseq_plugins.models.encoder_classifier import EncoderClassifierModel
+
+
+def classifies(model: Any) -> bool:
+    """Whether a model has classes and no decoder."""
+    return hasattr(model, "classification_heads")
 
 
 def check(model: Any) -> None:
     """Raise a ConfigurationError for a model that no format can express."""
+    if classifies(model):
+        if type(model).forward is EncoderClassifierModel.forward:
+            return
+        raise ConfigurationError(
+            f"the model cannot be exported: {type(model).__name__} is not an encoder_classifier"
+        )
     encoder, decoder = getattr(model, "encoder", None), model.decoder
     known = TransformerEncoderBase, TransformerDecoderBase
     own_forward = isinstance(decoder, FairseqNATDecoder)  # not from left to right

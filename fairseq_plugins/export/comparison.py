@@ -2,12 +2,15 @@
 
 import math
 import random
-from typing import Any, Callable, List, NamedTuple, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
+import numpy as np
 import torch
 from fairseq.dataclass.configs import GenerationConfig
 
+from fairseq_plugins.engine import ClassEngine
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.folder import Export
 from fairseq_plugins.serving.search import Options, Source, search
 
@@ -22,13 +25,14 @@ TIE = 1e-5  # scores this close are a tie: either hypothesis may come first
 
 
 class Agreement(NamedTuple):
-    """How an export's hypotheses compare with torch's."""
+    """How an export's output compares with torch's."""
 
     kind: str  # kind of the graphs
-    sentences: int
-    equal: int  # hypotheses that equal torch's or tie with them
+    total: int
+    equal: int  # outputs that equal torch's or tie with them
     largest_difference: float  # difference of the best scores
-    hypotheses: List[str]  # subwords, separated by spaces
+    # what they are, of what, and what differs
+    words: Tuple[str, str, str] = ("hypothesis", "sentences", "scores")
 
 
 def sample_sources(task: Any, longest: int, count: int = SENTENCES) -> List[List[int]]:
@@ -57,11 +61,11 @@ def sample_sources(task: Any, longest: int, count: int = SENTENCES) -> List[List
     ]
 
 
-def all_sources(task: Any, split: str, longest: int) -> Tuple[List[int], List[List[int]], int]:
+def all_sources(task: Any, split: str, longest: int) -> Tuple[List[List[int]], int]:
     """All sentences of a split that have at most `longest` tokens.
 
     Returns:
-        Their indices, the sentences, and the number of longer ones.
+        The sentences, and the number of longer ones.
 
     Raises:
         ConfigurationError: the prepared folder lacks the split, or no sentence is left.
@@ -70,14 +74,14 @@ def all_sources(task: Any, split: str, longest: int) -> Tuple[List[int], List[Li
         dataset = prepared_pairs(task, split).src
     except FileNotFoundError as error:
         raise ConfigurationError(f"--compare {split}: {error}") from None
-    found = {index: dataset[index].tolist() for index in range(len(dataset))}
-    short = {index: tokens for index, tokens in found.items() if len(tokens) <= longest}
+    found = [dataset[index].tolist() for index in range(len(dataset))]
+    short = [tokens for tokens in found if len(tokens) <= longest]
     if not short:
         raise ConfigurationError(
             f"--compare {split}: all {len(found)} sentences exceed {longest - 1} "
             "subwords, the model's limit"
         )
-    return list(short), list(short.values()), len(found) - len(short)
+    return short, len(found) - len(short)
 
 
 def _beam(vocabulary: int) -> int:
@@ -128,7 +132,7 @@ def compare(
     `most` is as in `search_with_torch`.
     """
     options = Options(beam=_beam(len(exported.target.words)), min_len=1)
-    equal, largest, written = 0, 0.0, []
+    equal, largest = 0, 0.0
     for start in range(0, len(sources), BATCH):
         batch = [
             Source(tokens, min(most(len(tokens)), exported.max_output))
@@ -145,5 +149,46 @@ def compare(
             difference = abs(score - hypothesis.score)
             equal += tokens == hypothesis.tokens or difference <= TIE
             largest = max(largest, math.inf if math.isnan(difference) else difference)
-            written.append(exported.target.decode(hypothesis.tokens))
-    return Agreement(kind, len(sources), equal, largest, written)
+    return Agreement(kind, len(sources), equal, largest)
+
+
+def sample_texts(task: Any, split: Optional[str], count: int = SENTENCES) -> List[List[int]]:
+    """Texts of a classifier's prepared folder: all of a split, or some of the first split it has.
+
+    Raises:
+        ConfigurationError: the folder lacks the split.
+    """
+    for name in (split,) if split else ("valid", "test", "train"):
+        try:
+            dataset = task.load_dataset(name)
+        except FileNotFoundError as error:
+            reason = f"--compare {name}: {error}"
+            continue
+        step = 1 if split else max(1, len(dataset) // count)
+        chosen = range(0, len(dataset), step)[: None if split else count]
+        return [dataset[index]["net_input.src_tokens"].tolist() for index in chosen]
+    raise ConfigurationError(reason)
+
+
+def probabilities(engine: ClassEngine, texts: List[List[int]]) -> np.ndarray:
+    """The probabilities of the classes of each text."""
+    found: List[np.ndarray] = [np.empty(0)] * len(texts)
+    for batch in fill_batches(list(map(len, texts)), 4000, BATCH):
+        for index, row in zip(batch, engine.probabilities([texts[index] for index in batch])):
+            found[index] = row
+    return np.stack(found)
+
+
+def compare_classes(found: np.ndarray, expected: np.ndarray, kind: str) -> Agreement:
+    """Compare an export's probabilities, texts x classes, with torch's."""
+    rows = np.arange(len(found))
+    best = found.argmax(axis=1)
+    equal = expected.max(axis=1) - expected[rows, best] <= TIE
+    largest = np.abs(found - expected).max()
+    return Agreement(
+        kind,
+        len(found),
+        int(equal.sum()),
+        math.inf if math.isnan(largest) else float(largest),
+        ("label", "texts", "probabilities"),
+    )

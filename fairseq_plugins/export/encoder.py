@@ -1,10 +1,10 @@
-"""An encoder and the source keys and values of all decoder layers as one ONNX graph."""
+"""An encoder as an ONNX graph, with the source keys and values of all decoder layers or a head."""
 
 import copy
 import logging
 import math
 import warnings
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Tuple
 
 import onnx
 import torch
@@ -16,10 +16,13 @@ from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForward, SwitchFeed
 from fairseq_plugins.modules.token_mixers import (
     Fastformer,
     Linformer,
+    MultiHeadMixer,
     SoftmaxAttention,
     TokenMixer,
 )
+from fairseq_plugins.serving.folder import PROBABILITIES
 
+from . import architecture
 from .decoder_layers import source_projection, stacked
 from .graph import OPSET
 
@@ -28,20 +31,21 @@ def build(model: Any) -> onnx.ModelProto:
     """Trace the encoder with torch's exporter.
 
     Inputs: tokens, B x S, padded on the right to a multiple of `length_multiple`.
-    Outputs: source_keys_i and source_values_i of decoder layer i, B x h x S x s.
+    Outputs: source_keys_i and source_values_i of decoder layer i, B x h x S x s; of a classifier,
+    the probabilities of the classes, B x classes.
 
     Raises:
         ConfigurationError: torch's exporter fails.
     """
-    encoder = _Encoder(model).eval()
+    classifies = architecture.classifies(model)
+    encoder: nn.Module = (_Classifier if classifies else _ForDecoder)(model).eval()
     multiple = length_multiple(model)
     tokens = torch.full((2, 4 * multiple), model.encoder.padding_idx + 1)
     length = multiple * torch.export.Dim("length", min=1) if multiple > 1 else torch.export.Dim("S")
-    names = [
-        f"source_{kind}_{index}"
-        for index in range(len(model.decoder.layers))
-        for kind in ("keys", "values")
-    ]
+    names = [PROBABILITIES]
+    if not classifies:
+        layers = range(len(model.decoder.layers))
+        names = [f"source_{kind}_{index}" for index in layers for kind in ("keys", "values")]
     with warnings.catch_warnings(), torch.no_grad(), _quiet():
         warnings.simplefilter("ignore")
         try:
@@ -73,20 +77,15 @@ def build(model: Any) -> onnx.ModelProto:
     return traced
 
 
-def check(model: Any) -> None:
-    """Raise a ConfigurationError for an encoder that cannot be exported."""
-    for module in model.encoder.modules():
-        reason = getattr(module, "not_exportable", "")
-        if reason:
-            raise ConfigurationError(
-                f"the model cannot be exported: torch's exporter cannot trace "
-                f"{type(module).__name__}: {reason}; use the checkpoint"
-            )
-
-
 def length_multiple(model: Any) -> int:
     """The length of a padded source must be a multiple of this number."""
-    return int(getattr(model.encoder, "upsample_time", 1))
+    found = pooled = 1
+    for layer in model.encoder.layers:
+        if getattr(layer, "starts_later_block", False):
+            pooled *= layer.time_pooling.window
+        mixer = getattr(layer, "mixer", None)
+        found = math.lcm(found, pooled * (1 if mixer is None else mixer.length_multiple()))
+    return found
 
 
 class _quiet:
@@ -109,17 +108,25 @@ def _allow_more_positions(linformer: Linformer, more: int) -> None:
 
 
 class _Encoder(nn.Module):
-    """`Encoder` in evaluation mode on right-padded sources, with layout B x S x d throughout."""
+    """`Encoder` in evaluation mode on right-padded sources, with layout B x S x d throughout.
+
+    Shape:
+        tokens: B x S; result: B x S x d, and B x S, True at padding.
+    """
 
     def __init__(self, model: Any):
         super().__init__()
-        encoder, decoder = copy.deepcopy(model.encoder).float(), model.decoder
+        encoder = copy.deepcopy(model.encoder).float()
         for module in encoder.modules():  # choose traceable forms
             if isinstance(module, Fastformer):
                 module.reassociate = False
             elif isinstance(module, MSCFFN):
                 module.chunked = False
-            elif isinstance(module, Linformer):
+            elif isinstance(module, MultiHeadMixer):
+                module.counts_positions = False  # sources begin at position 0
+            if hasattr(module, "fixed"):
+                module.fixed = True
+            if isinstance(module, Linformer):
                 _allow_more_positions(module, length_multiple(model) - 1)
         if isinstance(encoder.embed_positions, nn.Embedding):
             # the longest source may be padded beyond the last position
@@ -133,12 +140,10 @@ class _Encoder(nn.Module):
             getattr(encoder, "upsample_time", 1),
             getattr(encoder, "upsample_features", 1),
         )
-        self.to_decoder = source_projection(decoder)
-        self.heads = [layer.encoder_attn.num_heads for layer in decoder.layers]
 
-    def forward(self, tokens: Tensor) -> List[Tensor]:
+    def encode(self, tokens: Tensor) -> Tuple[Tensor, Tensor]:
         encoder = self.encoder
-        padding = tokens.eq(encoder.padding_idx)
+        all_padding = padding = tokens.eq(encoder.padding_idx)
         x = encoder.embed_scale * encoder.embed_tokens(tokens)
         if encoder.embed_positions is not None:
             x = x + self._positions(tokens.size(1))
@@ -162,11 +167,7 @@ class _Encoder(nn.Module):
             x = first_block + x
         if encoder.layer_norm is not None:
             x = encoder.layer_norm(x)
-        parts = self.to_decoder(x).chunk(2 * len(self.heads), dim=-1)
-        return [
-            part.unflatten(-1, (heads, -1)).transpose(1, 2)
-            for part, heads in zip(parts, [h for h in self.heads for _ in range(2)])
-        ]
+        return x, all_padding
 
     def _positions(self, length: int) -> Tensor:
         """Embeddings of positions, length x d; values at padding do not matter."""
@@ -179,6 +180,34 @@ class _Encoder(nn.Module):
         angles = (torch.arange(length) + self.first_position).float().unsqueeze(1) * rates
         table = torch.cat([angles.sin(), angles.cos()], dim=1)
         return nn.functional.pad(table, (0, size % 2))
+
+
+class _ForDecoder(_Encoder):
+    """An encoder, and the source keys and values of all decoder layers."""
+
+    def __init__(self, model: Any):
+        super().__init__(model)
+        self.to_decoder = source_projection(model.decoder)
+        self.heads = [layer.encoder_attn.num_heads for layer in model.decoder.layers]
+
+    def forward(self, tokens: Tensor) -> List[Tensor]:
+        parts = self.to_decoder(self.encode(tokens)[0]).chunk(2 * len(self.heads), dim=-1)
+        return [
+            part.unflatten(-1, (heads, -1)).transpose(1, 2)
+            for part, heads in zip(parts, [h for h in self.heads for _ in range(2)])
+        ]
+
+
+class _Classifier(_Encoder):
+    """An encoder with the only classification head of a model."""
+
+    def __init__(self, model: Any):
+        super().__init__(model)
+        self.head = next(iter(model.classification_heads.values()))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x, padding = self.encode(tokens)
+        return torch.softmax(self.head(x.transpose(0, 1), padding), dim=-1)
 
 
 class _Layer(nn.Module):

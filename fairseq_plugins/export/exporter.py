@@ -1,16 +1,30 @@
 """Export a trained model, and compare it with torch before renaming the folder to `out`."""
 
+import functools
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
+from fairseq_plugins.generation.engine import TrainedClassifier
+from fairseq_plugins.serving.engine import ExportedClassifier
 from fairseq_plugins.serving.folder import Export
 from fairseq_plugins.serving.text import LONGEST, longest_translation
+from fairseq_plugins.tasks.summarization import SummarizationTask
 from fairseq_plugins.trained_models import find_checkpoint, load_models
 
-from .architecture import limits
-from .comparison import Agreement, all_sources, compare, few, sample_sources, search_with_torch
+from .architecture import classifies, limits
+from .comparison import (
+    Agreement,
+    all_sources,
+    compare,
+    compare_classes,
+    few,
+    probabilities,
+    sample_sources,
+    sample_texts,
+    search_with_torch,
+)
 from .folder import (
     Checkpoint,
     check_new_folder,
@@ -23,7 +37,6 @@ from .folder import (
     write_shortlist_graph,
 )
 
-SAMPLES = 1000  # of the paired bootstrap
 EXACT = 1e-4  # the largest allowed difference of scores in float32
 
 
@@ -32,9 +45,6 @@ class Comparisons(NamedTuple):
 
     agreements: List[Agreement]  # the float32 graphs first
     too_long: int  # sentences of the split over the model's limit, which are skipped
-    # if the model translates and a whole split was compared: `Translations.score` of the float32
-    # graphs, then `Translations.compare` of each of the others with them
-    scores: List[Dict[str, Any]]
 
 
 def export(
@@ -55,62 +65,95 @@ def export(
         int8: 8-bit matrix products, and files of about a quarter of the size.
         licence: the licence of the model, for `config.json`.
         shortlist: also write a lexical shortlist, made from the training data.
-        split: compare hypotheses of all sentences of "valid" or "test"; None for 20 sentences.
+        split: compare the output for all texts of "valid" or "test"; None for 20 texts.
 
     Returns:
         The comparisons with torch: of the float32 graphs; with `int8`, of the 8-bit graphs; with
-            `shortlist`, of the final graphs with the shortlist. With `split`, and if the model
-            translates, also BLEU and chrF.
+            `shortlist`, of the final graphs with the shortlist.
 
     Raises:
         ConfigurationError: the model cannot be exported, a file is missing, or the float32 graphs
-            find different hypotheses than torch.
+            write something else than torch.
     """
     out = Path(out)
     check_new_folder(out)
     checkpoint, folder, model, task = _load(run, data)
-    longest = limits(model, task)[0] + 1  # with the end symbol
-    references: Any = None
-    most: Callable[[int], int] = few
-    if split is None:
-        sources, too_long = sample_sources(task, longest), 0
-    else:
-        references = _references(folder, task, split)
-        lines, sources, too_long = all_sources(task, split, longest)
-        if references is not None:
-            references.keep(lines)
-            most = longest_translation
-        else:
-            most = _longest_summary
+    classes = classifies(model)
     if shortlist:
+        if classes:
+            raise ConfigurationError("--shortlist is for models that write text: remove it")
         from .shortlist import check_shortlist
 
         check_shortlist(task)
+    compared = _Classes(folder, model, task, split) if classes else _Texts(model, task, split)
     with new_folder(out) as part:
+
+        def finish() -> None:
+            write_config(model, task, part, describe(checkpoint, int8), licence)
+
         copy_text_processing(folder, task, part)
         write_graphs(model, task, part)
-        write_config(model, task, part, describe(checkpoint, int8), licence)
-        expected = search_with_torch(model, task, sources, most)
-        found = [compare(Export(part), expected, sources, "float32", most)]
-        if found[0].equal < found[0].sentences or not found[0].largest_difference <= EXACT:
+        finish()
+        found = [compared.agree(part, "float32")]
+        if found[0].equal < found[0].total or not found[0].largest_difference <= EXACT:
+            output, texts, scores = found[0].words
             raise ConfigurationError(
-                f"the exported model disagrees with torch: {found[0].equal} of "
-                f"{found[0].sentences} hypotheses are equal, scores differ by up to "
+                f"the exported model disagrees with torch: {output} equal for {found[0].equal} of "
+                f"{found[0].total} {texts}, {scores} differ by up to "
                 f"{found[0].largest_difference:.1e}; please report this with the options of the "
                 "model and the versions of torch and onnxruntime"
             )
         if int8:
             quantize_graphs(part)
-            write_config(model, task, part, describe(checkpoint, int8), licence)
-            found.append(compare(Export(part), expected, sources, "8-bit", most))
+            finish()
+            found.append(compared.agree(part, "8-bit"))
         if shortlist:
             write_shortlist_graph(model, task, part, int8)
-            write_config(model, task, part, describe(checkpoint, int8), licence)
-            exported = Export(part, shortlist=True)
-            kind = found[-1].kind + " with shortlist"
-            found.append(compare(exported, expected, sources, kind, most))
-        scores = [] if references is None else _scores(references, found)
-    return Comparisons(found, too_long, scores)
+            finish()
+            found.append(compared.agree(part, found[-1].kind + " with shortlist", shortlist=True))
+    return Comparisons(found, compared.too_long)
+
+
+class _Texts:
+    """The sentences that torch and an export translate or summarize."""
+
+    def __init__(self, model: Any, task: Any, split: Optional[str]):
+        self.model, self.task, self.too_long = model, task, 0
+        longest = limits(model, task)[0] + 1  # with the end symbol
+        self.most: Callable[[int], int] = few
+        if split is None:
+            self.sources = sample_sources(task, longest)
+        else:
+            self.sources, self.too_long = all_sources(task, split, longest)
+            summarizes = isinstance(task, SummarizationTask)
+            self.most = _longest_summary if summarizes else longest_translation
+
+    @functools.cached_property
+    def expected(self) -> List[Tuple[List[int], float]]:
+        return search_with_torch(self.model, self.task, self.sources, self.most)
+
+    def agree(self, part: Path, kind: str, shortlist: bool = False) -> Agreement:
+        return compare(
+            Export(part, shortlist=shortlist), self.expected, self.sources, kind, self.most
+        )
+
+
+class _Classes:
+    """The texts that torch and an export classify."""
+
+    too_long = 0  # they are truncated
+
+    def __init__(self, folder: Path, model: Any, task: Any, split: Optional[str]):
+        self.sources = sample_texts(task, split)
+        self.torch = TrainedClassifier("RUN", folder, model, task, cpu=True)
+
+    @functools.cached_property
+    def expected(self) -> Any:
+        return probabilities(self.torch, self.sources)
+
+    def agree(self, part: Path, kind: str, shortlist: bool = False) -> Agreement:
+        found = probabilities(ExportedClassifier(part), self.sources)
+        return compare_classes(found, self.expected, kind)
 
 
 def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool) -> float:
@@ -153,27 +196,9 @@ def _load(run: Path, data: Optional[Path]) -> Tuple[Checkpoint, Path, Any, Any]:
     path = find_checkpoint(run, "RUN")
     # a running training may replace the file during the export
     checkpoint = Checkpoint(path.name, digest(path))
-    folder, models, _, task = load_models([str(path)], data, option="RUN")
+    folder, models, _, task = load_models([str(path)], data, None, option="RUN")
     return checkpoint, folder, models[0].eval(), task
 
 
 def _longest_summary(source_length: int) -> int:
     return LONGEST
-
-
-def _references(folder: Path, task: Any, split: str) -> Any:
-    """The `Translations` of a split, for scores; None if the model does not translate."""
-    from fairseq.tasks.translation import TranslationTask
-
-    from fairseq_plugins.evaluation.translation import Translations
-    from fairseq_plugins.tasks.summarization import SummarizationTask
-
-    if not isinstance(task, TranslationTask) or isinstance(task, SummarizationTask):
-        return None
-    return Translations(folder, split, task.cfg.target_lang, f"--compare {split}")
-
-
-def _scores(references: Any, found: List[Agreement]) -> List[Dict[str, Any]]:
-    baseline, *others = (references.text(agreement.hypotheses) for agreement in found)
-    compared = [references.compare(ours, baseline, SAMPLES) for ours in others]
-    return [references.score(baseline), *compared]

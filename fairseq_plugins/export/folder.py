@@ -15,10 +15,12 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, lock, open_to_append, without_links
-from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.generation.engine import TrainedClassifier
+from fairseq_plugins.prepared_folder import RECORD, subword_models
 from fairseq_plugins.serving import folder as served
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.subwords import KINDS
+from fairseq_plugins.text.units import load_cut
 from fairseq_plugins.version import __version__
 
 from . import architecture
@@ -72,7 +74,7 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 def write_graphs(model: Any, task: Any, out: Path) -> None:
-    """Write the graphs of the encoder and of one decoder step, in float32.
+    """Write the graphs in float32: of the encoder, and of one decoder step unless it classifies.
 
     Raises:
         ConfigurationError: a package is missing, or a part of the model cannot be exported.
@@ -87,12 +89,13 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
     from . import decoder, encoder
 
     architecture.check(model)
-    activation = decoder.activation_name(model)
-    decoder.check(model.decoder, activation)
-    encoder.check(model)
-    _, max_output = architecture.limits(model, task)
+    if not architecture.classifies(model):
+        activation = decoder.activation_name(model)
+        decoder.check(model.decoder, activation)
+        _, max_output = architecture.limits(model, task)
+        step = decoder.build(model.decoder, activation, max_output + 1)
+        onnx.save(step, out / served.DECODER)
     onnx.save(encoder.build(model), out / served.ENCODER)
-    onnx.save(decoder.build(model.decoder, activation, max_output + 1), out / served.DECODER)
 
 
 def quantize_graphs(folder: Path) -> None:
@@ -102,11 +105,12 @@ def quantize_graphs(folder: Path) -> None:
     from .quantization import quantize
     from .shared_table import share_table
 
-    graphs = served.ENCODER, served.DECODER
+    graphs = [name for name in (served.ENCODER, served.DECODER) if (folder / name).exists()]
     for name in graphs:
         with tempfile.TemporaryDirectory() as scratch:
             onnx.save(quantize(onnx.load(folder / name), Path(scratch)), folder / name)
-    share_table(folder, graphs)
+    if served.DECODER in graphs:
+        share_table(folder, graphs)
 
 
 def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> None:
@@ -149,22 +153,14 @@ def describe(checkpoint: Checkpoint, int8: bool) -> Dict[str, Any]:
 
 def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence: str) -> None:
     """Write `config.json`, with the SHA-256 of all other files."""
-    from fairseq_plugins.tasks.summarization import SummarizationTask
-
-    from .beam_search import grouping
     from .encoder import length_multiple
 
-    max_source, max_output = architecture.limits(model, task)
+    of_kind = _of_classes if architecture.classifies(model) else _of_text
     config = {
         "format": served.FORMAT,
         "licence": licence,
-        "summarizes": isinstance(task, SummarizationTask),
-        "source_lang": task.cfg.source_lang,
-        "target_lang": task.cfg.target_lang,
-        "max_source": max_source,
-        "max_output": max_output,
+        **of_kind(model, task),
         "length_multiple": length_multiple(model),
-        "most_candidates": grouping(len(task.target_dictionary))[1],
         "made": made,
         "files": {
             path.name: digest(path) for path in sorted(out.iterdir()) if path.name != served.CONFIG
@@ -174,10 +170,36 @@ def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence
     (out / served.CONFIG).write_text(text, encoding="utf-8")
 
 
+def _of_text(model: Any, task: Any) -> Dict[str, Any]:
+    from fairseq_plugins.tasks.summarization import SummarizationTask
+
+    from .beam_search import grouping
+
+    max_source, max_output = architecture.limits(model, task)
+    return {
+        "summarizes": isinstance(task, SummarizationTask),
+        "source_lang": task.cfg.source_lang,
+        "target_lang": task.cfg.target_lang,
+        "max_source": max_source,
+        "max_output": max_output,
+        "most_candidates": grouping(len(task.target_dictionary))[1],
+    }
+
+
+def _of_classes(model: Any, task: Any) -> Dict[str, Any]:
+    reading = TrainedClassifier("RUN", Path(task.cfg.data), model, task, cpu=True)
+    names = served.LABELS, "start", "max_source", "max_positions"
+    return {name: getattr(reading, name) for name in names}
+
+
 def copy_text_processing(folder: Path, task: Any, out: Path) -> None:
     """Copy what raw text needs: settings, subword model and dictionaries of the prepared folder."""
-    settings = Processing.load(folder)
-    for name in (RECORD, KINDS[settings.subword].file_name):
+    if hasattr(task, "label_dictionary"):
+        load_cut(folder)  # it can be used
+        names = [path.name for path in subword_models(folder)]
+    else:
+        names = [KINDS[Processing.load(folder).subword].file_name]
+    for name in (RECORD, *names):
         try:
             shutil.copyfile(folder / name, out / name)
         except OSError as error:
@@ -189,6 +211,9 @@ def copy_text_processing(folder: Path, task: Any, out: Path) -> None:
 
 
 def write_dictionaries(task: Any, out: Path) -> None:
-    """Write the dictionaries of both languages."""
+    """Write the dictionaries of both languages, or that of texts to classify."""
+    if hasattr(task, "label_dictionary"):
+        task.source_dictionary.save(str(out / served.DICTIONARY))
+        return
     task.source_dictionary.save(str(out / f"dict.{task.cfg.source_lang}.txt"))
     task.target_dictionary.save(str(out / f"dict.{task.cfg.target_lang}.txt"))

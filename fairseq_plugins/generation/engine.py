@@ -3,6 +3,7 @@
 import re
 import sys
 from argparse import Namespace
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
@@ -14,7 +15,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_plugins.engine import Options, Place, Request
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import Lock, Output
 from fairseq_plugins.tasks.summarization import SummarizationTask
@@ -26,6 +27,8 @@ from .generator import BeamGenerator
 from .int8 import quantize
 from .unknown import NUMBERS, number_prefix, number_unknown, write
 
+NOT_OF_SEARCH = ("_name", "max_len_a", "max_len_b")  # of fairseq's options of generation
+
 
 def generation_options(options: Options) -> GenerationConfig:
     """The same options under fairseq's names, without the seed."""
@@ -34,6 +37,21 @@ def generation_options(options: Options) -> GenerationConfig:
     given["no_repeat_ngram_size"] = given.pop("no_repeat_ngram")
     given["sampling_topk"] = given["sampling_topk"] or -1
     return GenerationConfig(**given)
+
+
+def search_options(generation: Any) -> Options:
+    """The opposite of `generation_options`.
+
+    Raises:
+        ConfigurationError: an option is only for checkpoints.
+    """
+    named = {"no_repeat_ngram": "no_repeat_ngram_size"}
+    found = {name: getattr(generation, named.get(name, name)) for name in Options._fields}
+    options = Options(**{**found, "sampling_topk": max(0, generation.sampling_topk)})
+    for name, value in vars(generation_options(options)).items():
+        if name not in NOT_OF_SEARCH and getattr(generation, name) != value:
+            raise ConfigurationError(f"{flag(name)} is for checkpoints, not for an exported model")
+    return options
 
 
 class TrainedModel:
@@ -74,7 +92,7 @@ class TrainedModel:
     ):
         paths = [str(find_checkpoint(place)) for place in places]
         self.name = " ".join(map(str, places))
-        self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        self.device = _device(cpu)
         if fp16 and self.device.type == "cpu":
             reason = "--cpu is given" if cpu else "torch sees no GPU here"
             raise ConfigurationError(f"--fp16 needs a GPU, but {reason}")
@@ -213,3 +231,62 @@ def _encode(dictionary: Any, lines: Sequence[Sequence[str]]) -> List[Tensor]:
     return [
         dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long() for pieces in lines
     ]
+
+
+def _device(cpu: bool) -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+
+
+class TrainedClassifier:
+    """The `ClassEngine` of a checkpoint.
+
+    Args:
+        name: the checkpoint's name, for messages.
+        folder: the prepared folder.
+        model, task: as `load_models` returns them.
+        cpu: do not use a GPU.
+
+    Raises:
+        ConfigurationError: the model has no labels.
+    """
+
+    def __init__(self, name: str, folder: Path, model: Any, task: Any, cpu: bool):
+        cfg, dictionary = task.cfg, task.label_dictionary
+        if getattr(cfg, "regression_target", False):
+            raise ConfigurationError(
+                f"--model {name} is trained with --regression-target: it has no labels"
+            )
+        self.name, self.folder, self.task, self.device = name, folder, task, _device(cpu)
+        self.model = model.to(self.device).eval()
+        self.labels: List[str] = dictionary.symbols[dictionary.nspecial :][: cfg.num_classes]
+        self.start: Optional[int] = cfg.init_token
+        self.max_positions: int = task.max_positions()
+        self.max_source = self.max_positions - (self.start is not None)
+        if str(cfg.shorten_method) == "none":  # otherwise a truncated text has no end symbol
+            self.max_source -= 1
+
+    @classmethod
+    def load(cls, place: Place, data: Optional[Place], cpu: bool) -> "TrainedClassifier":
+        """Load a checkpoint, or that of a training's folder; `data` as in `open_engine`.
+
+        Raises:
+            ConfigurationError: a file is missing, the model is not a classifier, or model and data
+                do not match.
+        """
+        path = str(find_checkpoint(place))
+        folder, (model,), _, task = load_models([path], data, classifier=True)
+        return cls(path, folder, model, task, cpu)
+
+    def numbers(self, pieces: Sequence[str]) -> List[int]:
+        """See `ClassEngine.numbers`."""
+        (line,) = _encode(self.task.source_dictionary, [pieces])
+        return line.tolist()
+
+    def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
+        """See `ClassEngine.probabilities`."""
+        pad = self.task.source_dictionary.pad()
+        tokens = collate_tokens([torch.tensor(text) for text in texts], pad).to(self.device)
+        head = self.task.cfg.classification_head_name
+        with torch.no_grad():
+            output = self.model(tokens, features_only=True, classification_head_name=head)
+            return self.model.get_normalized_probs(output, log_probs=False).cpu().numpy()

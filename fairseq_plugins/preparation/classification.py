@@ -11,7 +11,7 @@ The prepared folder holds
 import argparse
 import itertools
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional
 
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError, flag
@@ -37,75 +37,12 @@ from fairseq_plugins.preparation.report import form_of_text, left_out, table, un
 from fairseq_plugins.preparation.reuse import learn_or_copy, normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sentences
-from fairseq_plugins.prepared_folder import RECORD, stored_settings, subword_model
-from fairseq_plugins.text.processing import normalise
-from fairseq_plugins.text.sentences import is_blank
-from fairseq_plugins.text.subwords import END, SPECIAL, SentencePiece
+from fairseq_plugins.text.subwords import END, SentencePiece
+from fairseq_plugins.text.units import TASK, find_cut
 from fairseq_plugins.workers import add_workers_option, map_file
 
-TASK = "classification"
 LABELS, BYTES = "work/labels.txt", "work/bytes.txt"
 NOTES = "notes"  # lines for the report, in the result of `read_texts`
-Cut = Callable[[str], List[str]]
-
-
-def cut_to_words(text: str) -> List[str]:
-    """Split text at white space; words equal to fairseq's special symbols become <unk>."""
-    return ["<unk>" if word in SPECIAL else word for word in text.split()]
-
-
-def cut_to_bytes(text: str) -> List[str]:
-    """The bytes of the text in UTF-8, each as two hexadecimal digits."""
-    return [f"{byte:02x}" for byte in text.encode("utf-8")]
-
-
-def find_cut(units: str, folder: Path, form: Optional[str] = None) -> Cut:
-    """Return the function that converts a text to its tokens.
-
-    Args:
-        units: "subwords", "words", "bytes", or "pixels", which are treated as words.
-        folder: the folder with the subword model.
-        form: the Unicode form of the text, see `normalise`.
-    """
-    if units == "subwords":
-        model = SentencePiece(folder / SentencePiece.file_name)
-
-        def cut_to_pieces(text: str) -> List[str]:
-            if form is not None and is_blank(text):  # earlier models drop invisible characters
-                return []
-            return model.cut(" ".join(normalise(text, form).split())).split()
-
-        return cut_to_pieces
-    if units == "bytes":
-        return lambda text: cut_to_bytes(" ".join(normalise(text, form).split()))
-    return lambda text: cut_to_words(normalise(text, form))
-
-
-def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
-    """How a prepared folder converts raw texts to tokens.
-
-    Returns:
-        the function, and the number of tokens kept per text; None for all.
-
-    Raises:
-        ConfigurationError: the folder was not prepared for classification, lacks its subword model,
-            or holds images or pairs of texts.
-    """
-    settings = stored_settings(folder)
-    if settings.get("task") != TASK:
-        raise ConfigurationError(
-            f"{folder} was not made by prepare-classification, so {RECORD} does not say how to "
-            "split text: give the folder with --data"
-        )
-    if settings["units"] == "pixels":
-        raise ConfigurationError(f"{folder} was made from images: it takes no raw text")
-    if settings.get("pairs"):
-        raise ConfigurationError(f"{folder} was made from pairs of texts, but a line has only one")
-    if settings["units"] == "subwords":
-        subword_model(folder, SentencePiece.file_name)
-    cut = find_cut(settings["units"], folder, settings.get("normalization"))
-    positions = settings["max_positions"]
-    return cut, None if positions is None else positions - 1
 
 
 def read_texts(

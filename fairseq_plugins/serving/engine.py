@@ -1,15 +1,25 @@
-"""Runs an exported model with onnxruntime."""
+"""Runs exported models with onnxruntime."""
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.engine import Options, Request
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.prepared_folder import RECORD, subword_models
 from fairseq_plugins.text.processing import Processor
 
 from .batches import fill_batches
-from .folder import END, UNKNOWN, Export
+from .folder import (
+    DICTIONARY,
+    ENCODER,
+    END,
+    LABELS,
+    PROBABILITIES,
+    UNKNOWN,
+    Dictionary,
+    Export,
+    Folder,
+)
 from .search import Hypothesis, Source, search
 from .text import Output, number_unknown, with_characters
 
@@ -111,3 +121,27 @@ class ExportedModel:
         if not (self.export.tells_attention or self.export.tells_unknown):
             return tokens, []
         return number_unknown(pieces, tokens, UNKNOWN, len(self.export.source.words))
+
+
+class ExportedClassifier(Folder):
+    """The `ClassEngine` of an exported classifier.
+
+    Raises:
+        ConfigurationError: the folder cannot be read.
+    """
+
+    classifies = True
+
+    def __init__(self, folder: Path, threads: int = 1) -> None:
+        super().__init__(folder)
+        self.check_listed(ENCODER, DICTIONARY, RECORD)
+        self.check_listed(*(path.name for path in subword_models(self.folder)))
+        self.name, self.labels = str(folder), self.config[LABELS]
+        self.start: Optional[int] = self.config["start"]
+        self.max_positions: int = self.config["max_positions"]
+        self.numbers = Dictionary(self.folder / DICTIONARY).encode
+        self.encoder = self.session(ENCODER, threads)
+
+    def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
+        """See `ClassEngine.probabilities`."""
+        return self.encoder.run([PROBABILITIES], {"tokens": self.padded(texts)})[0]

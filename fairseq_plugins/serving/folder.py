@@ -17,29 +17,35 @@ from .shortlist import Shortlist
 FORMAT = 1
 CONFIG = "config.json"
 # numbers in `CONFIG` with the least and the largest allowed value
-NUMBERS = {
-    "length_multiple": (1, 1 << 12),
-    "max_output": (1, 1 << 31),
-    "max_source": (1, 1 << 31),
-    "most_candidates": (2, 1 << 31),
-}
+NUMBERS = {"length_multiple": (1, 1 << 16), "max_source": (1, 1 << 31)}
+OF_TEXT = {"max_output": (1, 1 << 31), "most_candidates": (2, 1 << 31)}
+OF_CLASSES = {"max_positions": (1, 1 << 31)}
 LANGUAGES = ("source_lang", "target_lang")
+LABELS = "labels"  # in `CONFIG`, of classifiers only
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 SHORTLIST_DECODER = "decoder_shortlist.onnx"
 PADDING, END, UNKNOWN = 1, 2, 3
+DICTIONARY = "dict.txt"  # of a classifier
+PROBABILITIES = "probabilities"  # the output of a classifier's graph, B x classes
 ATTENTION = "copying"  # an output of the decoder's graph: the attention that copies
 ONNXRUNTIME = (1, 21)  # the first release with correct attention on a cache of beams
 
 
 def _wrong(config: Dict[str, Any]) -> Iterator[str]:
     """Names of entries in `CONFIG` that are missing, out of range or of a wrong type."""
-    for key, (least, most) in NUMBERS.items():
+    classifies = LABELS in config
+    for key, (least, most) in {**NUMBERS, **(OF_CLASSES if classifies else OF_TEXT)}.items():
         value = config.get(key)
         if type(value) is not int or not least <= value <= most:
             yield key
-    for key in LANGUAGES:
-        if not _is_name(config.get(key)):
-            yield key
+    if classifies:
+        labels, start = config[LABELS], config.get("start")
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            yield LABELS
+        if start is not None and type(start) is not int:
+            yield "start"
+    else:
+        yield from (key for key in LANGUAGES if not _is_name(config.get(key)))
     files = config.get("files")
     if not isinstance(files, dict) or not files:
         yield "files"
@@ -98,106 +104,58 @@ def _import_onnxruntime() -> Any:
     return onnxruntime
 
 
-class Export:
-    """An exported model.
-
-    Args:
-        folder: the folder that `export` wrote.
-        threads: threads that compute; concurrent runs share them.
-        shortlist: whether a batch may use only the words of its shortlist.
+class Folder:
+    """A folder that `export` wrote.
 
     Raises:
-        ConfigurationError: a file is missing or damaged, the format has another version, or
-            onnxruntime is missing.
+        ConfigurationError: a file is missing or damaged, the format has another version, the model
+            is of another kind, or onnxruntime is missing.
     """
 
-    def __init__(self, folder: Path, threads: int = 1, shortlist: bool = False):
+    classifies = False
+
+    def __init__(self, folder: Path):
         self.folder = Path(folder)
         self.config = self._read_config()
-        self.source_lang: str = self.config["source_lang"]
-        self.target_lang: str = self.config["target_lang"]
-        source, target = (f"dict.{lang}.txt" for lang in (self.source_lang, self.target_lang))
-        decoder = SHORTLIST_DECODER if shortlist else DECODER
-        if shortlist and SHORTLIST not in self.config["files"]:
-            raise ConfigurationError(
-                f"--shortlist: {self.folder} has no shortlist: export the model with --shortlist"
-            )
         self._check_files()
-        self.check_listed(ENCODER, decoder, source, target, *[SHORTLIST] * shortlist)
         self._onnxruntime = _import_onnxruntime()
-        self.source = Dictionary(self.folder / source)
-        files = self.config["files"]
-        joined = files[source] == files[target]
-        self.target = self.source if joined else Dictionary(self.folder / target)
-        self.shortlist = Shortlist(self.folder / SHORTLIST) if shortlist else None
-        if self.shortlist is not None:
-            self.shortlist.check(len(self.source.words), len(self.target.words))
-        self.encoder = self._session(ENCODER, threads)
-        self.decoder = self._session(decoder, threads)
         self.length_multiple: int = self.config["length_multiple"]
-        # the most candidates that a step can return per hypothesis
-        self.most_candidates: int = self.config["most_candidates"]
         self.max_source: int = self.config["max_source"]
-        self.max_output: int = self.config["max_output"]
-        self.pad, self.eos = PADDING, END
-        self.memory_names = [output.name for output in self.encoder.get_outputs()]
-        inputs = self.decoder.get_inputs()
-        if not self.memory_names or not {"ancestors", *self.memory_names} <= {
-            i.name for i in inputs
-        }:
-            raise ConfigurationError(
-                f"--model {self.folder}: its encoder and decoder do not match: export the "
-                "model again"
-            )
-        caches = [i for i in inputs if i.name.startswith(("keys_", "values_"))]
-        self.cache_names = [cache.name for cache in caches]
-        self.cache_shapes = [cache.shape for cache in caches]
-        names = {each.name for each in inputs}
-        self.copies, self.goes_on_copying = "source_words" in names, "source_before" in names
-        self.tells_attention = ATTENTION in {each.name for each in self.decoder.get_outputs()}
-        # graphs of earlier releases give the source of a copied <unk>, or do not
-        self.tells_unknown = "source_unknown" in names
 
     def value(self, array: np.ndarray) -> Any:
         """An array as a value of onnxruntime that shares its memory."""
         return self._onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
-    def encode(self, tokens: np.ndarray) -> List[Any]:
-        """The source keys and values of all decoder layers, for tokens of B x S."""
-        binding = self.encoder.io_binding()
-        binding.bind_ortvalue_input("tokens", self.value(tokens))
-        for name in self.memory_names:
-            binding.bind_output(name)
-        self.encoder.run_with_iobinding(binding)
-        return list(binding.get_outputs())
+    def padded(self, sources: Sequence[Sequence[int]]) -> np.ndarray:
+        """The numbers of the tokens of a batch, B x S, padded at the end."""
+        longest = max(map(len, sources))
+        longest += -longest % self.length_multiple
+        numbers = np.full((len(sources), longest), PADDING, np.int64)
+        for row, tokens in enumerate(sources):
+            numbers[row, : len(tokens)] = tokens
+        return numbers
 
-    def _read_config(self) -> Dict[str, Any]:
-        path = self.folder / CONFIG
-        if (self.folder / "model.bin").exists():
-            raise ConfigurationError(
-                f"--model {self.folder}: this folder is for CTranslate2; export the model without "
-                "--format ctranslate2"
-            )
+    def session(self, name: str, threads: int) -> Any:
+        """A graph of the folder, ready to run."""
+        options = self._onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        if processor.overflows_in_8_bits():  # without overflow, these products would only be slower
+            options.add_session_config_entry("session.x64quantprecision", "1")
         try:
-            config = json.loads(path.read_text(encoding="utf-8"))
-            found = config["format"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            return self._onnxruntime.InferenceSession(
+                str(self.folder / name),
+                options,
+                providers=["CPUExecutionProvider"],
+                # the fused operator takes 5 times as long as the two operators it replaces
+                disabled_optimizers=["SkipLayerNormFusion"],
+            )
+        except Exception as error:  # onnxruntime's errors have no common class
+            reason = str(error).splitlines()[0]
             raise ConfigurationError(
-                f"--model {self.folder}: {CONFIG} cannot be read ({error}): give a folder "
-                "written by `python -m fairseq_plugins export`"
+                f"--model {self.folder}: {name} cannot be loaded: {reason}"
             ) from None
-        wrong = list(_wrong(config)) if found == FORMAT else []
-        if wrong:
-            raise ConfigurationError(
-                f"--model {self.folder}: {CONFIG} has no valid {', '.join(wrong)}: export the "
-                "model again"
-            )
-        if found != FORMAT:
-            raise ConfigurationError(
-                f"--model {self.folder}: format {found}, but this release reads {FORMAT}: export "
-                "the model again"
-            )
-        return config
 
     def check_listed(self, *names: str) -> None:
         """Raise a ConfigurationError unless `CONFIG` has the digests of these files."""
@@ -223,23 +181,99 @@ class Export:
                     f"{CONFIG}): copy or export it again"
                 )
 
-    def _session(self, name: str, threads: int) -> Any:
-        options = self._onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        if processor.overflows_in_8_bits():  # without overflow, these products would only be slower
-            options.add_session_config_entry("session.x64quantprecision", "1")
-        try:
-            return self._onnxruntime.InferenceSession(
-                str(self.folder / name),
-                options,
-                providers=["CPUExecutionProvider"],
-                # the fused operator takes 5 times as long as the two operators it replaces
-                disabled_optimizers=["SkipLayerNormFusion"],
-            )
-        except Exception as error:  # onnxruntime's errors have no common class
-            reason = str(error).splitlines()[0]
+    def _read_config(self) -> Dict[str, Any]:
+        path = self.folder / CONFIG
+        if (self.folder / "model.bin").exists():
             raise ConfigurationError(
-                f"--model {self.folder}: {name} cannot be loaded: {reason}"
+                f"--model {self.folder}: this folder is for CTranslate2; export the model without "
+                "--format ctranslate2"
+            )
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+            found = config["format"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ConfigurationError(
+                f"--model {self.folder}: {CONFIG} cannot be read ({error}): give a folder "
+                "written by `python -m fairseq_plugins export`"
             ) from None
+        if found == FORMAT and (LABELS in config) != self.classifies:
+            other = "writes text: use the command translate or summarize"
+            if not self.classifies:
+                other = "is a classifier: use the command classify"
+            raise ConfigurationError(f"--model {self.folder} {other}")
+        wrong = list(_wrong(config)) if found == FORMAT else []
+        if wrong:
+            raise ConfigurationError(
+                f"--model {self.folder}: {CONFIG} has no valid {', '.join(wrong)}: export the "
+                "model again"
+            )
+        if found != FORMAT:
+            raise ConfigurationError(
+                f"--model {self.folder}: format {found}, but this release reads {FORMAT}: export "
+                "the model again"
+            )
+        return config
+
+
+class Export(Folder):
+    """An exported model that writes text.
+
+    Args:
+        folder: the folder that `export` wrote.
+        threads: threads that compute; concurrent runs share them.
+        shortlist: whether a batch may use only the words of its shortlist.
+
+    Raises:
+        ConfigurationError: as `Folder`, or there is no shortlist.
+    """
+
+    def __init__(self, folder: Path, threads: int = 1, shortlist: bool = False):
+        super().__init__(folder)
+        self.source_lang: str = self.config["source_lang"]
+        self.target_lang: str = self.config["target_lang"]
+        source, target = (f"dict.{lang}.txt" for lang in (self.source_lang, self.target_lang))
+        decoder = SHORTLIST_DECODER if shortlist else DECODER
+        if shortlist and SHORTLIST not in self.config["files"]:
+            raise ConfigurationError(
+                f"--shortlist: {self.folder} has no shortlist: export the model with --shortlist"
+            )
+        self.check_listed(ENCODER, decoder, source, target, *[SHORTLIST] * shortlist)
+        self.source = Dictionary(self.folder / source)
+        files = self.config["files"]
+        joined = files[source] == files[target]
+        self.target = self.source if joined else Dictionary(self.folder / target)
+        self.shortlist = Shortlist(self.folder / SHORTLIST) if shortlist else None
+        if self.shortlist is not None:
+            self.shortlist.check(len(self.source.words), len(self.target.words))
+        self.encoder = self.session(ENCODER, threads)
+        self.decoder = self.session(decoder, threads)
+        # the most candidates that a step can return per hypothesis
+        self.most_candidates: int = self.config["most_candidates"]
+        self.max_output: int = self.config["max_output"]
+        self.pad, self.eos = PADDING, END
+        self.memory_names = [output.name for output in self.encoder.get_outputs()]
+        inputs = self.decoder.get_inputs()
+        if not self.memory_names or not {"ancestors", *self.memory_names} <= {
+            i.name for i in inputs
+        }:
+            raise ConfigurationError(
+                f"--model {self.folder}: its encoder and decoder do not match: export the "
+                "model again"
+            )
+        caches = [i for i in inputs if i.name.startswith(("keys_", "values_"))]
+        self.cache_names = [cache.name for cache in caches]
+        self.cache_shapes = [cache.shape for cache in caches]
+        names = {each.name for each in inputs}
+        self.copies, self.goes_on_copying = "source_words" in names, "source_before" in names
+        self.tells_attention = ATTENTION in {each.name for each in self.decoder.get_outputs()}
+        # graphs of earlier releases give the source of a copied <unk>, or do not
+        self.tells_unknown = "source_unknown" in names
+
+    def encode(self, tokens: np.ndarray) -> List[Any]:
+        """The source keys and values of all decoder layers, for tokens of B x S."""
+        binding = self.encoder.io_binding()
+        binding.bind_ortvalue_input("tokens", self.value(tokens))
+        for name in self.memory_names:
+            binding.bind_output(name)
+        self.encoder.run_with_iobinding(binding)
+        return list(binding.get_outputs())

@@ -74,11 +74,7 @@ class _Batch:
     def __init__(self, export: Export, sources: Sequence[Source], options: Options):
         self.export, self.sources, self.options = export, sources, options
         count, beam = len(sources), options.beam
-        longest = max(len(source.tokens) for source in sources)
-        longest += -longest % export.length_multiple
-        numbers = np.full((count, longest), export.pad, np.int64)
-        for row, source in enumerate(sources):
-            numbers[row, : len(source.tokens)] = source.tokens
+        numbers = export.padded([source.tokens for source in sources])
         self.numbers, tokens, self.vocabulary = numbers, numbers, len(export.target.words)
         self.unknown: Optional[_Unknown] = None
         if export.copies:

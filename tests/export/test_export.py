@@ -15,11 +15,14 @@ from fairseq_plugins.export import comparison, exporter, shared_table
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.export.prepared import prepared_pairs
+from fairseq_plugins.generation.engine import TrainedClassifier
 from fairseq_plugins.generation.unknown import NUMBERS, to_known
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, StandardFeedForward
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.serving.engine import ExportedClassifier
 from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
 from fairseq_plugins.serving.search import Options, Source, search
+from tests.models import test_encoder_classifier as classifiers
 from tests.models.conftest import TINY, drop_mscffn
 
 onnx = pytest.importorskip("onnx", reason="needs onnx: pip install '.[test]'")
@@ -27,7 +30,6 @@ GRAPHS = (ENCODER, DECODER)
 
 # each costs some seconds of torch's exporter: a case tries several things at once
 CASES = {
-    "fairseq's transformer": ("transformer", "--encoder-layers 1"),
     "fairseq's, pre-norm, 2 + 3": (
         "transformer",
         "--encoder-layers 2 --decoder-layers 3 --encoder-normalize-before"
@@ -79,6 +81,13 @@ CASES = {
         " --decoder-layers 2 --copy-attention --copy-layer 0 --copy-heads 1 --share-all-embeddings",
     ),
 }
+# mixers whose windows are reshapes of a padded length, in the one classifier below
+LOCAL = {
+    "longformer": "--longformer-window 4 --longformer-global-tokens 2",
+    "bigbird": "--bigbird-block 2 --bigbird-global-blocks 1",
+    "poolingformer": "--poolingformer-window 4 --poolingformer-pooling-window 8"
+    " --poolingformer-kernel 3 --poolingformer-stride 2",
+}
 # the options of models that are refused, and what the message names
 REFUSED = {
     "--adaptive-softmax-cutoff 10,20": "--adaptive-softmax-cutoff",
@@ -90,9 +99,8 @@ REFUSED = {
 for _option, _registry in (("token-mixer", TOKEN_MIXERS), ("ffn", FEED_FORWARDS)):
     for _name, (_part, _) in _registry._parts.items():
         _words = f"--encoder-{_option} {_name}"
-        if _part.not_exportable:
-            REFUSED[_words] = _part.__name__
-        elif _name != _registry.default and not any(_words in case[1] for case in CASES.values()):
+        _known = _name in (_registry.default, *LOCAL)
+        if not _known and not any(_words in case[1] for case in CASES.values()):
             CASES[_name] = ("transformer_ftc", f"--encoder-blocks 1,1 {_words}")
 
 
@@ -116,10 +124,42 @@ def test_hypotheses_equal_torch(request, tmp_path, sources, arch, words):
     found = comparison.compare(
         exported, comparison.search_with_torch(model, task, sources), sources
     )
-    assert found.equal == found.sentences == len(sources)
+    assert found.equal == found.total == len(sources)
     assert found.largest_difference < exporter.EXACT
     if joined:
         assert_unknown_subwords_are_written(model, task, exported, sources)
+
+
+def test_classes_equal_torch(tmp_path):
+    """A classifier with one layer of each local mixer: in and beyond windows, alone as in a batch.
+
+    To export one model of each would take three times as long.
+    """
+    words = "--arch encoder_classifier --encoder-layers 3 --sentence-pooling mean"
+    models = [
+        classifiers.build(*f"{words} --encoder-token-mixer {name} {own}".split(), max_positions=200)
+        for name, own in LOCAL.items()
+    ]
+    model = models[0].float().eval()
+    for number in (1, 2):
+        model.encoder.layers[number].mixer = models[number].encoder.layers[number].mixer.float()
+    task = classifiers.task(max_positions=200)
+    export_folder.write_graphs(model, task, tmp_path)
+    export_folder.write_dictionaries(task, tmp_path)
+    (tmp_path / "preparation.json").write_text("{}")
+    export_folder.write_config(model, task, tmp_path, {}, "not stated")
+    draw = random.Random(3)
+    sources = [[draw.randrange(4, 40) for _ in range(n)] for n in (1, 2, 7, 33, 64, 65, 130, 200)]
+    expected = comparison.probabilities(TrainedClassifier("", tmp_path, model, task, True), sources)
+    exported = ExportedClassifier(tmp_path)
+    assert exported.labels == ["0", "1", "2"] and exported.length_multiple == 32
+    found = comparison.compare_classes(
+        comparison.probabilities(exported, sources), expected, "float32"
+    )
+    assert found.equal == found.total == len(sources)
+    assert found.largest_difference < 1e-5 < np.ptp(expected, axis=0).min()
+    for source, row in zip(sources, expected):
+        assert exported.probabilities([source])[0] == pytest.approx(row, abs=1e-5)
 
 
 def assert_unknown_subwords_are_written(model, task, exported, sources):
@@ -240,7 +280,7 @@ def test_shared_embeddings_are_stored_once(
     for folder in (apart, shared):
         export_folder.write_config(model, joined_task, folder, {}, "not stated")
         found.append(comparison.compare(Export(folder), expected, sources))
-    assert found[0].hypotheses == found[1].hypotheses
+    assert found[0].equal == found[1].equal
     assert abs(found[0].largest_difference - found[1].largest_difference) < 1e-3
 
 
@@ -257,7 +297,7 @@ def test_wrong_weights_are_found(tmp_path, export_tiny, task, sources):
     found = comparison.compare(
         exported, comparison.search_with_torch(model, task, sources), sources
     )
-    assert found.equal < found.sentences or found.largest_difference > exporter.EXACT
+    assert found.equal < found.total or found.largest_difference > exporter.EXACT
 
 
 def test_failing_graphs_are_errors_of_one_line(monkeypatch, sources):
@@ -318,14 +358,12 @@ def test_other_architectures_are_errors_of_one_line(tmp_path, parse, words):
 def test_all_sentences_of_a_split(tmp_path, monkeypatch, export_tiny, task):
     monkeypatch.setattr(comparison, "BATCH", 8)
     model, exported = export_tiny(tmp_path / "export", arch="transformer")
-    lines, sources, too_long = comparison.all_sources(task, "valid", 1000)
+    sources, too_long = comparison.all_sources(task, "valid", 1000)
     assert len(sources) == len(task.dataset("valid")) > 2 * comparison.BATCH
-    assert lines == list(range(len(sources))) and too_long == 0
+    assert too_long == 0
     expected = comparison.search_with_torch(model, task, sources)
     found = comparison.compare(exported, expected, sources)
-    assert found.equal == found.sentences == len(found.hypotheses) == len(sources)
-    for written, (tokens, _) in zip(found.hypotheses, expected):
-        assert written.split() == [exported.target.words[token] for token in tokens[:-1]]
+    assert found.equal == found.total == len(sources)
     # hypotheses that the default limit ends
     longer = comparison.search_with_torch(model, task, sources[:9], lambda length: 60 + length)
     found = comparison.compare(exported, longer, sources[:9], "float32", lambda n: 60 + n)
@@ -336,9 +374,9 @@ def test_all_sentences_of_a_split(tmp_path, monkeypatch, export_tiny, task):
 
 
 def test_sentences_that_are_too_long_are_counted(task):
-    lines, sources, too_long = comparison.all_sources(task, "valid", 6)
-    every = comparison.all_sources(task, "valid", 1000)[1]
-    assert sources == [every[line] for line in lines] == [s for s in every if len(s) <= 6]
+    sources, too_long = comparison.all_sources(task, "valid", 6)
+    every = comparison.all_sources(task, "valid", 1000)[0]
+    assert sources == [s for s in every if len(s) <= 6]
     assert too_long == len(every) - len(sources) > 0 < len(sources)
     with pytest.raises(ConfigurationError, match="all .* sentences exceed 0 subwords"):
         comparison.all_sources(task, "valid", 1)
@@ -356,7 +394,7 @@ def test_sentences_of_a_task_that_samples_subwords(task):
             return BaseWrapperDataset(task.dataset(split))
 
     assert [tokens.tolist() for tokens in prepared_pairs(Sampled(), "valid").src] == usual
-    assert comparison.all_sources(Sampled(), "valid", 1000)[1] == usual
+    assert comparison.all_sources(Sampled(), "valid", 1000)[0] == usual
 
 
 def test_long_documents_do_not_stop_an_export(task):
@@ -368,7 +406,7 @@ def test_long_documents_do_not_stop_an_export(task):
         task.load_dataset(split)
 
     refusing = SimpleNamespace(cfg=cfg, load_dataset=load_dataset, dataset=task.dataset)
-    assert comparison.all_sources(refusing, "valid", 6)[2] > 0
+    assert comparison.all_sources(refusing, "valid", 6)[1] > 0
 
 
 def test_random_sentences_replace_those_that_are_too_long(task):

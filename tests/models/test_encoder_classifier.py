@@ -75,12 +75,24 @@ def task(max_positions=32, words=36):
     dictionary = Dictionary()
     for number in range(words):
         dictionary.add_symbol(str(number))
-    return SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: max_positions)
+    labels = Dictionary()
+    for number in range(CLASSES):
+        labels.add_symbol(str(number))
+    cfg = SimpleNamespace(
+        num_classes=CLASSES, init_token=None, shorten_method="truncate", data="data",
+        classification_head_name="head",
+    )  # fmt: skip
+    return SimpleNamespace(
+        source_dictionary=dictionary,
+        label_dictionary=labels,
+        max_positions=lambda: max_positions,
+        cfg=cfg,
+    )
 
 
-def build(*words, seed=1):
+def build(*words, seed=1, max_positions=32):
     torch.manual_seed(seed)
-    model = EncoderClassifierModel.build_model(parse(*words), task())
+    model = EncoderClassifierModel.build_model(parse(*words), task(max_positions))
     model.register_classification_head("head", CLASSES)
     return randomize(model)
 

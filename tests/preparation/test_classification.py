@@ -10,8 +10,8 @@ from fairseq.data import Dictionary, indexed_dataset
 
 from fairseq_plugins.commands import prepare_classification
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.classification import load_cut
 from fairseq_plugins.preparation.labelled import CLASSES
+from fairseq_plugins.text.units import load_cut
 from tests.labelled import SIZES, prepare
 
 

@@ -34,8 +34,6 @@ class FeedForward(nn.Module):
     uses_ffn_embed_dim = True
     # why TorchScript cannot compile it; empty if it can
     not_scriptable = ""
-    # why `export` cannot write it as a graph; empty if it can
-    not_exportable = ""
     # whether the positions of a batch compete in training. If so, forward takes a second argument,
     # the padding mask, B x T or None, with x of T x B x d; packed decoders omit it
     routes_positions = False

@@ -10,6 +10,7 @@ from .flowformer import Flowformer
 from .linear_attention import LinearAttention
 from .linformer import Linformer, LinformerOptions
 from .longformer import Longformer, LongformerOptions
+from .multi_head import MultiHeadMixer
 from .performer import Performer, PerformerOptions
 from .poolingformer import Poolingformer, PoolingformerOptions
 from .softmax_attention import SoftmaxAttention

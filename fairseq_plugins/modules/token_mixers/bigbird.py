@@ -69,8 +69,6 @@ class BigBird(MultiHeadMixer):
         random_blocks: r.
     """
 
-    not_exportable = "its windows depend on the length"
-
     draws: Tensor
 
     def __init__(self, spec: MixerSpec, options: Optional[BigBirdOptions] = None):
@@ -81,6 +79,7 @@ class BigBird(MultiHeadMixer):
         self.global_blocks = options.global_blocks
         self.random_blocks = options.random_blocks
         self.ratio = spec.time_window
+        self.fixed = False
         draws = torch.randint(2**31, (spec.num_heads, DRAWS, options.random_blocks))
         self.register_buffer("draws", draws)
         self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
@@ -98,6 +97,9 @@ class BigBird(MultiHeadMixer):
             )
         return options
 
+    def length_multiple(self) -> int:
+        return self.block * max(1, self.global_blocks)
+
     def mix(
         self,
         x: Tensor,
@@ -106,8 +108,10 @@ class BigBird(MultiHeadMixer):
         memory_padding_mask: Optional[Tensor],
     ) -> Tensor:
         device = x.device
-        # at most the sentence, which is then a single block
-        block = min(self.block, max(x.size(0), memory.size(0)))
+        block, side = self.block, self.side
+        if not self.fixed:  # at most the sentence, which is then a single block
+            block = min(block, max(x.size(0), memory.size(0)))
+            side = min(side, max(x.size(0) * self.ratio, memory.size(0)) // block + 1)
         lengths = real_lengths(memory, memory_padding_mask)
         q = self.split(self.q_proj(x)) * self.scaling
         k, v = self.split(self.k_proj(memory)), self.split(self.v_proj(memory))
@@ -117,7 +121,6 @@ class BigBird(MultiHeadMixer):
 
         queries = chunks(q, block)  # B x h x n x b x s
         count = queries.size(2)
-        side = min(self.side, max(x.size(0) * self.ratio, memory.size(0)) // block + 1)
         step, before = self.ratio * block, side * block
         width = step + 2 * before
         positions = window_positions(count, step, before, width, device)  # n x width

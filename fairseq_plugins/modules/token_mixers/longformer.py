@@ -53,8 +53,6 @@ class Longformer(MultiHeadMixer):
         global_tokens: g, at least 1.
     """
 
-    not_exportable = "its windows depend on the length"
-
     def __init__(self, spec: MixerSpec, options: Optional[LongformerOptions] = None):
         super().__init__(spec, counts_positions=True)
         options = options or LongformerOptions()
@@ -79,6 +77,9 @@ class Longformer(MultiHeadMixer):
                 f"--longformer-window {options.window} must be even, with one half on each side"
             )
         return options
+
+    def length_multiple(self) -> int:
+        return self.window.length_multiple()
 
     def mix(
         self,

@@ -1,5 +1,6 @@
 """Poolingformer: a window, then a larger window of pooled keys (Zhang et al., ICML 2021)."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Optional, Sequence
 
@@ -69,8 +70,6 @@ class Poolingformer(MultiHeadMixer):
         stride: z.
     """
 
-    not_exportable = "its windows depend on the length"
-
     def __init__(self, spec: MixerSpec, options: Optional[PoolingformerOptions] = None):
         super().__init__(spec, counts_positions=True)
         options = options or PoolingformerOptions()
@@ -108,6 +107,9 @@ class Poolingformer(MultiHeadMixer):
                 "many on each side"
             )
         return options
+
+    def length_multiple(self) -> int:
+        return math.lcm(self.window.length_multiple(), self.pooling_window.length_multiple())
 
     def mix(
         self,

@@ -53,8 +53,6 @@ class TokenMixer(nn.Module):
     takes_rows = True
     # why TorchScript cannot compile it; empty if it can
     not_scriptable = ""
-    # why `export` cannot write it as a graph; empty if it can
-    not_exportable = ""
 
     @classmethod
     def complete(cls, options: Any, specs: Sequence[MixerSpec]) -> Any:
@@ -87,6 +85,14 @@ class TokenMixer(nn.Module):
             memory_at.grid_padding,
         )
         return at.from_grid(out.transpose(0, 1))
+
+    def length_multiple(self) -> int:
+        """The number that divides the length of `x` in graphs of `export`, by padding at the end.
+
+        There, a part of the mixer with an attribute `fixed` has it set: sizes that depend on the
+        length cannot be traced.
+        """
+        return 1
 
     def call_projections(self) -> None:
         """From now on, call projections as modules instead of reading their weights.

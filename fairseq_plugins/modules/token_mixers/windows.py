@@ -3,6 +3,8 @@
 Sequences are B x h x T x s and begin at position 0; padding comes last (see `multi_head.py`).
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -18,7 +20,7 @@ class WindowAttention(nn.Module):
 
     Query i covers positions ``[i ratio, i ratio + ratio - 1]``, and key j is at position ``j
     stride``. A query sees keys at a distance of at most `side`, and keys 0 to ``first - 1``. A
-    query that sees no key gives zeros.
+    query that sees no key gives zeros. With `fixed`, sizes are those of a long sentence.
 
     Queries are processed in chunks that share one window. Time and memory are
     O(T (ratio + side / stride + first) s) for each head.
@@ -44,13 +46,18 @@ class WindowAttention(nn.Module):
         self.stride = stride
         self.first = first
         self.chunk = CHUNK
+        self.fixed = False
         self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
         ratio, stride = self.ratio, self.stride
         length = q.size(2)
-        side = min(self.side, max(length * ratio, k.size(2) * stride))  # at most the sentence
-        chunk = min(max(side // ratio, self.chunk), length)
+        side = self.side
+        if not self.fixed:
+            side = min(side, max(length * ratio, k.size(2) * stride))  # at most the sentence
+        chunk = max(side // ratio, self.chunk)
+        if not self.fixed:
+            chunk = min(chunk, length)
         chunk += -chunk % stride  # each chunk begins at the position of a key
         step = chunk * ratio // stride  # keys from one window to the next
         before = side // stride
@@ -84,6 +91,12 @@ class WindowAttention(nn.Module):
         out = out + torch.matmul(weights[..., size:].flatten(2, 3), first_v)
         return out[:, :, :length]
 
+    def length_multiple(self) -> int:
+        """See `TokenMixer`."""
+        chunk = max(self.side // self.ratio, self.chunk)
+        chunk += -chunk % self.stride
+        return chunk * max(1, math.ceil(self.first / chunk))  # of one chunk, with all first keys
+
     def extra_repr(self) -> str:
         return f"side={self.side}, ratio={self.ratio}, stride={self.stride}, first={self.first}"
 
@@ -93,8 +106,8 @@ def windows(x: Tensor, count: int, step: int, before: int, size: int) -> Tensor:
 
     Shape: B x h x S x s -> B x h x count x s x size, with zeros beyond both ends.
     """
-    after = max(0, (count - 1) * step + size - before - x.size(2))
-    return F.pad(x, (0, 0, before, after)).unfold(2, size, step)[:, :, :count]
+    after = (count - 1) * step + size - before - x.size(2)  # below 0 it cuts
+    return F.pad(x, (0, 0, before, after)).unfold(2, size, step)
 
 
 def window_positions(count: int, step: int, before: int, size: int, device: torch.device) -> Tensor:

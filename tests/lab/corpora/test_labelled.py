@@ -15,8 +15,8 @@ from fairseq_plugins.lab.commands import (
     prepare_retrieval,
 )
 from fairseq_plugins.lab.corpora import sampled
-from fairseq_plugins.preparation.classification import load_cut
 from fairseq_plugins.preparation.documents import Document
+from fairseq_plugins.text.units import load_cut
 
 
 def run(command, *words):
