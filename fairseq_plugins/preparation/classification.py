@@ -27,10 +27,10 @@ from fairseq_plugins.preparation.documents import (
     write_documents,
 )
 from fairseq_plugins.preparation.labelled import (
-    LabelledReader,
     cifar10_items,
     count_labels,
     imdb_items,
+    read_labelled,
 )
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
@@ -80,7 +80,7 @@ def read_texts(
     else:
         splits, total = list(files), sum(map(count_lines, files.values()))
         items = itertools.chain.from_iterable(line_items(*each) for each in files.items())
-    found = write_documents(folder, items, LabelledReader(), workers, splits, total, form)
+    found = write_documents(folder, items, read_labelled, workers, splits, total, form)
     tell_left_out(found, folder)
     return found
 

@@ -9,8 +9,9 @@ import json
 import re
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
@@ -42,6 +43,10 @@ LONGEST_PROBLEM = 300  # characters
 TOO_LONG = f"a line of more than {LONGEST_LINE:,} bytes"
 
 
+class Unusable(ValueError):
+    """A document cannot be used; the message says why, first the reason that others share."""
+
+
 class Item(NamedTuple):
     """A document as read: `content` is a story or a JSON line in bytes, or a pair of lines.
 
@@ -52,10 +57,6 @@ class Item(NamedTuple):
     name: str
     content: Any
 
-    def unusable(self, problem: str) -> "Document":
-        """The document that has this problem."""
-        return Document(self.split, self.name, "", "", problem)
-
 
 class Document(NamedTuple):
     """A document and its summary, each as one line, or the problem with the document."""
@@ -65,6 +66,36 @@ class Document(NamedTuple):
     source: str
     target: str
     problem: str = ""
+
+
+def usable(read: Callable[[Any], Document], item: Any) -> Document:
+    """`read(item)`, or the document with the problem for which `read` raised `Unusable`."""
+    try:
+        return read(item)
+    except Unusable as problem:
+        return Document(item.split, item.name, "", "", str(problem))
+
+
+def text_of(content: Optional[bytes]) -> str:
+    """UTF-8 text, without a byte-order mark.
+
+    Raises:
+        Unusable: it is None, which stands for a line that is too long, or not UTF-8.
+    """
+    if content is None:
+        raise Unusable(TOO_LONG)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unusable(f"byte {error.start} is not UTF-8") from None
+
+
+def check_encodes(text: str) -> None:
+    """Raise `Unusable` for text of JSON that UTF-8 cannot have."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Unusable("not UTF-8: half of a surrogate pair") from None
 
 
 def read_story(item: Item) -> Document:
@@ -88,65 +119,51 @@ class JsonReader:
         self.split = split
 
     def __call__(self, item: Item) -> Document:
-        try:
-            source, target = self.sentences(item.content)
-        except ValueError as problem:
-            return item.unusable(str(problem))
+        source, target = self.sentences(item.content)
         return _document(item, " ".join(source), target, self.split)
 
     def sentences(self, line: Optional[bytes]) -> List[List[str]]:
         """The sentences of each field.
 
         Raises:
-            ValueError: the reason why a line cannot be used.
+            Unusable: the line has not these fields, as texts.
         """
         return [self._sentences_of(value) for value in self._entry(line)]
 
     def _entry(self, line: Optional[bytes]) -> List[Any]:
-        """The values of the fields; raises a ValueError with the reason if they are missing."""
-        if line is None:
-            raise ValueError(TOO_LONG)
+        """The values of the fields."""
+        text = text_of(line)
         try:
-            entry = json.loads(line.decode("utf-8-sig"))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"byte {error.start} is not UTF-8") from None
+            entry = json.loads(text)
         except RecursionError:
-            raise ValueError("no JSON: brackets are nested too deeply") from None
+            raise Unusable("no JSON: brackets are nested too deeply") from None
         except ValueError as error:
-            raise ValueError(f"no JSON: {error}") from None
+            raise Unusable(f"no JSON: {error}") from None
         if not isinstance(entry, dict):
-            raise ValueError("no JSON object")
+            raise Unusable("no JSON object")
         for field in self.fields:
             if field not in entry:
                 names = ", ".join(sorted(entry))
-                raise ValueError(f"no field '{field}': choose two with --fields: {names}")
+                raise Unusable(f"no field '{field}': choose two with --fields: {names}")
         return [entry[field] for field in self.fields]
 
     @staticmethod
     def _sentences_of(value: Any) -> List[str]:
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise ValueError("a field is neither text nor a list of texts")
-        try:
-            "".join(texts).encode("utf-8")
-        except UnicodeEncodeError:
-            raise ValueError("not UTF-8: half of a surrogate pair") from None
+            raise Unusable("a field is neither text nor a list of texts")
+        check_encodes("".join(texts))
         if isinstance(value, str):
             return texts
         return [text.replace("<S>", " ").replace("</S>", " ") for text in texts]
 
 
-class PairReader:
-    """Converts a line of `.source` and one of `.target` to a document."""
-
-    def __init__(self, split: bool):
-        self.split = split
-
-    def __call__(self, item: Item) -> Document:
-        source, target = item.content
-        if source is None or target is None:
-            return item.unusable(TOO_LONG)
-        return _document(item, source, [target], self.split)
+def read_pair(split: bool, item: Item) -> Document:
+    """Convert a line of `.source` and one of `.target` to a document."""
+    source, target = item.content
+    if source is None or target is None:
+        raise Unusable(TOO_LONG)
+    return _document(item, source, [target], split)
 
 
 class DocumentReader:
@@ -160,15 +177,13 @@ class DocumentReader:
         if self.json is None:
             text = item.content[0]
         else:
-            try:
-                text = " ".join(*self.json.sentences(item.content))
-            except ValueError as error:
-                return item.unusable(str(error))
+            text = " ".join(*self.json.sentences(item.content))
         if text is None:
-            return item.unusable(TOO_LONG)
+            raise Unusable(TOO_LONG)
         source, target = self.pretraining.pair(text)
-        problem = "" if target else "too few sentences" if text.strip() else "empty"
-        return Document(item.split, item.name, source, join_sentences(target), problem)
+        if not target:
+            raise Unusable("too few sentences" if text.strip() else "empty")
+        return Document(item.split, item.name, source, join_sentences(target))
 
 
 def _document(item: Item, source: str, target: Sequence[str], split: bool) -> Document:
@@ -176,10 +191,9 @@ def _document(item: Item, source: str, target: Sequence[str], split: bool) -> Do
     sentences = [s for text in target for s in separate_sentences(text)]
     if split:
         sentences = [s for sentence in sentences for s in split_sentences(sentence)]
-    problem = ""
     if not source or not sentences:
-        problem = "no summary" if source else "no document" if sentences else "empty"
-    return Document(item.split, item.name, source, join_sentences(sentences), problem)
+        raise Unusable("no summary" if source else "no document" if sentences else "empty")
+    return Document(item.split, item.name, source, join_sentences(sentences))
 
 
 def splits_of_stories(ids: Dict[str, List[str]]) -> Dict[str, str]:
@@ -279,7 +293,7 @@ def read_files(
         items = [line_items(*each) for each in inputs.items()]
         total = sum(map(count_lines, inputs.values()))
     else:
-        reader = PairReader(split)
+        reader = partial(read_pair, split)
         target = "target"
         if pretraining is not None:
             reader, target = DocumentReader(pretraining), "source"
@@ -309,7 +323,7 @@ def write_documents(
     Args:
         folder: the folder of the preparation.
         items: documents as read.
-        read: converts an item to a Document.
+        read: converts an item to a Document, or raises `Unusable`.
         workers: number of processes.
         splits: the splits; none may be empty.
         total: the number of items, if known, for the progress bar.
@@ -334,7 +348,7 @@ def write_documents(
             for split in splits
         }
         report = stack.enter_context(written_whole(folder / LEFT_OUT))
-        documents = map_lines(read, items, workers, "documents read", total)
+        documents = map_lines(partial(usable, read), items, workers, "documents read", total)
         for document in documents:
             name = _printable(document.name)
             problem = document.problem

@@ -8,7 +8,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, read_lines
 from fairseq_plugins.preparation.archives import read_members
-from fairseq_plugins.preparation.documents import TOO_LONG, Document, Item
+from fairseq_plugins.preparation.documents import Document, Item, Unusable, text_of
 from fairseq_plugins.text.subwords import SPECIAL
 
 REVIEW = re.compile(r"(?:^|/)(train|test)/(pos|neg)/(\d+)_\d+\.txt$")
@@ -17,27 +17,20 @@ CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split() 
 PIXELS = 32 * 32
 
 
-class LabelledReader:
-    """Converts ``label <TAB> text`` in bytes to a document with the label as its target.
+def read_labelled(item: Item) -> Document:
+    """Convert ``label <TAB> text`` in bytes to a document with the label as its target.
 
     Each run of white space becomes one space; nothing else changes.
     """
-
-    def __call__(self, item: Item) -> Document:
-        label, text, problem = "", "", TOO_LONG
-        if item.content is not None:
-            try:
-                label, tab, text = item.content.decode("utf-8-sig").partition("\t")
-                problem = "" if tab else "no tab between label and text"
-            except UnicodeDecodeError as error:
-                problem = f"byte {error.start} is not UTF-8"
-        label, text = label.strip(), " ".join(text.split())
-        if not problem:
-            if len(label.split()) != 1 or label in SPECIAL:
-                problem = "no label of one word"
-            elif not text:
-                problem = "no text"
-        return Document(item.split, item.name, text, label, problem)
+    label, tab, text = text_of(item.content).partition("\t")
+    if not tab:
+        raise Unusable("no tab between label and text")
+    label, text = label.strip(), " ".join(text.split())
+    if len(label.split()) != 1 or label in SPECIAL:
+        raise Unusable("no label of one word")
+    if not text:
+        raise Unusable("no text")
+    return Document(item.split, item.name, text, label)
 
 
 def imdb_items(path: Path, valid_every: int) -> Iterator[Item]:

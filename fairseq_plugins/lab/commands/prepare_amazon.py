@@ -32,13 +32,7 @@ def main(argv: Sequence[str]) -> int:
     add_options(parser)
     args = parser.parse_args(argv)
     needs_fairseq("prepare-amazon")
-    sizes = corpora.sizes_of(args)
     settings = classification_settings(args, units_of(args))
-    settings.update(sizes=sizes, seed=args.seed, inputs=digest(args.reviews))
-
-    corpora.prepare_corpus(
-        args.destination, settings,
-        lambda: corpora.sampled(amazon.reviews(args.reviews, args.workers), sizes, args.seed),
-        args.workers,
-    )  # fmt: skip
+    settings["inputs"] = digest(args.reviews)
+    corpora.prepare_sample(args, settings, lambda: amazon.reviews(args.reviews, args.workers))
     return 0

@@ -33,22 +33,19 @@ from fairseq_plugins.preparation.classification import (
 )
 from fairseq_plugins.workers import add_workers_option
 
+NO_BODIES = (
+    "Texts are titles and abstracts. The paper's have bodies, 505 words in the mean: compare the "
+    "rows of a table here with each other, not with the paper's."
+)
+
 
 def prepare_topics(args: argparse.Namespace) -> None:
-    sizes = corpora.sizes_of(args)
     settings = classification_settings(args, units_of(args))
-    settings.update(sizes=sizes, seed=args.seed, inputs=[digest(path) for path in args.news])
+    settings["inputs"] = [digest(path) for path in args.news]
     if args.bodies is not None:
         settings["bodies"] = digest(args.bodies)
-    corpora.prepare_corpus(
-        args.destination, settings,
-        lambda: corpora.sampled(mind.topics(args.news, args.bodies), sizes, args.seed),
-        args.workers,
-        notes=[] if args.bodies else [
-            "Texts are titles and abstracts. The paper's have bodies, 505 words in the mean: "
-            "compare the rows of a table here with each other, not with the paper's."
-        ],
-    )  # fmt: skip
+    notes = [] if args.bodies else [NO_BODIES]
+    corpora.prepare_sample(args, settings, lambda: mind.topics(args.news, args.bodies), notes=notes)
 
 
 def prepare_recommendation(args: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ cannot be used is left out, and left_out.txt in DIR says why.
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Sequence
 
@@ -31,13 +32,9 @@ def main(argv: Sequence[str]) -> int:
     parser.set_defaults(vocab_size=None, sentencepiece_documents=None, max_positions=None)
     args = parser.parse_args(argv)
     needs_fairseq("prepare-pathfinder")
-    sizes = corpora.sizes_of(args)
     settings = classification_settings(args, "pixels")
-    inputs = {path.name: digest(path) for path in sorted(args.pictures.glob("metadata/*.npy"))}
-    settings.update(sizes=sizes, seed=args.seed, inputs=inputs)
-    corpora.prepare_corpus(
-        args.destination, settings,
-        lambda: corpora.sampled(pathfinder.pictures(args.pictures), sizes, args.seed),
-        args.workers, pathfinder.read_picture,
-    )  # fmt: skip
+    files = sorted(args.pictures.glob("metadata/*.npy"))
+    settings["inputs"] = {path.name: digest(path) for path in files}
+    pictures = partial(pathfinder.pictures, args.pictures)
+    corpora.prepare_sample(args, settings, pictures, read=pathfinder.read_picture)
     return 0

@@ -36,7 +36,5 @@ def main(argv: Sequence[str]) -> int:
     settings = classification_settings(args, "bytes")
     inputs = {name: digest(args.pairs / name) for name in retrieval.NAMES.values()}
     settings.update(pairs=True, inputs=inputs)
-    corpora.prepare_corpus(
-        args.destination, settings, lambda: retrieval.pairs(args.pairs), args.workers
-    )
+    corpora.prepare_corpus(args, settings, lambda: retrieval.pairs(args.pairs))
     return 0

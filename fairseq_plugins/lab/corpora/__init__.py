@@ -19,9 +19,10 @@ from fairseq_plugins.preparation.archives import OPENERS
 from fairseq_plugins.preparation.classification import NOTES, prepare
 from fairseq_plugins.preparation.documents import (
     SPLITS,
-    TOO_LONG,
     Document,
+    Unusable,
     tell_left_out,
+    text_of,
     write_documents,
 )
 from fairseq_plugins.preparation.report import show
@@ -67,15 +68,12 @@ def rows(path: Path, columns: int) -> Iterator[Row]:
         ConfigurationError: as `numbered_lines`.
     """
     for place, line in numbered_lines(path):
-        found: List[str] = []
-        problem = TOO_LONG
-        if line is not None:
-            try:
-                found = line.decode("utf-8-sig").rstrip("\r").split("\t")
-                problem = "" if len(found) == columns else f"not {columns} columns: {len(found)}"
-            except UnicodeDecodeError as error:
-                problem = f"byte {error.start} is not UTF-8"
-        yield Row(place, found, problem)
+        try:
+            found = text_of(line).rstrip("\r").split("\t")
+            problem = "" if len(found) == columns else f"not {columns} columns: {len(found)}"
+            yield Row(place, found, problem)
+        except Unusable as error:
+            yield Row(place, [], str(error))
 
 
 def sampled(documents: Iterable[Document], sizes: Dict[str, int], seed: int) -> Iterator[Document]:
@@ -133,28 +131,38 @@ def sizes_of(args: argparse.Namespace) -> Dict[str, int]:
     return dict(zip(SPLITS, (args.train, args.held_out, args.held_out)))
 
 
-def prepare_corpus(
-    destination: Path,
+def prepare_sample(
+    args: argparse.Namespace,
     settings: Dict[str, Any],
     documents: Callable[[], Iterable[Document]],
-    workers: int,
+    **how: Any,
+) -> None:
+    """As `prepare_corpus`, of a random sample by the options of `add_sizes`."""
+    sizes = sizes_of(args)
+    settings.update(sizes=sizes, seed=args.seed)
+    prepare_corpus(args, settings, lambda: sampled(documents(), sizes, args.seed), **how)
+
+
+def prepare_corpus(
+    args: argparse.Namespace,
+    settings: Dict[str, Any],
+    documents: Callable[[], Iterable[Document]],
     read: Callable[[Document], Document] = lambda document: document,
     notes: Iterable[str] = (),
 ) -> None:
     """Make the folder of a corpus and print its report.
 
     Args:
-        destination: the folder.
+        args: of the command: `destination` and `workers`.
         settings: of the preparation; "sizes" are those asked for of a sample.
         documents: called for the documents of the corpus.
-        workers: number of processes.
         read: reads a document where `documents` only says where it is.
         notes: lines for the report.
     """
 
     def write(folder: Path) -> Dict[str, Any]:
         form = preparation.settings.get("normalization")
-        found = write_documents(folder, documents(), read, workers, SPLITS, form=form)
+        found = write_documents(folder, documents(), read, args.workers, SPLITS, form=form)
         tell_left_out(found, folder)
         asked = settings.get("sizes", {})
         fewer = sum(found["documents"].values()) < sum(asked.values())
@@ -162,8 +170,8 @@ def prepare_corpus(
         short = f"Fewer than {told} texts can be used: the splits share them in that proportion."
         return {**found, NOTES: [*notes, *([short] if fewer else [])]}
 
-    with Preparation(destination, settings) as preparation:
+    with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
             found = preparation.step("read texts", write, preparation.folder)
-            prepare(preparation, found, workers)
-    show(destination)
+            prepare(preparation, found, args.workers)
+    show(args.destination)

@@ -7,39 +7,40 @@ five reviews) is an assumption. Format: a JSON object a line, of which `reviewTe
 """
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import Iterator, Optional, Tuple
+from typing import Iterator
 
 from fairseq_plugins.lab.corpora import numbered_lines
-from fairseq_plugins.preparation.documents import TOO_LONG, Document
+from fairseq_plugins.preparation.documents import (
+    Document,
+    Item,
+    Unusable,
+    check_encodes,
+    text_of,
+    usable,
+)
 from fairseq_plugins.workers import map_lines
 
 RATINGS = (1, 2, 3, 4, 5)
 
 
-def read_review(line: Tuple[str, Optional[bytes]]) -> Document:
-    """The text and rating of a line, or what is wrong with it."""
-    place, content = line
-    text, label, problem = "", "", TOO_LONG
-    if content is not None:
-        try:
-            review = json.loads(content)
-            problem = "" if isinstance(review, dict) else "no JSON object"
-        except (ValueError, RecursionError):  # a UnicodeDecodeError is one
-            problem = "no JSON (the lines of 'strict' files are)"
-    if not problem:
-        text, rating = review.get("reviewText"), review.get("overall")
-        if not isinstance(text, str) or not text.split():
-            problem = "no reviewText"
-        elif isinstance(rating, bool) or rating not in RATINGS:
-            problem = "overall is not 1, 2, 3, 4 or 5"
-        else:
-            text, label = " ".join(text.split()), str(int(rating))
-            try:
-                text.encode("utf-8")
-            except UnicodeEncodeError:
-                problem = "not UTF-8: half of a surrogate pair"
-    return Document("all", place, text if not problem else "", label, problem)
+def read_review(item: Item) -> Document:
+    """The text and rating of a line; raises `Unusable` for one that has none."""
+    text = text_of(item.content)
+    try:
+        review = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unusable("no JSON (the lines of 'strict' files are)") from None
+    if not isinstance(review, dict):
+        raise Unusable("no JSON object")
+    text, rating = review.get("reviewText"), review.get("overall")
+    if not isinstance(text, str) or not text.split():
+        raise Unusable("no reviewText")
+    if isinstance(rating, bool) or rating not in RATINGS:
+        raise Unusable("overall is not 1, 2, 3, 4 or 5")
+    check_encodes(text)
+    return Document(item.split, item.name, " ".join(text.split()), str(int(rating)))
 
 
 def reviews(path: Path, workers: int) -> Iterator[Document]:
@@ -48,4 +49,5 @@ def reviews(path: Path, workers: int) -> Iterator[Document]:
     Raises:
         ConfigurationError: the file cannot be read, or is damaged.
     """
-    return map_lines(read_review, numbered_lines(path), workers, "reviews read")
+    items = (Item("all", *line) for line in numbered_lines(path))
+    return map_lines(partial(usable, read_review), items, workers, "reviews read")

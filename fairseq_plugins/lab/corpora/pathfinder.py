@@ -21,7 +21,7 @@ import numpy as np
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_lines
 from fairseq_plugins.lab.corpora import numbered_lines, png
-from fairseq_plugins.preparation.documents import Document
+from fairseq_plugins.preparation.documents import Document, Unusable
 from fairseq_plugins.progress import progress_bar
 
 SIZE = 32
@@ -72,10 +72,9 @@ def read_picture(document: Document) -> Document:
         if (width, height) != (SIZE, SIZE):
             raise ValueError(f"another size than {SIZE} x {SIZE}: {width} x {height}")
     except OSError as error:
-        reason = f"the picture cannot be read: {document.source}: {error.strerror}"
-        return document._replace(source="", problem=reason)
+        raise Unusable(f"the picture cannot be read: {document.source}: {error.strerror}") from None
     except ValueError as error:
-        return document._replace(source="", problem=str(error))
+        raise Unusable(str(error)) from None
     return document._replace(source=" ".join(map(str, levels)))
 
 

@@ -89,7 +89,7 @@ BAD_REVIEWS = {
     review(1, overall="5"): "overall is not 1, 2, 3, 4 or 5",
     review(1, reviewText="\ud800 x"): "not UTF-8: half of a surrogate pair",
     b"[" * 100000: "no JSON (the lines of 'strict' files are)",
-    b"\xff": "no JSON (the lines of 'strict' files are)",
+    b"\xff": "byte 0 is not UTF-8",
 }
 
 
