@@ -110,10 +110,18 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if sys.stderr is None:  # closed, but libraries write to it
         sys.stderr = open(os.devnull, "w")
     place = found[name].relative_to(PACKAGE.parent).with_suffix("")
-    module = importlib.import_module(".".join(place.parts))
-    if completed is not None:
-        _completion.complete_its_options(module.main)
-    return run(name, module.main, words[1:])
+    try:
+        module = importlib.import_module(".".join(place.parts))
+        if completed is not None:
+            _completion.complete_its_options(module.main)
+        return run(name, module.main, words[1:])
+    except ModuleNotFoundError as error:  # what serves models was installed, without the rest
+        missing = (error.name or "").split(".")[0]
+        if missing in ("", PACKAGE.name):
+            raise
+        raise ConfigurationError(
+            f"{name} needs {missing}, which is not installed: install the package without --no-deps"
+        ) from error
 
 
 def run(name: str, main: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:

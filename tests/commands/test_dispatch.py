@@ -36,6 +36,26 @@ def test_without_fairseq_one_line_says_what_runs(monkeypatch):
         commands.main(["classify", "--model", "runs/imdb"])
 
 
+def test_a_missing_package_is_one_line_of_every_command():
+    """As where `pip install --no-deps` left out what only training needs."""
+    code = """
+from fairseq_plugins.commands import commands, main
+from fairseq_plugins.errors import ConfigurationError
+for name in commands():
+    try:
+        main([name, "-h"])
+    except ConfigurationError as error:
+        print(error)
+    except SystemExit:
+        pass
+"""
+    words = [sys.executable, "-S", "-c", code]  # -S: nothing that is installed
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "train needs yaml, which is not installed: install the package " in done.stdout
+
+
 def test_a_folder_named_fairseq_is_not_fairseq(tmp_path):
     """As in the folder above a checkout, on a machine that only serves."""
     (tmp_path / "fairseq").mkdir()
