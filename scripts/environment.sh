@@ -124,7 +124,7 @@ install_torch() {
         say "      $spec, the build for a $device"
         run "installing torch" pip_install "$spec"
     elif ! install_torch_with_uv "$newest"; then
-        [ "$device" = gpu ] || die "no CPU build of $spec was found: the package index has only the CUDA build (about 3 GB), and PyTorch's own index was not reached (see $log). Name an index with CPU builds (--torch-index URL; pytorch.org, Get Started, shows it) or a wheel (--torch FILE), or take the CUDA build (--device gpu)."
+        [ "$device" = gpu ] || die "no CPU build of $spec was found: the package index has only the CUDA build, and PyTorch's own index was not reached (see $log). To take the CUDA build, which runs on CPUs too (2 GB to download, 5 GB on disk): bash scripts/install.sh --device gpu. Or give a wheel (--torch FILE) or an index with CPU builds (--torch-index URL; pytorch.org, Get Started, shows it). Then rerun."
         say "      none was found (see $log): taking the build that does not fit. Update the driver, or see the warning below"
         run "installing torch" pip_install "$spec"
     fi
