@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator
 
 from fairseq_plugins.errors import ConfigurationError, show_configuration_errors_in_one_line
-from fairseq_plugins.on_demand import defer_statistics
+from fairseq_plugins.importing import watch_imports
 
 if TYPE_CHECKING:
     from fairseq_plugins.classifier import Classifier
@@ -54,7 +54,6 @@ def register(needed_by: str = "this") -> None:
             f"{needed_by} needs torch and fairseq, which are not installed; without them "
             "translate, summarize and classify run exported models"
         )
-    defer_statistics()
     with _no_garbage_collection(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fairseq and torch, about their code
         compat = importlib.import_module("fairseq_plugins.compat")
@@ -100,5 +99,6 @@ def _is_the_program() -> bool:
 
 PROGRAM = _is_the_program()
 show_configuration_errors_in_one_line()
+watch_imports()
 if not PROGRAM and fairseq_is_installed():
     register()

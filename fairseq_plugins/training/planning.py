@@ -18,6 +18,7 @@ import torch
 
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
+from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.prepared_folder import dictionaries, stored_settings
 from fairseq_plugins.processor import available_threads
 from fairseq_plugins.run_folder import PRECISION, RECORDED, SHARING, Run
@@ -182,13 +183,13 @@ def resuming(words: Sequence[str], begin: str, run: Run) -> List[str]:
 def launcher(request: Request, processes: int) -> List[str]:
     """The command that starts the processes of this machine."""
     if processes * request.nodes == 1:
-        return [sys.executable, "-m", "fairseq_cli.train"]
+        return [sys.executable, *words_of("train")]
     # port 0 means any free port; --standalone used a fixed one in older releases
     place = request.rendezvous or "localhost:0"
     return [
         sys.executable, "-m", "torch.distributed.run", "--nnodes", str(request.nodes),
         "--nproc_per_node", str(processes), "--rdzv_backend", "c10d", "--rdzv_endpoint", place,
-        "--rdzv_id", request.name, "-m", "fairseq_cli.train",
+        "--rdzv_id", request.name, *words_of("train"),
     ]  # fmt: skip
 
 

@@ -55,4 +55,4 @@ class Plan(NamedTuple):
     @property
     def alone(self) -> bool:
         """Whether one process trains, directly as fairseq-train."""
-        return self.command[1:3] == ["-m", "fairseq_cli.train"]
+        return "torch.distributed.run" not in self.command

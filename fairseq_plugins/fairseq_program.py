@@ -1,0 +1,31 @@
+"""Run a program of fairseq on Python 3.14, which cannot import fairseq without this package.
+
+    python -m fairseq_plugins.fairseq_program train DATA --user-dir fairseq_plugins --arch ...
+
+is fairseq-train, and so on.
+"""
+
+import importlib
+import sys
+from typing import List
+
+import fairseq_plugins
+
+
+def words_of(program: str) -> List[str]:
+    """The words after `python` that run a program of fairseq, such as "train"."""
+    if sys.version_info < (3, 14):
+        return ["-m", f"fairseq_cli.{program}"]
+    return ["-m", __name__, program]
+
+
+def main() -> None:
+    """Run the program that the first argument names."""
+    fairseq_plugins.register()
+    program = sys.argv.pop(1)
+    sys.argv[0] = f"fairseq-{program}"
+    importlib.import_module(f"fairseq_cli.{program}").cli_main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What is changed in fairseq while it is imported."""
+
+import ast
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import List, Optional
+
+import fairseq
+import fairseq.dataclass
+import pytest
+
+from fairseq_plugins import fairseq_program, importing
+
+ROOT = Path(fairseq.__file__).parent
+
+
+def test_a_function_imports_its_module(tmp_path, monkeypatch):
+    (tmp_path / "slow_one").mkdir()
+    (tmp_path / "slow_one" / "__init__.py").touch()
+    (tmp_path / "slow_one" / "scores.py").write_text("def twice(x):\n    return 2 * x\n")
+    (tmp_path / "user_of_it.py").write_text(
+        "from slow_one import scores\nfrom slow_one.scores import twice\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(importing, "FILES", ("user_of_it",))
+    monkeypatch.setattr(importing, "DEFERRED", ("slow_one", "slow_one.scores"))
+    importing.watch_imports()
+    importing.watch_imports()
+    assert sys.meta_path.count(importing.Finder) == 1
+    user = importlib.import_module("user_of_it")
+    assert not {"slow_one", "slow_one.scores"} & set(sys.modules)
+    assert user.twice(2) == 4 and user.scores.twice(x=3) == 6
+    assert type(sys.modules["slow_one.scores"]) is type(sys)  # the module itself
+
+
+def test_fairseq_imports_them_in_these_files_alone():
+    found = set()
+    for path in ROOT.rglob("*.py"):
+        if "examples" in path.relative_to(ROOT).parts:
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.split(".")[0] in ("sklearn", "scipy") for name in names):
+                found.add(".".join(("fairseq", *path.relative_to(ROOT).with_suffix("").parts)))
+    assert found == set(importing.FILES)
+
+
+def test_a_type_or_none_is_read_as_the_type():
+    """Python 3.14 writes `Optional[int]` as `int | None`, and fairseq reads what is written."""
+    spec = importing.Finder.find_spec(importing.OPTIONS, fairseq.dataclass.__path__)
+    utils = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(utils)
+    assert utils.interpret_dc_type(int | None) is int
+    assert utils.interpret_dc_type(List[str] | None) == List[str]
+    assert utils.interpret_dc_type(Optional[float]) is float
+    assert utils.interpret_dc_type(int | str) == int | str
+
+
+def test_programs_of_fairseq_run_on_newer_python(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "version_info", (3, 14))
+    module, program = fairseq_program.words_of("generate")[1:]
+    monkeypatch.undo()
+    assert importlib.import_module(module) is fairseq_program
+    monkeypatch.setattr(sys, "argv", ["", program, "-h"])
+    with pytest.raises(SystemExit) as ended:
+        fairseq_program.main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: fairseq-generate ")
