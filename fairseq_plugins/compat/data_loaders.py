@@ -14,7 +14,8 @@ def start_data_loaders() -> None:
     """Fork the workers of data loaders, and pin memory only if there is a GPU.
 
     Since Python 3.14, each worker starts a new interpreter. It would import fairseq in every epoch,
-    which takes seconds, and run without these repairs. Without a GPU, torch warns about pinning.
+    which takes seconds, and run without these repairs. Another method than Python's default is the
+    user's choice, and stays. Without a GPU, torch warns about pinning.
     """
     utilities = Overlay(torch.utils)
     overlay(iterators, "torch", utils=utilities)
@@ -23,7 +24,8 @@ def start_data_loaders() -> None:
 
 
 def _data_loader(*args: Any, **kwargs: Any) -> Any:
-    unset = multiprocessing.get_start_method(allow_none=True) is None
+    method = multiprocessing.get_start_method(allow_none=True)  # set by a lock of fairseq's
+    unset = method in (None, multiprocessing.get_all_start_methods()[0])
     if kwargs.get("num_workers", 0) > 0 and unset and sys.platform == "linux":
         kwargs.setdefault("multiprocessing_context", "fork")
     if not torch.accelerator.is_available():

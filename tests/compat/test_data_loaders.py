@@ -25,9 +25,9 @@ class Parents(FairseqDataset):
 def test_they_are_forked_where_python_would_start_them_anew(workers, monkeypatch):
     """A forked worker is a child of this process; one of Python 3.14's is a child of a server."""
     default = multiprocessing.get_context("forkserver")
-    monkeypatch.setattr(multiprocessing.context._default_context, "_default_context", default)
-    monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", None)
-    assert multiprocessing.get_start_method(allow_none=True) is None
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["forkserver", "fork"])
+    # a lock sets it, and fairseq makes one when it is imported
+    monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", default)
     batches = [[0, 1], [2, 3]]
     iterator = iterators.EpochBatchIterator(Parents(), list, batches, num_workers=workers)
     parents = {parent for batch in iterator.next_epoch_itr() for parent in batch}
