@@ -5,9 +5,10 @@
 is fairseq-train, and so on.
 """
 
+import argparse
 import importlib
 import sys
-from typing import List
+from typing import Any, List
 
 import fairseq_plugins
 
@@ -22,6 +23,9 @@ def words_of(program: str) -> List[str]:
 def main() -> None:
     """Run the program that the first argument names."""
     fairseq_plugins.register()
+    # argparse checks all help texts since Python 3.14, and one of hydra's is no text
+    parser: Any = argparse.ArgumentParser
+    parser._check_help = lambda self, action: None
     program = sys.argv.pop(1)
     sys.argv[0] = f"fairseq-{program}"
     importlib.import_module(f"fairseq_cli.{program}").cli_main()
