@@ -57,6 +57,8 @@ import torch  # noqa: E402
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, by whomever
+if sys.version_info >= (3, 14):  # a test may not import fairseq first
+    import fairseq_plugins  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 USER_DIR = ROOT / "fairseq_plugins"
