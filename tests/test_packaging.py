@@ -107,6 +107,14 @@ def test_the_wheel_holds_every_file_and_says_what_it_needs(checkout, tmp_path):
     assert needed["torch"] == ">=2.10" and fields["Requires-Python"] == ">=3.11"
 
 
+def test_readme_installs_what_serving_needs():
+    """Without a checkout, as from a git address, there is no file of requirements."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"pip install (.*) && pip install --no-deps \.", readme)
+    lines = (ROOT / "examples/deploy/requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert named.split() == [Requirement(line).name for line in lines if line[0] != "#"]
+
+
 def test_the_package_prints_its_folder_and_nothing_else(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "fairseq_plugins"],
