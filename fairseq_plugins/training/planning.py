@@ -334,7 +334,8 @@ def plan(request: Request) -> Plan:
     half = precision.choose(request.precision, given, on_cpu, before, finished)
     words += [*half, *batch_options(given, batch)]
     words += ["--cpu"] if on_cpu else []
-    recorded = records(request, given, before is not None, bool(half) and not on_cpu, total)
+    in_half = not on_cpu and (bool(half) or given.bf16 or given.fp16)
+    recorded = records(request, given, before is not None, in_half, total)
     words += recorded
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process per GPU

@@ -100,7 +100,8 @@ def test_one_gpu_records_the_steps_of_a_new_training(monkeypatch, toy_data, tmp_
     todo = plan(*here)
     assert "--cuda-graphs" in todo.command and value(todo.command, "--num-workers") == "2"
     assert value(plan(*here, "--", "--num-workers", 0).command, "--num-workers") == "0"
-    for words in (["--eager"], ["--precision", "fp32"], ["--cpu"]):
+    assert "--cuda-graphs" in plan(*here, "--", "--bf16").command
+    for words in (["--eager"], ["--precision", "fp32"], ["--cpu"], ["--", "--amp"]):
         assert "--cuda-graphs" not in plan(*here, *words).command
     run = Run(tmp_path / "run")
     run.folder.mkdir()
