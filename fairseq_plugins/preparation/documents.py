@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
@@ -309,6 +309,29 @@ def _sides(prefix: Path, target: str = "target") -> List[Path]:
     return [Path(f"{prefix}.{side}") for side in ("source", target)]
 
 
+class LeftOut:
+    """What cannot be used: written to a file, counted by its reason, and the first ones kept.
+
+    Attributes:
+        reasons: how many have each reason, which is the part of a problem before its colon.
+        named: the first ones, as lines to show.
+    """
+
+    def __init__(self, file: IO[str]):
+        self.file = file
+        self.named: List[str] = []
+        self.reasons: Dict[str, int] = Counter()
+
+    def add(self, split: str, name: str, problem: str) -> None:
+        """Leave out the text of this name; the problem may quote it."""
+        problem = _printable(" ".join(problem.split())[:LONGEST_PROBLEM])
+        reason = problem.partition(":")[0]
+        self.reasons["not UTF-8" if reason.endswith("is not UTF-8") else reason] += 1
+        self.file.write(f"{split}\t{name}\t{problem}\n")
+        if len(self.named) < NAMES_SHOWN:
+            self.named.append(f"{split}  {name}  {problem}")
+
+
 def write_documents(
     folder: Path,
     items: Iterable[Any],
@@ -337,8 +360,6 @@ def write_documents(
         ConfigurationError: a split has no document.
     """
     counts = dict.fromkeys(splits, 0)
-    left_out: Dict[str, int] = Counter()
-    named: List[str] = []
     with contextlib.ExitStack() as stack:
         files = {
             split: [
@@ -347,7 +368,7 @@ def write_documents(
             ]
             for split in splits
         }
-        report = stack.enter_context(written_whole(folder / LEFT_OUT))
+        left_out = LeftOut(stack.enter_context(written_whole(folder / LEFT_OUT)))
         documents = map_lines(partial(usable, read), items, workers, "documents read", total)
         for document in documents:
             name = _printable(document.name)
@@ -355,14 +376,7 @@ def write_documents(
             if not problem and (is_blank(document.source) or is_blank(document.target)):
                 problem = "no visible text"
             if problem:
-                problem = _in_one_line(problem)
-                reason = problem.partition(":")[0]
-                reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
-                left_out[reason] += 1
-                line = f"{document.split}\t{name}\t{problem}"
-                report.write(line + "\n")
-                if len(named) < NAMES_SHOWN:
-                    named.append(line.replace("\t", "  "))
+                left_out.add(document.split, name, problem)
                 continue
             counts[document.split] += 1
             texts = normalise(document.source, form), normalise(document.target, form), name
@@ -372,14 +386,9 @@ def write_documents(
         if not count:
             raise ConfigurationError(
                 f"no document of {split} can be used"
-                + (f": {named[0]}; all are in {folder / LEFT_OUT}" if named else "")
+                + "".join(f": {x}; all are in {folder / LEFT_OUT}" for x in left_out.named[:1])
             )
-    return {"documents": counts, "left_out": left_out, "named": named}
-
-
-def _in_one_line(problem: str) -> str:
-    """A problem, possibly quoting the document, as one line of limited length."""
-    return _printable(" ".join(problem.split())[:LONGEST_PROBLEM])
+    return {"documents": counts, "left_out": left_out.reasons, "named": left_out.named}
 
 
 def _printable(text: str) -> str:

@@ -99,9 +99,9 @@ def run(args: argparse.Namespace) -> results.Report:
         if found is not None:
             row["parameters"] = contenders.count_parameters(found[1])
     if args.bleu:
-        for row, found in zip(rows, scores(args, built, device)):
-            row["scores"] = found
-            row["bleu"] = (found.get(TOKENISED_BLEU) or found["BLEU"])["score"]
+        for row, scored in zip(rows, scores(args, built, device)):
+            row["scores"] = scored
+            row["bleu"] = (scored.get(TOKENISED_BLEU) or scored["BLEU"])["score"]
     ends = "models end sentences" if args.free_length else "length of the longest reference"
     return results.Report(
         rows,

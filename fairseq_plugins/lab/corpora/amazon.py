@@ -27,9 +27,9 @@ RATINGS = (1, 2, 3, 4, 5)
 
 def read_review(item: Item) -> Document:
     """The text and rating of a line; raises `Unusable` for one that has none."""
-    text = text_of(item.content)
+    line = text_of(item.content)
     try:
-        review = json.loads(text)
+        review = json.loads(line)
     except (ValueError, RecursionError):
         raise Unusable("no JSON (the lines of 'strict' files are)") from None
     if not isinstance(review, dict):

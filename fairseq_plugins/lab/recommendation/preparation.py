@@ -12,14 +12,14 @@ The prepared folder holds
 import itertools
 import re
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
 from fairseq_plugins.lab.corpora import mind, rows
 from fairseq_plugins.lab.recommendation.impressions import pack
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
-from fairseq_plugins.preparation.documents import LEFT_OUT, SPLITS
+from fairseq_plugins.preparation.documents import LEFT_OUT, SPLITS, LeftOut
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import form_of_text, left_out, show, table, unknown_tokens
 from fairseq_plugins.preparation.reuse import normalization
@@ -62,33 +62,19 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
     show(destination)
 
 
-class _LeftOut:
-    """The lines that cannot be used: written to a file, and counted by their reason."""
-
-    def __init__(self, file: IO[str]):
-        self.file, self.first = file, ""
-        self.reasons: Dict[str, int] = {}
-
-    def add(self, split: str, place: str, problem: str) -> None:
-        reason = problem.partition(":")[0]
-        self.reasons[reason] = self.reasons.get(reason, 0) + 1
-        self.file.write(f"{split}\t{place}\t{problem}\n")
-        self.first = self.first or f"{place}: {problem}"
-
-
 def _read(
     folder: Path, train: Path, test: Path, valid_every: int, form: Optional[str]
 ) -> Dict[str, Any]:
     """Write titles and impressions; returns how many there are, and what was left out."""
     with written_whole(folder / LEFT_OUT) as file:
-        bad = _LeftOut(file)
+        bad = LeftOut(file)
         found = _read_news(folder, train, test, form, bad)
         counts = _read_impressions(folder, train, test, valid_every, bad)
     return {**found, "counts": counts, "left_out": bad.reasons}
 
 
 def _read_news(
-    folder: Path, train: Path, test: Path, form: Optional[str], bad: _LeftOut
+    folder: Path, train: Path, test: Path, form: Optional[str], bad: LeftOut
 ) -> Dict[str, Any]:
     """Write titles and IDs; returns the numbers of news and of words."""
     known: Set[str] = set()
@@ -110,7 +96,7 @@ def _read_news(
 
 
 def _read_impressions(
-    folder: Path, train: Path, test: Path, valid_every: int, bad: _LeftOut
+    folder: Path, train: Path, test: Path, valid_every: int, bad: LeftOut
 ) -> Dict[str, Dict[str, int]]:
     """Write impressions; returns the numbers of each split."""
     import numpy as np
@@ -145,13 +131,13 @@ def _read_impressions(
         if not counts[split]["impressions"]:
             raise ConfigurationError(
                 f"no impression of {split} can be used"
-                + (f"; what comes first: {bad.first}" if bad.first else "")
+                + "".join(f"; what comes first: {line}" for line in bad.named[:1])
             )
     return counts
 
 
 def _usable(
-    train: Path, test: Path, valid_every: int, numbers: Dict[str, int], bad: _LeftOut
+    train: Path, test: Path, valid_every: int, numbers: Dict[str, int], bad: LeftOut
 ) -> Iterator[Tuple[str, str, mind.Impression]]:
     """Split, number and content of each impression that can be used."""
     for part, source in (("train", train), ("test", test)):
