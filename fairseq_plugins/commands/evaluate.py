@@ -99,12 +99,6 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
 
 def _check_arguments(args: argparse.Namespace) -> None:
     """Raise a ConfigurationError for options that contradict each other."""
-    if (
-        args.compare is not None
-        and not args.ensemble
-        and args.compare.resolve() == args.run.resolve()
-    ):
-        raise ConfigurationError(f"--compare {args.compare} is RUN itself: name another one")
     places = [run.resolve() for run in (args.run, *args.ensemble)]
     for number, place in enumerate(places):
         if place in places[:number]:

@@ -14,11 +14,10 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 
 import argparse
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Sequence
 
 from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.preparation import cnn_dm
 from fairseq_plugins.preparation.steps import Preparation
@@ -56,12 +55,8 @@ def main(argv: Sequence[str]) -> int:
     needs_fairseq("prepare-cnn-dm")
     settings = summarization_settings(args)
     cnn_dm.expected_documents(args.expect, bool(args.split_ids))  # fail early
-    inputs: Dict[str, List[str]] = {}
-    for name in ("stories", "split_ids"):
-        for path in getattr(args, name) or []:
-            if not path.is_file():
-                raise ConfigurationError(f"{path} does not exist or is not a file")
-            inputs.setdefault(name, []).append(digest(path))
+    given = {"stories": args.stories, "split_ids": args.split_ids}
+    inputs = {name: [digest(path) for path in paths] for name, paths in given.items() if paths}
     settings.update(add_full_stops=True, drop_prefix=False, expect=args.expect, inputs=inputs)
     with Preparation(args.destination, settings, keep=[cnn_dm.DOWNLOADS]) as preparation:
         if not preparation.finished:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import IO, Any, Callable, Dict, NamedTuple, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, check_path
-from fairseq_plugins.files import PART, digest, lock, open_to_append, written_whole
+from fairseq_plugins.files import PART, digest, lock, open_to_append
+from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.prepared_folder import DIGESTS, RECORD, needed_files
 
 LOCK = "lock"
@@ -212,18 +213,16 @@ class Preparation:
             stored[DIGESTS] = {name: digest(path) for name, path in paths.items()}
         else:
             stored["files"] = self._files
-        with written_whole(self.folder / RECORD) as file:
-            json.dump(stored, file, indent=2)
-            file.write("\n")
+        write_json(self.folder / RECORD, stored)
 
 
 def _read(path: Path) -> Dict[str, Any]:
     """The content that `_save` wrote; empty if the file is missing or damaged."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = read_json(path)
         found = {name: dict(stored[name]) for name in ("settings", "results")}
         # earlier releases stored neither bytes nor files
         files = {step: dict(made) for step, made in dict(stored.get("files", {})).items()}
         return {**found, "bytes": dict(stored.get("bytes", {})), "files": files}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return {}

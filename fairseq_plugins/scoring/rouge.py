@@ -126,15 +126,10 @@ def score_documents(
         ConfigurationError: the numbers of references and summaries differ, both `stemmer` and
             `unicode` are given, or a process was killed.
     """
-    if len(references) != len(summaries):
-        raise ConfigurationError(
-            f"{len(references)} references, but {len(summaries)} summaries: ROUGE needs one "
-            "reference per summary"
-        )
     tokenizer_of(stemmer, unicode)  # refuses both
     count = len(references)
     scores = map_lines(
-        partial(_score, stemmer, unicode), zip(references, summaries),
+        partial(_score, stemmer, unicode), zip(references, summaries, strict=True),
         workers if count >= ENOUGH_FOR_PROCESSES else 1, "ROUGE", count, DOCUMENTS_A_TASK,
         show_progress, option="",
     )  # fmt: skip
@@ -386,8 +381,6 @@ class RougeScorer(BaseScorer):
         check_least(cfg, rouge_resamples=0, rouge_workers=0)
         check_range("--rouge-seed", cfg.rouge_seed, 0, 2**32 - 1)
         tokenizer_of(cfg.rouge_stemmer, cfg.rouge_unicode)
-        if not cfg.rouge_boundary.strip():
-            raise ConfigurationError("--rouge-boundary is empty: give the token between sentences")
         self._result: Optional[Rouge] = None
 
     def add_string(self, ref: str, pred: str) -> None:

@@ -498,7 +498,6 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
         (["{data}x", "{run}"], "DATA .*x: no such folder"),
         (["{data}", "{run}x"], "runx: no such folder; RUN is the --save-dir"),
         (["{data}", "{run}", "--compare", "{run}x"], "runx: no such folder"),
-        (["{data}", "{run}", "--compare", "{run}/"], "is RUN itself"),
         (["{data}", "{run}", "--ensemble", "{run}x"], "runx: no such folder"),
         (["{data}", "{run}", "--ensemble", "{empty}"], "empty has no checkpoint; train first"),
         (["{data}", "{run}", "--ensemble", "{run}/"], "--ensemble .*run is named twice"),

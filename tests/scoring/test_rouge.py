@@ -213,16 +213,12 @@ def test_warnings():
 def test_errors():
     with pytest.raises(ConfigurationError, match="at least one"):
         rouge([], [])
-    with pytest.raises(ConfigurationError, match="2 references, but 1 summaries"):
-        rouge(["a", "b"], ["a"])
     for name in ("rouge_workers", "rouge_resamples"):
         with pytest.raises(ConfigurationError, match="-1: must be at least 0"):
             RougeScorer(RougeConfig(**{name: -1}))
     for seed in (-1, 2**32):
         with pytest.raises(ConfigurationError, match=f"--rouge-seed {seed}: must be "):
             RougeScorer(RougeConfig(rouge_seed=seed))
-    with pytest.raises(ConfigurationError, match="--rouge-boundary"):
-        RougeScorer(RougeConfig(rouge_boundary=" "))
 
 
 def test_scorer_sees_documents_added_after_a_score():
