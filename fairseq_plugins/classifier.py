@@ -98,7 +98,9 @@ class Classifier:
         start = [] if engine.start is None else [engine.start]
         tokens = [(start + engine.numbers(text))[: engine.max_positions] for text in texts]
         found: List[Prediction] = [Prediction("", 0.0)] * len(tokens)
-        batches = fill_batches([len(text) for text in tokens], self.max_tokens)
+        lengths = [len(text) for text in tokens]
+        sizes = [engine.pair_bytes * length**2 for length in lengths]
+        batches = fill_batches(lengths, self.max_tokens, sizes=sizes)
         for batch in progress_bar(batches, description="batches", disable=not self.progress):
             rows = engine.probabilities([tokens[index] for index in batch])
             for index, best, row in zip(batch, rows.argmax(axis=1).tolist(), rows):

@@ -140,6 +140,7 @@ class ClassEngine(Protocol):
         start: the number of the token that every text begins with; None for none.
         max_source: the most tokens of a text, without this one and the end symbol.
         max_positions: the most with both; what exceeds it is left out.
+        pair_bytes: bytes that attention takes for each pair of positions; 0 if not known.
     """
 
     name: str
@@ -148,6 +149,7 @@ class ClassEngine(Protocol):
     start: Optional[int]
     max_source: int
     max_positions: int
+    pair_bytes: int
 
     def numbers(self, pieces: Sequence[str]) -> List[int]:
         """The numbers of tokens in the dictionary, with the end symbol."""

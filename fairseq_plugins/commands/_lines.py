@@ -5,8 +5,9 @@ import contextlib
 import io
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_plugins import pretrained
 from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least
@@ -149,8 +150,11 @@ def convert(
     unit: str,
     path: Optional[Path] = None,
     documents: Sequence[Path] = (),
-) -> bool:
+) -> Optional[int]:
     """Pass lines to `run` in groups, and write its results.
+
+    A line that is not UTF-8 or longer than `LONGEST_LINE` is told and has the output of an empty
+    one: the others are answered.
 
     Args:
         run: from lists of lines to lists of the same lengths, in order.
@@ -162,46 +166,64 @@ def convert(
         documents: files to read instead, each as one line.
 
     Returns:
-        Whether all was written: False if the reader went away, such as `| head`.
-
-    Raises:
-        ConfigurationError: a line is not UTF-8, or longer than `LONGEST_LINE`.
+        The exit status: 1 if a line could not be read; None if the reader went away, such as
+        `| head`.
     """
+    unread: List[int] = []
     with contextlib.ExitStack() as stack:
         if documents:
-            lines: Iterator[str] = map(_in_one_line, documents)
+            texts: Iterator[Callable[[], str]] = (partial(_in_one_line, file) for file in documents)
             total: Optional[int] = len(documents)
             typed = False
         else:
             source = sys.stdin.buffer if path is None else stack.enter_context(open_to_read(path))
             typed, total = source.isatty(), _remaining_lines(source)
-            lines = _lines_of(source, "standard input" if path is None else str(path))
+            texts = _lines_of(source, "standard input" if path is None else str(path))
         shown = sys.stderr.isatty() and not typed
         bar = stack.enter_context(
             progress_bar(description=done, total=total, unit=" " + unit, show=shown)
         )
+        lines = _readable(texts, unread)
         results = run(in_groups(lines, 1 if typed else buffer, MOST_CHARACTERS))
         # a generator with processes stops them, also while an error keeps its frame
         stack.callback(getattr(results, "close", bool))
-        for texts in results:
+        for written in results:
             try:
-                for line in texts:
+                for line in written:
                     out.write(line + "\n")
                 out.flush()
             except BrokenPipeError:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
-                return False
-            bar.update(len(texts))
-    return True
+                return None
+            bar.update(len(written))
+    tell(unread, f"{unit} could not be read and count as empty")
+    return int(bool(unread))
 
 
-def _lines_of(source: IO[bytes], name: str) -> Iterator[str]:
+def _readable(texts: Iterable[Callable[[], str]], unread: List[int]) -> Iterator[str]:
+    """The texts; an empty one for each that raises an error, which is told (the first ten)."""
+    for number, read in enumerate(texts, 1):
+        try:
+            text = read()
+        except ConfigurationError as error:
+            unread.append(number)
+            if len(unread) <= 10:
+                print(f"skipped: {error}", file=sys.stderr, flush=True)
+            text = ""
+        yield text
+
+
+def _lines_of(source: IO[bytes], name: str) -> Iterator[Callable[[], str]]:
     for number, line in enumerate(raw_lines(source), 1):
-        if line is None:
-            raise ConfigurationError(
-                f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: split it"
-            )
-        yield decode(line, name, number)
+        yield partial(_decoded, line, name, number)
+
+
+def _decoded(line: Optional[bytes], name: str, number: int) -> str:
+    if line is None:
+        raise ConfigurationError(
+            f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: split it"
+        )
+    return decode(line, name, number)
 
 
 def _in_one_line(path: Path) -> str:

@@ -31,14 +31,14 @@ def main(argv: Sequence[str]) -> int:
         def classify(texts: List[str]) -> List[str]:
             return [f"{label}\t{value:.4f}" for label, value in classifier.classify(texts)]
 
-        whole = _lines.convert(
+        status = _lines.convert(
             functools.partial(map, classify), out, args.buffer, "classified", "lines", args.input
         )
-    if not whole:
+    if status is None:
         return 1
     _lines.tell(classifier.empty, "line(s) without text got a meaningless label")
     _lines.tell(
         classifier.cut,
         f"line(s) were truncated to {classifier.max_tokens_of_text:,} tokens, the model's limit",
     )
-    return 0
+    return status

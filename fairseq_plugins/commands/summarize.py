@@ -133,10 +133,10 @@ def main(argv: Sequence[str]) -> int:
             return lines
 
         run = functools.partial(map, summarize)
-        whole = _lines.convert(
+        status = _lines.convert(
             run, out, args.buffer, "summarized", "documents", args.input, args.documents
         )
-    if not whole:
+    if status is None:
         return 1
     if notes.cut:
         print(
@@ -153,4 +153,4 @@ def main(argv: Sequence[str]) -> int:
             f"(--max-len) and may be cut off: number {first_ten(notes.stopped)}",
             file=sys.stderr,
         )
-    return 0
+    return status

@@ -123,7 +123,8 @@ def main(argv: Sequence[str]) -> int:
 
     with _lines.own_output(args.output) as out:
         buffer = -(-args.buffer // args.processes)
-        if not _lines.convert(run, out, buffer, "translated", "lines", args.input):
+        status = _lines.convert(run, out, buffer, "translated", "lines", args.input)
+        if status is None:
             return 1
         if prefixes is not None and next(prefixes, None) is not None:
             raise ConfigurationError(f"--prefixes {args.prefixes} has more lines than there are")
@@ -132,4 +133,4 @@ def main(argv: Sequence[str]) -> int:
         f"line(s) longer than {max_source:,} subwords, the model's limit, were translated in parts",
     )
     _lines.tell(cut_off, "translation(s) reached the length limit and may be cut off")
-    return 0
+    return status

@@ -88,6 +88,20 @@ def length_multiple(model: Any) -> int:
     return found
 
 
+def pair_bytes(model: Any) -> int:
+    """The bytes that onnxruntime takes for a pair of positions in the largest attention layer."""
+    found, pooled = 0, 1
+    for layer in model.encoder.layers:
+        memory = pooled
+        if getattr(layer, "starts_later_block", False):
+            pooled *= layer.time_pooling.window
+        attention = getattr(layer, "self_attn", getattr(layer, "mixer", None))
+        attention = getattr(attention, "attention", attention)
+        if not getattr(attention, "is_linear", False):  # float32 scores of all heads, and a mask
+            found = max(found, 4 * (attention.num_heads + 1) // (pooled * memory))
+    return found
+
+
 class _quiet:
     """Suppresses the exporter's progress messages."""
 

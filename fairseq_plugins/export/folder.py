@@ -153,7 +153,7 @@ def describe(checkpoint: Checkpoint, int8: bool) -> Dict[str, Any]:
 
 def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence: str) -> None:
     """Write `config.json`, with the SHA-256 of all other files."""
-    from .encoder import length_multiple
+    from .encoder import length_multiple, pair_bytes
 
     of_kind = _of_classes if architecture.classifies(model) else _of_text
     config = {
@@ -161,6 +161,7 @@ def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence
         "licence": licence,
         **of_kind(model, task),
         "length_multiple": length_multiple(model),
+        "pair_bytes": pair_bytes(model),
         "made": made,
         "files": {
             path.name: digest(path) for path in sorted(out.iterdir()) if path.name != served.CONFIG

@@ -250,6 +250,8 @@ class TrainedClassifier:
         ConfigurationError: the model has no labels.
     """
 
+    pair_bytes = 0
+
     def __init__(self, name: str, folder: Path, model: Any, task: Any, cpu: bool):
         cfg, dictionary = task.cfg, task.label_dictionary
         if getattr(cfg, "regression_target", False):

@@ -3,12 +3,15 @@
 import sys
 from typing import Any, List, Optional, Sequence
 
+MOST_BYTES = 1 << 30
+
 
 def fill_batches(
     lengths: Sequence[int],
     max_tokens: int,
     most: int = sys.maxsize,
     kinds: Optional[Sequence[Any]] = None,
+    sizes: Optional[Sequence[int]] = None,
 ) -> List[List[int]]:
     """Indices of texts in batches of similar length, the longest first.
 
@@ -17,13 +20,18 @@ def fill_batches(
         max_tokens: tokens in a batch, including padding; a longer text gets a batch of its own.
         most: maximum number of texts in a batch.
         kinds: the kind of each text; only texts of one kind share a batch.
+        sizes: bytes that each text takes, estimated; a batch takes at most `MOST_BYTES`, or has one
+            text.
     """
     texts = list(zip(kinds or [0] * len(lengths), lengths))
+    sizes = sizes or [0] * len(lengths)
     batches: List[List[int]] = []
     for index in sorted(range(len(texts)), key=texts.__getitem__, reverse=True):
         if batches:
             batch, longest = batches[-1], lengths[batches[-1][0]]
+            largest = max(sizes[other] for other in (*batch, index))
             fits = len(batch) < most and longest * (len(batch) + 1) <= max_tokens
+            fits = fits and largest * (len(batch) + 1) <= MOST_BYTES
             if fits and texts[batch[0]][0] == texts[index][0]:
                 batch.append(index)
                 continue

@@ -84,7 +84,8 @@ class ExportedModel:
                 begin, _ = number_unknown(prefix, begin, UNKNOWN, len(export.target.words), lacking)
             wanted.append(Source(tokens, limit, begin, number))
         found: Dict[int, List[Output]] = {}
-        for indices in fill_batches([len(s.tokens) for s in wanted], self.max_tokens, BATCH):
+        lengths, sizes = [len(source.tokens) for source in wanted], list(map(self._bytes, wanted))
+        for indices in fill_batches(lengths, self.max_tokens, BATCH, sizes=sizes):
             batch = [wanted[index] for index in indices]
             for index, hypotheses in zip(indices, search(export, batch, options)):
                 if not hypotheses:
@@ -104,6 +105,15 @@ class ExportedModel:
                 ]
             done(len(batch))
         return [found[index] for index in range(len(requests))]
+
+    def _bytes(self, source: Source) -> int:
+        """The bytes that a source takes in a batch, estimated, if its hypotheses are as long as
+        they may be: scores of attention, source keys and values, caches that grow, and logits.
+        """
+        export, length = self.export, len(source.tokens)
+        hypothesis = 3 * export.step_size * source.max_len + 3 * len(export.target.words)
+        floats = export.source_size * length + self.options.beam * hypothesis
+        return export.pair_bytes * length**2 + 4 * floats
 
     def _written(self, request: Request, hypothesis: Hypothesis) -> str:
         """The subwords of a hypothesis, separated by spaces."""

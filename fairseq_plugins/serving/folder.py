@@ -17,7 +17,8 @@ from .shortlist import Shortlist
 FORMAT = 1
 CONFIG = "config.json"
 # numbers in `CONFIG` with the least and the largest allowed value
-NUMBERS = {"length_multiple": (1, 1 << 16), "max_source": (1, 1 << 31)}
+NUMBERS = {"length_multiple": (1, 1 << 16), "max_source": (1, 1 << 31), "pair_bytes": (0, 1 << 16)}
+DEFAULTS = {"pair_bytes": 0}  # not in earlier releases
 OF_TEXT = {"max_output": (1, 1 << 31), "most_candidates": (2, 1 << 31)}
 OF_CLASSES = {"max_positions": (1, 1 << 31)}
 LANGUAGES = ("source_lang", "target_lang")
@@ -35,7 +36,7 @@ def _wrong(config: Dict[str, Any]) -> Iterator[str]:
     """Names of entries in `CONFIG` that are missing, out of range or of a wrong type."""
     classifies = LABELS in config
     for key, (least, most) in {**NUMBERS, **(OF_CLASSES if classifies else OF_TEXT)}.items():
-        value = config.get(key)
+        value = config.get(key, DEFAULTS.get(key))
         if type(value) is not int or not least <= value <= most:
             yield key
     if classifies:
@@ -121,6 +122,8 @@ class Folder:
         self._onnxruntime = _import_onnxruntime()
         self.length_multiple: int = self.config["length_multiple"]
         self.max_source: int = self.config["max_source"]
+        # of attention, for each pair of positions
+        self.pair_bytes: int = self.config.get("pair_bytes", DEFAULTS["pair_bytes"])
 
     def value(self, array: np.ndarray) -> Any:
         """An array as a value of onnxruntime that shares its memory."""
@@ -263,6 +266,11 @@ class Export(Folder):
         caches = [i for i in inputs if i.name.startswith(("keys_", "values_"))]
         self.cache_names = [cache.name for cache in caches]
         self.cache_shapes = [cache.shape for cache in caches]
+        # floats of each source position, and of each position of a hypothesis
+        self.source_size, self.step_size = (
+            sum(i.shape[1] * i.shape[3] for i in inputs if i.name in names)
+            for names in (self.memory_names, self.cache_names)
+        )
         names = {each.name for each in inputs}
         self.copies, self.goes_on_copying = "source_words" in names, "source_before" in names
         self.tells_attention = ATTENTION in {each.name for each in self.decoder.get_outputs()}

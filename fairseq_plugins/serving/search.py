@@ -140,7 +140,10 @@ class _Batch:
 
     def _copied(self, tokens: np.ndarray, numbers: np.ndarray) -> Dict[str, np.ndarray]:
         """Words that attention may copy, the first position of equal words, the words before."""
-        places = (tokens[:, :, None] == tokens[:, None]).argmax(axis=2)
+        places = np.empty_like(tokens)
+        for row, source in enumerate(tokens):
+            _, first, which = np.unique(source, return_index=True, return_inverse=True)
+            places[row] = first[which]
         words = tokens if self.words is None else self.words.places[tokens].clip(min=0)
         found = {"source_words": words, "source_places": places}
         if self.export.goes_on_copying:

@@ -3,6 +3,7 @@
 import functools
 import io
 import os
+import re
 import sys
 import threading
 import tracemalloc
@@ -26,7 +27,7 @@ def batches(monkeypatch):
         source = SimpleNamespace(buffer=io.BytesIO(text.encode("utf-8")))
         monkeypatch.setattr(sys, "stdin", source)
         convert = lambda lines: found.append(lines) or lines  # noqa: E731
-        assert _lines.convert(functools.partial(map, convert), out, buffer, "read", "lines")
+        assert _lines.convert(functools.partial(map, convert), out, buffer, "read", "lines") == 0
         assert out.getvalue().splitlines() == text.splitlines()
         return found
 
@@ -53,15 +54,23 @@ def test_a_file_is_read_and_written(read, tmp_path):
 
 
 def test_output_that_was_not_finished_has_another_name(read, tmp_path, capsys):
-    (tmp_path / "in").write_bytes(b"a\nb\nc\n\xff\n")
-    with pytest.raises(ConfigurationError, match="/in, line 4: byte 0xff .* is not UTF-8"):
-        read(path=tmp_path / "in")
+    (tmp_path / "in").write_bytes(b"a\nb\nc\n")
+
+    def fail(lines):
+        if lines == ["c"]:
+            raise ConfigurationError("stopped")
+        return lines
+
+    with (
+        pytest.raises(ConfigurationError, match="stopped"),
+        _lines.own_output(tmp_path / "o") as out,
+    ):
+        _lines.convert(functools.partial(map, fail), out, 2, "read", "lines", tmp_path / "in")
     part = next(path for path in tmp_path.iterdir() if path.name != "in")
     assert part.name.endswith(".part") and part.read_text() == "a\nb\n"
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"is in {part}")
-    (tmp_path / "in").write_bytes(b"\xff\n")
-    with pytest.raises(ConfigurationError, match="line 1"):
-        read(path=tmp_path / "in")
+    with pytest.raises(ConfigurationError), _lines.own_output(tmp_path / "o"):
+        raise ConfigurationError("stopped at once")
     assert len(list(tmp_path.iterdir())) == 2  # nothing was written, so nothing is kept
 
 
@@ -89,7 +98,7 @@ def test_a_pipe_is_opened_once(read, tmp_path):
     writer.join()
 
 
-def test_a_file_may_be_a_document(read, tmp_path, monkeypatch):
+def test_a_file_may_be_a_document(read, tmp_path, monkeypatch, capsys):
     """Its paragraphs are no documents of their own."""
     for name, text in (("a", "First.\n\nSecond.\n"), ("b", ""), ("c", "Third.")):
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -97,8 +106,11 @@ def test_a_file_may_be_a_document(read, tmp_path, monkeypatch):
     files = [tmp_path / name for name in "abc"]
     assert read(documents=files) == (texts, "\n".join(texts) + "\n")
     monkeypatch.setattr(_lines, "LONGEST_LINE", 10)
-    with pytest.raises(ConfigurationError, match="/a is longer than 10 bytes"):
-        read(documents=files)
+    assert read(documents=files)[0] == ["", "", "Third."]
+    error = capsys.readouterr().err
+    assert re.fullmatch(
+        "skipped: .*/a is longer than 10 .*\n1 lines could not be read .*: number 1\n", error
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,12 +137,40 @@ def test_no_more_characters_than_fit(batches, monkeypatch):
     assert batches("ab\ncde\nf\n1234567\nx\n", 100) == [["ab", "cde"], ["f", "1234567"], ["x"]]
 
 
-def test_a_line_that_is_never_held_in_memory(batches, monkeypatch):
-    for module in (files, _lines):
-        monkeypatch.setattr(module, "LONGEST_LINE", 10)
-    batches("x" * 10 + "\n", 100)
-    with pytest.raises(ConfigurationError, match="^standard input, line 2 is longer than 10 bytes"):
-        batches("a\n" + "x" * 11 + "\nb\n", 100)
+class Endless(io.RawIOBase):
+    """100 MB without a line feed, then a line."""
+
+    left = 100 << 20
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        if self.left <= 0:
+            return 0
+        size = min(len(buffer), self.left)
+        buffer[:size] = b"x" * size
+        self.left -= size
+        if not self.left:
+            buffer[size - 6 : size] = b"\nc\xff\n\nd"
+        return size
+
+
+def test_lines_that_cannot_be_read_do_not_stop_the_others(monkeypatch, capsys):
+    """One never ends, and one is not UTF-8: neither is held in memory, both are told."""
+    source = io.BufferedReader(Endless())
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=source))
+    out = io.StringIO()
+    tracemalloc.start()
+    status = _lines.convert(functools.partial(map, list), out, 2, "read", "lines")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (status, out.getvalue()) == (1, "\n\n\nd\n")
+    assert peak < 3 * files.LONGEST_LINE
+    first, second, last = capsys.readouterr().err.splitlines()
+    assert first == "skipped: standard input, line 1 is longer than 16,777,216 bytes: split it"
+    assert second.startswith("skipped: standard input, line 2: byte 0xff at column 2 is not UTF-8")
+    assert last == "2 lines could not be read and count as empty: number 1, 2"
 
 
 def test_of_documents_only_what_the_model_reads_is_held():
