@@ -83,21 +83,14 @@ MEASUREMENTS: Dict[str, Measurement] = {
         [TRANSFORMER, FUSED],
         SIZES,
     ),
-    "mscffn_768": Measurement(
-        "layer --dim 768 --tokens 4096 --lengths 128 --rounds 25",
-        ["ffn --inner 3072", "mscffn --subspaces 12"],
-    ),
-    "mscffn_512": Measurement(
-        "layer --dim 512 --tokens 4096 --lengths 128 --rounds 25",
-        ["ffn --inner 1024", "mscffn --subspaces 8"],
-    ),
-    "mscffn_768_memory": Measurement(
-        "memory --dim 768 --tokens 4096 --lengths 128",
-        ["ffn --inner 3072", "mscffn --subspaces 12"],
-    ),
-    "mscffn_512_memory": Measurement(
-        "memory --dim 512 --tokens 4096 --lengths 128", ["ffn --inner 1024", "mscffn --subspaces 8"]
-    ),
+    **{
+        f"mscffn_{dim}{name}": Measurement(
+            f"{command} --dim {dim} --tokens 4096 --lengths 128{rounds}",
+            [f"ffn --inner {inner}", f"mscffn --subspaces {subspaces}"],
+        )
+        for command, name, rounds in (("layer", "", " --rounds 25"), ("memory", "_memory", ""))
+        for dim, inner, subspaces in ((768, 3072, 12), (512, 1024, 8))
+    },
     "fastformer_encoder": Measurement(
         "train-step DATA --part encoder --max-tokens 4000 --batches 4 --rounds 3",
         [TRANSFORMER, "fastformer_encoder_iwslt_de_en"],
@@ -110,15 +103,16 @@ MEASUREMENTS: Dict[str, Measurement] = {
         "layer --dim 256 --heads 16 --tokens 8192 --lengths 2048,8192",
         ["fastformer-plain", "fastformer-reassociated"],
     ),
-    "generation_32": Measurement(
-        "generate DATA --batch-size 32 --batches 4", [PLAIN, DEEP, DEEP + " --int8"], SIZES
-    ),
-    "generation_1": Measurement(
-        "generate DATA --batch-size 1 --batches 64", [PLAIN, DEEP + " --int8"], SIZES
-    ),
-    "generation_8": Measurement(
-        "generate DATA --batch-size 8 --batches 8", [PLAIN, DEEP + " --int8"], SIZES
-    ),
+    **{
+        f"generation_{size}": Measurement(
+            f"generate DATA --batch-size {size} --batches {batches}", [PLAIN, *deep], SIZES
+        )
+        for size, batches, deep in (
+            (32, 4, [DEEP, DEEP + " --int8"]),
+            (1, 64, [DEEP + " --int8"]),
+            (8, 8, [DEEP + " --int8"]),
+        )
+    },
     "attention_dropout": Measurement(
         "growth --part encoder --values 1024,4096 --tokens 4096 --what training --rounds 3"
         " --budget 60",

@@ -42,20 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--values", type=layer.numbers, help="values on the axis, such as 128,256,512"
     )
-    parser.add_argument(
-        "--contender",
-        action="append",
-        default=[],
-        help="an architecture and its options; repeatable",
-    )
-    workloads.add_arguments(parser)
-    parser.add_argument(
-        "--part", choices=workloads.PARTS, default="model", help="default: %(default)s"
-    )
-    parser.add_argument("--what", choices=[*workloads.WHAT, BOTH], default=BOTH)
+    workloads.add_arguments(parser, tokens=4096, more=[BOTH])
     add_number(parser, "--length", "source length, if it is not the axis", 128)
-    add_number(parser, "--target-length", "target length (default: that of the source)")
-    add_number(parser, "--tokens", "tokens in each batch", 4096)
     add_number(
         parser, "--sentences", "sentences in each batch, at every length, instead of --tokens"
     )
@@ -74,8 +62,9 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    if not args.values or not args.contender:
-        raise ConfigurationError("growth needs --values and --contender")
+    layer.check_contenders(args.contender)
+    if not args.values:
+        raise ConfigurationError("growth needs --values")
     args.values = sorted(set(args.values))
     lengths = args.values if args.axis == "length" else [args.length]
     layer.check_tokens(lengths, args.tokens if args.sentences is None else max(lengths))

@@ -14,9 +14,8 @@ forward and backward (with Adam for an encoder), forward is evaluation without g
 
 import argparse
 from functools import partial
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
-from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
 
 from . import machine, modules, plots, results, timing, workloads
@@ -24,24 +23,17 @@ from .operations import count_flops
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--contender",
-        action="append",
-        required=True,
-        help="a module or an architecture, and its options; repeatable",
-    )
-    parser.add_argument(
-        "--lengths",
-        type=numbers,
-        default=[1024],
-        help="sequence lengths, such as 512,8192 (default: 1024)",
-    )
-    add_number(parser, "--tokens", "tokens in each batch", 8192)
-    parser.add_argument("--what", choices=workloads.WHAT, default="training")
-    workloads.add_arguments(parser)
+    workloads.add_arguments(parser, tokens=8192, models=False)
+    add_lengths(parser, 1024)
     timing.add_arguments(parser, rounds=7)
     modules.add_options(parser)
     machine.add_arguments(parser)
+
+
+def add_lengths(parser: argparse.ArgumentParser, default: int) -> None:
+    """Add --lengths, with this one length as its default."""
+    text = f"source lengths, such as 512,8192 (default: {default})"
+    parser.add_argument("--lengths", type=numbers, default=[default], help=text)
 
 
 def numbers(text: str) -> List[int]:
@@ -58,6 +50,12 @@ def sizes_of(args: argparse.Namespace) -> Dict[str, Any]:
     return {name: getattr(args, name) for name in names}
 
 
+def check_contenders(given: Sequence[str]) -> None:
+    """Raise a ConfigurationError if there is nothing to measure."""
+    if not given:
+        raise ConfigurationError("give at least one --contender")
+
+
 def check_tokens(lengths: List[int], tokens: int) -> None:
     if tokens < max(lengths):
         raise ConfigurationError(
@@ -71,6 +69,7 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments are invalid.
     """
+    check_contenders(args.contender)
     check_tokens(args.lengths, args.tokens)
     device = machine.choose_device(args)
     rows: List[Dict[str, Any]] = []

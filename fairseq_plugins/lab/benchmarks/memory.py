@@ -25,22 +25,8 @@ LIMIT = 6.0  # default of --memory-limit on a CPU, in GiB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--contender",
-        action="append",
-        required=True,
-        help="a module or an architecture, and its options; repeatable",
-    )
-    parser.add_argument(
-        "--part", choices=workloads.PARTS, default="model", help="default: %(default)s"
-    )
-    parser.add_argument("--what", choices=workloads.WHAT, default="training")
-    parser.add_argument(
-        "--lengths", type=layer.numbers, default=[256], help="source lengths (default: 256)"
-    )
-    add_number(parser, "--target-length", "target length (default: that of the source)")
-    add_number(parser, "--tokens", "tokens in each batch", 4096)
-    workloads.add_arguments(parser)
+    workloads.add_arguments(parser, tokens=4096)
+    layer.add_lengths(parser, 256)
     modules.add_options(parser)
     add_limits(parser)
     machine.add_arguments(parser)
@@ -66,6 +52,7 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments are invalid.
     """
+    layer.check_contenders(args.contender)
     layer.check_tokens(args.lengths, args.tokens)
     device = machine.choose_device(args)
     set_limit(args, device)

@@ -5,7 +5,7 @@ values only, so that a fresh process can rebuild the workload.
 """
 
 import argparse
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, NamedTuple, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -48,10 +48,28 @@ class Setting(NamedTuple):
     vocabulary: int
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of every benchmark with random input."""
+def add_arguments(
+    parser: argparse.ArgumentParser, tokens: int, more: Sequence[str] = (), models: bool = True
+) -> None:
+    """Options of every benchmark with random input.
+
+    Args:
+        parser: where to add them.
+        tokens: the default of --tokens.
+        more: choices of --what besides `WHAT`; the first is its default.
+        models: whether it also runs whole models.
+    """
+    parser.add_argument(
+        "--contender", action="append", default=[],
+        help="an architecture or a module, and its options; repeatable",
+    )  # fmt: skip
     parser.add_argument("--options", default="", help="options that all architectures get")
     add_number(parser, "--vocabulary", "size of the artificial vocabulary", 1000, 8)
+    parser.add_argument("--what", choices=[*WHAT, *more], default=[*more, *WHAT][0])
+    add_number(parser, "--tokens", "tokens in each batch", tokens)
+    if models:
+        parser.add_argument("--part", choices=PARTS, default="model", help="default: %(default)s")
+        add_number(parser, "--target-length", "target length (default: that of the source)")
 
 
 class Workload:

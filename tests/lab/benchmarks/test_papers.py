@@ -156,7 +156,7 @@ def test_sentences_instead_of_tokens():
 
 
 def test_mistakes_are_errors_of_one_line():
-    assert "--values and --contender" in refused("growth", "--values", "8")
+    assert "at least one --contender" in refused("growth", "--values", "8")
     assert "--sentences 0: must be at least 1" in refused("table3", "--sentences", "0")
     assert set(benchmark.COMMANDS) >= {"figure2", "table3"}
 
