@@ -14,28 +14,25 @@ from fairseq_plugins.compat.patch import wrap
 
 logger = logging.getLogger(__name__)
 
-# Performer's random features: the mean of several draws is not a valid draw
-NOT_AVERAGED = ".directions"
-
 
 def average_shared_weights_once() -> None:
-    """Update each weight once, and copy entries that have no average (0.12.2 and ff).
+    """Update each parameter once, and copy buffers (0.12.2 and ff).
 
     fairseq updates once per name, so embeddings with two names, shared with the output, decay by
-    the square of --ema-decay. A buffer of integers ends the training, and Performer's random
-    features would shrink with every redraw.
+    the square of --ema-decay. A buffer of integers ends the training.
     """
 
     def make(original: Callable) -> Callable:
         def step(self: EMA, new_model: Any, updates: Any = None) -> None:
             state: Dict[str, Any] = {}
             seen: Set[int] = set()
+            averaged = {name for name, _ in new_model.named_parameters(remove_duplicate=False)}
             for name, value in new_model.state_dict().items():
                 if torch.is_tensor(value):
                     if value.numel() and value.data_ptr() in seen:
                         continue
                     seen.add(value.data_ptr())
-                    if not value.is_floating_point() or name.endswith(NOT_AVERAGED):
+                    if name not in averaged:
                         self.skip_keys = {*self.skip_keys, name}
                 state[name] = value
             original(self, SimpleNamespace(state_dict=lambda: state), updates)

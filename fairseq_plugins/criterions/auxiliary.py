@@ -1,22 +1,17 @@
-"""Losses that parts of a model add to any criterion: Switch's balance and copying's coverage."""
+"""The loss that balances Switch networks, added to any criterion."""
 
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 from fairseq import criterions
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
 from fairseq_plugins.compat.patch import wrap
-from fairseq_plugins.modules.copy_attention import CopyAttention
 from fairseq_plugins.modules.feed_forward.switch import SwitchFeedForward
-
-# Loss name, as in the logs, to module type. The module has the weight as an attribute of that name,
-# and its method `take_<name>` returns the loss.
-PARTS = {"balance": SwitchFeedForward, "coverage": CopyAttention}
 
 
 def install() -> None:
-    """Add the losses to all criterions that are built from now on. A second call does nothing.
+    """Add the loss to all criterions that are built from now on. A second call does nothing.
 
     fairseq's criterions read only the output of a model. A forward hook on the criterion sees both
     the model and the loss, before loss scaling and backward. It is therefore correct for every
@@ -37,14 +32,13 @@ def install() -> None:
 def add_auxiliary_losses(
     criterion: nn.Module, inputs: Tuple[Any, ...], output: Tuple[Tensor, Any, Any]
 ) -> Tuple[Tensor, Any, Any]:
-    """Forward hook: add the losses of all `PARTS` of the model to the criterion's loss in training.
+    """Forward hook: add the balance of all Switch networks to the criterion's loss in training.
 
     ``loss + size * sum weight * value``, where size is the sample size, by which fairseq divides
     gradients. With --sentence-avg, size is the number of target tokens, so the weight is still
-    relative to the loss per token. The logged "loss" remains the criterion's own. Logged without
-    weights are "balance", the mean over layers of ``N sum_i f_i P_i``, which is 1 for equal shares
-    of the experts, and "coverage", the mean over target tokens of ``sum_i min(a_i, c_i)``, of the
-    first process.
+    relative to the loss per token. The logged "loss" remains the criterion's own. "balance" is
+    logged without weights, of the first process: the mean over layers of ``N sum_i f_i P_i``, which
+    is 1 for equal shares of the experts.
 
     Args:
         criterion: the criterion; its `sentence_avg` determines the sample size.
@@ -60,15 +54,13 @@ def add_auxiliary_losses(
     model = inputs[0]
     if not model.training:
         return output
-    found: Dict[str, List[float]] = {}
+    values: List[float] = []
     for module in model.modules():
-        for name, part in PARTS.items():
-            if not isinstance(module, part):
-                continue
-            value = getattr(module, f"take_{name}")()
-            if value is not None:  # None if LayerDrop skipped the layer
-                loss = loss + size * getattr(module, name) * value
-                found.setdefault(name, []).append(float(value.detach()))
-    for name, values in found.items():
-        metrics.log_scalar(name, sum(values) / len(values), float(size), priority=400, round=3)
+        value = module.take_balance() if isinstance(module, SwitchFeedForward) else None
+        if value is not None:  # None if LayerDrop skipped the layer
+            loss = loss + size * module.balance * value
+            values.append(float(value.detach()))
+    if values:
+        mean = sum(values) / len(values)
+        metrics.log_scalar("balance", mean, float(size), priority=400, round=3)
     return loss, sample_size, logging_output

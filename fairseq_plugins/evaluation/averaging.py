@@ -9,10 +9,11 @@ import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from fairseq_plugins.compat.ema import NOT_AVERAGED
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.files import replacing
 
+# Performer's random features: earlier versions drew new ones in training
+NOT_AVERAGED = ".directions"
 PATTERNS = {
     "epoch": r"checkpoint(\d+)\.pt",
     "update": r"checkpoint_\d+_(\d+)\.pt",

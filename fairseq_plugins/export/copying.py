@@ -1,7 +1,5 @@
 """Copying from the source, in a decoder step's ONNX graph: see `CopyAttention`."""
 
-from typing import Any
-
 from torch import nn
 
 from fairseq_plugins.modules.copy_attention import CopyAttention
@@ -12,15 +10,6 @@ from .graph import TYPES, Graph
 COPYING_WEIGHTS = "copying.weights"  # a value of the graph: the attention that copies, B x n x S
 TOKENS = "tokens"  # an input of the graph
 OF_SOURCE = ["B", "n", "S"]
-
-
-def copying_heads(decoder: Any, index: int) -> int:
-    """The number of heads of layer `index` whose attention copies; 0 if it does not copy."""
-    copying = getattr(decoder, "copying", None)
-    layers = len(decoder.layers)
-    if copying is None or index != (-1 if copying.layer is None else copying.layer) % layers:
-        return 0
-    return int(copying.heads or decoder.layers[index].encoder_attn.num_heads)
 
 
 def add_known(graph: Graph, vocabulary: int) -> str:

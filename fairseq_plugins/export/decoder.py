@@ -18,7 +18,7 @@ from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward, Sw
 from fairseq_plugins.serving.shortlist import GROUP as GROUP_OF_SHORTLIST
 
 from .beam_search import add_logits, add_search, add_shortlist_logits, grouping
-from .copying import add_copying, add_known, copying_heads
+from .copying import add_copying, add_known
 from .decoder_layers import ACTIVATIONS, add_layer, feed_forward_of
 from .graph import Graph
 
@@ -112,8 +112,10 @@ def build(
     graph.input("ancestors", "int32", ["B", "n", "capacity"])
     graph.input("real", "int32", ["B", "S"])
     x = embedded = _embed(graph, decoder, max_positions)
+    copying = getattr(decoder, "copying", None)
     for index, layer in enumerate(decoder.layers):
-        x = add_layer(graph, layer, index, x, activation, copying_heads(decoder, index))
+        copies = copying is not None and index == len(decoder.layers) - 1
+        x = add_layer(graph, layer, index, x, activation, copies)
     if decoder.layer_norm is not None:
         x = graph.layer_norm(x, "layer_norm", decoder.layer_norm)
     if decoder.project_out_dim is not None:
@@ -126,8 +128,8 @@ def build(
         group, number = GROUP_OF_SHORTLIST, graph.input("groups", "int64", [1])
         logits = add_shortlist_logits(graph, x, decoder.output_projection, shortlist == "int8")
     log_probs = graph.node("LogSoftmax", logits, axis=-1)
-    if getattr(decoder, "copying", None) is not None:
-        log_probs = add_copying(graph, decoder.copying, x, embedded, log_probs)
+    if copying is not None:
+        log_probs = add_copying(graph, copying, x, embedded, log_probs)
     if shortlist is None:
         add_search(graph, log_probs, group, number, "best_tokens")
     else:

@@ -26,9 +26,7 @@ ACTIVATIONS = {
 }
 
 
-def add_layer(
-    graph: Graph, layer: Any, index: int, x: str, activation: str, copying_heads: int
-) -> str:
+def add_layer(graph: Graph, layer: Any, index: int, x: str, activation: str, copies: bool) -> str:
     """fairseq's decoder layer on B x n x d."""
     name = f"layers.{index}"
 
@@ -40,7 +38,7 @@ def add_layer(
 
     for norm, compute in (
         ("self_attn_layer_norm", _read_target),
-        ("encoder_attn_layer_norm", partial(_read_source, copying_heads=copying_heads)),
+        ("encoder_attn_layer_norm", partial(_read_source, copies=copies)),
         ("final_layer_norm", partial(_feed_forward, activation=activation)),
     ):
         x = residual(x, norm, partial(compute, graph, layer, index))
@@ -99,7 +97,7 @@ def _read_target(graph: Graph, layer: Any, index: int, x: str) -> str:
     return graph.linear(graph.node("Reshape", name, "shape"), name + ".out", out.weight, out.bias)
 
 
-def _read_source(graph: Graph, layer: Any, index: int, x: str, copying_heads: int) -> str:
+def _read_source(graph: Graph, layer: Any, index: int, x: str, copies: bool) -> str:
     attention, name = layer.encoder_attn, f"layers.{index}.encoder_attn"
     heads, query, out = attention.num_heads, attention.q_proj, attention.out_proj
     x = graph.linear(x, name + ".q", query.weight, query.bias)
@@ -107,8 +105,8 @@ def _read_source(graph: Graph, layer: Any, index: int, x: str, copying_heads: in
         graph.input(f"source_{kind}_{index}", "float", ["B", heads, "S", attention.head_dim])
         for kind in ("keys", "values")
     ]
-    if copying_heads:
-        x = _read_with_weights(graph, x, memory, heads, attention.head_dim, copying_heads)
+    if copies:
+        x = _read_with_weights(graph, x, memory, heads, attention.head_dim)
     else:
         x = graph.node(
             "MultiHeadAttention", x, *memory, "", "real", domain=MICROSOFT, num_heads=heads
@@ -116,9 +114,7 @@ def _read_source(graph: Graph, layer: Any, index: int, x: str, copying_heads: in
     return graph.linear(x, name + ".out", out.weight, out.bias)
 
 
-def _read_with_weights(
-    graph: Graph, x: str, memory: List[str], heads: int, size: int, copying_heads: int
-) -> str:
+def _read_with_weights(graph: Graph, x: str, memory: List[str], heads: int, size: int) -> str:
     """MultiHeadAttention in single steps, which also gives the weights that copy, B x n x S."""
     keys, values = memory
     scaling = graph.number("scaling", size**-0.5)
@@ -129,11 +125,7 @@ def _read_with_weights(
     hidden = graph.node("Where", graph.node("Cast", "real", to=TYPES["bool"]), *choices)
     hidden = graph.node("Unsqueeze", hidden, graph.numbers(1, 2))
     weights = graph.node("Softmax", graph.node("Add", scores, hidden), axis=-1)
-    copying = weights
-    if copying_heads < heads:
-        bounds = [graph.numbers(number) for number in (0, copying_heads, 1)]
-        copying = graph.node("Slice", weights, *bounds)
-    graph.node("ReduceMean", copying, graph.numbers(1), keepdims=0, name=COPYING_WEIGHTS)
+    graph.node("ReduceMean", weights, graph.numbers(1), keepdims=0, name=COPYING_WEIGHTS)
     x = graph.node("Transpose", graph.node("MatMul", weights, values), perm=[0, 2, 1, 3])
     return graph.reshape(x, 0, 0, heads * size)
 

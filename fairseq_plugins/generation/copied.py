@@ -48,7 +48,7 @@ def find_copied(
     source = words if numbers is None else numbers
     encoder_out = model.encoder(words, net_input["src_lengths"])
     x, extra = decoder.extract_features_scriptable(
-        to_known(previous, dictionary), encoder_out, None, False, copying.layer, copying.heads
+        to_known(previous, dictionary), encoder_out, None, False
     )
     places = find_places(words, len(dictionary)).unsqueeze(1)
     before = find_before(source, pad, end).unsqueeze(1)

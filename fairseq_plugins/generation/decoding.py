@@ -157,16 +157,14 @@ class BeamDecoding:
         source_visible = None
         if self.source_visible is not None:
             source_visible = _for_each_head(self.source_visible.expand(-1, width, -1), heads)
-        weights: List[Tensor] = []  # of each layer, (B h) x n x S
         for layer, target, source in zip(decoder.layers, self.target, self.source):
-            x, weights_of_layer = run_decoder_layer(
+            x, weights = run_decoder_layer(  # weights: (B h) x n x S
                 layer,
                 x,
                 functools.partial(target, slots=slots, visible=visible),
                 functools.partial(source, visible=source_visible),
             )
-            assert weights_of_layer is not None
-            weights.append(weights_of_layer)
+        assert weights is not None
         if decoder.layer_norm is not None:
             x = decoder.layer_norm(x)
         if decoder.project_out_dim is not None:
@@ -175,9 +173,7 @@ class BeamDecoding:
         extra: Dict[str, List[Optional[Tensor]]] = {"attn": [None]}
         copying = self.copying
         if copying is not None or self.need_attention:
-            layer = -1 if copying is None or copying.layer is None else copying.layer
-            read = weights[layer].view(self.sentences, heads, width, -1)
-            attention = read[:, : None if copying is None else copying.heads].mean(dim=1)
+            attention = weights.view(self.sentences, heads, width, -1).mean(dim=1)
             extra["attn"] = [attention]
             if copying is not None:
                 inputs = inputs.view(self.sentences, width, -1)

@@ -40,13 +40,8 @@ from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.encoder_layer import EncoderLayer
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.layer_drop import BlockLayerDropModuleList
-from fairseq_plugins.modules.packed_decoder import (
-    Memory,
-    Packing,
-    decode_rows,
-    embed_rows,
-    pack_memory,
-)
+from fairseq_plugins.modules.packed_decoder import Memory, decode_rows, embed_rows
+from fairseq_plugins.modules.rows import Layout, layout_of, put_rows, take_rows
 
 from .checks import check_dictionaries
 from .options import (
@@ -365,8 +360,8 @@ class Decoder(TransformerDecoderBase):
     """fairseq's decoder with the plan's feed-forward network in each layer.
 
     With `plan.fast_training`, left-to-right training computes real target positions only (see
-    `packed_decoder`). Features and "attn" are then zero at padding, and "inner_states" is empty. In
-    all other cases, fairseq's own forward runs.
+    `packed_decoder`). Features are then zero at padding, "inner_states" is empty, and "attn" is
+    None unless the model copies. In all other cases, fairseq's own forward runs.
 
     With `plan.copying`, "attn" is the attention that copies, and the returned dictionary has the
     entries of `CopyAttention`, which `get_normalized_probs` reads.
@@ -418,16 +413,13 @@ class Decoder(TransformerDecoderBase):
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
         """As in fairseq: features, B x T x C, and a dictionary with "attn" and "inner_states"."""
-        if self.copying is not None:
-            alignment_layer, alignment_heads = self.copying.layer, self.copying.heads
         packs = False
         if not torch.jit.is_scripting():
-            one_by_one = incremental_state is not None or full_context_alignment
-            packs = self.packs and self.training and not one_by_one
+            plain = incremental_state is not None or full_context_alignment
+            plain = plain or alignment_layer is not None
+            packs = self.packs and self.training and not plain
         if packs:
-            return self.extract_packed_features(
-                prev_output_tokens, encoder_out, alignment_layer, alignment_heads
-            )
+            return self.extract_packed_features(prev_output_tokens, encoder_out)
         x, extra = self.extract_features_scriptable(
             prev_output_tokens,
             encoder_out,
@@ -453,9 +445,6 @@ class Decoder(TransformerDecoderBase):
                         "plain, which quantisation noise and offloading need: remove those, or "
                         "train with --bf16 or in float32"
                     )
-                if self.training and self.copying.coverage > 0:
-                    real = prev_output_tokens.ne(self.padding_idx)
-                    self.copying.keep_overlap(extra["attn"][0], real)
         return x, extra
 
     def get_normalized_probs(
@@ -473,49 +462,45 @@ class Decoder(TransformerDecoderBase):
 
     @torch.jit.unused
     def extract_packed_features(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: Optional[Dict[str, List[Tensor]]],
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
+        self, prev_output_tokens: Tensor, encoder_out: Optional[Dict[str, List[Tensor]]]
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
         """`extract_features` for the N real target positions only.
 
         With `packed_output`, which a criterion sets, all results have one row per real position:
-        N x C features, N x T' attention and log-odds. "positions" has their indices in the
-        flattened B x T tokens. "attn" is None unless copying needs it: such criterions do not read
-        it.
+        N x C features, attention and log-odds. "positions" has their indices in the flattened B x T
+        tokens. Attention and source of a model that copies begin at the first word of a sentence.
         """
-        if alignment_layer is None and (self.copying is not None or not self.packed_output):
-            alignment_layer = self.num_layers - 1
+        source: Optional[Layout] = None
         memory: Optional[Memory] = None
         if encoder_out is not None and len(encoder_out["encoder_out"]) > 0:
-            masks = encoder_out["encoder_padding_mask"]
-            mask = masks[0] if masks else None
-            memory = pack_memory(encoder_out["encoder_out"][0], mask)
-        packing = Packing(prev_output_tokens.ne(self.padding_idx))
+            x = encoder_out["encoder_out"][0].transpose(0, 1)
+            source, source_index = layout_of(~encoder_out["encoder_padding_mask"][0])
+            memory = Memory(take_rows(x.flatten(0, 1), source_index), source)
+        target, index = layout_of(prev_output_tokens.ne(self.padding_idx))
+        previous = prev_output_tokens.flatten()[index]
 
         def positions() -> Tensor:
             embedded = self.embed_positions(prev_output_tokens)
-            return packing.pack(embedded.expand(*prev_output_tokens.shape, -1))
+            return take_rows(embedded.expand(*prev_output_tokens.shape, -1).flatten(0, 1), index)
 
-        embedded = embed_rows(self, prev_output_tokens.reshape(-1)[packing.index], positions)
-        x, attn = decode_rows(self, embedded, packing, memory, alignment_layer, alignment_heads)
-        extra: Dict[str, List[Optional[Tensor]]] = {"attn": [attn]}
+        embedded = embed_rows(self, previous, positions)
+        x, attention = decode_rows(self, embedded, target, memory, self.copying is not None)
+        extra: Dict[str, List[Optional[Tensor]]] = {"attn": [attention]}
         if self.copying is not None:
-            assert encoder_out is not None and attn is not None
-            words = encoder_out["src_tokens"][0]
-            previous = prev_output_tokens.reshape(-1)[packing.index]
-            extra.update(self.copy_on_rows(x, embedded, attn, words, packing.sentence, previous))
-            if self.copying.coverage > 0:
-                read = extra["attn"][0]
-                assert read is not None
-                self.copying.keep_overlap(packing.to_grid(read), ~packing.grid_padding)
+            assert encoder_out is not None and source is not None and attention is not None
+            words = encoder_out["src_tokens"][0].flatten()[source_index]
+            extra.update(self.copy_on_rows(x, embedded, attention, words, source, previous, target))
         if self.packed_output:
-            return x, {**extra, "positions": [packing.index]}
-        for name in {"attn", "copy_log_generate", "copy_log_odds"} & set(extra):
-            extra[name] = [None if rows is None else packing.unpack(rows) for rows in extra[name]]
-        return packing.unpack(x), {**extra, "inner_states": []}
+            return x, {**extra, "positions": [index]}
+
+        def unpack(rows: Tensor) -> Tensor:  # N x ... -> B x T x ...
+            shape = prev_output_tokens.shape
+            return put_rows(rows, index, shape.numel()).unflatten(0, shape)
+
+        if self.copying is not None:
+            for name in ("attn", "copy_log_generate", "copy_log_odds"):
+                extra[name] = [unpack(rows) for rows in extra[name] if rows is not None]
+        return unpack(x), {**extra, "inner_states": []}
 
     @torch.jit.unused
     def copy_on_rows(
@@ -524,23 +509,27 @@ class Decoder(TransformerDecoderBase):
         embedded: Tensor,
         attention: Tensor,
         words: Tensor,
-        sentence: Tensor,
+        source: Layout,
         previous: Tensor,
+        target: Layout,
     ) -> Dict[str, List[Optional[Tensor]]]:
         """What `CopyAttention` adds for N target positions, if the model copies.
 
         Args:
             x, embedded: N x C, output and input of the layers.
-            attention: N x T', the attention that copies.
-            words: B x T', the source.
-            sentence, previous: N, the sentence and the input token of each position.
+            attention: N x width, the attention that copies, in the grid of the source.
+            words: N', the source, and its layout.
+            previous: N, the input token of each position; target: their layout.
         """
         assert self.copying is not None
-        places = find_places(words, self.vocabulary)[sentence]
+        # padding is 0 in the grid
+        grid = source.to_grid((words - self.padding_idx).unsqueeze(1)).squeeze(2)
+        grid = grid + self.padding_idx
+        places = find_places(grid, self.vocabulary)[target.sentence]
         before: Optional[Tensor] = None
         if self.copying.next is not None:
-            before = find_before(words, self.padding_idx, self.end)[sentence]
-        return self.copying(x, embedded, attention, words, places, before, previous)
+            before = find_before(grid, self.padding_idx, self.end)[target.sentence]
+        return self.copying(x, embedded, attention, grid, places, before, previous)
 
 
 def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:

@@ -40,7 +40,7 @@ SENTENCE_POOLINGS = ("attention", "mean")
 # unsupported options: those of decoders, and lengths, which the task sets (--max-positions)
 _NOT_OF_AN_ENCODER = re.compile(
     r"(decoder|max|share|adaptive|tie|base|cross|merge|copy)_|no_(cross|decoder)_"
-    r"|char_inputs$|coverage$|encoder_layers_to_keep$|help$"
+    r"|char_inputs$|encoder_layers_to_keep$|help$"
 )
 
 

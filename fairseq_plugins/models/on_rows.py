@@ -89,18 +89,12 @@ class OnRows:
         memory = Memory(encode_rows(encoder, words, source), source[0])
         embedded = _embed(decoder, previous, target)
         copying = getattr(decoder, "copying", None)
-        layer = heads = None
-        if copying is not None:
-            layer = decoder.num_layers - 1 if copying.layer is None else copying.layer
-            heads = copying.heads
-        x, attention = decode_rows(decoder, embedded, target, memory, layer, heads)
+        x, attention = decode_rows(decoder, embedded, target, memory, copying is not None)
         extra: Dict[str, Any] = {"attn": [attention], "rows": [target.sentence]}
         if copying is not None:
-            # in the grid of the source, like attention
-            grid = source[0].to_grid((words - encoder.padding_idx).unsqueeze(1)).squeeze(2)
-            grid = grid + encoder.padding_idx
-            arguments = (x, embedded, attention, grid, target.sentence, previous)
-            extra.update(decoder.copy_on_rows(*arguments))
+            extra.update(
+                decoder.copy_on_rows(x, embedded, attention, words, source[0], previous, target)
+            )
         x = x.view(passes, shape.target, -1)
         return x if features_only else decoder.output_layer(x), extra
 
@@ -198,7 +192,6 @@ def find_obstacle(model: Any) -> str:
         (decoder.adaptive_softmax is not None, "--adaptive-softmax-cutoff"),
         (cfg.no_cross_attention, "--no-cross-attention"),
         (getattr(encoder, "quant_noise", None) is not None, "quantisation noise"),
-        (getattr(getattr(decoder, "copying", None), "coverage", 0) > 0, "--coverage"),
         (
             any(getattr(m, "routes_positions", False) for m in model.modules()),
             "--encoder-ffn or --decoder-ffn switch",

@@ -9,7 +9,7 @@ import logging
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -33,8 +33,28 @@ CUDA_GRAPHS_HELP = (
 )
 TRAINING_PATHS = ("auto", "fast", "plain")
 REGISTRIES = (TOKEN_MIXERS, FEED_FORWARDS)
-# deleted options of earlier versions, and their parsers, for `drop_deleted_options`
-DELETED = {"decoder_token_mixer": "store", "torch_compile": "store_true"}
+
+
+class Deleted(NamedTuple):
+    """An option of earlier versions: its default, and what happens now."""
+
+    default: Any
+    now: str
+    refused: bool = True  # other values; False: they matter only in training
+
+
+DELETED = {
+    "decoder_token_mixer": Deleted(
+        TOKEN_MIXERS.default,
+        f"a left-to-right decoder has {TOKEN_MIXERS.default} attention, as it must not see later "
+        "positions; choose the encoder's by --encoder-token-mixer",
+    ),
+    "torch_compile": Deleted(False, "layers are not compiled", refused=False),
+    "copy_layer": Deleted(None, "the last decoder layer copies"),
+    "copy_heads": Deleted(None, "all heads of the last decoder layer copy"),
+    "coverage": Deleted(0.0, "source positions may be read again", refused=False),
+    "performer_redraw": Deleted(0, "random features are drawn once", refused=False),
+}
 
 
 @dataclass
@@ -144,22 +164,18 @@ def drop_deleted_options(args: Any) -> None:
     """Remove stored values of deleted options, in place.
 
     Raises:
-        ConfigurationError: --decoder-token-mixer is not softmax attention.
+        ConfigurationError: a value is not the default, and a trained model depends on it.
     """
-    mixer, compiles = (_pop(args, name) for name in DELETED)
-    if mixer not in (None, TOKEN_MIXERS.default):
-        raise ConfigurationError(
-            f"--decoder-token-mixer {mixer}: a left-to-right decoder must not see later positions, "
-            f"so it always has {TOKEN_MIXERS.default} attention; remove the option, and choose "
-            "the encoder's attention with --encoder-token-mixer"
-        )
-    if compiles:
-        logger.warning("--torch-compile was removed: layers are not compiled. Remove it")
-
-
-def _pop(args: Any, name: str) -> Any:
-    """Remove an option of a Namespace or DictConfig; its value, or None."""
-    return (args if OmegaConf.is_config(args) else vars(args)).pop(name, None)
+    stored = args if OmegaConf.is_config(args) else vars(args)
+    for name, option in DELETED.items():
+        value = stored.pop(name, None)
+        if value in (None, option.default):
+            continue
+        given = flag(name) if value is True else f"{flag(name)} {value}"
+        told = f"{given} was removed: {option.now}. Remove it"
+        if option.refused:
+            raise ConfigurationError(told)
+        logger.warning(told)
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -167,7 +183,8 @@ def add_options(parser: ArgumentParser) -> None:
     gen_parser_from_dataclass(parser, EfficientTransformerOptions(), delete_default=True)
     for registry in REGISTRIES:
         registry.add_options(parser)
-    for name, action in DELETED.items():
+    for name, option in DELETED.items():
+        action = "store_true" if option.default is False else "store"
         parser.add_argument(flag(name), action=action, default=SUPPRESS, help=SUPPRESS)
 
 

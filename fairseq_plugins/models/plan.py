@@ -4,8 +4,8 @@ import functools
 import logging
 from typing import Any, List, NamedTuple, Optional, Tuple
 
-from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag, nearest
-from fairseq_plugins.modules.copy_attention import CopyOptions, CopySpec
+from fairseq_plugins.errors import ConfigurationError, check_choice, flag, nearest
+from fairseq_plugins.modules.copy_attention import CopySpec
 from fairseq_plugins.modules.decoder_layer import find_extensions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
@@ -192,12 +192,10 @@ _NOT_COPYING = (
 
 def _plan_copying(args: Any) -> Optional[CopySpec]:
     if not args.copy_attention:
-        for name in ("copy_layer", "copy_heads", "copy_next", "coverage"):
-            if getattr(args, name) != getattr(CopyOptions, name):
-                raise ConfigurationError(
-                    f"{flag(name)} {getattr(args, name)} has no effect without --copy-attention: "
-                    "add that, or remove it"
-                )
+        if args.copy_next:
+            raise ConfigurationError(
+                "--copy-next has no effect without --copy-attention: add that, or remove it"
+            )
         return None
     for name in _NOT_COPYING:
         if getattr(args, name, None):
@@ -205,24 +203,7 @@ def _plan_copying(args: Any) -> Optional[CopySpec]:
                 f"--copy-attention does not support {flag(name)} {getattr(args, name)}: remove one "
                 "of them"
             )
-    if args.copy_layer is not None:
-        check_range("--copy-layer", args.copy_layer, 0, args.decoder_layers - 1)
-        if args.decoder_layers_to_keep:
-            raise ConfigurationError(
-                f"--copy-layer {args.copy_layer} would be a different layer with "
-                f"--decoder-layers-to-keep {args.decoder_layers_to_keep}: remove one of them"
-            )
-    if args.copy_heads is not None:
-        check_range("--copy-heads", args.copy_heads, 1, args.decoder_attention_heads)
-    check_range("--coverage", args.coverage, 0, 1000)
-    return CopySpec(
-        layer=args.copy_layer,
-        heads=args.copy_heads,
-        coverage=args.coverage,
-        state_dim=int(args.decoder_output_dim),
-        input_dim=args.decoder_embed_dim,
-        next=args.copy_next,
-    )
+    return CopySpec(int(args.decoder_output_dim), args.decoder_embed_dim, args.copy_next)
 
 
 def _check_heads(side: str, dim: int, heads: int) -> None:

@@ -20,17 +20,6 @@ class CopyOptions(FairseqDataclass):
             "attention to the source. Source and target must share one dictionary (default: off)"
         },
     )
-    copy_layer: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "decoder layer whose attention is used for copying, counted from 0 "
-            "(default: the last)"
-        },
-    )
-    copy_heads: Optional[int] = field(
-        default=None,
-        metadata={"help": "average over this many of the first heads of that layer (default: all)"},
-    )
     copy_next: bool = field(
         default=False,
         metadata={
@@ -38,21 +27,11 @@ class CopyOptions(FairseqDataclass):
             "word: phrases are copied after far fewer updates. Default: off"
         },
     )
-    coverage: float = field(
-        default=0.0,
-        metadata={
-            "help": "weight of the coverage loss, which discourages copying from the same source "
-            "position again; 1 is usual (default: 0, off)"
-        },
-    )
 
 
 class CopySpec(NamedTuple):
-    """Copying in one decoder: the attention that copies, the coverage weight, the gate's sizes."""
+    """Copying in one decoder: the sizes of the gate, and whether phrases are copied."""
 
-    layer: Optional[int]  # None: the last
-    heads: Optional[int]  # None: all
-    coverage: float
     state_dim: int
     input_dim: int
     next: bool = False  # whether to continue after the last written word
@@ -78,7 +57,7 @@ class CopyAttention(nn.Module):
         P(y) = g softmax(V s)_y + (1 - g) sum_{i: src_i = y} a_i
 
     s is the decoder's output, which the projection V reads; x is the input of the decoder's first
-    layer; a is the cross-attention of one decoder layer, averaged over the chosen heads, before
+    layer; a is the cross-attention of the last decoder layer, averaged over its heads, before
     dropout. a covers all T source positions, also if the encoder pools, and is zero at padding. g
     is initially 1/2.
 
@@ -101,19 +80,10 @@ class CopyAttention(nn.Module):
 
     In training, all subwords missing from the dictionary are one word, <unk>. In search, each of
     them has its own number, and copying continues after that one (`generation/unknown.py`).
-
-    With c_t = sum_{t' < t} a_t', training adds the loss ``coverage sum_i min(a_ti, c_ti)`` of each
-    target token (eq. 12) to any criterion (`criterions/auxiliary.py`). Unlike in the paper, the
-    attention itself does not read c.
     """
-
-    overlap: Optional[Tensor]  # in the class body, because TorchScript reads types there
 
     def __init__(self, spec: CopySpec):
         super().__init__()
-        self.layer = spec.layer
-        self.heads = spec.heads
-        self.coverage = spec.coverage
         self.gate = nn.Linear(spec.state_dim + spec.input_dim, 1)
         nn.init.zeros_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)
@@ -122,7 +92,6 @@ class CopyAttention(nn.Module):
             self.next = nn.Linear(spec.state_dim + spec.input_dim, 1)
             nn.init.zeros_(self.next.weight)
             nn.init.zeros_(self.next.bias)
-        self.overlap = None
 
     def forward(
         self,
@@ -188,27 +157,6 @@ class CopyAttention(nn.Module):
         copied = -F.logsigmoid(generated.gather(2, words) - log_odds)
         mixed = (generated + log_generate.unsqueeze(-1)).scatter_add(2, words, copied)
         return mixed if log_probs else mixed.exp()
-
-    @torch.jit.unused
-    def keep_overlap(self, attention: Tensor, real: Tensor) -> None:
-        """Store the coverage loss, its mean over real target tokens, for `take_coverage`.
-
-        Args:
-            attention: B x t x T.
-            real: B x t, True at real target tokens.
-        """
-        attention = attention.to(torch.promote_types(attention.dtype, torch.float32))
-        attention = attention * real.unsqueeze(-1)
-        covered = F.pad(attention.cumsum(dim=1)[:, :-1], (0, 0, 1, 0))
-        self.overlap = torch.minimum(attention, covered).sum() / real.sum().clamp(min=1)
-
-    def take_coverage(self) -> Optional[Tensor]:
-        """Return the unweighted coverage loss of the last forward, or None, and clear it."""
-        overlap, self.overlap = self.overlap, None
-        return overlap
-
-    def extra_repr(self) -> str:
-        return f"layer={self.layer}, heads={self.heads}, coverage={self.coverage}"
 
 
 def find_before(words: Tensor, pad: int, end: int) -> Tensor:

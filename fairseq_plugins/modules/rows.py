@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
@@ -28,16 +29,13 @@ class Layout:
         longest: an upper bound on the rows of a sentence.
     """
 
-    starts: Optional[Tensor]
-    full = False  # whether rows and grid are the same
-
     def __init__(self, starts: Tensor, rows: int, longest: int):
         self.starts, self.rows = starts, rows
         self.batch, self.width = starts.numel() - 1, longest
+        self.full = rows == self.batch * longest  # whether rows and grid are the same
 
     def repeat(self, times: int) -> "Layout":
         """The layout of the same sentences, repeated."""
-        assert self.starts is not None
         if times == 1:
             return self
         parts = [self.starts, *(self.starts[1:] + n * self.rows for n in range(1, times))]
@@ -46,27 +44,23 @@ class Layout:
     @cached_property
     def bounds(self) -> Tensor:
         """`starts` in the form that flash attention takes."""
-        assert self.starts is not None
         return self.starts.int()
 
     @cached_property
     def sentence(self) -> Tensor:
         """N, the sentence of each row."""
-        assert self.starts is not None
         places = torch.arange(self.rows, device=self.starts.device)
         return torch.bucketize(places, self.starts[1:], right=True)
 
     @cached_property
     def offset(self) -> Tensor:
         """N, the position of each row in its sentence, from 0."""
-        assert self.starts is not None
         places = torch.arange(self.rows, device=self.starts.device)
         return places - self.starts.index_select(0, self.sentence)
 
     @cached_property
     def lengths(self) -> Tensor:
         """S."""
-        assert self.starts is not None
         return self.starts[1:] - self.starts[:-1]
 
     @cached_property
@@ -98,6 +92,22 @@ class Layout:
         return grid if self.full else Take.apply(grid, self.grid_index)
 
 
+def layout_of(real: Tensor) -> Tuple[Layout, Tensor]:
+    """The layout of the real positions of a padded batch, and where they are.
+
+    Its sizes depend on data: the host waits for a GPU.
+
+    Args:
+        real: B x T, True at real positions, with padding on any side.
+
+    Returns:
+        the layout of N rows, and N, ascending: their indices in the flattened batch.
+    """
+    lengths, index = real.sum(dim=1), real.flatten().nonzero().squeeze(1)
+    starts = F.pad(lengths.cumsum(dim=0), (1, 0))
+    return Layout(starts, index.numel(), max(1, int(lengths.max()))), index
+
+
 class Windows:
     """Maps the rows of one layout to those of another by pooling over time.
 
@@ -110,7 +120,6 @@ class Windows:
     """
 
     def __init__(self, at: Layout, pooled: Layout, window: int):
-        assert pooled.starts is not None
         self.window, self.pooled = window, pooled
         # N, the position of each row in a flat P x window
         self.places = pooled.starts.index_select(0, at.sentence) * window + at.offset
@@ -159,7 +168,7 @@ def attention_on_rows(
         rows.view(rows.size(0), attention.num_heads, attention.head_dim) for rows in projected
     )
     dropout, weights = attention.dropout_module, None
-    if at.starts is not None and not need_weights and has_flash(query):
+    if not need_weights and has_flash(query):
         p = float(dropout.p) if dropout.training else 0.0
         # torch.nn.attention.varlen has no dropout
         mixed = torch.ops.aten._flash_attention_forward(
@@ -187,15 +196,21 @@ def attention_on_rows(
 
 
 def has_flash(query: Tensor) -> bool:
-    """Whether torch's flash attention supports heads of this size: half precision on a GPU."""
+    """Whether torch's flash attention supports these heads: half precision on a newer GPU."""
     size = query.size(-1)
     half = query.dtype in (torch.bfloat16, torch.float16)
-    return query.is_cuda and half and size % 8 == 0 and size <= LARGEST_HEAD
+    fits = query.is_cuda and half and size % 8 == 0 and size <= LARGEST_HEAD
+    return fits and torch.cuda.get_device_capability(query.device) >= (8, 0)
 
 
 def take_rows(x: Tensor, index: Tensor) -> Tensor:
     """The rows `index` of x, in ascending order without repeats; x itself if these are all rows."""
     return x if index.numel() == x.size(0) else Take.apply(x, index)
+
+
+def put_rows(rows: Tensor, index: Tensor, size: int) -> Tensor:
+    """The inverse of `take_rows`: `size` rows, with zeros beside `index`."""
+    return rows if index.numel() == size else Put.apply(rows, index, size)
 
 
 class Take(torch.autograd.Function):

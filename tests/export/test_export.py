@@ -75,10 +75,10 @@ CASES = {
         " --encoder-ffn switch --decoder-layers 2 --copy-attention --copy-next"
         " --share-all-embeddings",
     ),
-    "flowformer, switch in the decoder, copying with one head": (
+    "flowformer, switch in the decoder, copying": (
         "fastformer_encoder",
         "--encoder-layers 1 --encoder-token-mixer flowformer --decoder-ffn switch"
-        " --decoder-layers 2 --copy-attention --copy-layer 0 --copy-heads 1 --share-all-embeddings",
+        " --decoder-layers 1 --copy-attention --share-all-embeddings",
     ),
 }
 # mixers whose windows are reshapes of a padded length, in the one classifier below

@@ -50,7 +50,7 @@ def test_the_temperature_counts_for_copied_words(model, make_sample):
 @pytest.mark.parametrize(
     "words",
     [
-        "--copy-layer 0 --copy-heads 1 --decoder-normalize-before",
+        "--decoder-normalize-before",
         "--copy-next",
         "--encoder-token-mixer fastformer --decoder-ffn mscffn --share-all-embeddings",
     ],

@@ -16,13 +16,13 @@ from fairseq_plugins.criterions import (
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import exporter
 from fairseq_plugins.lab.benchmarks import peak_memory, workloads
+from fairseq_plugins.models import efficient_transformer
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.packed_decoder import Packing
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from tests.batches import assert_close
 from tests.models.conftest import TINY
 from tests.models.test_options import assert_one_clear_line, from_words, from_yaml
-from tests.reference.copy_attention import copy_probabilities, coverage_loss
+from tests.reference.copy_attention import copy_probabilities
 
 COPY = "--copy-attention --decoder-layers 2".split()
 COMPRESSIONS = {
@@ -87,8 +87,8 @@ def test_every_mixer(build_joined, make_sample, mixer, compression):
 
 @pytest.mark.parametrize("ffn", sorted(FEED_FORWARDS))
 @pytest.mark.parametrize("words", [
-    "--decoder-normalize-before --share-all-embeddings --copy-layer 0",
-    "--copy-heads 1 --layernorm-embedding --decoder-learned-pos --copy-next",
+    "--decoder-normalize-before --share-all-embeddings",
+    "--layernorm-embedding --decoder-learned-pos --copy-next",
 ])  # fmt: skip
 def test_every_network_and_options(build_joined, make_sample, ffn, words):
     networks = ["--encoder-ffn", ffn, "--decoder-ffn", ffn]
@@ -109,16 +109,16 @@ def test_other_sizes_and_checkpointed_activations(parse_joined, make_sample):
 
 def test_the_equation_end_to_end(build_joined, make_sample):
     """From the model's own logits and attention; which is over all positions of the source."""
-    model = build_joined(*COPY, "--copy-layer", 0, "--copy-heads", 1).eval()
+    model = build_joined(*COPY).eval()
     sample = sample_with_copies(make_sample)
     net_input = sample["net_input"]
     encoded = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
     seen = {}
-    attention = model.decoder.layers[0].encoder_attn
+    attention = model.decoder.layers[-1].encoder_attn
     hook = attention.register_forward_hook(lambda m, args, out: seen.update(weights=out[1]))
     output = model.decoder(net_input["prev_output_tokens"], encoded)
     hook.remove()
-    weights = seen["weights"][0]  # of the first head
+    weights = seen["weights"].double().mean(dim=0)
     state = model.decoder.extract_features(net_input["prev_output_tokens"], encoded)[0]
     inputs = output[1]["inner_states"][0].transpose(0, 1)
     found = model.get_normalized_probs(output, log_probs=False)
@@ -202,23 +202,8 @@ def test_packed_copies_reach_the_loss(build_joined, make_sample, monkeypatch):
     model = build_joined(*COPY, "--encoder-blocks", "1,1", "--training-path", "fast").train()
     sample = sample_with_copies(make_sample)
     expected = run(LabelSmoothedCrossEntropyCriterion, model, sample)
-    monkeypatch.setattr(Packing, "unpack", None)
+    monkeypatch.setattr(efficient_transformer, "put_rows", None)
     assert_same(run(LabelSmoothedCrossEntropyFused, model, sample), expected, 1e-5)
-
-
-@pytest.mark.parametrize("path", ["plain", "fast"])
-@pytest.mark.parametrize("target_side", ["left", "right"])
-def test_coverage_is_of_real_positions(build_joined, make_sample, make_tokens, path, target_side):
-    model = build_joined(*COPY, "--coverage", 0.5, "--training-path", path).train()
-    sample = sample_with_copies(make_sample)
-    previous = make_tokens(LENGTHS[1:] + LENGTHS[:1], target_side, 11, seed=4)
-    sample["net_input"]["prev_output_tokens"] = previous
-    attention = model(**sample["net_input"])[1]["attn"][0]
-    real = previous.ne(1)
-    expected = sum(coverage_loss(a[r]) for a, r in zip(attention, real)) / real.sum()
-    assert_close(model.decoder.copying.take_coverage(), expected)
-    model.eval()(**sample["net_input"])
-    assert model.decoder.copying.take_coverage() is None
 
 
 def test_other_parameters_begin_as_without_copying(parse, parse_joined):
@@ -233,35 +218,22 @@ def test_other_parameters_begin_as_without_copying(parse, parse_joined):
 
 @pytest.mark.parametrize("make", [from_words, from_yaml])
 def test_options_arrive_both_ways(parse_joined, make):
-    words = "--copy-attention --copy-layer 0 --copy-heads 1 --coverage 0.5".split()
-    copying = make(parse_joined, ["--arch", "transformer_ftc", *TINY, *words]).decoder.copying
-    assert (copying.layer, copying.heads, copying.coverage) == (0, 1, 0.5)
-    words = ["--arch", "fastformer_encoder", *TINY, "--copy-attention"]
-    copying = make(parse_joined, words).decoder.copying
-    assert (copying.layer, copying.heads, copying.coverage) == (None, None, 0)
-    assert make(parse_joined, words[:-1]).decoder.copying is None
+    words = ["--arch", "fastformer_encoder", *TINY, "--copy-attention", "--copy-next"]
+    assert make(parse_joined, words).decoder.copying.next is not None
+    assert make(parse_joined, words[:-1]).decoder.copying.next is None
+    assert make(parse_joined, words[:-2]).decoder.copying is None
 
 
 MISTAKES = [  # words, what the message must hold
-    ("--copy-layer 0", ["--copy-layer 0", "--copy-attention"]),
-    ("--copy-heads 1", ["--copy-heads 1", "--copy-attention"]),
-    ("--coverage 1.0", ["--coverage 1.0", "--copy-attention"]),
-    ("--copy-attention --copy-layer 1", ["--copy-layer 1", "0 to 0"]),
-    ("--copy-attention --copy-layer -1", ["--copy-layer -1", "0 to 0"]),
-    ("--copy-attention --copy-heads 0", ["--copy-heads 0", "1 to 2"]),
-    ("--copy-attention --copy-heads 3", ["--copy-heads 3", "1 to 2"]),
-    ("--copy-attention --coverage -1", ["--coverage -1", "from 0"]),
-    ("--copy-attention --coverage 2000", ["--coverage 2000", "1000"]),
+    ("--copy-next", ["--copy-next", "--copy-attention"]),
+    ("--copy-attention --copy-layer 0", ["--copy-layer 0 was removed", "the last"]),
+    ("--copy-attention --copy-heads 1", ["--copy-heads 1 was removed", "all heads"]),
     ("--copy-attention --no-cross-attention", ["--copy-attention", "--no-cross-attention"]),
     ("--copy-attention --cross-self-attention", ["--copy-attention", "--cross-self-attention"]),
     ("--copy-attention --decoder-layerdrop 0.1", ["--copy-attention", "--decoder-layerdrop 0.1"]),
     (
         "--copy-attention --adaptive-softmax-cutoff 8,20",
         ["--copy-attention", "--adaptive-softmax-cutoff"],
-    ),
-    (
-        "--copy-attention --copy-layer 0 --decoder-layers-to-keep 0",
-        ["--copy-layer 0", "--decoder-layers-to-keep"],
     ),
 ]
 
@@ -298,16 +270,15 @@ def test_pruned_to_some_of_its_layers(parse_joined, make_sample):
 def test_trains_to_copy_and_is_read_back(
     joined_data, run_train, run_generate, tiny_words, make_sample, tmp_path
 ):
-    """Coverage is in the log; the checkpoint has the options, and generation takes it."""
-    words = [joined_data.bin, "--arch", "transformer_ftc", *tiny_words, *COPY, "--coverage", 0.5]
+    """The checkpoint has the options, and generation takes it."""
+    words = [joined_data.bin, "--arch", "transformer_ftc", *tiny_words, *COPY]
     words += "--optimizer adam --lr 0.01 --max-tokens 400 --max-update 4 --seed 1".split()
     words += "--criterion label_smoothed_cross_entropy_fused --label-smoothing 0.1".split()
-    output = run_train(*words, "--no-progress-bar", "--save-dir", tmp_path).output
-    assert "| coverage 0." in output
+    run_train(*words, "--no-progress-bar", "--save-dir", tmp_path)
     path = tmp_path / "checkpoint_last.pt"
     (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
     copying = model.decoder.copying
-    assert copying.coverage == 0.5 and copying.gate.weight.abs().max() > 0
+    assert copying.gate.weight.abs().max() > 0
     state = checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
     assert torch.equal(state["decoder.copying.gate.weight"], copying.gate.weight)
     words = [joined_data.bin, "--path", path, "--cpu", "--beam", 2, "--max-len-b", 3]
@@ -328,9 +299,7 @@ def test_ctranslate2_is_refused(tmp_path, build_joined, monkeypatch):
 def test_memory_of_training_is_linear_in_the_documents_length(compression):
     """The peak of a whole training step on one document, and what forward keeps for backward."""
     options = " ".join(TINY).replace("source-positions 64", "source-positions 5000")
-    words = (
-        f"fastformer_encoder --copy-attention --copy-next --coverage 1 {COMPRESSIONS[compression]}"
-    )
+    words = f"fastformer_encoder --copy-attention --copy-next {COMPRESSIONS[compression]}"
     words += " --share-all-embeddings --criterion label_smoothed_cross_entropy_fused"
     peaks, kept = [], []
     for length in (512, 1024, 2048):

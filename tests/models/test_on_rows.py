@@ -35,6 +35,7 @@ MODELS = {
     " --fastformer-interaction add --fastformer-sharing head",
     "fastformer, concat": "--encoder-blocks 1,1 --encoder-token-mixer fastformer"
     " --fastformer-interaction concat --fastformer-sharing none",
+    "performer": "--encoder-blocks 1,1 --encoder-token-mixer performer",
     "other sizes": "--encoder-blocks 1,1 --decoder-embed-dim 30 --decoder-output-dim 12",
 }
 LENGTHS = ((5, 1, 7), (3, 9, 2, 1), (1,), (20, 17, 19))
@@ -95,7 +96,7 @@ def test_fairseqs_own_transformer_and_criterion(build, make_sample):
             assert_close(found[2][name], gradient, name, 1e-5)
 
 
-@pytest.mark.parametrize("words", ["", "--copy-next --copy-layer 0 --copy-heads 1"])
+@pytest.mark.parametrize("words", ["", "--copy-next"])
 def test_copying(build_joined, make_sample, words):
     words = f"--encoder-blocks 1,1 --decoder-layers 2 --copy-attention {words}"
     model = build_joined(*words.split(), "--share-all-embeddings")
@@ -127,7 +128,6 @@ REFUSED = {
     "--no-cross-attention": "--no-cross-attention",
     "--adaptive-softmax-cutoff 10,20": "--adaptive-softmax-cutoff",
     "--encoder-ffn switch": "--encoder-ffn or --decoder-ffn switch",
-    "--encoder-token-mixer performer": "--encoder-token-mixer with Performer",
     "--encoder-token-mixer linformer": "--encoder-token-mixer with Linformer",
 }
 

@@ -179,30 +179,26 @@ def test_every_option_of_the_plugin_is_tried_here():
 
     options = {name.replace("_", "-") for name, _ in plugin_options()}
     # these change no number of a first forward, and have a test of their own below
-    others = {"performer-redraw", "switch-balance"}
+    others = {"switch-balance"}
     others |= {"cuda-graphs"}  # test_recorded_step.py
     # these need one dictionary: test_copying.py
-    others |= {"copy-attention", "copy-layer", "copy-heads", "copy-next", "coverage"}
+    others |= {"copy-attention", "copy-next"}
     assert options - {option for _, option, _ in OPTIONS} <= others
 
 
-@pytest.mark.parametrize("base, option, value, attribute", [
-    (PERFORMER, "performer-redraw", 7, "redraw"), (SWITCH, "switch-balance", 0.5, "balance"),
-])  # fmt: skip
-def test_options_of_later_updates_arrive_both_ways(parse, base, option, value, attribute):
+def test_the_weight_of_balance_arrives_both_ways(parse):
     for make in (from_words, from_yaml):
-        model = make(parse, ["--arch", "transformer_ftc", *TINY, *base, "--" + option, str(value)])
-        found = [getattr(m, attribute) for m in model.modules() if hasattr(m, attribute)]
-        assert found and set(found) == {value}
+        model = make(
+            parse, ["--arch", "transformer_ftc", *TINY, *SWITCH, "--switch-balance", "0.5"]
+        )
+        found = [module.balance for module in model.modules() if hasattr(module, "balance")]
+        assert found and set(found) == {0.5}
 
 
 @pytest.mark.parametrize("arch", ["transformer_ftc", "encoder_classifier"])
 def test_deleted_options_at_their_defaults_are_dropped(parse, arch, caplog):
     # as checkpoints of earlier versions stored them
-    stored = {"decoder_token_mixer": "softmax", "torch_compile": False}
-    assert stored.keys() == DELETED.keys()
-    if arch == "encoder_classifier":
-        del stored["decoder_token_mixer"]
+    stored = {name: option.default for name, option in DELETED.items()}
     fill = fill_defaults if arch == "transformer_ftc" else fill_classifier_defaults
     for args in (Namespace(**stored), OmegaConf.create(stored)):
         fill(args)
@@ -210,13 +206,15 @@ def test_deleted_options_at_their_defaults_are_dropped(parse, arch, caplog):
         assert not caplog.records
 
 
-def test_asking_for_compilation_is_one_warning(parse, caplog):
-    words = ["--arch", "transformer_ftc", *TINY, "--torch-compile"]
+@pytest.mark.parametrize("given", ["--torch-compile", "--coverage 0.5", "--performer-redraw 7"])
+def test_a_deleted_option_of_training_is_one_warning(parse, caplog, given):
+    """A checkpoint that was trained with it computes the same without it."""
+    words = ["--arch", "transformer_ftc", *TINY, *given.split()]
     for make in (from_words, from_yaml):
         caplog.clear()
         make(parse, words)
         said = [record.getMessage() for record in caplog.records]
-        assert said.count("--torch-compile was removed: layers are not compiled. Remove it") == 1
+        assert sum(line.startswith(f"{given} was removed: ") for line in said) == 1
 
 
 IWSLT = {"dim": 512, "ffn": 1024, "heads": 4, "decoder_layers": 6}

@@ -11,15 +11,15 @@ from fairseq_plugins.modules.copy_attention import (
     find_places,
 )
 from tests.batches import assert_close, assert_same_function, leaves_of, randomize
-from tests.reference.copy_attention import copy_probabilities, coverage_loss, go_on
+from tests.reference.copy_attention import copy_probabilities, go_on
 
 VOCABULARY, STATE, INPUT = 11, 5, 3
 WORDS = torch.tensor([[4, 7, 4, 4, 9, 2], [1, 1, 5, 5, 6, 2]])  # the second is padded
 PREVIOUS = torch.tensor([[2, 4, 7, 10], [2, 5, 1, 6]])  # 10 is in no source
 
 
-def make_module(coverage=0.0, goes_on=False):
-    return randomize(CopyAttention(CopySpec(None, None, coverage, STATE, INPUT, goes_on)))
+def make_module(goes_on=False):
+    return randomize(CopyAttention(CopySpec(STATE, INPUT, goes_on)))
 
 
 def make_inputs(steps=4, seed=1):
@@ -141,24 +141,6 @@ def test_copies_of_some_tokens(packed):
     assert copies_of(None, rows, sentence) is copies_of({"attn": [None]}, rows, sentence) is None
 
 
-@pytest.mark.parametrize("real", [[[1, 1, 1, 1], [1, 1, 1, 1]], [[1, 1, 1, 0], [0, 0, 1, 1]]])
-def test_coverage_is_the_equation(real):
-    """Its mean over real target tokens, wherever padding is."""
-    module, attention = make_module(coverage=0.5), make_inputs()[2]
-    # ties have one derivative on either side: none is made of equal numbers
-    attention = (attention + 1e-3 * torch.rand_like(attention)).detach().requires_grad_()
-    real = torch.tensor(real).bool()
-    module.keep_overlap(attention, real)
-    found = module.take_coverage()
-    assert module.take_coverage() is None
-    expected = sum(coverage_loss(rows[kept]) for rows, kept in zip(attention, real)) / real.sum()
-    assert_close(found, expected)
-    gradients = [torch.autograd.grad(value, attention)[0] for value in (found, expected)]
-    # a position that was not read at all is a tie
-    assert_close(gradients[0], gradients[1], "attention")
-    assert found > 0.1
-
-
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_scripted_equals_eager(goes_on):
     module, (state, inputs, attention, logits) = make_module(goes_on=goes_on), make_inputs()
@@ -178,6 +160,6 @@ def test_scripted_equals_eager(goes_on):
 
 
 def test_it_begins_with_even_chances():
-    module = CopyAttention(CopySpec(None, None, 0.0, STATE, INPUT)).double()
+    module = CopyAttention(CopySpec(STATE, INPUT)).double()
     extra = copy(module, *make_inputs()[:3])
     assert_close(extra["copy_log_generate"][0].exp(), torch.full((2, 4), 0.5).double())

@@ -123,37 +123,13 @@ def test_performer_features_are_orthogonal_and_gaussian():
     assert drawn.norm(dim=1).std() > 0.5
 
 
-def test_performer_draws_again_and_resumes():
-    """Features follow from the checkpoint's seed and the number of updates."""
-    mixer = make("performer", {"features": 12, "redraw": 10})
-    first = mixer.directions.clone()
-    mixer.set_num_updates(9)
-    assert torch.equal(mixer.directions, first)
-    mixer.set_num_updates(10)
-    second = mixer.directions.clone()
-    assert not torch.allclose(second, first)
-
-    torch.manual_seed(99)
-    other = Performer(MixerSpec(DIM, DIM, HEADS), PerformerOptions(features=12, redraw=10))
-    other.load_state_dict(mixer.state_dict())
-    assert torch.equal(other.directions, second)
-    other.set_num_updates(19)
-    assert torch.equal(other.directions, second)
-    saved = {name: value.clone() for name, value in mixer.state_dict().items()}
-    for one in (mixer, other):
-        one.set_num_updates(20)
-    assert torch.equal(other.directions, mixer.directions)
-    # saved after update 20, with the features of update 19; fairseq tells the number before loading
-    third = Performer(MixerSpec(DIM, DIM, HEADS), PerformerOptions(features=12, redraw=10))
-    third.set_num_updates(20)
-    third.load_state_dict(saved)
-    assert torch.equal(third.directions, second)
-    third.set_num_updates(20)
-    assert torch.equal(third.directions, mixer.directions)
-    fixed = make("performer")
-    before = fixed.directions.clone()
-    fixed.set_num_updates(10**6)
-    assert torch.equal(fixed.directions, before)
+def test_performer_reads_its_features_from_a_checkpoint():
+    """Also of version 0.1.0, which stored the seed of later draws."""
+    mixer = make("performer", {"features": 12})
+    other = Performer(MixerSpec(DIM, DIM, HEADS), PerformerOptions(features=12))
+    assert not torch.allclose(other.directions, mixer.directions.float())
+    other.load_state_dict({**mixer.state_dict(), "seed": torch.tensor([7])})
+    assert torch.equal(other.directions, mixer.directions.float())
 
 
 def test_bigbird_draws_other_blocks_for_each_head_and_block():
@@ -186,7 +162,6 @@ def test_bigbirds_blocks_are_in_checkpoints():
 
 @pytest.mark.parametrize("mixer, values, words", [
     (Performer, PerformerOptions(features=0), ["--performer-features", "0"]),
-    (Performer, PerformerOptions(redraw=-1), ["--performer-redraw", "-1"]),
     (Linformer, LinformerOptions(projected_length=0), ["--linformer-projected-length", "0"]),
     (Longformer, LongformerOptions(window=7), ["--longformer-window", "7", "even"]),
     (Longformer, LongformerOptions(global_tokens=0), ["--longformer-global-tokens", "0"]),

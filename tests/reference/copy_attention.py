@@ -1,4 +1,4 @@
-"""Copying and coverage of the pointer-generator (See et al. 2017, equations 8, 9 and 12)."""
+"""Copying of the pointer-generator (See et al. 2017, equations 8 and 9)."""
 
 from typing import List
 
@@ -62,14 +62,3 @@ def go_on(attention: Tensor, source: List[int], previous: int, gate: Tensor) -> 
             for a, yes in zip(attention, follows)
         ]
     )
-
-
-def coverage_loss(attention: Tensor) -> Tensor:
-    """Of one sentence: `sum_t sum_i min(a_ti, c_ti)` of `t x T` weights."""
-    loss = attention.new_zeros(())
-    covered = [attention.new_zeros(()) for _ in attention[0]]
-    for row in attention:
-        for i, weight in enumerate(row):
-            loss = loss + (weight if weight < covered[i] else covered[i])
-            covered[i] = covered[i] + weight
-    return loss

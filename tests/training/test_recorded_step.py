@@ -47,7 +47,7 @@ ARCHITECTURES = {
     **{
         mixer: ("transformer_ftc", f"--encoder-blocks 1,1 --encoder-token-mixer {mixer}")
         for mixer in TOKEN_MIXERS
-        if mixer not in ("softmax", "linformer", "performer")  # the last two do not take rows
+        if mixer not in ("softmax", "linformer")  # the last one does not take rows
     },
 }
 COPIES = "--encoder-blocks 1,1 --share-all-embeddings --copy-attention --copy-next"

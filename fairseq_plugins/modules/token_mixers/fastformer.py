@@ -330,12 +330,9 @@ class Fastformer(TokenMixer):
         A grid of sentences would hold twice as many positions. With Triton kernels it is the
         re-associated form, without such weights and without keys.
         """
-        has_starts = at.starts is not None and memory_at.starts is not None
         drops = probability(self.dropout_module) > 0
-        if (
-            self.can_reassociate
-            and has_starts
-            and all(has_kernel(rows, self._to_alpha(), drops) for rows in (x, memory))
+        if self.can_reassociate and all(
+            has_kernel(rows, self._to_alpha(), drops) for rows in (x, memory)
         ):
             return self._on_rows_by_kernel(x, at, memory, memory_at)
         heads, size = self.num_heads, self.head_dim

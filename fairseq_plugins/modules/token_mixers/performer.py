@@ -19,13 +19,6 @@ class PerformerOptions(FairseqDataclass):
     features: int = field(
         default=256, metadata={"help": "random features of each Performer head (default: 256)"}
     )
-    redraw: int = field(
-        default=0,
-        metadata={
-            "help": "updates after which a Performer draws new random features; 0: never "
-            "(default: 0)"
-        },
-    )
 
 
 @register_token_mixer("performer", PerformerOptions)
@@ -38,7 +31,8 @@ class Performer(Float32Mixer):
         out_i  = phi(q_i) (sum_j phi(k_j) v_j') / (phi(q_i) . sum_j phi(k_j))
 
     The w are Gaussian vectors, orthogonal in groups of s. --seed determines them, and a checkpoint
-    stores them as a buffer. All heads of a layer share them.
+    stores them as a buffer. All heads of a layer share them. Unlike in section 4.2, they are drawn
+    once.
 
     To avoid overflow, exponents of keys are reduced by their maximum over the keys (for each
     feature), and exponents of queries by their maximum over the features. Both cancel in the
@@ -50,48 +44,27 @@ class Performer(Float32Mixer):
 
     Options:
         features: m.
-        redraw: updates after which new features are drawn (section 4.2); 0 keeps the first ones.
     """
-
-    takes_rows = False  # a recording would keep the features of its first update
 
     drops_weights = False
 
-    seed: Tensor
     directions: Tensor
 
     def __init__(self, spec: MixerSpec, options: Optional[PerformerOptions] = None):
         super().__init__(spec)
         options = options or PerformerOptions()
-        self.features = options.features
-        self.redraw = options.redraw
-        self.register_buffer("seed", torch.randint(2**31, (1,)))
-        self.register_buffer("directions", torch.empty(self.features, self.head_dim))
-        self.drawn = -1
-        self._draw(0)
+        generator = torch.Generator().manual_seed(int(torch.randint(2**31, (1,))))
+        drawn = orthogonal_features(options.features, self.head_dim, generator)
+        self.register_buffer("directions", drawn.to(torch.get_default_dtype()))
 
     @classmethod
     def complete(cls, options: PerformerOptions, specs: Sequence[MixerSpec]) -> PerformerOptions:
         check_range("--performer-features", options.features, 1, 2**16)
-        check_range("--performer-redraw", options.redraw, 0, 2**31)
         return options
 
-    def set_num_updates(self, num_updates: int) -> None:
-        """Redraw the features if it is time; fairseq's trainer calls this after each update."""
-        if self.redraw > 0:
-            self._draw(num_updates // self.redraw)
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        # fairseq passes the number of updates before and after it loads the features
-        self.drawn = -1
-
-    def _draw(self, number: int) -> None:
-        if number != self.drawn:
-            generator = torch.Generator().manual_seed(int(self.seed) + number)
-            drawn = orthogonal_features(self.features, self.head_dim, generator)
-            self.directions.copy_(drawn)
-            self.drawn = number
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        state_dict.pop(prefix + "seed", None)  # version 0.1.0 could draw again
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def combine(
         self,
@@ -124,7 +97,7 @@ class Performer(Float32Mixer):
         return torch.matmul(phi_q, summed) / total
 
     def extra_repr(self) -> str:
-        return f"features={self.features}, redraw={self.redraw}"
+        return f"features={self.directions.size(0)}"
 
 
 def orthogonal_features(count: int, size: int, generator: torch.Generator) -> Tensor:
