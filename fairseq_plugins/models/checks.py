@@ -7,7 +7,6 @@ first batch.
 import math
 from typing import Any, Dict, List, Optional, Tuple
 
-import torch
 import torch.distributed as dist
 from fairseq import utils
 
@@ -24,9 +23,15 @@ SHARES = (
     "adaptive_softmax_dropout",
     "encoder_layerdrop",
     "decoder_layerdrop",
-    "quant_noise_pq",
-    "quant_noise_scalar",
 )
+# options that only fairseq's `transformer` supports, with --arch transformer
+REFUSED = {
+    "quant_noise_pq": "parts of this model compute without that noise",
+    "quant_noise_scalar": "parts of this model compute without that noise",
+    "encoder_xformers_att_config": "this model has attention of its own",
+    "decoder_xformers_att_config": "this model has attention of its own",
+    "tie_adaptive_weights": "this model has no adaptive input",
+}
 
 
 def _ranges() -> Dict[str, Tuple[float, float]]:
@@ -53,6 +58,9 @@ def check_fairseq_options(args: Any) -> None:
         ConfigurationError: an option is out of range, or conflicts with another option or with
             this machine.
     """
+    for name, reason in REFUSED.items():
+        if getattr(args, name, None):
+            raise ConfigurationError(f"{flag(name)} {getattr(args, name)}: {reason}: remove it")
     for name, (least, most) in _ranges().items():
         value = getattr(args, name, None)
         if value is not None and not least <= _number(value) <= most:
@@ -66,16 +74,6 @@ def check_fairseq_options(args: Any) -> None:
                 f"--{side}-embed-dim {dim} is too small for sinusoidal positions: use at least 4, "
                 f"or --{side}-learned-pos"
             )
-        if learned and args.quant_noise_scalar:
-            raise ConfigurationError(
-                f"--{side}-learned-pos and --quant-noise-scalar {args.quant_noise_scalar} exclude "
-                "each other: fairseq cannot add that noise to learned positions; remove one"
-            )
-    if args.quant_noise_scalar and not torch.cuda.is_available():
-        raise ConfigurationError(
-            f"--quant-noise-scalar {args.quant_noise_scalar} needs a GPU, because fairseq "
-            "computes it only there: remove it"
-        )
     if args.base_layers and not (dist.is_available() and dist.is_initialized()):
         raise ConfigurationError(
             f"--base-layers {args.base_layers} spreads experts over processes, but this is a "
@@ -122,11 +120,6 @@ def _check_sharing(args: Any) -> None:
             f"--decoder-output-dim {output}: tied embeddings require the --decoder-embed-dim, "
             f"{target}: remove it, or the sharing"
         )
-    if args.tie_adaptive_weights and output != target:
-        raise ConfigurationError(
-            f"--decoder-output-dim {output} cannot be combined with --tie-adaptive-weights, which "
-            f"has no projection to it from --decoder-embed-dim {target}: remove one of them"
-        )
 
 
 def check_dictionaries(args: Any, source: Any, target: Any) -> None:
@@ -152,11 +145,6 @@ def check_dictionaries(args: Any, source: Any, target: Any) -> None:
     cutoff = args.adaptive_softmax_cutoff
     if cutoff is None:
         return
-    if args.tie_adaptive_weights:
-        raise ConfigurationError(
-            "--tie-adaptive-weights needs an adaptive input, which fairseq has only for language "
-            "models: remove it"
-        )
     bounds = parse_numbers(cutoff)
     ascending = bool(bounds) and all(a < b for a, b in zip([0, *bounds], bounds))
     if not ascending or bounds[-1] > len(target):
@@ -197,8 +185,3 @@ def parse_numbers(value: Any) -> List[int]:
         return [int(word) for word in str(value).strip("[]() ").split(",")]
     except ValueError:
         return []
-
-
-def is_absurd(value: Any) -> bool:
-    """Whether a number is NaN, or larger in magnitude than any sensible option."""
-    return isinstance(value, (int, float)) and not abs(value) <= LARGEST_SIZE

@@ -3,7 +3,7 @@
 import re
 from argparse import SUPPRESS, ArgumentError, ArgumentParser
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch.nn.functional as F
@@ -16,10 +16,11 @@ from fairseq.models import (
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError, check_choice
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.sentence_pooling import ClassificationHead
+from fairseq_plugins.option_fields import check_option, option, options_of
 
 from .efficient_transformer import EfficientTransformerModel, Encoder
 from .options import (
@@ -48,12 +49,10 @@ _NOT_OF_AN_ENCODER = re.compile(
 class EncoderClassifierOptions(FairseqDataclass):
     """Options that a classifier adds to those of an encoder."""
 
-    sentence_pooling: ChoiceEnum(list(SENTENCE_POOLINGS)) = field(  # type: ignore[valid-type]
-        default="attention",
-        metadata={
-            "help": "how the encoder's output becomes one vector: attention, as in Fastformer's "
-            "code, or mean; only over real tokens (default: attention)"
-        },
+    sentence_pooling: ChoiceEnum(list(SENTENCE_POOLINGS)) = option(  # type: ignore[valid-type]
+        "attention",
+        "how the encoder's output becomes one vector: attention, as in Fastformer's code, or mean; "
+        "only over real tokens",
     )
 
 
@@ -179,10 +178,9 @@ def fill_classifier_defaults(args: Any) -> None:
         ConfigurationError: options disagree or cannot be parsed.
     """
     drop_deleted_options(args)
-    for option in fields(EncoderClassifierOptions):
-        if not option.name.startswith("_"):
-            set_default(args, option.name, option.default)
-    check_choice("sentence_pooling", args.sentence_pooling, SENTENCE_POOLINGS)
+    for declared in options_of(EncoderClassifierOptions):
+        set_default(args, declared.name, declared.default)
+        check_option(declared.name, getattr(args, declared.name), declared)
     completed = to_namespace(args)
     fill_defaults(completed)
     fill_fairseq_defaults(completed)
@@ -198,11 +196,6 @@ def plan_encoder(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
     The decoder is never built. It has the encoder's sizes, so that its checks pass.
     """
     full = to_namespace(args)
-    if full.quant_noise_scalar:
-        raise ConfigurationError(
-            f"--quant-noise-scalar {full.quant_noise_scalar} has no effect on a classifier: "
-            "fairseq's classification tasks add no such noise. Remove it"
-        )
     for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
         setattr(full, f"decoder_{size}", getattr(full, f"encoder_{size}"))
     full.decoder_layers = 1

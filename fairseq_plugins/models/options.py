@@ -6,9 +6,10 @@ them together.
 
 import difflib
 import logging
+import math
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass
 from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from fairseq.dataclass import ChoiceEnum
@@ -21,6 +22,7 @@ from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
 from fairseq_plugins.modules.copy_attention import CopyOptions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.option_fields import option, options_of
 
 from .checks import parse_layers_to_keep, parse_numbers
 
@@ -65,67 +67,56 @@ class EfficientTransformerOptions(CopyOptions):
     parts.
     """
 
-    encoder_blocks: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "layers of each encoder block, such as 3,3: the first keeps the full size, "
-            "each later one is pooled by the windows. Default: 3,3 in transformer_ftc*, "
-            "transformer_fc* and transformer_tc* (6,6 in ..._deep*, 4,4 in ..._mid*); 2,2 in "
-            "fastformer_tc_cnn_dm, 1,1 in fastformer_tc_pubmed; one block of --encoder-layers "
-            "layers elsewhere"
-        },
+    encoder_blocks: Optional[str] = option(
+        None,
+        "layers of each encoder block, such as 3,3: the first keeps the full size, each later one "
+        "is pooled by the windows. Default: 3,3 in transformer_ftc*, transformer_fc* and "
+        "transformer_tc* (6,6 in ..._deep*, 4,4 in ..._mid*); 2,2 in fastformer_tc_cnn_dm, 1,1 in "
+        "fastformer_tc_pubmed; one block of --encoder-layers layers elsewhere",
     )
-    time_window: int = field(
-        default=1,
-        metadata={
-            "help": "positions pooled into one where a later block begins; 1 is off. Default: 2 in "
-            "transformer_ftc*, transformer_tc* and fastformer_tc_*, 1 elsewhere"
-        },
+    time_window: int = option(
+        1,
+        "positions pooled into one where a later block begins; 1 is off. Default: 2 in "
+        "transformer_ftc*, transformer_tc* and fastformer_tc_*, 1 elsewhere",
+        least=1,
+        most=math.inf,
     )
-    feature_window: int = field(
-        default=1,
-        metadata={
-            "help": "features pooled into one where a later block begins; 1 is off. Default: 2 in "
-            "transformer_ftc* and transformer_fc*, 1 elsewhere"
-        },
+    feature_window: int = option(
+        1,
+        "features pooled into one where a later block begins; 1 is off. Default: 2 in "
+        "transformer_ftc* and transformer_fc*, 1 elsewhere",
+        least=1,
+        most=math.inf,
     )
-    time_pooling: ChoiceEnum(list(TIME_POOLINGS)) = field(  # type: ignore[valid-type]
-        default="mean", metadata={"help": "pooling over time (default: mean)"}
+    time_pooling: ChoiceEnum(list(TIME_POOLINGS)) = option(  # type: ignore[valid-type]
+        "mean", "pooling over time"
     )
-    feature_pooling: ChoiceEnum(list(FEATURE_POOLINGS)) = field(  # type: ignore[valid-type]
-        default="mean", metadata={"help": "pooling over features (default: mean)"}
+    feature_pooling: ChoiceEnum(list(FEATURE_POOLINGS)) = option(  # type: ignore[valid-type]
+        "mean", "pooling over features"
     )
-    encoder_token_mixer: str = field(
-        default=TOKEN_MIXERS.default,
-        metadata={
-            "help": f"how the encoder's positions see each other: {', '.join(TOKEN_MIXERS)}. "
-            "Default: fastformer in fastformer_encoder*, softmax elsewhere"
-        },
+    encoder_token_mixer: str = option(
+        TOKEN_MIXERS.default,
+        f"how the encoder's positions see each other: {', '.join(TOKEN_MIXERS)}. Default: "
+        "fastformer in fastformer_encoder*, softmax elsewhere",
     )
-    encoder_ffn: str = field(
-        default=FEED_FORWARDS.default,
-        metadata={
-            "help": f"feed-forward network of the encoder: {', '.join(FEED_FORWARDS)}. Default: "
-            "mscffn in mscffn_transformer*, standard elsewhere"
-        },
+    encoder_ffn: str = option(
+        FEED_FORWARDS.default,
+        f"feed-forward network of the encoder: {', '.join(FEED_FORWARDS)}. Default: mscffn in "
+        "mscffn_transformer*, standard elsewhere",
     )
-    decoder_ffn: str = field(
-        default=FEED_FORWARDS.default,
-        metadata={
-            "help": f"feed-forward network of the decoder: {', '.join(FEED_FORWARDS)}. Default: "
-            "mscffn in mscffn_transformer*, standard elsewhere"
-        },
+    decoder_ffn: str = option(
+        FEED_FORWARDS.default,
+        f"feed-forward network of the decoder: {', '.join(FEED_FORWARDS)}. Default: mscffn in "
+        "mscffn_transformer*, standard elsewhere",
     )
-    training_path: ChoiceEnum(list(TRAINING_PATHS)) = field(  # type: ignore[valid-type]
-        default="auto",
-        metadata={
-            "help": "how training computes the same model. plain: as fairseq does. "
-            "fast: the decoder skips padding; on a CPU, dropout is faster and attention dropout "
-            "needs memory linear in length. Default: auto, which is plain for fairseq's own "
-            "Transformer and for options that fast does not support, otherwise fast"
-        },
+    training_path: ChoiceEnum(list(TRAINING_PATHS)) = option(  # type: ignore[valid-type]
+        "auto",
+        "how training computes the same model. plain: as fairseq does. fast: the decoder skips "
+        "padding; on a CPU, dropout is faster and attention dropout needs memory linear in length. "
+        "Default: auto, which is plain for fairseq's own Transformer and for options that fast "
+        "does not support, otherwise fast",
     )
-    cuda_graphs: bool = field(default=False, metadata={"help": CUDA_GRAPHS_HELP})
+    cuda_graphs: bool = option(False, CUDA_GRAPHS_HELP)
 
 
 def fill_defaults(args: Any) -> None:
@@ -142,8 +133,8 @@ def fill_defaults(args: Any) -> None:
             deleted option has a value that cannot work.
     """
     drop_deleted_options(args)
-    for name, option in plugin_options():
-        set_default(args, name, option.default)
+    for name, declared in plugin_options():
+        set_default(args, name, declared.default)
     if args.encoder_blocks is None:
         set_default(args, "encoder_layers", 6)
         args.encoder_blocks = str(args.encoder_layers)
@@ -167,13 +158,13 @@ def drop_deleted_options(args: Any) -> None:
         ConfigurationError: a value is not the default, and a trained model depends on it.
     """
     stored = args if OmegaConf.is_config(args) else vars(args)
-    for name, option in DELETED.items():
+    for name, deleted in DELETED.items():
         value = stored.pop(name, None)
-        if value in (None, option.default):
+        if value in (None, deleted.default):
             continue
         given = flag(name) if value is True else f"{flag(name)} {value}"
-        told = f"{given} was removed: {option.now}. Remove it"
-        if option.refused:
+        told = f"{given} was removed: {deleted.now}. Remove it"
+        if deleted.refused:
             raise ConfigurationError(told)
         logger.warning(told)
 
@@ -183,16 +174,14 @@ def add_options(parser: ArgumentParser) -> None:
     gen_parser_from_dataclass(parser, EfficientTransformerOptions(), delete_default=True)
     for registry in REGISTRIES:
         registry.add_options(parser)
-    for name, option in DELETED.items():
-        action = "store_true" if option.default is False else "store"
+    for name, deleted in DELETED.items():
+        action = "store_true" if deleted.default is False else "store"
         parser.add_argument(flag(name), action=action, default=SUPPRESS, help=SUPPRESS)
 
 
 def plugin_options() -> Iterator[Tuple[str, Field]]:
     """Yield the full name and the field of every option, including those of registered parts."""
-    for option in fields(EfficientTransformerOptions):
-        if not option.name.startswith("_"):
-            yield option.name, option
+    yield from ((each.name, each) for each in options_of(EfficientTransformerOptions))
     for registry in REGISTRIES:
         yield from registry.options()
 

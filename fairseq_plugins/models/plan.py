@@ -4,14 +4,15 @@ import functools
 import logging
 from typing import Any, List, NamedTuple, Optional, Tuple
 
-from fairseq_plugins.errors import ConfigurationError, check_choice, flag, nearest
+from fairseq_plugins.errors import ConfigurationError, flag, nearest
 from fairseq_plugins.modules.copy_attention import CopySpec
 from fairseq_plugins.modules.decoder_layer import find_extensions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
+from fairseq_plugins.option_fields import check_option
 
-from .checks import LARGEST_SIZE, check_fairseq_options, is_absurd, parse_layers_to_keep
+from .checks import check_fairseq_options, parse_layers_to_keep
 from .options import parse_blocks, plugin_options, split_evenly, to_config
 
 logger = logging.getLogger(__name__)
@@ -55,14 +56,7 @@ def plan_model(args: Any) -> ModelPlan:
     args = to_config(args)
     check_fairseq_options(args)
     for name, option in plugin_options():
-        choices = getattr(option.type, "__members__", {}).values()
-        if choices:
-            check_choice(name, getattr(args, name), [choice.value for choice in choices])
-        elif is_absurd(getattr(args, name)) and name not in ("time_window", "feature_window"):
-            raise ConfigurationError(
-                f"{flag(name)} {getattr(args, name)} is far out of range: give a "
-                f"number between -{LARGEST_SIZE:,} and {LARGEST_SIZE:,}"
-            )
+        check_option(name, getattr(args, name), option)
     mixer = TOKEN_MIXERS.choose("encoder_token_mixer", args)
     encoder_ffn = FEED_FORWARDS.choose("encoder_ffn", args)
     decoder_ffn = FEED_FORWARDS.choose("decoder_ffn", args)
@@ -73,11 +67,6 @@ def plan_model(args: Any) -> ModelPlan:
     for side in ("time", "feature"):
         if getattr(args, f"{side}_window") == 1 and str(getattr(args, f"{side}_pooling")) != "mean":
             _warn_of_idle_option(f"--{side}-pooling", f"--{side}-window above 1")
-    if args.encoder_xformers_att_config and not mixer.part.takes_xformers:
-        raise ConfigurationError(
-            f"--encoder-xformers-att-config does not support --encoder-token-mixer {mixer.name}: "
-            "remove one of them"
-        )
     blocks = _prune(parse_blocks(args.encoder_blocks), args)
     _check_heads("encoder", args.encoder_embed_dim, args.encoder_attention_heads)
     _check_heads("decoder", args.decoder_embed_dim, args.decoder_attention_heads)
@@ -100,7 +89,7 @@ def plan_model(args: Any) -> ModelPlan:
         )
         for ffn in (encoder_ffn, decoder_ffn)
     )
-    plan = ModelPlan(
+    return ModelPlan(
         layers=tuple(layers),
         time_window=args.time_window,
         feature_window=args.feature_window,
@@ -114,8 +103,6 @@ def plan_model(args: Any) -> ModelPlan:
         copying=_plan_copying(args),
         fast_training=fast_training,
     )
-    _check_quant_noise(args, plan)
-    return plan
 
 
 @functools.lru_cache(maxsize=None)  # a model is planned several times
@@ -155,13 +142,9 @@ def _plan_layers(args: Any, blocks: List[int], fast_training: bool) -> List[Laye
                 memory_dim=dim * args.feature_window if starts_later_block else dim,
                 num_heads=args.encoder_attention_heads,
                 dropout=args.attention_dropout,
-                q_noise=args.quant_noise_pq,
-                qn_block_size=args.quant_noise_pq_block_size,
-                scalar_noise=args.quant_noise_scalar,
                 max_positions=args.max_source_positions,
                 time_window=args.time_window if starts_later_block else 1,
                 fast=fast_training,
-                xformers_att_config=args.encoder_xformers_att_config,
             )
             layers.append(LayerPlan(mixer, _ffn_spec(args, dim, ffn_dim), starts_later_block))
     return layers
@@ -173,8 +156,6 @@ def _ffn_spec(args: Any, embed_dim: int, ffn_embed_dim: int) -> FeedForwardSpec:
         ffn_embed_dim=ffn_embed_dim,
         activation_fn=str(args.activation_fn),
         dropout=args.activation_dropout or args.relu_dropout or 0.0,
-        q_noise=args.quant_noise_pq,
-        qn_block_size=args.quant_noise_pq_block_size,
     )
 
 
@@ -185,7 +166,6 @@ _NOT_COPYING = (
     "base_layers",
     "cross_self_attention",
     "decoder_layerdrop",
-    "decoder_xformers_att_config",
     "no_cross_attention",
 )
 
@@ -219,8 +199,6 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
     later = len(blocks) - 1
     for name in ("time_window", "feature_window"):
         window, option = getattr(args, name), flag(name)
-        if window < 1:
-            raise ConfigurationError(f"{option} {window} is below 1; 1 switches it off")
         if window > 1 and later == 0:
             raise ConfigurationError(
                 f"{option} {window} pools at the start of later blocks, but --encoder-blocks "
@@ -258,20 +236,10 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
         )
 
 
-# options that --training-path fast does not support, in addition to extensions of decoder layers
-_PLAIN_ONLY = (
-    "quant_noise_pq",
-    "quant_noise_scalar",
-    "encoder_xformers_att_config",
-    "offload_activations",
-)
-
-
 def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
     if args.training_path == "plain":
         return False
-    obstacles = find_extensions(args)
-    obstacles += [name for name in _PLAIN_ONLY if getattr(args, name)]
+    obstacles = find_extensions(args) + ["offload_activations"] * args.offload_activations
     needed = args.training_path == "fast"
     if needed and obstacles:
         raise ConfigurationError(
@@ -301,23 +269,4 @@ def _check_routing(
         raise ConfigurationError(
             f"--decoder-ffn {decoder_ffn.name} cannot train on --training-path plain, where it "
             "would route padding: use --training-path fast, whose error message names the obstacle"
-        )
-
-
-def _check_quant_noise(args: Any, plan: ModelPlan) -> None:
-    """Check that the blocks of quantisation noise divide the input features of every matrix."""
-    block = args.quant_noise_pq_block_size
-    if not args.quant_noise_pq:
-        return
-    sizes = {args.encoder_embed_dim, args.decoder_embed_dim}
-    for layer in plan.layers:
-        sizes |= plan.mixer.part.input_sizes(layer.mixer, plan.mixer.options)
-        sizes |= plan.encoder_ffn.part.input_sizes(layer.ffn, plan.encoder_ffn.options)
-    sizes |= plan.decoder_ffn.part.input_sizes(plan.decoder_ffn_spec, plan.decoder_ffn.options)
-    allowed = [n for n in range(1, min(sizes) + 1) if all(size % n == 0 for size in sizes)]
-    if block not in allowed:
-        names = ", ".join(str(size) for size in sorted(sizes, reverse=True))
-        raise ConfigurationError(
-            f"--quant-noise-pq-block-size {block} must divide the sizes of all layers ({names}): "
-            f"nearest that work: {nearest(block, allowed)}"
         )

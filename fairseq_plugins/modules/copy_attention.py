@@ -1,6 +1,6 @@
 """Copy source words: the pointer-generator of See, Liu & Manning (ACL 2017), on subwords."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
@@ -8,24 +8,22 @@ import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
+from fairseq_plugins.option_fields import option
+
 from .rows import take_rows
 
 
 @dataclass
 class CopyOptions(FairseqDataclass):
-    copy_attention: bool = field(
-        default=False,
-        metadata={
-            "help": "copy source words: mix the softmax over the vocabulary with the decoder's "
-            "attention to the source. Source and target must share one dictionary (default: off)"
-        },
+    copy_attention: bool = option(
+        False,
+        "copy source words: mix the softmax over the vocabulary with the decoder's attention to "
+        "the source. Source and target must share one dictionary",
     )
-    copy_next: bool = field(
-        default=False,
-        metadata={
-            "help": "when copying, also continue with the source word after the last written "
-            "word: phrases are copied after far fewer updates. Default: off"
-        },
+    copy_next: bool = option(
+        False,
+        "when copying, also continue with the source word after the last written word: phrases are "
+        "copied after far fewer updates",
     )
 
 

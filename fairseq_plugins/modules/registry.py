@@ -1,7 +1,7 @@
 """Registries of the parts that `--encoder-token-mixer` and `--encoder-ffn` choose from."""
 
 from argparse import ArgumentParser
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass
 from typing import (
     Any,
     Callable,
@@ -20,6 +20,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from torch import nn
 
 from fairseq_plugins.errors import check_choice
+from fairseq_plugins.option_fields import options_of
 
 Part = TypeVar("Part", bound=Type[nn.Module])
 
@@ -69,7 +70,7 @@ class Registry:
         def add(part: Part) -> Part:
             if name in self._parts:
                 raise ValueError(f"a {self.kind} named {name} is already registered")
-            for field in _fields(options):
+            for field in options_of(options):
                 if field.default is MISSING:
                     raise ValueError(f"{name}: the option {field.name} has no default")
             self._parts[name] = (part, options)
@@ -89,13 +90,15 @@ class Registry:
         name = str(getattr(args, option))
         check_choice(option, name, self)
         part, options = self._parts[name]
-        values = {field.name: getattr(args, f"{name}_{field.name}") for field in _fields(options)}
+        values = {
+            field.name: getattr(args, f"{name}_{field.name}") for field in options_of(options)
+        }
         return Choice(name, part, options(**values))
 
     def options(self) -> Iterator[Tuple[str, Field]]:
         """Yield the full name and the dataclass field of every option of every part."""
         for name, (_, options) in self._parts.items():
-            for field in _fields(options):
+            for field in options_of(options):
                 yield f"{name}_{field.name}", field
 
     def idle(self, chosen: Sequence[str], args: Any) -> List[Tuple[str, str]]:
@@ -110,7 +113,7 @@ class Registry:
         return [
             (f"{name}_{field.name}", name)
             for name, (_, options) in self._parts.items()
-            for field in _fields(options)
+            for field in options_of(options)
             if name not in chosen
             and str(getattr(args, f"{name}_{field.name}")) != str(field.default)
         ]
@@ -124,9 +127,5 @@ class Registry:
 
 def store(choice: Choice, args: Any) -> None:
     """Write the options of a choice back to the arguments that `Registry.choose` read."""
-    for field in _fields(type(choice.options)):
+    for field in options_of(type(choice.options)):
         setattr(args, f"{choice.name}_{field.name}", getattr(choice.options, field.name))
-
-
-def _fields(options: Type[FairseqDataclass]) -> List[Field]:
-    return [field for field in fields(options) if not field.name.startswith("_")]

@@ -338,17 +338,6 @@ def test_dropout_acts_in_training_alone(part):
     assert acts == (module.drops_weights if part.is_mixer else True)
 
 
-@every_form
-def test_quantisation_noise_acts_in_training_alone(part):
-    module = part.build(q_noise=0.5, qn_block_size=3)
-    x = torch.randn(9, 2, part.dim).double()
-    exact = part.run(module, x)
-    assert_close(exact, part.run(part.build(), x))
-    # fairseq's attention reads its weights past the noise
-    if part.name != "softmax" and any(isinstance(m, torch.nn.Linear) for m in module.modules()):
-        assert not torch.equal(part.run(module.train(), x), exact)
-
-
 @every_part
 def test_scripted_equals_eager(part):
     module = part.build()

@@ -59,7 +59,7 @@ def draw(generator: random.Random, options: List[argparse.Action]) -> List[str]:
         for choice, registry in (("token-mixer", TOKEN_MIXERS), ("ffn", FEED_FORWARDS)):
             # an option of a part matters where the part is chosen
             words += [f"--encoder-{choice}={p}" for p in registry if name.startswith(f"--{p}-")]
-        if name.startswith(("--copy-", "--coverage")):
+        if name.startswith("--copy-"):
             words += ["--copy-attention"]
         if option.nargs == 0:
             words += [name]

@@ -22,7 +22,6 @@ OPTIONS = {
     "layerdrop": "--encoder-layerdrop 0.4 --decoder-layerdrop 0.4".split(),
     "embedding norm": ["--layernorm-embedding", "--no-scale-embedding"],
     "shared embeddings": ["--share-decoder-input-output-embed"],
-    "quant noise": "--quant-noise-pq 0.3 --quant-noise-pq-block-size 4".split(),
     "decoder alone": ["--no-cross-attention"],
     "cross self-attention": ["--cross-self-attention"],
     "all embeddings shared": ["--merge-src-tgt-embed"],

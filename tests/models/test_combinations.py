@@ -78,18 +78,6 @@ def test_one_step(
         "--encoder-layerdrop 0.5 --decoder-layerdrop 0.5",
         "--checkpoint-activations",
         "--share-decoder-input-output-embed --activation-fn gelu --layernorm-embedding",
-        "--quant-noise-pq 0.1 --quant-noise-pq-block-size 3",
-        pytest.param(
-            "--quant-noise-scalar 0.1",
-            marks=[
-                pytest.mark.gpu,
-                pytest.mark.skipif(
-                    not torch.cuda.is_available(), reason="fairseq's scalar noise needs a GPU"
-                ),
-            ],
-        ),
-        "--encoder-token-mixer fastformer --quant-noise-pq 0.1 --quant-noise-pq-block-size 3",
-        "--encoder-ffn mscffn --quant-noise-pq 0.1 --quant-noise-pq-block-size 3",
         "--encoder-learned-pos --decoder-learned-pos",
         "--no-token-positional-embeddings",
         "--adaptive-softmax-cutoff 10,20",

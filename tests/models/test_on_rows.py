@@ -124,7 +124,6 @@ REFUSED = {
     "--encoder-layerdrop 0.5": "LayerDrop",
     "--decoder-layerdrop 0.5": "LayerDrop",
     "--checkpoint-activations": "--checkpoint-activations",
-    "--quant-noise-pq 0.1 --quant-noise-pq-block-size 2": "quantisation noise",
     "--no-cross-attention": "--no-cross-attention",
     "--adaptive-softmax-cutoff 10,20": "--adaptive-softmax-cutoff",
     "--encoder-ffn switch": "--encoder-ffn or --decoder-ffn switch",
@@ -135,6 +134,11 @@ REFUSED = {
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_does_not_take_rows_says_why(build, words):
     assert find_obstacle(build("--encoder-blocks", "1,1", *words.split())) == REFUSED[words]
+
+
+def test_noise_in_fairseqs_own_transformer_does_not_take_rows(build):
+    words = ("--quant-noise-pq", "0.1", "--quant-noise-pq-block-size", "2")
+    assert find_obstacle(build(*words, arch="transformer")) == "quantisation noise"
 
 
 def test_hooks_do_not_take_rows(build):

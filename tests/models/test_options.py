@@ -3,6 +3,7 @@
 import ast
 import re
 from argparse import Namespace
+from typing import Optional
 
 import pytest
 import torch
@@ -80,7 +81,6 @@ OPTIONS = [  # words that make the option matter, option, value that is not the 
     ([], "encoder-layerdrop", 0.9),
     ([], "decoder-layerdrop", 0.9),
     ([], "max-source-positions", 30),
-    (["--quant-noise-pq-block-size", "3"], "quant-noise-pq", 0.9),
     ([], "encoder-normalize-before", True),
     ([], "decoder-normalize-before", True),
     ([], "encoder-learned-pos", True),
@@ -91,7 +91,7 @@ OPTIONS = [  # words that make the option matter, option, value that is not the 
     ([], "no-cross-attention", True),
 ]
 BOTH_SIDES = ["dropout", "attention-dropout", "activation-dropout", "activation-fn"]
-BOTH_SIDES += ["quant-noise-pq", "layernorm-embedding", "no-token-positional-embeddings"]
+BOTH_SIDES += ["layernorm-embedding", "no-token-positional-embeddings"]
 
 
 def yaml_of(words):
@@ -184,6 +184,15 @@ def test_every_option_of_the_plugin_is_tried_here():
     # these need one dictionary: test_copying.py
     others |= {"copy-attention", "copy-next"}
     assert options - {option for _, option, _ in OPTIONS} <= others
+
+
+def test_every_number_declares_a_range():
+    from fairseq_plugins.models.options import plugin_options
+
+    own_check = {"mscffn_subspaces"}  # names the numbers that fit all layers
+    for name, declared in plugin_options():
+        if declared.type in (int, float, Optional[int], Optional[float]):
+            assert name in own_check or declared.metadata["least"] is not None, name
 
 
 def test_the_weight_of_balance_arrives_both_ways(parse):
@@ -347,7 +356,13 @@ MISTAKES = [  # words, what the message must hold
     ("--encoder-blocks 3,x", ["--encoder-blocks", "3,x"]),
     ("--encoder-ffn switch --checkpoint-activations", ["--checkpoint-activations", "switch"]),
     ("--decoder-ffn switch --training-path plain", ["--decoder-ffn", "--training-path", "fast"]),
-    ("--encoder-token-mixer bigbird --bigbird-block 0", ["--bigbird-block", "0"]),
+    # ranges are checked whatever parts the model has
+    ("--bigbird-block 0", ["--bigbird-block 0", "from 1"]),
+    ("--bigbird-window-blocks 2", ["--bigbird-window-blocks 2", "odd"]),
+    ("--longformer-window 7", ["--longformer-window 7", "even"]),
+    ("--poolingformer-kernel 4", ["--poolingformer-kernel 4", "odd"]),
+    ("--switch-experts 1", ["--switch-experts 1", "from 2"]),
+    ("--switch-balance nan", ["--switch-balance nan", "from 0"]),
     ("--encoder-blocks 3,0", ["--encoder-blocks", "3,0", "1"]),
     (
         "--encoder-blocks 3,3 --encoder-layers 5",
@@ -381,14 +396,8 @@ MISTAKES = [  # words, what the message must hold
         "--share-decoder-input-output-embed --decoder-output-dim 12",
         ["--decoder-output-dim 12", "--decoder-embed-dim, 24"],
     ),
-    (
-        "--tie-adaptive-weights --decoder-output-dim 12",
-        ["--decoder-output-dim 12", "--tie-adaptive-weights", "--decoder-embed-dim 24"],
-    ),
-    (
-        "--encoder-learned-pos --quant-noise-scalar 0.1",
-        ["--encoder-learned-pos", "--quant-noise-scalar 0.1"],
-    ),
+    ("--quant-noise-pq 0.1", ["--quant-noise-pq 0.1", "remove it"]),
+    ("--quant-noise-scalar 0.1", ["--quant-noise-scalar 0.1", "remove it"]),
     ("--encoder-embed-dim -24", ["--encoder-embed-dim -24", "from 1"]),
     ("--decoder-ffn-embed-dim 0", ["--decoder-ffn-embed-dim 0", "from 1"]),
     ("--decoder-layers -1", ["--decoder-layers -1", "from 1"]),
@@ -416,15 +425,6 @@ MISTAKES = [  # words, what the message must hold
     ("--encoder-layers-to-keep 0,1", ["--encoder-layers-to-keep", "--encoder-blocks 3,3"]),
     ("--decoder-layers-to-keep 0,0", ["--decoder-layers-to-keep", "0 to 0"]),
     ("--decoder-layers-to-keep 3", ["--decoder-layers-to-keep", "0 to 0"]),
-    # 24, 36 and, where features are pooled, 12 and 18
-    (
-        "--quant-noise-pq 0.1 --quant-noise-pq-block-size 5",
-        ["--quant-noise-pq-block-size", "5", "3", "6"],
-    ),
-    (
-        "--quant-noise-pq 0.1 --quant-noise-pq-block-size 4",
-        ["--quant-noise-pq-block-size", "4", "3", "6"],
-    ),
     (
         "--encoder-token-mixer fastformer --fastformer-sharing none,head",
         ["--fastformer-sharing", "none,head", "none"],

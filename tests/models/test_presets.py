@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fairseq_plugins.models.options import DELETED
 from tests.models.describe_presets import build as build_preset
 from tests.models.describe_presets import describe, old_name
 
@@ -16,7 +17,7 @@ RECORD = json.loads((Path(__file__).parent / "presets.json").read_text(encoding=
 def test_a_preset_builds_what_it_built(parse, arch):
     parse("--arch", "transformer_ftc")  # reads the plugin
     args, model = build_preset(arch)
-    vars(args).update(decoder_token_mixer="softmax", torch_compile=False)  # deleted since
+    vars(args).update({name: option.default for name, option in DELETED.items()})
     options = [name for name in RECORD["options"] if hasattr(args, name)]
     found, expected = describe(args, model, options), dict(RECORD["presets"][arch])
     assert found == expected

@@ -174,7 +174,7 @@ def fast(model):
         ("--encoder-blocks 2 --time-window 1 --feature-window 1 --training-path fast", True),
         ("--encoder-blocks 2 --time-window 1 --feature-window 1 --decoder-ffn mscffn", True),
         ("--encoder-blocks 1,1 --cross-self-attention", False),
-        ("--encoder-blocks 1,1 --quant-noise-pq 0.1 --quant-noise-pq-block-size 3", False),
+        ("--encoder-blocks 1,1 --checkpoint-activations --offload-activations", False),
     ],
 )
 def test_auto_is_fast_where_the_model_is_no_transformer(build, words, expected):

@@ -93,12 +93,10 @@ def test_the_form_is_chosen_by_the_size_of_the_batch(monkeypatch):
         {"shared": "head"},
         {"interaction": "add"},
         {"interaction": "concat"},
-        {"q_noise": 0.1},
-        {"scalar_noise": 0.1},
     ],
 )
 def test_options_that_exclude_reassociation_use_the_plain_form(options):
-    mixer = make_fastformer(**dict({"qn_block_size": 1}, **options))
+    mixer = make_fastformer(**options)
     mixer.reassociate = True
     x = torch.randn(40 * DIM, 1, DIM).double()
     plain = copy.deepcopy(mixer)

@@ -3,20 +3,13 @@
 import pytest
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.token_mixers import (
     TOKEN_MIXERS,
     BigBird,
     BigBirdOptions,
-    Linformer,
-    LinformerOptions,
-    Longformer,
-    LongformerOptions,
     MixerSpec,
     Performer,
     PerformerOptions,
-    Poolingformer,
-    PoolingformerOptions,
     SoftmaxAttention,
 )
 from fairseq_plugins.modules.token_mixers.performer import orthogonal_features
@@ -158,22 +151,3 @@ def test_bigbirds_blocks_are_in_checkpoints():
     assert not torch.allclose(mixers[0](x, x), mixers[1](x, x))
     mixers[1].load_state_dict(state)
     assert torch.equal(mixers[0](x, x), mixers[1](x, x))
-
-
-@pytest.mark.parametrize("mixer, values, words", [
-    (Performer, PerformerOptions(features=0), ["--performer-features", "0"]),
-    (Linformer, LinformerOptions(projected_length=0), ["--linformer-projected-length", "0"]),
-    (Longformer, LongformerOptions(window=7), ["--longformer-window", "7", "even"]),
-    (Longformer, LongformerOptions(global_tokens=0), ["--longformer-global-tokens", "0"]),
-    (BigBird, BigBirdOptions(window_blocks=2), ["--bigbird-window-blocks", "2", "odd"]),
-    (BigBird, BigBirdOptions(block=0), ["--bigbird-block", "0"]),
-    (Poolingformer, PoolingformerOptions(pooling_window=1), ["--poolingformer-pooling-window"]),
-    (Poolingformer, PoolingformerOptions(kernel=4), ["--poolingformer-kernel", "4", "odd"]),
-    (Poolingformer, PoolingformerOptions(stride=0), ["--poolingformer-stride", "0"]),
-])  # fmt: skip
-def test_mistakes_are_named(mixer, values, words):
-    with pytest.raises(ConfigurationError) as error:
-        mixer.complete(values, [])
-    assert "\n" not in str(error.value)
-    for word in words:
-        assert word in str(error.value)

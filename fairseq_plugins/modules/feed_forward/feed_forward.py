@@ -1,6 +1,6 @@
 """The interface of feed-forward networks, and their registry."""
 
-from typing import Any, NamedTuple, Sequence, Set
+from typing import Any, NamedTuple, Sequence
 
 from torch import nn
 
@@ -17,8 +17,6 @@ class FeedForwardSpec(NamedTuple):
     ffn_embed_dim: int  # inner dimension
     activation_fn: str = "relu"  # name of a fairseq activation function
     dropout: float = 0.0  # dropout of activations
-    q_noise: float = 0.0  # fairseq's quantisation noise on projections
-    qn_block_size: int = 8  # size of its blocks
 
 
 class FeedForward(nn.Module):
@@ -49,8 +47,3 @@ class FeedForward(nn.Module):
             ConfigurationError: the options cannot work; one line names the option and its value.
         """
         return options
-
-    @classmethod
-    def input_sizes(cls, spec: FeedForwardSpec, options: Any) -> Set[int]:
-        """Input sizes of the projections; blocks of quantisation noise must divide them."""
-        return {spec.embed_dim, spec.ffn_embed_dim}

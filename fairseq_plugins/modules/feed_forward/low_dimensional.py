@@ -1,6 +1,6 @@
 """The baseline of MSCFFN's paper: the standard network, narrowed to the cost of MSCFFN."""
 
-from typing import Any, Set
+from typing import Any
 
 from .feed_forward import FeedForwardSpec, register_feed_forward
 from .standard import StandardFeedForward
@@ -20,10 +20,6 @@ class LowDimensionalFeedForward(StandardFeedForward):
 
     def __init__(self, spec: FeedForwardSpec, options: Any = None):
         super().__init__(spec._replace(ffn_embed_dim=inner_dim(spec.embed_dim)))
-
-    @classmethod
-    def input_sizes(cls, spec: FeedForwardSpec, options: Any) -> Set[int]:
-        return {spec.embed_dim, inner_dim(spec.embed_dim)}
 
 
 def inner_dim(embed_dim: int) -> int:

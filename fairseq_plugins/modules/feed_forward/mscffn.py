@@ -3,19 +3,19 @@
 import dataclasses
 import functools
 import math
-from dataclasses import dataclass, field
-from typing import Any, List, Optional, Sequence, Set, Tuple
+from dataclasses import dataclass
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError, check_range, nearest
+from fairseq_plugins.errors import ConfigurationError, nearest
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.captured import is_captured
 from fairseq_plugins.modules.dropout import probability
+from fairseq_plugins.option_fields import option
 
 from .chunked_products import ChunkedProducts
 from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
@@ -29,16 +29,12 @@ CHUNK_FROM = 512
 
 @dataclass
 class MSCFFNOptions(FairseqDataclass):
-    subspaces: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "n, the subspaces of an MSCFFN: even, and a divisor of the dimension of every "
-            "layer that has one. Default: 12, or the nearest number that fits (8 for 512)"
-        },
+    subspaces: Optional[int] = option(
+        None,
+        "n, the subspaces of an MSCFFN: even, and a divisor of the dimension of every layer that "
+        "has one. Default: 12, or the nearest number that fits (8 for 512)",
     )
-    expansion: int = field(
-        default=6, metadata={"help": "m, how much wider an MSCFFN's inner layer is (default: 6)"}
-    )
+    expansion: int = option(6, "m, how much wider an MSCFFN's inner layer is", least=1, most=1000)
 
 
 def valid_subspaces(dims: List[int]) -> List[int]:
@@ -69,9 +65,6 @@ class MSCFFN(FeedForward):
     TorchScript and torch.compile use the plain form. In half precision on a GPU, Triton kernels
     replace both (`modules/kernels/`); they round the dropout to a multiple of 1 / 65,536.
 
-    fairseq's quantisation noise acts on W_f3 and W_CL, not on the subspace matrices. Those are
-    m / (n + m) of the weights: a third at n = 12 and 3/7 at n = 8.
-
     Options:
         subspaces: n, even, a divisor of d. Default: 12 as in the paper, or the nearest number that
             fits every layer. For d = 512, 8 and 16 are equally near; 8 is taken because it has
@@ -98,26 +91,25 @@ class MSCFFN(FeedForward):
         options = self.complete(options or MSCFFNOptions(), [spec])
         embed_dim, subspaces, expansion = spec.embed_dim, options.subspaces, options.expansion
         assert subspaces is not None
-        noise = (spec.q_noise, spec.qn_block_size)
         self.embed_dim = embed_dim
         self.subspaces = subspaces
         self.expansion = expansion
         self.chunked = None
         size = embed_dim // subspaces
         pairs = subspaces // 2
-        self.in_proj = quant_noise(nn.Linear(embed_dim, embed_dim), *noise)
+        self.in_proj = nn.Linear(embed_dim, embed_dim)
         # W_I and W_C of all subspaces, stacked: one batched product each
         self.expand_weight = nn.Parameter(torch.empty(subspaces, size, expansion * size))
         self.expand_bias = nn.Parameter(torch.empty(subspaces, 1, expansion * size))
         self.contract_weight = nn.Parameter(torch.empty(pairs, expansion * size, size))
         self.contract_bias = nn.Parameter(torch.empty(pairs, 1, size))
-        self.out_proj = quant_noise(nn.Linear(pairs * size, embed_dim), *noise)
+        self.out_proj = nn.Linear(pairs * size, embed_dim)
         self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
         self.reset_parameters()
 
     @classmethod
     def complete(cls, options: MSCFFNOptions, specs: Sequence[FeedForwardSpec]) -> MSCFFNOptions:
-        """Check both options, and choose the number of subspaces if it is not given."""
+        """Check the number of subspaces, and choose it if it is not given."""
         dims = sorted({spec.embed_dim for spec in specs}, reverse=True)
         names = ", ".join(str(dim) for dim in dims)
         allowed = valid_subspaces(dims)
@@ -127,7 +119,6 @@ class MSCFFN(FeedForward):
                 "even divisor in common: choose even dimensions, or another --encoder-ffn and "
                 "--decoder-ffn"
             )
-        check_range("--mscffn-expansion", options.expansion, 1)
         if options.subspaces is None:
             nearest_to_paper = min(allowed, key=lambda n: abs(n - SUBSPACES))
             return dataclasses.replace(options, subspaces=nearest_to_paper)
@@ -138,10 +129,6 @@ class MSCFFN(FeedForward):
                 f"{nearest(options.subspaces, allowed)}"
             )
         return options
-
-    @classmethod
-    def input_sizes(cls, spec: FeedForwardSpec, options: MSCFFNOptions) -> Set[int]:
-        return {spec.embed_dim, spec.embed_dim // 2}
 
     def reset_parameters(self) -> None:
         """Initialise like torch's nn.Linear (fairseq's fc1 and fc2): U(+-1/sqrt(fan in))."""

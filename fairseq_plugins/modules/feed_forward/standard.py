@@ -4,7 +4,6 @@ from typing import Any
 
 from fairseq import utils
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
@@ -22,9 +21,8 @@ class StandardFeedForward(FeedForward):
 
     def __init__(self, spec: FeedForwardSpec, options: Any = None):
         super().__init__()
-        noise = (spec.q_noise, spec.qn_block_size)
-        self.fc1 = quant_noise(nn.Linear(spec.embed_dim, spec.ffn_embed_dim), *noise)
-        self.fc2 = quant_noise(nn.Linear(spec.ffn_embed_dim, spec.embed_dim), *noise)
+        self.fc1 = nn.Linear(spec.embed_dim, spec.ffn_embed_dim)
+        self.fc2 = nn.Linear(spec.ffn_embed_dim, spec.embed_dim)
         self.activation_fn = utils.get_activation_fn(spec.activation_fn)
         # in fairseq, this dropout is the encoder layer's; --retain-dropout-modules names it so
         self.dropout_module = FairseqDropout(spec.dropout, "TransformerEncoderLayerBase")

@@ -1,14 +1,14 @@
 """Switch feed-forward: one expert for each position (Fedus, Zoph & Shazeer, JMLR 2022)."""
 
-from dataclasses import dataclass, field
-from typing import List, Optional, Sequence
+from dataclasses import dataclass
+from typing import List, Optional
 
 import torch
 import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import check_range
+from fairseq_plugins.option_fields import option
 
 from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
 from .standard import StandardFeedForward
@@ -16,18 +16,16 @@ from .standard import StandardFeedForward
 
 @dataclass
 class SwitchOptions(FairseqDataclass):
-    experts: int = field(default=4, metadata={"help": "experts of a Switch network (default: 4)"})
-    capacity_factor: float = field(
-        default=1.25,
-        metadata={
-            "help": "in training, an expert of a Switch network takes at most this many times its "
-            "even share of a batch's positions; the others skip the network; 0: no limit "
-            "(default: 1.25)"
-        },
+    experts: int = option(4, "experts of a Switch network", least=2, most=1000)
+    capacity_factor: float = option(
+        1.25,
+        "in training, an expert of a Switch network takes at most this many times its even share "
+        "of a batch's positions; the others skip the network; 0: no limit",
+        least=0,
+        most=1000,
     )
-    balance: float = field(
-        default=0.01,
-        metadata={"help": "weight of the loss that balances Switch networks (default: 0.01)"},
+    balance: float = option(
+        0.01, "weight of the loss that balances Switch networks", least=0, most=1000
     )
 
 
@@ -74,13 +72,6 @@ class SwitchFeedForward(FeedForward):
         nn.init.normal_(self.router, std=(0.1 / spec.embed_dim) ** 0.5)  # section 2.4
         self.experts = nn.ModuleList(StandardFeedForward(spec) for _ in range(options.experts))
         self.shares = None
-
-    @classmethod
-    def complete(cls, options: SwitchOptions, specs: Sequence[FeedForwardSpec]) -> SwitchOptions:
-        check_range("--switch-experts", options.experts, 2, 1000)
-        check_range("--switch-capacity-factor", options.capacity_factor, 0, 1000)
-        check_range("--switch-balance", options.balance, 0, 1000)
-        return options
 
     def forward(self, x: Tensor, padding_mask: Optional[Tensor] = None) -> Tensor:
         if padding_mask is not None:  # padding may hold NaN

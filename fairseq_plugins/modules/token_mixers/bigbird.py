@@ -1,14 +1,14 @@
 """BigBird: blocks of window, global and random attention (Zaheer et al., NeurIPS 2020)."""
 
-from dataclasses import dataclass, field
-from typing import List, Optional, Sequence
+from dataclasses import dataclass
+from typing import List, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.option_fields import option
 
 from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
 from .token_mixer import MixerSpec, register_token_mixer
@@ -19,23 +19,18 @@ DRAWS = 1024  # blocks of queries with their own random numbers; later blocks re
 
 @dataclass
 class BigBirdOptions(FairseqDataclass):
-    block: int = field(
-        default=32, metadata={"help": "tokens in one of BigBird's blocks (default: 32)"}
+    block: int = option(32, "tokens in one of BigBird's blocks", least=1)
+    window_blocks: int = option(
+        3, "blocks in BigBird's window, an odd number: equally many on each side", least=1, odd=True
     )
-    window_blocks: int = field(
-        default=3,
-        metadata={"help": "blocks in BigBird's window, an odd number (default: 3)"},
+    global_blocks: int = option(
+        2,
+        "BigBird's global blocks: the first blocks of a sentence, which attend to all blocks and "
+        "are attended to by all",
+        least=0,
     )
-    global_blocks: int = field(
-        default=2,
-        metadata={
-            "help": "BigBird's global blocks: the first blocks of a sentence, which attend to all "
-            "blocks and are attended to by all (default: 2)"
-        },
-    )
-    random_blocks: int = field(
-        default=2,
-        metadata={"help": "random blocks that each block attends to in BigBird (default: 2)"},
+    random_blocks: int = option(
+        2, "random blocks that each block attends to in BigBird", least=0, most=1000
     )
 
 
@@ -83,19 +78,6 @@ class BigBird(MultiHeadMixer):
         draws = torch.randint(2**31, (spec.num_heads, DRAWS, options.random_blocks))
         self.register_buffer("draws", draws)
         self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
-
-    @classmethod
-    def complete(cls, options: BigBirdOptions, specs: Sequence[MixerSpec]) -> BigBirdOptions:
-        check_range("--bigbird-block", options.block, 1, 2**20)
-        check_range("--bigbird-window-blocks", options.window_blocks, 1, 2**20)
-        check_range("--bigbird-global-blocks", options.global_blocks, 0, 2**20)
-        check_range("--bigbird-random-blocks", options.random_blocks, 0, 1000)
-        if options.window_blocks % 2 == 0:
-            raise ConfigurationError(
-                f"--bigbird-window-blocks {options.window_blocks} must be odd: one block, and "
-                "equally many on each side"
-            )
-        return options
 
     def length_multiple(self) -> int:
         return self.block * max(1, self.global_blocks)

@@ -1,12 +1,11 @@
 """Additive attention of Fastformer, linear in length (Wu et al., arXiv 2108.09084)."""
 
-from dataclasses import dataclass, field
-from typing import List, Optional, Sequence, Set, Tuple
+from dataclasses import dataclass
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
@@ -14,6 +13,7 @@ from fairseq_plugins.modules.dropout import probability
 from fairseq_plugins.modules.kernels import has_room_for_summaries
 from fairseq_plugins.modules.masking import at_least_float32, hide
 from fairseq_plugins.modules.rows import Layout
+from fairseq_plugins.option_fields import option
 
 from .summaries import has_kernel, summarize, summarize_by_kernel, summarize_rows
 from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
@@ -32,18 +32,13 @@ FOLD_FROM = 1.25
 
 @dataclass
 class FastformerOptions(FairseqDataclass):
-    interaction: ChoiceEnum(list(INTERACTIONS)) = field(  # type: ignore[valid-type]
-        default="product",
-        metadata={
-            "help": "how Fastformer combines its summaries with keys and values (default: product)"
-        },
+    interaction: ChoiceEnum(list(INTERACTIONS)) = option(  # type: ignore[valid-type]
+        "product", "how Fastformer combines its summaries with keys and values"
     )
-    sharing: str = field(
-        default="query-value,layer",
-        metadata={
-            "help": "what Fastformer shares parameters over: any of query-value, head, layer, "
-            "separated by commas, or none (default: query-value,layer)"
-        },
+    sharing: str = option(
+        "query-value,layer",
+        "what Fastformer shares parameters over: any of query-value, head, layer, separated by "
+        "commas, or none",
     )
 
 
@@ -115,7 +110,6 @@ class Fastformer(TokenMixer):
         for dim in (embed_dim, memory_dim):
             if dim % num_heads != 0:
                 raise ValueError(f"{num_heads} heads do not divide the dimension {dim}")
-        noise = (spec.q_noise, spec.qn_block_size)
         share_heads = "head" in sharing
         self.embed_dim = embed_dim
         self.num_heads = num_heads
@@ -124,26 +118,24 @@ class Fastformer(TokenMixer):
         self.share_heads = share_heads
         self.scaling = self.head_dim**-0.5
         self.reassociate = None
-        # the re-associated form reads weights directly, without the noise in fairseq's projections
-        has_noise = spec.q_noise > 0 or spec.scalar_noise > 0
-        self.can_reassociate = interaction == "product" and not share_heads and not has_noise
+        self.can_reassociate = interaction == "product" and not share_heads
         self.reassociate_from = REASSOCIATE_FROM * embed_dim
         self.fold = None
         self.fold_from = FOLD_FROM * embed_dim
 
         groups = num_heads if share_heads else 1
         size = embed_dim // groups
-        self.q_proj = quant_noise(nn.Linear(size, size), *noise)
-        self.k_proj = quant_noise(nn.Linear(memory_dim // groups, size), *noise)
+        self.q_proj = nn.Linear(size, size)
+        self.k_proj = nn.Linear(memory_dim // groups, size)
         self.v_proj: Optional[nn.Linear] = None
         if "query-value" not in sharing:
-            self.v_proj = quant_noise(nn.Linear(size, size), *noise)
+            self.v_proj = nn.Linear(size, size)
         score_heads = 1 if share_heads else num_heads
         key_width = 2 if interaction == "concat" else 1
         value_width = 3 if interaction == "concat" else 1
         self.query_score = nn.Parameter(torch.empty(score_heads, self.head_dim))  # w_q
         self.key_score = nn.Parameter(torch.empty(score_heads, key_width * self.head_dim))  # w_k
-        self.out_proj = quant_noise(nn.Linear(value_width * embed_dim, embed_dim), *noise)
+        self.out_proj = nn.Linear(value_width * embed_dim, embed_dim)
         self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
         self.reset_parameters()
 
@@ -155,13 +147,6 @@ class Fastformer(TokenMixer):
     @classmethod
     def shares_layers(cls, options: FastformerOptions) -> bool:
         return "layer" in parse_sharing(options.sharing)
-
-    @classmethod
-    def input_sizes(cls, spec: MixerSpec, options: FastformerOptions) -> Set[int]:
-        sizes = super().input_sizes(spec, options)
-        if "head" in parse_sharing(options.sharing):
-            sizes |= {spec.embed_dim // spec.num_heads, spec.memory_dim // spec.num_heads}
-        return sizes
 
     def call_projections(self) -> None:
         self.can_reassociate = False

@@ -1,15 +1,16 @@
 """Linformer: keys and values projected to a fixed length (Wang et al., arXiv 2006.04768)."""
 
-from dataclasses import dataclass, field
-from typing import Optional, Sequence
+from dataclasses import dataclass
+from typing import Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.masking import at_least_float32
+from fairseq_plugins.option_fields import option
 
 from .multi_head import MultiHeadMixer
 from .token_mixer import MixerSpec, register_token_mixer
@@ -19,16 +20,13 @@ SHARING = ("none", "head", "key-value")
 
 @dataclass
 class LinformerOptions(FairseqDataclass):
-    projected_length: int = field(
-        default=64,
-        metadata={"help": "Linformer's length of projected keys and values (default: 64)"},
+    projected_length: int = option(
+        64, "Linformer's length of projected keys and values", least=1, most=2**16
     )
-    sharing: ChoiceEnum(list(SHARING)) = field(  # type: ignore[valid-type]
-        default="head",
-        metadata={
-            "help": "how Linformer shares its projections over time: none, a pair for each head; "
-            "head, a pair for all heads; key-value, one for all (default: head)"
-        },
+    sharing: ChoiceEnum(list(SHARING)) = option(  # type: ignore[valid-type]
+        "head",
+        "how Linformer shares its projections over time: none, a pair for each head; head, a pair "
+        "for all heads; key-value, one for all",
     )
 
 
@@ -75,11 +73,6 @@ class Linformer(MultiHeadMixer):
         if sharing != "key-value":
             self.value_mixtures = nn.Parameter(torch.empty(size).normal_(std=deviation))
         self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
-
-    @classmethod
-    def complete(cls, options: LinformerOptions, specs: Sequence[MixerSpec]) -> LinformerOptions:
-        check_range("--linformer-projected-length", options.projected_length, 1, 2**16)
-        return options
 
     def mix(
         self,

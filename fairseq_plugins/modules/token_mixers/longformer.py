@@ -1,14 +1,14 @@
 """Longformer: a sliding window and global tokens (Beltagy et al., arXiv 2004.05150)."""
 
-from dataclasses import dataclass, field
-from typing import Optional, Sequence
+from dataclasses import dataclass
+from typing import Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.option_fields import option
 
 from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
 from .token_mixer import MixerSpec, register_token_mixer
@@ -17,16 +17,12 @@ from .windows import WindowAttention
 
 @dataclass
 class LongformerOptions(FairseqDataclass):
-    window: int = field(
-        default=64,
-        metadata={"help": "Longformer's window, half of it on each side (default: 64)"},
-    )
-    global_tokens: int = field(
-        default=1,
-        metadata={
-            "help": "Longformer's global tokens: the first tokens of a sentence, which attend to "
-            "all tokens and are attended to by all (default: 1)"
-        },
+    window: int = option(64, "Longformer's window, half of it on each side", least=2, odd=False)
+    global_tokens: int = option(
+        1,
+        "Longformer's global tokens: the first tokens of a sentence, which attend to all tokens "
+        "and are attended to by all",
+        least=1,
     )
 
 
@@ -67,16 +63,6 @@ class Longformer(MultiHeadMixer):
         self.global_k_proj = self.projection(spec.memory_dim, spec.embed_dim)
         self.global_v_proj = self.projection(spec.memory_dim, spec.embed_dim)
         self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
-
-    @classmethod
-    def complete(cls, options: LongformerOptions, specs: Sequence[MixerSpec]) -> LongformerOptions:
-        check_range("--longformer-window", options.window, 2, 2**20)
-        check_range("--longformer-global-tokens", options.global_tokens, 1, 2**20)
-        if options.window % 2:
-            raise ConfigurationError(
-                f"--longformer-window {options.window} must be even, with one half on each side"
-            )
-        return options
 
     def length_multiple(self) -> int:
         return self.window.length_multiple()

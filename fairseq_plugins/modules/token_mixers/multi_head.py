@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 import torch
-from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.compression import align_to_start, restore_alignment
@@ -38,11 +37,10 @@ class MultiHeadMixer(TokenMixer):
         self.num_heads = spec.num_heads
         self.head_dim = spec.embed_dim // spec.num_heads
         self.scaling = self.head_dim**-0.5
-        self.noise = (spec.q_noise, spec.qn_block_size)
         for name in self.projections:
             input_dim = spec.embed_dim if name == "q" else spec.memory_dim
             self.add_module(f"{name}_proj", self.projection(input_dim, spec.embed_dim))
-        self.out_proj = quant_noise(nn.Linear(spec.embed_dim, spec.embed_dim), *self.noise)
+        self.out_proj = nn.Linear(spec.embed_dim, spec.embed_dim)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
 
@@ -50,7 +48,7 @@ class MultiHeadMixer(TokenMixer):
         """A projection to queries, keys or values, initialised as in fairseq's attention."""
         linear = nn.Linear(input_dim, output_dim)
         nn.init.xavier_uniform_(linear.weight, gain=2**-0.5)
-        return quant_noise(linear, *self.noise)
+        return linear
 
     def forward(
         self,

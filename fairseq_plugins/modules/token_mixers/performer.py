@@ -1,14 +1,14 @@
 """FAVOR+ attention of the Performer, linear in length (Choromanski et al., ICLR 2021)."""
 
-from dataclasses import dataclass, field
-from typing import Any, Optional, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from fairseq_plugins.errors import check_range
 from fairseq_plugins.modules.masking import hide
+from fairseq_plugins.option_fields import option
 
 from .multi_head import Float32Mixer
 from .token_mixer import MixerSpec, register_token_mixer
@@ -16,9 +16,7 @@ from .token_mixer import MixerSpec, register_token_mixer
 
 @dataclass
 class PerformerOptions(FairseqDataclass):
-    features: int = field(
-        default=256, metadata={"help": "random features of each Performer head (default: 256)"}
-    )
+    features: int = option(256, "random features of each Performer head", least=1, most=2**16)
 
 
 @register_token_mixer("performer", PerformerOptions)
@@ -56,11 +54,6 @@ class Performer(Float32Mixer):
         generator = torch.Generator().manual_seed(int(torch.randint(2**31, (1,))))
         drawn = orthogonal_features(options.features, self.head_dim, generator)
         self.register_buffer("directions", drawn.to(torch.get_default_dtype()))
-
-    @classmethod
-    def complete(cls, options: PerformerOptions, specs: Sequence[MixerSpec]) -> PerformerOptions:
-        check_range("--performer-features", options.features, 1, 2**16)
-        return options
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         state_dict.pop(prefix + "seed", None)  # version 0.1.0 could draw again

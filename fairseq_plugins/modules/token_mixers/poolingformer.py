@@ -1,14 +1,14 @@
 """Poolingformer: a window, then a larger window of pooled keys (Zhang et al., ICML 2021)."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Optional, Sequence
+from dataclasses import dataclass
+from typing import Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.option_fields import option
 
 from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
 from .token_mixer import MixerSpec, register_token_mixer
@@ -17,24 +17,16 @@ from .windows import WindowAttention, window_positions, windows
 
 @dataclass
 class PoolingformerOptions(FairseqDataclass):
-    window: int = field(
-        default=64,
-        metadata={
-            "help": "window of Poolingformer's first level, half of it on each side (default: 64)"
-        },
+    window: int = option(
+        64, "window of Poolingformer's first level, half of it on each side", least=2, odd=False
     )
-    pooling_window: int = field(
-        default=256,
-        metadata={"help": "window of Poolingformer's second level, on pooled keys (default: 256)"},
+    pooling_window: int = option(
+        256, "window of Poolingformer's second level, on pooled keys", least=2, odd=False
     )
-    kernel: int = field(
-        default=5,
-        metadata={"help": "positions that Poolingformer pools into one, odd (default: 5)"},
+    kernel: int = option(
+        5, "positions that Poolingformer pools into one, odd", least=1, most=1001, odd=True
     )
-    stride: int = field(
-        default=4,
-        metadata={"help": "positions between Poolingformer's pooled keys (default: 4)"},
-    )
+    stride: int = option(4, "positions between Poolingformer's pooled keys", least=1)
 
 
 @register_token_mixer("poolingformer", PoolingformerOptions)
@@ -86,27 +78,6 @@ class Poolingformer(MultiHeadMixer):
         size = (spec.num_heads, options.kernel, self.head_dim)
         self.key_pooling = nn.Parameter(torch.empty(size).normal_(std=self.scaling))  # W_p
         self.value_pooling = nn.Parameter(torch.empty(size).normal_(std=self.scaling))
-
-    @classmethod
-    def complete(
-        cls, options: PoolingformerOptions, specs: Sequence[MixerSpec]
-    ) -> PoolingformerOptions:
-        windows = {
-            "--poolingformer-window": options.window,
-            "--poolingformer-pooling-window": options.pooling_window,
-        }
-        for name, value in windows.items():
-            check_range(name, value, 2, 2**20)
-            if value % 2:
-                raise ConfigurationError(f"{name} {value} must be even, with one half on each side")
-        check_range("--poolingformer-kernel", options.kernel, 1, 1001)
-        check_range("--poolingformer-stride", options.stride, 1, 2**20)
-        if options.kernel % 2 == 0:
-            raise ConfigurationError(
-                f"--poolingformer-kernel {options.kernel} must be odd: one position, and equally "
-                "many on each side"
-            )
-        return options
 
     def length_multiple(self) -> int:
         return math.lcm(self.window.length_multiple(), self.pooling_window.length_multiple())

@@ -27,25 +27,17 @@ class SoftmaxAttention(TokenMixer):
         or None; result: T x B x d. `padding_mask` is not used: no position reads another's query.
     """
 
-    takes_xformers = True
     is_linear = False
 
     def __init__(self, spec: MixerSpec, options: Any = None):
         super().__init__()
         self.fast = spec.fast
-        # by keyword: releases order the arguments differently, and some builds of fairseq 0.12.2
-        # lack xformers_att_config
-        config = spec.xformers_att_config
-        extra = {} if config is None else {"xformers_att_config": config}
         self.attention = MultiheadAttention(
             spec.embed_dim,
             spec.num_heads,
             kdim=spec.memory_dim,
             vdim=spec.memory_dim,
             dropout=spec.dropout,
-            q_noise=spec.q_noise,
-            qn_block_size=spec.qn_block_size,
-            **extra,
         )
 
     def forward(

@@ -1,6 +1,6 @@
 """The interface of token mixers, and their registry."""
 
-from typing import Any, NamedTuple, Optional, Sequence, Set
+from typing import Any, NamedTuple, Sequence
 
 from torch import Tensor, nn
 
@@ -18,13 +18,9 @@ class MixerSpec(NamedTuple):
     memory_dim: int  # size of `memory`; differs from d where features are pooled
     num_heads: int  # h, a divisor of both
     dropout: float = 0.0  # dropout of attention
-    q_noise: float = 0.0  # fairseq's quantisation noise on projections
-    qn_block_size: int = 8  # size of its blocks
-    scalar_noise: float = 0.0  # fairseq's scalar noise, which acts in the forward of modules
     max_positions: int = 1024  # the longest sentence
     time_window: int = 1  # positions of `memory` pooled into one of `x`
     fast: bool = False  # whether training may compute in a faster form, see --training-path
-    xformers_att_config: Optional[str] = None  # --encoder-xformers-att-config
 
 
 class TokenMixer(nn.Module):
@@ -43,8 +39,6 @@ class TokenMixer(nn.Module):
         B x T', True at padding, or None; result: T x B x d.
     """
 
-    # whether it takes --encoder-xformers-att-config
-    takes_xformers = False
     # whether time and memory grow linearly with length
     is_linear = True
     # whether it has weights of positions, for --attention-dropout to drop
@@ -70,11 +64,6 @@ class TokenMixer(nn.Module):
     def shares_layers(cls, options: Any) -> bool:
         """Whether layers of equal sizes share one mixer, with one set of parameters."""
         return False
-
-    @classmethod
-    def input_sizes(cls, spec: MixerSpec, options: Any) -> Set[int]:
-        """Input sizes of the projections; blocks of quantisation noise must divide them."""
-        return {spec.embed_dim, spec.memory_dim}
 
     def on_rows(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
         """`forward` for rows, N x d and M x memory_dim, of the same sentences: N x d."""
