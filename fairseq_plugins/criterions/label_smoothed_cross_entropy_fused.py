@@ -1,7 +1,7 @@
 """fairseq's label-smoothed cross entropy in chunks, to save memory, and word dropout."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ContextManager, Dict, Optional, Tuple
 
 import torch
@@ -12,9 +12,9 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import copies_of
 from fairseq_plugins.modules.rows import take_rows
+from fairseq_plugins.option_fields import check_option, option, options_of
 
 from .chunked_projection import chunked_loss
 from .embeddings import scale_embeddings
@@ -25,12 +25,12 @@ from .wrappers import packed_output, positions_of, sentences_of_rows
 
 @dataclass
 class FusedConfig(LabelSmoothedCrossEntropyCriterionConfig):
-    word_dropout: float = field(
-        default=0.0,
-        metadata={
-            "help": "probability of dropping the whole embedding of a source or target word in "
-            "training (default: 0)"
-        },
+    word_dropout: float = option(
+        0.0,
+        "probability of dropping the whole embedding of a source or target word in training; 0.1 "
+        "is usual",
+        least=0,
+        most=0.99,
     )
 
 
@@ -46,8 +46,8 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
     With ``reduce=False``, which fairseq's trainer does not use, fairseq's own criterion runs.
 
     Raises:
-        ConfigurationError: `word_dropout` is not in [0, 1). At the first batch: `find_projection`
-            refuses the model, or `word_dropout` finds no `embed_tokens`.
+        ConfigurationError: at the first batch: `find_projection` refuses the model, or
+            `word_dropout` finds no `embed_tokens`.
     """
 
     def __init__(
@@ -60,13 +60,21 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
         word_dropout: float = 0.0,
     ):
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        if not 0 <= word_dropout < 1:
-            raise ConfigurationError(
-                f"--word-dropout {word_dropout} must be at least 0 and below 1: 0.1 is usual, 0 is "
-                "off"
-            )
         self.word_dropout = word_dropout
         self.end_of_sentence = task.target_dictionary.eos()
+
+    @classmethod
+    def build_criterion(cls, cfg: Any, task: Any) -> "LabelSmoothedCrossEntropyFused":
+        """Build the criterion with all options of its dataclass.
+
+        Raises:
+            ConfigurationError: an option is out of range.
+        """
+        given = {}
+        for declared in options_of(getattr(cls, "__dataclass")):
+            given[declared.name] = getattr(cfg, declared.name)
+            check_option(declared.name, given[declared.name], declared)
+        return cls(task, **given)
 
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True

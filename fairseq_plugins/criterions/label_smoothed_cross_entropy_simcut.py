@@ -1,14 +1,13 @@
 """Label smoothing with SimCut (Gao et al., NAACL 2022): same predictions without some words."""
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ContextManager
 
 import torch
 from fairseq.criterions import register_criterion
 from torch import Tensor
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.option_fields import option
 
 from .embeddings import scale_embeddings
 from .label_smoothed_cross_entropy_fused import FusedConfig
@@ -18,19 +17,19 @@ from .two_passes import TwoPassCriterion
 
 @dataclass
 class SimCutConfig(FusedConfig):
-    simcut_alpha: float = field(
-        default=3.0,
-        metadata={
-            "help": "weight of the divergence between a batch and its copy with dropped words; "
-            "the paper uses 3, and 0 is plain label smoothing in one pass (default: 3)"
-        },
+    simcut_alpha: float = option(
+        3.0,
+        "weight of the divergence between a batch and its copy with dropped words; the paper uses "
+        "3, and 0 is plain label smoothing in one pass",
+        least=0,
+        most=1000,
     )
-    simcut_p: float = field(
-        default=0.05,
-        metadata={
-            "help": "probability that a source or target word of the copy loses its embedding "
-            "(default: 0.05, as in the paper)"
-        },
+    simcut_p: float = option(
+        0.05,
+        "probability that a source or target word of the copy loses its embedding; the default is "
+        "the paper's, 0.05",
+        least=0,
+        most=0.99,
     )
 
 
@@ -49,32 +48,13 @@ class LabelSmoothedCrossEntropySimCut(TwoPassCriterion):
     Works with every model whose encoder and decoder have `embed_tokens`.
 
     Raises:
-        ConfigurationError: alpha is below 0, p is not in [0, 1), or an argument that the fused
-            criterion refuses. At the first batch: the model has no such embeddings.
+        ConfigurationError: at the first batch: the model has no such embeddings.
     """
 
     def __init__(
-        self,
-        task: Any,
-        sentence_avg: bool,
-        label_smoothing: float,
-        simcut_alpha: float = 3.0,
-        simcut_p: float = 0.05,
-        ignore_prefix_size: int = 0,
-        report_accuracy: bool = False,
-        word_dropout: float = 0.0,
+        self, *args: Any, simcut_alpha: float = 3.0, simcut_p: float = 0.05, **kwargs: Any
     ):
-        super().__init__(
-            task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy, word_dropout
-        )
-        if not 0 <= simcut_alpha < math.inf:
-            raise ConfigurationError(
-                f"--simcut-alpha {simcut_alpha}: give a number, 0 for plain label smoothing"
-            )
-        if not 0 <= simcut_p < 1:
-            raise ConfigurationError(
-                f"--simcut-p {simcut_p} must be at least 0 and below 1: the paper uses 0.05"
-            )
+        super().__init__(*args, **kwargs)
         self.alpha, self.probability = simcut_alpha, simcut_p
 
     def objective(self) -> Objective:

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 
 from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
@@ -432,20 +433,41 @@ def test_hooks_go_when_the_model_fails(build, make_sample):  # noqa: F811
     assert not model.decoder.embed_tokens._forward_hooks
 
 
+def build_from_options(name, **options):
+    """As fairseq builds a criterion from its dataclass."""
+    name = f"label_smoothed_cross_entropy_{name}"
+    defaults = {"sentence_avg": False, **options}
+    cfg = CRITERION_DATACLASS_REGISTRY[name](**defaults)
+    return CRITERION_REGISTRY[name].build_criterion(cfg, TASK)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"simcut_alpha": -1.0}, "--simcut-alpha -1.0.* 0 for plain"),
-        ({"simcut_alpha": float("nan")}, "--simcut-alpha nan.* 0 for plain"),
-        ({"simcut_alpha": float("inf")}, "--simcut-alpha inf.* 0 for plain"),
-        ({"word_dropout": 1.0}, "--word-dropout 1.0 must be at least 0"),
-        ({"simcut_p": 1.0}, "--simcut-p 1.0.* 0.05"),
-        ({"simcut_p": -0.1}, "--simcut-p -0.1.* 0.05"),
+        ({"simcut_alpha": -1.0}, "--simcut-alpha -1.0: must be from 0"),
+        ({"simcut_alpha": float("nan")}, "--simcut-alpha nan: must be from 0"),
+        ({"simcut_alpha": float("inf")}, "--simcut-alpha inf: must be from 0"),
+        ({"rdrop_alpha": -1.0}, "--rdrop-alpha -1.0: must be from 0"),
+        ({"word_dropout": 1.0}, "--word-dropout 1.0: must be from 0 to 0.99"),
+        ({"simcut_p": 1.0}, "--simcut-p 1.0: must be from 0 to 0.99"),
     ],
 )
 def test_options_that_cannot_work_are_refused(options, message):
     with pytest.raises(ConfigurationError, match=message):
-        make(LabelSmoothedCrossEntropySimCut, **options)
+        build_from_options("rdrop" if "rdrop_alpha" in options else "simcut", **options)
+
+
+@pytest.mark.parametrize("name, options", [
+    ("simcut", {"simcut_alpha": 2.0, "simcut_p": 0.25, "word_dropout": 0.5}),
+    ("rdrop", {"rdrop_alpha": 2.0, "ignore_prefix_size": 3, "report_accuracy": True}),
+    ("fused", {"label_smoothing": 0.25, "word_dropout": 0.5, "sentence_avg": True}),
+])  # fmt: skip
+def test_options_arrive(name, options):
+    built = build_from_options(name, **options)
+    names = {"label_smoothing": "eps", "simcut_p": "probability"}
+    names.update(simcut_alpha="alpha", rdrop_alpha="alpha")
+    for option, value in options.items():
+        assert getattr(built, names.get(option, option)) == value
 
 
 def test_models_without_embeddings_are_refused(make_sample):  # noqa: F811
