@@ -1,12 +1,7 @@
 """Models, their options and named architectures. Importing this package registers them."""
 
-from . import architectures, classifier_architectures
+from . import architectures
 from .efficient_transformer import EfficientTransformerModel
 from .encoder_classifier import EncoderClassifierModel
 
-__all__ = [
-    "EfficientTransformerModel",
-    "EncoderClassifierModel",
-    "architectures",
-    "classifier_architectures",
-]
+__all__ = ["EfficientTransformerModel", "EncoderClassifierModel", "architectures"]

@@ -1,176 +1,126 @@
 """Named architectures: presets of defaults. Options on a command line or in YAML override them."""
 
-from typing import Any
+from typing import Any, Callable, Dict
 
 from fairseq.models import register_model_architecture
 
-from .efficient_transformer import MODEL_NAME
+from . import efficient_transformer, encoder_classifier
+from .encoder_classifier import fill_classifier_defaults
 from .options import fill_defaults, fill_fairseq_defaults, set_default
 
+Preset = Dict[str, Any]
 
-def _finish(args: Any) -> None:
+
+def _sizes(dim: int, ffn_dim: int, heads: int, *sides: str) -> Preset:
+    sizes = {"embed_dim": dim, "ffn_embed_dim": ffn_dim, "attention_heads": heads}
+    return {f"{side}_{name}": size for side in sides for name, size in sizes.items()}
+
+
+FTC = {"encoder_blocks": "3,3", "time_window": 2, "feature_window": 2}
+DEEP, MID = ({"encoder_blocks": b, "decoder_layers": n} for b, n in (("6,6", 1), ("4,4", 3)))
+FASTFORMER = {"encoder_token_mixer": "fastformer"}
+MSCFFN = {"encoder_ffn": "mscffn", "decoder_ffn": "mscffn"}
+# fairseq's transformer_iwslt_de_en, as in TransformerFTC, section 3.3
+IWSLT = {**_sizes(512, 1024, 4, "encoder", "decoder"), "decoder_layers": 6}
+# Fastformer's table 9 for summarization. The paper does not give the inner dimension of the
+# feed-forward network; here it is 4 x 256.
+SUMMARIES = {**_sizes(256, 1024, 16, "encoder", "decoder"), "decoder_layers": 4, "dropout": 0.2}
+CNN_DM = {**SUMMARIES, "encoder_layers": 4, "max_source_positions": 2048}
+PUBMED = {**SUMMARIES, "encoder_layers": 2, "max_source_positions": 4096}
+
+ENCODER_DECODERS: Dict[str, Preset] = {
+    # the three ideas at the sizes of fairseq's transformer
+    "transformer_ftc": FTC,
+    "fastformer_encoder": FASTFORMER,
+    "mscffn_transformer": MSCFFN,
+    # "Feature+Time 2 x 3", "Feature 2 x 3" and "Time 2 x 3" of TransformerFTC's table 1
+    "transformer_ftc_iwslt_de_en": {**IWSLT, **FTC},
+    "transformer_fc_iwslt_de_en": {**IWSLT, **FTC, "time_window": 1},
+    "transformer_tc_iwslt_de_en": {**IWSLT, **FTC, "feature_window": 1},
+    # A deep encoder and a shallow decoder, proposed in the discussion of TransformerFTC (section 5,
+    # after Kasai et al. 2020). Compression pays for a deeper encoder; generation is faster, because
+    # most of its time is the decoder's. Multiply-adds of the matrix products per token, in units of
+    # d^2, with as many target as source tokens and without the output projection: 8 for a full
+    # encoder layer, 1.75 for the layer that pools, 1 for a pooled layer, 12 for a decoder layer.
+    # Totals: 54.75 + 12 = 66.75 for this model, 27.75 + 72 = 99.75 for blocks of 3,3 with 6 decoder
+    # layers, 48 + 72 = 120 for the Transformer.
+    "transformer_ftc_deep_iwslt_de_en": {**IWSLT, **FTC, **DEEP},
+    # Between both: 36.75 + 36 = 72.75 d^2, 0.61 of the Transformer's, with half of its decoder
+    # layers. The deep preset needs 0.56 with a sixth of them: its gain is in generation.
+    "transformer_ftc_mid_iwslt_de_en": {**IWSLT, **FTC, **MID},
+    "fastformer_encoder_iwslt_de_en": {**IWSLT, **FASTFORMER},
+    # The paper's 12 subspaces do not divide 512 features. The nearest number that does, 8, is used
+    # (2.6 d^2 multiply-adds).
+    "mscffn_transformer_iwslt_de_en": {**IWSLT, **MSCFFN},
+    # Fastformer's table 9, and the same with pairs of positions pooled in the middle
+    "fastformer_encoder_cnn_dm": {**CNN_DM, **FASTFORMER},
+    "fastformer_encoder_pubmed": {**PUBMED, **FASTFORMER},
+    "fastformer_tc_cnn_dm": {**CNN_DM, **FASTFORMER, "encoder_blocks": "2,2", "time_window": 2},
+    "fastformer_tc_pubmed": {**PUBMED, **FASTFORMER, "encoder_blocks": "1,1", "time_window": 2},
+    # the Transformers beside them in table 9
+    "transformer_cnn_dm": {**CNN_DM, "max_source_positions": 512},
+    "transformer_pubmed": {**PUBMED, "max_source_positions": 512},
+}
+
+# what all models of the Long-Range Arena share
+ARENA = {"encoder_normalize_before": True, "activation_fn": "gelu", "dropout": 0.1}
+
+CLASSIFIERS: Dict[str, Preset] = {
+    # the sizes of fairseq's transformer: 6 layers, 512/2048, 8 heads
+    "encoder_classifier": {},
+    # IMDB of Fastformer's table 9, which also has the windows, global tokens and Linformer's
+    # projection. BigBird here counts blocks instead of tokens: with blocks of 4, the 2 global and 2
+    # random blocks are the table's 8 tokens each, and a window of 3 blocks is nearest to its 8
+    # tokens. Poolingformer's second window is 4 times as wide as its first.
+    "encoder_classifier_imdb": {
+        **_sizes(256, 1024, 16, "encoder"),
+        "encoder_layers": 2,
+        "dropout": 0.2,
+        "longformer_window": 8,
+        "longformer_global_tokens": 8,
+        "bigbird_block": 4,
+        "linformer_projected_length": 16,
+    },
+    # ListOps as in the paper of the Long-Range Arena; its code has 4 layers and an inner dimension
+    # of 1,024
+    "encoder_classifier_listops": {**_sizes(512, 2048, 8, "encoder"), "encoder_layers": 6, **ARENA},
+    # text as in its code; its paper has the sizes of ListOps
+    "encoder_classifier_byte_text": {
+        **_sizes(256, 1024, 4, "encoder"),
+        "encoder_layers": 4,
+        **ARENA,
+    },
+    "encoder_classifier_image": {
+        **_sizes(128, 128, 8, "encoder"),
+        "encoder_layers": 1,
+        **ARENA,
+        "encoder_learned_pos": True,
+        "dropout": 0.3,
+        "attention_dropout": 0.2,
+    },
+}
+
+
+def _register(model: str, presets: Dict[str, Preset], fill: Callable[[Any], None]) -> None:
+    for name, preset in presets.items():
+
+        def architecture(args: Any, preset: Preset = preset) -> None:
+            # the blocks decide the number of layers
+            if "encoder_blocks" in preset:
+                set_default(args, "encoder_blocks", preset["encoder_blocks"])
+            has_blocks = getattr(args, "encoder_blocks", None) is not None
+            for option, value in preset.items():
+                if not (has_blocks and option == "encoder_layers"):
+                    set_default(args, option, value)
+            fill(args)
+
+        register_model_architecture(model, name)(architecture)
+
+
+def _fill(args: Any) -> None:
     fill_defaults(args)
     fill_fairseq_defaults(args)
 
 
-def _iwslt_de_en_sizes(args: Any) -> None:
-    """Set the sizes of fairseq's transformer_iwslt_de_en, as in TransformerFTC, section 3.3."""
-    for side in ("encoder", "decoder"):
-        set_default(args, f"{side}_embed_dim", 512)
-        set_default(args, f"{side}_ffn_embed_dim", 1024)
-        set_default(args, f"{side}_attention_heads", 4)
-    set_default(args, "decoder_layers", 6)
-
-
-@register_model_architecture(MODEL_NAME, "transformer_ftc")
-def transformer_ftc(args: Any) -> None:
-    """TransformerFTC: 2 blocks of 3 layers, windows of 2 over time and features."""
-    set_default(args, "encoder_blocks", "3,3")
-    set_default(args, "time_window", 2)
-    set_default(args, "feature_window", 2)
-    _finish(args)
-
-
-@register_model_architecture(MODEL_NAME, "fastformer_encoder")
-def fastformer_encoder(args: Any) -> None:
-    """Fastformer's additive attention in the encoder, softmax attention in the decoder."""
-    set_default(args, "encoder_token_mixer", "fastformer")
-    _finish(args)
-
-
-@register_model_architecture(MODEL_NAME, "mscffn_transformer")
-def mscffn_transformer(args: Any) -> None:
-    """The Transformer with MSCFFN as every feed-forward network."""
-    set_default(args, "encoder_ffn", "mscffn")
-    set_default(args, "decoder_ffn", "mscffn")
-    _finish(args)
-
-
-@register_model_architecture(MODEL_NAME, "transformer_ftc_iwslt_de_en")
-def transformer_ftc_iwslt_de_en(args: Any) -> None:
-    """The model "Feature+Time 2 x 3" of TransformerFTC's table 1."""
-    _iwslt_de_en_sizes(args)
-    transformer_ftc(args)
-
-
-@register_model_architecture(MODEL_NAME, "transformer_fc_iwslt_de_en")
-def transformer_fc_iwslt_de_en(args: Any) -> None:
-    """The model "Feature 2 x 3" of TransformerFTC's table 1."""
-    set_default(args, "time_window", 1)
-    transformer_ftc_iwslt_de_en(args)
-
-
-@register_model_architecture(MODEL_NAME, "transformer_tc_iwslt_de_en")
-def transformer_tc_iwslt_de_en(args: Any) -> None:
-    """The model "Time 2 x 3" of TransformerFTC's table 1."""
-    set_default(args, "feature_window", 1)
-    transformer_ftc_iwslt_de_en(args)
-
-
-@register_model_architecture(MODEL_NAME, "transformer_ftc_deep_iwslt_de_en")
-def transformer_ftc_deep_iwslt_de_en(args: Any) -> None:
-    """A deep encoder and a shallow decoder: blocks of 6 and 6 layers, one decoder layer.
-
-    Proposed in the discussion of TransformerFTC (section 5, after Kasai et al. 2020). Compression
-    pays for a deeper encoder. Generation is faster, because most of its time is the decoder's.
-
-    Multiply-adds of the matrix products per token, in units of d^2, with as many target as source
-    tokens and without the output projection: 8 for a full encoder layer, 1.75 for the layer that
-    pools, 1 for a pooled layer, 12 for a decoder layer. Totals: 54.75 + 12 = 66.75 for this model,
-    27.75 + 72 = 99.75 for blocks of 3,3 with 6 decoder layers, 48 + 72 = 120 for the Transformer.
-    """
-    set_default(args, "encoder_blocks", "6,6")
-    set_default(args, "decoder_layers", 1)
-    transformer_ftc_iwslt_de_en(args)
-
-
-@register_model_architecture(MODEL_NAME, "transformer_ftc_mid_iwslt_de_en")
-def transformer_ftc_mid_iwslt_de_en(args: Any) -> None:
-    """Between the 3,3 and the deep preset: blocks of 4 and 4 layers, three decoder layers.
-
-    Counted as for the deep preset, one more layer in each block adds 9 d^2, and three fewer decoder
-    layers save 36 d^2. The total is 36.75 + 36 = 72.75 d^2, 0.61 of the Transformer's, with half of
-    its decoder layers. The deep preset needs 0.56 with a sixth of them: little less for training;
-    its gain is in generation.
-    """
-    set_default(args, "encoder_blocks", "4,4")
-    set_default(args, "decoder_layers", 3)
-    transformer_ftc_iwslt_de_en(args)
-
-
-@register_model_architecture(MODEL_NAME, "fastformer_encoder_iwslt_de_en")
-def fastformer_encoder_iwslt_de_en(args: Any) -> None:
-    """fastformer_encoder with the sizes of fairseq's transformer_iwslt_de_en."""
-    _iwslt_de_en_sizes(args)
-    fastformer_encoder(args)
-
-
-@register_model_architecture(MODEL_NAME, "mscffn_transformer_iwslt_de_en")
-def mscffn_transformer_iwslt_de_en(args: Any) -> None:
-    """mscffn_transformer with the sizes of fairseq's transformer_iwslt_de_en.
-
-    The paper's 12 subspaces do not divide 512 features. The nearest number that does, 8, is used
-    (2.6 d^2 multiply-adds).
-    """
-    _iwslt_de_en_sizes(args)
-    mscffn_transformer(args)
-
-
-def _summarization_sizes(args: Any, encoder_layers: int, max_source_positions: int) -> None:
-    """Set Fastformer's table 9 for summarization: 256 features, 16 heads, dropout 0.2.
-
-    The paper does not give the inner dimension of the feed-forward network; here it is 4 x 256.
-    """
-    for side in ("encoder", "decoder"):
-        set_default(args, f"{side}_embed_dim", 256)
-        set_default(args, f"{side}_ffn_embed_dim", 1024)
-        set_default(args, f"{side}_attention_heads", 16)
-    if getattr(args, "encoder_blocks", None) is None:  # else the blocks decide the number of layers
-        set_default(args, "encoder_layers", encoder_layers)
-    set_default(args, "decoder_layers", 4)
-    set_default(args, "dropout", 0.2)
-    set_default(args, "max_source_positions", max_source_positions)
-
-
-@register_model_architecture(MODEL_NAME, "fastformer_encoder_cnn_dm")
-def fastformer_encoder_cnn_dm(args: Any) -> None:
-    """CNN/DailyMail of Fastformer's table 9: 4 + 4 layers, documents of 2,048 tokens."""
-    _summarization_sizes(args, encoder_layers=4, max_source_positions=2048)
-    fastformer_encoder(args)
-
-
-@register_model_architecture(MODEL_NAME, "fastformer_encoder_pubmed")
-def fastformer_encoder_pubmed(args: Any) -> None:
-    """PubMed of Fastformer's table 9: 2 + 4 layers, documents of 4,096 tokens."""
-    _summarization_sizes(args, encoder_layers=2, max_source_positions=4096)
-    fastformer_encoder(args)
-
-
-@register_model_architecture(MODEL_NAME, "fastformer_tc_cnn_dm")
-def fastformer_tc_cnn_dm(args: Any) -> None:
-    """fastformer_encoder_cnn_dm with pairs of positions pooled for its last 2 encoder layers."""
-    set_default(args, "encoder_blocks", "2,2")
-    set_default(args, "time_window", 2)
-    fastformer_encoder_cnn_dm(args)
-
-
-@register_model_architecture(MODEL_NAME, "fastformer_tc_pubmed")
-def fastformer_tc_pubmed(args: Any) -> None:
-    """fastformer_encoder_pubmed with pairs of positions pooled for its second encoder layer."""
-    set_default(args, "encoder_blocks", "1,1")
-    set_default(args, "time_window", 2)
-    fastformer_encoder_pubmed(args)
-
-
-@register_model_architecture(MODEL_NAME, "transformer_cnn_dm")
-def transformer_cnn_dm(args: Any) -> None:
-    """The Transformer baseline of fastformer_encoder_cnn_dm in table 9: documents of 512 tokens."""
-    _summarization_sizes(args, encoder_layers=4, max_source_positions=512)
-    _finish(args)
-
-
-@register_model_architecture(MODEL_NAME, "transformer_pubmed")
-def transformer_pubmed(args: Any) -> None:
-    """The Transformer baseline of fastformer_encoder_pubmed in table 9: documents of 512 tokens."""
-    _summarization_sizes(args, encoder_layers=2, max_source_positions=512)
-    _finish(args)
+_register(efficient_transformer.MODEL_NAME, ENCODER_DECODERS, _fill)
+_register(encoder_classifier.MODEL_NAME, CLASSIFIERS, fill_classifier_defaults)
