@@ -310,55 +310,13 @@ class Fastformer(TokenMixer):
 
     @torch.jit.unused
     def on_rows(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
-        """The plain form on rows: summaries are products with weights of h x S x N.
-
-        A grid of sentences would hold twice as many positions. With Triton kernels it is the
-        re-associated form, without such weights and without keys.
-        """
-        drops = probability(self.dropout_module) > 0
-        if self.can_reassociate and all(
-            has_kernel(rows, self._to_alpha(), drops) for rows in (x, memory)
-        ):
-            return self._on_rows_by_kernel(x, at, memory, memory_at)
-        heads, size = self.num_heads, self.head_dim
-        groups = heads if self.share_heads else 1
-
-        def project(projection: nn.Module, rows: Tensor) -> Tensor:  # N x h x s
-            return projection(rows.view(rows.size(0), groups, -1)).view(-1, heads, size)
-
-        def weigh(scores: Tensor, at: Layout) -> Tensor:  # N x h to h x S x N
-            weights = at_least_float32(scores).t().unsqueeze(1) * self.scaling
-            weights = torch.softmax(hide(weights, ~at.members), dim=-1)
-            return self.dropout_module(weights.type_as(scores))
-
-        def add(weights: Tensor, rows: Tensor) -> Tensor:  # h x S x N, N x h x s to S x h x s
-            return torch.bmm(weights, rows.transpose(0, 1)).transpose(0, 1)
-
-        def spread(summary: Tensor, at: Layout) -> Tensor:  # S x h x s to N x h x s
-            rows = at.members.t().to(summary.dtype) @ summary.flatten(1)
-            return rows.view(rows.size(0), heads, -1)
-
-        q, k = project(self.q_proj, x), project(self.k_proj, memory)
-        v = q if self.v_proj is None else project(self.v_proj, x)
-        query = add(weigh((q * self.query_score).sum(dim=-1), at), q)
-        if self.interaction == "product":
-            directions = spread(query * self.key_score, memory_at)
-            key = query * add(weigh((k * directions).sum(dim=-1), memory_at), k)
-            u = spread(key, at) * v
-        elif self.interaction == "add":
-            both = spread(query, memory_at) + k
-            u = spread(add(weigh((both * self.key_score).sum(dim=-1), memory_at), both), at) + v
-        else:
-            both = torch.cat([spread(query, memory_at), k], dim=-1)
-            key = add(weigh((both * self.key_score).sum(dim=-1), memory_at), both)
-            u = torch.cat([spread(key, at), v], dim=-1)
-        return self.out_proj(u.flatten(1)) + q.flatten(1)
-
-    def _on_rows_by_kernel(
-        self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout
-    ) -> Tensor:
-        p = probability(self.dropout_module)
-        x_mean, alpha_sum = summarize_rows(x, self._to_alpha(), self.scaling, p, at)
+        """The re-associated form on rows, by Triton kernels; without these, `forward` on a grid."""
+        if not self.can_reassociate:
+            return super().on_rows(x, at, memory, memory_at)
+        directions, p = self._to_alpha(), probability(self.dropout_module)
+        if not all(has_kernel(rows, directions, p > 0) for rows in (x, memory)):
+            return super().on_rows(x, at, memory, memory_at)
+        x_mean, alpha_sum = summarize_rows(x, directions, self.scaling, p, at)
         query = self._global_query(x_mean, alpha_sum)
         directions = self._to_beta(query)
         memory_mean, beta_sum = summarize_rows(memory, directions, self.scaling, p, memory_at)
