@@ -39,13 +39,17 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def check_range(option: str, value: float, least: float, most: float = math.inf) -> None:
-    """Refuse a value of an option outside `least` to `most`, both allowed.
+def check_range(option: str, value: Any, least: float, most: float = math.inf) -> None:
+    """Refuse a value of an option outside `least` to `most`, both allowed. Text may be a number.
 
     Raises:
         ConfigurationError: the value is outside, or not a number.
     """
-    if not least <= value <= most:
+    try:
+        fits = least <= float(value) <= most
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
         raise ConfigurationError(f"{option} {value}: must be {allowed(least, most)}")
 
 

@@ -12,7 +12,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageModelingTask
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -35,29 +35,25 @@ def keep_the_last_batch() -> None:
             `--max-tokens`, which is an AssertionError in fairseq.
     """
 
-    def make(original: Callable) -> Callable:
-        def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> List[Any]:
-            if not isinstance(indices, np.ndarray):
-                indices = np.fromiter(indices, dtype=np.int64, count=-1)
-            try:
-                batches = original(indices, *args, **kwargs)
-            except IndexError:
-                if len(indices) > 0:
-                    raise
-                raise ConfigurationError(NO_SENTENCES) from None
-            except AssertionError as error:
-                limit = re.search(r"max_tokens(?: limit of |=)(\d+)", str(error))
-                if not limit:
-                    raise
-                raise ConfigurationError(
-                    f"--max-tokens {limit[1]}: a sentence is longer: give a larger number"
-                ) from None
-            rest = indices[sum(len(batch) for batch in batches) :]
-            return batches + [rest] if len(rest) > 0 else batches
-
-        return batch_by_size
-
-    wrap(data_utils, "batch_by_size", "keep_the_last_batch", make)
+    @around(data_utils, "batch_by_size")
+    def batch_by_size(original: Callable, indices: Any, *args: Any, **kwargs: Any) -> List[Any]:
+        if not isinstance(indices, np.ndarray):
+            indices = np.fromiter(indices, dtype=np.int64, count=-1)
+        try:
+            batches = original(indices, *args, **kwargs)
+        except IndexError:
+            if len(indices) > 0:
+                raise
+            raise ConfigurationError(NO_SENTENCES) from None
+        except AssertionError as error:
+            limit = re.search(r"max_tokens(?: limit of |=)(\d+)", str(error))
+            if not limit:
+                raise
+            raise ConfigurationError(
+                f"--max-tokens {limit[1]}: a sentence is longer: give a larger number"
+            ) from None
+        rest = indices[sum(len(batch) for batch in batches) :]
+        return batches + [rest] if len(rest) > 0 else batches
 
 
 def tell_which_blocks_have_no_perplexity() -> None:
@@ -69,45 +65,36 @@ def tell_which_blocks_have_no_perplexity() -> None:
         ConfigurationError: when making batches: every block is skipped.
     """
 
-    def make(original: Callable) -> Callable:
-        def eval_lm_dataloader(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-            longest, count = kwargs.get("max_positions"), len(dataset)
-            indices = np.arange(count)
-            left_out = (
-                [] if longest is None else dataset.filter_indices_by_size(indices, longest)[1]
+    @around((LanguageModelingTask, MultilingualLanguageModelingTask), "eval_lm_dataloader")
+    def eval_lm_dataloader(
+        original: Callable, self: Any, dataset: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        longest, count = kwargs.get("max_positions"), len(dataset)
+        indices = np.arange(count)
+        left_out = [] if longest is None else dataset.filter_indices_by_size(indices, longest)[1]
+        if len(left_out) > 0:
+            told = (
+                f"{len(left_out):,} of {count:,} blocks are longer than the {longest:,} tokens "
+                f"that the model reads: give --tokens-per-sample {longest} with "
+                "--sample-break-mode none"
             )
-            if len(left_out) > 0:
-                told = (
-                    f"{len(left_out):,} of {count:,} blocks are longer than the {longest:,} tokens "
-                    f"that the model reads: give --tokens-per-sample {longest} with "
-                    "--sample-break-mode none"
-                )
-                if len(left_out) == count:
-                    raise ConfigurationError(told)
-                logger.warning("the perplexity covers only part of the text: " + told)
-            return original(self, dataset, *args, **kwargs)
-
-        return eval_lm_dataloader
-
-    for task in (LanguageModelingTask, MultilingualLanguageModelingTask):
-        wrap(task, "eval_lm_dataloader", "tell_which_blocks_have_no_perplexity", make)
+            if len(left_out) == count:
+                raise ConfigurationError(told)
+            logger.warning("the perplexity covers only part of the text: " + told)
+        return original(self, dataset, *args, **kwargs)
 
 
 def refuse_to_train_on_no_batch() -> None:
     """Report in one line that there is nothing to train on (0.12.2, and ff with other options)."""
 
-    def make(original: Callable) -> Callable:
-        def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return original(self, *args, **kwargs)
-            except Exception as error:
-                if "The dataset is empty" in str(error):
-                    raise ConfigurationError(NO_SENTENCES) from None
-                raise
-
-        return get_train_iterator
-
-    wrap(Trainer, "get_train_iterator", "refuse_to_train_on_no_batch", make)
+    @around(Trainer, "get_train_iterator")
+    def get_train_iterator(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        except Exception as error:
+            if "The dataset is empty" in str(error):
+                raise ConfigurationError(NO_SENTENCES) from None
+            raise
 
 
 def count_every_batch() -> None:
@@ -121,18 +108,16 @@ def count_every_batch() -> None:
     synchronise in each forward pass.
     """
 
-    def make(original: Callable) -> Callable:
-        def train_step(self: Trainer, samples: List[Any], *args: Any, **kwargs: Any) -> Any:
-            empty = [sample for sample in samples if not sample]
-            real = [sample for sample in samples if sample]
-            if not empty or not real:
-                return original(self, samples, *args, **kwargs)
-            with mock.patch.object(self.task, "train_step", _nothing_of(self.task.train_step)):
-                return original(self, empty + real, *args, **kwargs)
-
-        return train_step
-
-    wrap(Trainer, "train_step", "count_every_batch", make)
+    @around(Trainer, "train_step")
+    def train_step(
+        original: Callable, self: Trainer, samples: List[Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        empty = [sample for sample in samples if not sample]
+        real = [sample for sample in samples if sample]
+        if not empty or not real:
+            return original(self, samples, *args, **kwargs)
+        with mock.patch.object(self.task, "train_step", _nothing_of(self.task.train_step)):
+            return original(self, empty + real, *args, **kwargs)
 
 
 def _nothing_of(train_step: Callable) -> Callable:

@@ -7,7 +7,7 @@ from fairseq import options
 
 from fairseq_plugins import processor
 from fairseq_plugins.compat.command_line import is_given
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -19,19 +19,17 @@ def keep_bf16_off_the_tpu() -> None:
     In 0.12.2 and ff.
     """
 
-    def make(original: Callable) -> Callable:
-        def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kw: Any) -> Any:
-            if is_given("--bf16", input_args) and is_given("--fp16", input_args):
-                raise ConfigurationError("--bf16 and --fp16 cannot be combined: give one of them")
-            parsed = original(parser, input_args, *args, **kw)
-            options_read = parsed[0] if isinstance(parsed, tuple) else parsed
-            if getattr(options_read, "bf16", False) and not is_given("--tpu", input_args):
-                options_read.tpu = False
-            return parsed
-
-        return parse_args_and_arch
-
-    wrap(options, "parse_args_and_arch", "keep_bf16_off_the_tpu", make)
+    @around(options, "parse_args_and_arch")
+    def parse_args_and_arch(
+        original: Callable, parser: Any, input_args: Any = None, *args: Any, **kw: Any
+    ) -> Any:
+        if is_given("--bf16", input_args) and is_given("--fp16", input_args):
+            raise ConfigurationError("--bf16 and --fp16 cannot be combined: give one of them")
+        parsed = original(parser, input_args, *args, **kw)
+        options_read = parsed[0] if isinstance(parsed, tuple) else parsed
+        if getattr(options_read, "bf16", False) and not is_given("--tpu", input_args):
+            options_read.tpu = False
+        return parsed
 
 
 def warn_if_emulated() -> None:

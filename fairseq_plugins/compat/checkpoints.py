@@ -12,7 +12,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import overlay, wrap
+from fairseq_plugins.compat.patch import around, overlay
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.compat.stored_options import plain
 from fairseq_plugins.errors import ConfigurationError
@@ -50,16 +50,12 @@ def store_digests_of_words() -> None:
     fairseq stores only the path of the data, which may be relative or hold other data later.
     """
 
-    def make(original: Callable) -> Callable:
-        def state_dict(self: Trainer) -> Dict[str, Any]:
-            state = original(self)
-            with contextlib.suppress(OSError, UnicodeDecodeError):  # the training continues
-                state[WORDS] = _words_of_data(self.cfg.task)
-            return state
-
-        return state_dict
-
-    wrap(Trainer, "state_dict", "store_digests_of_words", make)
+    @around(Trainer, "state_dict")
+    def state_dict(original: Callable, self: Trainer) -> Dict[str, Any]:
+        state = original(self)
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # the training continues
+            state[WORDS] = _words_of_data(self.cfg.task)
+        return state
 
 
 def _words_of_data(task: Any) -> Dict[str, str]:
@@ -92,34 +88,30 @@ def warn_of_other_words() -> None:
                     "folder that it was trained on"
                 )
 
-    def make_reading(original: Callable) -> Callable:
-        def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-            state = original(path, *args, **kwargs)
-            read[str(path)] = state.get(WORDS)
-            return state
+    @around(checkpoint_utils, "load_checkpoint_to_cpu")
+    def load_checkpoint_to_cpu(
+        original: Callable, path: str, *args: Any, **kwargs: Any
+    ) -> Dict[str, Any]:
+        state = original(path, *args, **kwargs)
+        read[str(path)] = state.get(WORDS)
+        return state
 
-        return load_checkpoint_to_cpu
+    @around(checkpoint_utils, "load_model_ensemble_and_task")
+    def load_model_ensemble_and_task(
+        original: Callable, filenames: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        loaded = original(filenames, *args, **kwargs)
+        task = loaded[2]
+        compare(filenames, getattr(task, "cfg", None) or getattr(task, "args", None))
+        return loaded
 
-    def make_model(original: Callable) -> Callable:
-        def load_model_ensemble_and_task(filenames: Any, *args: Any, **kwargs: Any) -> Any:
-            loaded = original(filenames, *args, **kwargs)
-            task = loaded[2]
-            compare(filenames, getattr(task, "cfg", None) or getattr(task, "args", None))
-            return loaded
-
-        return load_model_ensemble_and_task
-
-    def make_training(original: Callable) -> Callable:
-        def load_checkpoint(self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
-            state = original(self, filename, *args, **kwargs)
-            compare([filename], self.cfg.task)
-            return state
-
-        return load_checkpoint
-
-    wrap(checkpoint_utils, "load_checkpoint_to_cpu", "warn_of_other_words", make_reading)
-    wrap(checkpoint_utils, "load_model_ensemble_and_task", "warn_of_other_words", make_model)
-    wrap(Trainer, "load_checkpoint", "warn_of_other_words", make_training)
+    @around(Trainer, "load_checkpoint")
+    def load_checkpoint(
+        original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        state = original(self, filename, *args, **kwargs)
+        compare([filename], self.cfg.task)
+        return state
 
 
 # the entries of every checkpoint of fairseq; alternatives are names of different versions
@@ -172,21 +164,19 @@ def _refuse(path: str, error: Exception) -> RefusedCheckpoint:
 def name_files_that_are_no_checkpoints() -> None:
     """Report a folder, an unreadable file or another kind of file as an error in one line."""
 
-    def make(original: Callable) -> Callable:
-        def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-            try:
-                return original(path, *args, **kwargs)
-            except (IsADirectoryError, PermissionError) as error:
-                raise RefusedCheckpoint(
-                    f"checkpoint {path} cannot be read: {error.strerror}. Give the file of a "
-                    "checkpoint, such as checkpoint_best.pt"
-                ) from None
-            except (AttributeError, IndexError, KeyError, TypeError) as error:
-                raise _refuse(path, error) from error
-
-        return load_checkpoint_to_cpu
-
-    wrap(checkpoint_utils, "load_checkpoint_to_cpu", "name_files_that_are_no_checkpoints", make)
+    @around(checkpoint_utils, "load_checkpoint_to_cpu")
+    def load_checkpoint_to_cpu(
+        original: Callable, path: str, *args: Any, **kwargs: Any
+    ) -> Dict[str, Any]:
+        try:
+            return original(path, *args, **kwargs)
+        except (IsADirectoryError, PermissionError) as error:
+            raise RefusedCheckpoint(
+                f"checkpoint {path} cannot be read: {error.strerror}. Give the file of a "
+                "checkpoint, such as checkpoint_best.pt"
+            ) from None
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise _refuse(path, error) from error
 
 
 _BUFFER = re.compile(r"(.*\.)?(version|_float_tensor)")
@@ -229,14 +219,10 @@ def copy_checkpoints_in_one_step() -> None:
     There, a process killed during the copy leaves half a file, and training cannot resume.
     """
 
-    def make(original: Callable) -> Callable:
-        def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-            if not overwrite or not PathManager.supports_rename(dst_path):
-                return original(src_path, dst_path, overwrite=overwrite)
-            copied = original(src_path, dst_path + ".tmp", overwrite=True)
-            PathManager.rename(dst_path + ".tmp", dst_path)
-            return copied
-
-        return copy
-
-    wrap(PathManager, "copy", "copy_checkpoints_in_one_step", make)
+    @around(PathManager, "copy")
+    def copy(original: Callable, src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+        if not overwrite or not PathManager.supports_rename(dst_path):
+            return original(src_path, dst_path, overwrite=overwrite)
+        copied = original(src_path, dst_path + ".tmp", overwrite=True)
+        PathManager.rename(dst_path + ".tmp", dst_path)
+        return copied

@@ -15,7 +15,7 @@ from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_plugins.compat.patch import after_parsing, wrap
+from fairseq_plugins.compat.patch import after_parsing, around
 from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError
 
@@ -29,16 +29,14 @@ def is_given(option: str, words: Optional[List[str]]) -> bool:
 def count_no_gpus_for_the_cpu() -> None:
     """Start one process with `--cpu`; fairseq starts one per GPU of the machine (0.12.2 and ff)."""
 
-    def make(original: Callable) -> Callable:
-        def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kw: Any) -> Any:
-            size_given = is_given("--distributed-world-size", input_args)
-            if is_given("--cpu", input_args) and not size_given:
-                parser.set_defaults(distributed_world_size=1)
-            return original(parser, input_args, *args, **kw)
-
-        return parse_args_and_arch
-
-    wrap(options, "parse_args_and_arch", "count_no_gpus_for_the_cpu", make)
+    @around(options, "parse_args_and_arch")
+    def parse_args_and_arch(
+        original: Callable, parser: Any, input_args: Any = None, *args: Any, **kw: Any
+    ) -> Any:
+        size_given = is_given("--distributed-world-size", input_args)
+        if is_given("--cpu", input_args) and not size_given:
+            parser.set_defaults(distributed_world_size=1)
+        return original(parser, input_args, *args, **kw)
 
 
 def validate_without_a_task() -> None:
@@ -47,15 +45,11 @@ def validate_without_a_task() -> None:
     In 0.12.2 and ff. The task comes from the checkpoint; the name only decides which options exist.
     """
 
-    def make(original: Callable) -> Callable:
-        def parse_args_and_arch(parser: Any, *args: Any, **kw: Any) -> Any:
-            if parser.get_default("task") is None:
-                parser.set_defaults(task="translation")
-            return original(parser, *args, **kw)
-
-        return parse_args_and_arch
-
-    wrap(options, "parse_args_and_arch", "validate_without_a_task", make)
+    @around(options, "parse_args_and_arch")
+    def parse_args_and_arch(original: Callable, parser: Any, *args: Any, **kw: Any) -> Any:
+        if parser.get_default("task") is None:
+            parser.set_defaults(task="translation")
+        return original(parser, *args, **kw)
 
 
 def decay_until_max_update() -> None:
@@ -99,19 +93,15 @@ def require_a_criterion_of_labels() -> None:
 def refuse_fractions_in_lists_of_whole_numbers() -> None:
     """Refuse `--update-freq 1.5`, which becomes 1, and `--lr 5e-` in one line (0.12.2 and ff)."""
 
-    def make(original: Callable) -> Callable:
-        def eval_str_list(x: Any, x_type: Callable = float) -> Any:
-            try:
-                found = original(x, x_type)
-            except SyntaxError:  # argparse expects a ValueError
-                raise argparse.ArgumentTypeError(f"{x} is not a number") from None
-            if x_type is int and found and found != original(x, float):
-                raise argparse.ArgumentTypeError(f"{x}: give whole numbers")
-            return found
-
-        return eval_str_list
-
-    wrap(dataclass_utils, "eval_str_list", "refuse_fractions", make)
+    @around(dataclass_utils, "eval_str_list")
+    def eval_str_list(original: Callable, x: Any, x_type: Callable = float) -> Any:
+        try:
+            found = original(x, x_type)
+        except SyntaxError:  # argparse expects a ValueError
+            raise argparse.ArgumentTypeError(f"{x} is not a number") from None
+        if x_type is int and found and found != original(x, float):
+            raise argparse.ArgumentTypeError(f"{x}: give whole numbers")
+        return found
 
 
 def refuse_asynchronous_writing_without_iopath() -> None:
@@ -120,19 +110,15 @@ def refuse_asynchronous_writing_without_iopath() -> None:
     fairseq then trains nothing and exits with status 0 (0.12.2 and ff).
     """
 
-    def make(original: Callable) -> Callable:
-        def call_main(cfg: Any, main: Callable, **kwargs: Any) -> None:
-            asynchronous = cfg.checkpoint.write_checkpoints_asynchronously
-            if asynchronous and importlib.util.find_spec("iopath") is None:
-                raise ConfigurationError(
-                    "--write-checkpoints-asynchronously needs a package that is not installed: "
-                    "pip install iopath, or remove the flag"
-                )
-            return original(cfg, main, **kwargs)
-
-        return call_main
-
-    wrap(distributed_utils, "call_main", "refuse_asynchronous_writing", make)
+    @around(distributed_utils, "call_main")
+    def call_main(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
+        asynchronous = cfg.checkpoint.write_checkpoints_asynchronously
+        if asynchronous and importlib.util.find_spec("iopath") is None:
+            raise ConfigurationError(
+                "--write-checkpoints-asynchronously needs a package that is not installed: "
+                "pip install iopath, or remove the flag"
+            )
+        return original(cfg, main, **kwargs)
 
 
 def show_errors_of_hydra() -> None:

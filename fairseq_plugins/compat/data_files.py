@@ -14,7 +14,7 @@ from fairseq.data import Dictionary, data_utils, indexed_dataset
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError
 
@@ -42,51 +42,43 @@ def _no_folder(path: str) -> MissingData:
 def check_dictionaries() -> None:
     """Check that dictionaries exist and can be read."""
 
-    def make(original: Callable) -> Callable:
-        def add_from_file(self: Dictionary, f: Any) -> None:
-            if not isinstance(f, str):
-                return original(self, f)
-            before = len(self)
-            try:
-                original(self, f)
-            except FileNotFoundError:
-                folder = os.path.dirname(f) or "."
-                if os.path.isdir(folder):
-                    raise MissingData(f"{f} is missing: {remake(folder)}") from None
-                raise _no_folder(folder) from None
-            except Exception as error:
-                problem = str(error).splitlines()[0]
-            else:
-                problem = "it is empty" if len(self) == before else ""
-            if problem:
-                raise ConfigurationError(
-                    f"{f} is not a dictionary ({problem}): {remake(os.path.dirname(f) or '.')}"
-                )
-
-        return add_from_file
-
-    wrap(Dictionary, "add_from_file", "check_dictionaries", make)
+    @around(Dictionary, "add_from_file")
+    def add_from_file(original: Callable, self: Dictionary, f: Any) -> None:
+        if not isinstance(f, str):
+            return original(self, f)
+        before = len(self)
+        try:
+            original(self, f)
+        except FileNotFoundError:
+            folder = os.path.dirname(f) or "."
+            if os.path.isdir(folder):
+                raise MissingData(f"{f} is missing: {remake(folder)}") from None
+            raise _no_folder(folder) from None
+        except Exception as error:
+            problem = str(error).splitlines()[0]
+        else:
+            problem = "it is empty" if len(self) == before else ""
+        if problem:
+            raise ConfigurationError(
+                f"{f} is not a dictionary ({problem}): {remake(os.path.dirname(f) or '.')}"
+            )
 
 
 def check_folders() -> None:
     """Check that a folder exists and that its file names contain the languages."""
 
-    def make(original: Callable) -> Callable:
-        def infer_language_pair(path: str) -> Tuple[str, str]:
-            try:
-                source, target = original(path)
-            except (FileNotFoundError, NotADirectoryError):
-                raise _no_folder(path) from None
-            if source is None:
-                raise MissingData(
-                    f"DATA {path} has no prepared data (such as train.de-en.de.idx): give "
-                    f"--source-lang and --target-lang, or {remake(path)}"
-                )
-            return source, target
-
-        return infer_language_pair
-
-    wrap(data_utils, "infer_language_pair", "check_folders", make)
+    @around(data_utils, "infer_language_pair")
+    def infer_language_pair(original: Callable, path: str) -> Tuple[str, str]:
+        try:
+            source, target = original(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise _no_folder(path) from None
+        if source is None:
+            raise MissingData(
+                f"DATA {path} has no prepared data (such as train.de-en.de.idx): give "
+                f"--source-lang and --target-lang, or {remake(path)}"
+            )
+        return source, target
 
 
 def check_data() -> None:
@@ -95,36 +87,30 @@ def check_data() -> None:
     This reads all tokens once, at the speed of the disk; training reads them anyway.
     """
 
-    def make_load(original: Callable) -> Callable:
-        def load_indexed_dataset(
-            path: str, dictionary: Any = None, *args: Any, **kwargs: Any
-        ) -> Any:
-            check_files(path, dictionary)
-            return original(path, dictionary, *args, **kwargs)
+    @around(data_utils, "load_indexed_dataset")
+    def load_indexed_dataset(
+        original: Callable, path: str, dictionary: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        check_files(path, dictionary)
+        return original(path, dictionary, *args, **kwargs)
 
-        return load_indexed_dataset
-
-    wrap(data_utils, "load_indexed_dataset", "check_data", make_load)
-
-    def make_task(original: Callable) -> Callable:
-        def load_dataset(self: TranslationTask, split: str, *args: Any, **kwargs: Any) -> None:
-            try:
-                original(self, split, *args, **kwargs)
-            except FileNotFoundError as error:
-                if isinstance(error, MissingData):
-                    raise
-                folder = str(self.cfg.data).split(os.pathsep)[0]
-                source, target = self.cfg.source_lang, self.cfg.target_lang
-                for pair in ((source, target), (target, source)):
-                    check_files(os.path.join(folder, "{}.{}-{}.{}".format(split, *pair, source)))
-                raise MissingData(
-                    f"{folder} has no {split}.{source}-{target}.{source}.idx: choose another "
-                    f"subset, or {remake(folder)}"
-                ) from None
-
-        return load_dataset
-
-    wrap(TranslationTask, "load_dataset", "check_data", make_task)
+    @around(TranslationTask, "load_dataset")
+    def load_dataset(
+        original: Callable, self: TranslationTask, split: str, *args: Any, **kwargs: Any
+    ) -> None:
+        try:
+            original(self, split, *args, **kwargs)
+        except FileNotFoundError as error:
+            if isinstance(error, MissingData):
+                raise
+            folder = str(self.cfg.data).split(os.pathsep)[0]
+            source, target = self.cfg.source_lang, self.cfg.target_lang
+            for pair in ((source, target), (target, source)):
+                check_files(os.path.join(folder, "{}.{}-{}.{}".format(split, *pair, source)))
+            raise MissingData(
+                f"{folder} has no {split}.{source}-{target}.{source}.idx: choose another "
+                f"subset, or {remake(folder)}"
+            ) from None
 
 
 def check_files(path: str, dictionary: Any = None) -> None:
@@ -190,20 +176,15 @@ def require_targets_for_training() -> None:
                 f"{remake(folder)}"
             )
 
-    def make_train(original: Callable) -> Callable:
-        def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-            iterator = original(self, *args, **kwargs)
-            check(self.task, self.cfg.dataset.train_subset)
-            return iterator
+    @around(Trainer, "get_train_iterator")
+    def get_train_iterator(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        iterator = original(self, *args, **kwargs)
+        check(self.task, self.cfg.dataset.train_subset)
+        return iterator
 
-        return get_train_iterator
-
-    def make_valid(original: Callable) -> Callable:
-        def get_valid_iterator(self: Trainer, subset: str, *args: Any, **kwargs: Any) -> Any:
-            check(self.task, subset)
-            return original(self, subset, *args, **kwargs)
-
-        return get_valid_iterator
-
-    wrap(Trainer, "get_train_iterator", "require_targets_for_training", make_train)
-    wrap(Trainer, "get_valid_iterator", "require_targets_for_training", make_valid)
+    @around(Trainer, "get_valid_iterator")
+    def get_valid_iterator(
+        original: Callable, self: Trainer, subset: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        check(self.task, subset)
+        return original(self, subset, *args, **kwargs)

@@ -11,7 +11,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import bf16, stopping
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError, flag
 
 logger = logging.getLogger(__name__)
@@ -49,33 +49,28 @@ def complete_distributed_launch() -> None:
     variables of torchrun or srun.
     """
 
-    def make(original: Callable) -> Callable:
-        def call_main(cfg: Any, main: Callable, **kwargs: Any) -> None:
-            distributed = cfg.distributed_training
-            if cfg.common.tpu or distributed.pipeline_model_parallel:
-                return original(cfg, main, **kwargs)
-            on_cpu = cfg.common.cpu or not torch.cuda.is_available()
-            launch = Launch.from_environment()
-            if launch is not None and launch.world_size > 1:
-                _join(launch, distributed, on_cpu)
-            alone = (
-                distributed.distributed_world_size == 1
-                and distributed.distributed_init_method is None
-            )
-            if on_cpu and not alone:
-                if distributed.distributed_backend == "nccl":
-                    distributed.distributed_backend = "gloo"
-                if distributed.ddp_backend in ("c10d", "pytorch_ddp"):
-                    distributed.ddp_backend = "legacy_ddp"
-                if not distributed.distributed_no_spawn:
-                    return _spawn_on_cpu(cfg, main, kwargs)
-            if on_cpu and alone and launch is not None and launch.world_size == 1:
-                os.environ.pop("WORLD_SIZE", None)  # otherwise 0.12.2 starts NCCL for one process
+    @around(distributed_utils, "call_main")
+    def call_main(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
+        distributed = cfg.distributed_training
+        if cfg.common.tpu or distributed.pipeline_model_parallel:
             return original(cfg, main, **kwargs)
-
-        return call_main
-
-    wrap(distributed_utils, "call_main", "complete_distributed_launch", make)
+        on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+        launch = Launch.from_environment()
+        if launch is not None and launch.world_size > 1:
+            _join(launch, distributed, on_cpu)
+        alone = (
+            distributed.distributed_world_size == 1 and distributed.distributed_init_method is None
+        )
+        if on_cpu and not alone:
+            if distributed.distributed_backend == "nccl":
+                distributed.distributed_backend = "gloo"
+            if distributed.ddp_backend in ("c10d", "pytorch_ddp"):
+                distributed.ddp_backend = "legacy_ddp"
+            if not distributed.distributed_no_spawn:
+                return _spawn_on_cpu(cfg, main, kwargs)
+        if on_cpu and alone and launch is not None and launch.world_size == 1:
+            os.environ.pop("WORLD_SIZE", None)  # otherwise 0.12.2 starts NCCL for one process
+        return original(cfg, main, **kwargs)
 
 
 def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
@@ -142,34 +137,36 @@ def check_the_machine() -> None:
       error.
     """
 
-    def make(original: Callable) -> Callable:
-        def __init__(
-            self: Trainer, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
-        ) -> None:
-            launch = Launch.from_environment()
-            together = dist.is_available() and dist.is_initialized()
-            if launch is not None and launch.world_size > 1 and not together:
-                raise ConfigurationError(
-                    f"this is process {launch.rank} of {launch.world_size}, but each would train "
-                    "separately and overwrite the others' checkpoints: with srun set MASTER_ADDR "
-                    "and MASTER_PORT; with fairseq-hydra-train set the options of the group "
-                    "distributed_training"
-                )
-            common = getattr(cfg, "common", cfg)
-            if common.cpu or not torch.cuda.is_available():
-                if common.fp16 and not common.memory_efficient_fp16:
-                    raise ConfigurationError("--fp16 needs a GPU: remove it on a CPU")
-                if common.amp:
-                    logger.warning("--amp has no effect without a GPU: training in float32")
-                if common.bf16:
-                    bf16.warn_if_emulated()
-            _check_ddp(cfg, model)
-            _check_quant_noise(cfg)
-            original(self, cfg, task, model, *args, **kwargs)
-
-        return __init__
-
-    wrap(Trainer, "__init__", "check_the_machine", make)
+    @around(Trainer, "__init__")
+    def __init__(
+        original: Callable,
+        self: Trainer,
+        cfg: Any,
+        task: Any,
+        model: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        launch = Launch.from_environment()
+        together = dist.is_available() and dist.is_initialized()
+        if launch is not None and launch.world_size > 1 and not together:
+            raise ConfigurationError(
+                f"this is process {launch.rank} of {launch.world_size}, but each would train "
+                "separately and overwrite the others' checkpoints: with srun set MASTER_ADDR "
+                "and MASTER_PORT; with fairseq-hydra-train set the options of the group "
+                "distributed_training"
+            )
+        common = getattr(cfg, "common", cfg)
+        if common.cpu or not torch.cuda.is_available():
+            if common.fp16 and not common.memory_efficient_fp16:
+                raise ConfigurationError("--fp16 needs a GPU: remove it on a CPU")
+            if common.amp:
+                logger.warning("--amp has no effect without a GPU: training in float32")
+            if common.bf16:
+                bf16.warn_if_emulated()
+        _check_ddp(cfg, model)
+        _check_quant_noise(cfg)
+        original(self, cfg, task, model, *args, **kwargs)
 
 
 def _check_ddp(cfg: Any, model: torch.nn.Module) -> None:
@@ -230,18 +227,16 @@ def gather_lists_without_a_gpu() -> None:
     fairseq-validate calls it, and so does training with criterions whose logs cannot be summed.
     """
 
-    def make(original: Callable) -> Callable:
-        def all_gather_list(data: Any, group: Any = None, max_size: int = 16384) -> List[Any]:
-            group = group if group is not None else distributed_utils.get_global_group()
-            if dist.get_backend(group) != "gloo":
-                return original(data, group, max_size)
-            gathered: List[Any] = [None] * distributed_utils.get_world_size(group)
-            dist.all_gather_object(gathered, data, group=group)
-            return gathered
-
-        return all_gather_list
-
-    wrap(distributed_utils, "all_gather_list", "gather_lists_without_a_gpu", make)
+    @around(distributed_utils, "all_gather_list")
+    def all_gather_list(
+        original: Callable, data: Any, group: Any = None, max_size: int = 16384
+    ) -> List[Any]:
+        group = group if group is not None else distributed_utils.get_global_group()
+        if dist.get_backend(group) != "gloo":
+            return original(data, group, max_size)
+        gathered: List[Any] = [None] * distributed_utils.get_world_size(group)
+        dist.all_gather_object(gathered, data, group=group)
+        return gathered
 
 
 def end_process_groups() -> None:

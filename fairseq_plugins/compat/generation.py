@@ -21,7 +21,7 @@ from fairseq.search import (
 )
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
-from fairseq_plugins.compat.patch import after_parsing, overlay, wrap
+from fairseq_plugins.compat.patch import after_parsing, around, overlay
 from fairseq_plugins.compat.training_options import check_search_options
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
 
@@ -36,25 +36,22 @@ def number_diverse_beams_within_the_batch() -> None:
     sentence's row in the batch of the first step, because finished sentences leave the batch.
     """
 
-    def make(original: Callable) -> Callable:
-        def step(
-            self: DiverseBeamSearch,
-            step: int,
-            lprobs: torch.Tensor,
-            scores: Optional[torch.Tensor],
-            prev_output_tokens: Optional[torch.Tensor] = None,
-            original_batch_idxs: Optional[torch.Tensor] = None,
-        ) -> Any:
-            if original_batch_idxs is not None:
-                if step == 0:
-                    self.ids_of_batch = original_batch_idxs
-                same = original_batch_idxs.unsqueeze(1) == self.ids_of_batch.unsqueeze(0)
-                original_batch_idxs = same.long().argmax(dim=1)
-            return original(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)
-
-        return step
-
-    wrap(DiverseBeamSearch, "step", "number_diverse_beams_within_the_batch", make)
+    @around(DiverseBeamSearch, "step")
+    def step(
+        original: Callable,
+        self: DiverseBeamSearch,
+        step: int,
+        lprobs: torch.Tensor,
+        scores: Optional[torch.Tensor],
+        prev_output_tokens: Optional[torch.Tensor] = None,
+        original_batch_idxs: Optional[torch.Tensor] = None,
+    ) -> Any:
+        if original_batch_idxs is not None:
+            if step == 0:
+                self.ids_of_batch = original_batch_idxs
+            same = original_batch_idxs.unsqueeze(1) == self.ids_of_batch.unsqueeze(0)
+            original_batch_idxs = same.long().argmax(dim=1)
+        return original(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)
 
 
 def end_diverse_hypotheses() -> None:
@@ -66,15 +63,11 @@ def end_diverse_hypotheses() -> None:
     ordinary search and in earlier releases, leave enough that have not ended.
     """
 
-    def make(original: Callable) -> Callable:
-        def __init__(self: DiverseBeamSearch, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            if len(args) < 5 and "candidate_multiple" not in kwargs:
-                self.candidate_multiple = 2
-
-        return __init__
-
-    wrap(DiverseBeamSearch, "__init__", "end_diverse_hypotheses", make)
+    @around(DiverseBeamSearch, "__init__")
+    def __init__(original: Callable, self: DiverseBeamSearch, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if len(args) < 5 and "candidate_multiple" not in kwargs:
+            self.candidate_multiple = 2
 
 
 def end_constrained_hypotheses() -> None:
@@ -84,22 +77,19 @@ def end_constrained_hypotheses() -> None:
     and continues after its end, and others are lost. Ordinary search takes twice as many.
     """
 
-    def make(original: Callable) -> Callable:
-        def step(
-            self: PrefixConstrainedBeamSearch,
-            step: int,
-            lprobs: torch.Tensor,
-            scores: Optional[torch.Tensor],
-            prev_output_tokens: torch.Tensor,
-            original_batch_idxs: torch.Tensor,
-        ) -> Any:
-            rows = lprobs.view(-1, 1, lprobs.size(-1))
-            mask = self.apply_mask(rows, prev_output_tokens, original_batch_idxs)
-            return BeamSearch.step(self, step, lprobs + mask.view_as(lprobs), scores)
-
-        return step
-
-    wrap(PrefixConstrainedBeamSearch, "step", "end_constrained_hypotheses", make)
+    @around(PrefixConstrainedBeamSearch, "step")
+    def step(
+        original: Callable,
+        self: PrefixConstrainedBeamSearch,
+        step: int,
+        lprobs: torch.Tensor,
+        scores: Optional[torch.Tensor],
+        prev_output_tokens: torch.Tensor,
+        original_batch_idxs: torch.Tensor,
+    ) -> Any:
+        rows = lprobs.view(-1, 1, lprobs.size(-1))
+        mask = self.apply_mask(rows, prev_output_tokens, original_batch_idxs)
+        return BeamSearch.step(self, step, lprobs + mask.view_as(lprobs), scores)
 
 
 def match_the_words_of_the_source() -> None:
@@ -110,13 +100,11 @@ def match_the_words_of_the_source() -> None:
     if '"src_lengths" in net_input' not in inspect.getsource(SequenceGenerator._generate):
         return
 
-    def make(original: Callable) -> Callable:
-        def set_src_lengths(self: LengthConstrainedBeamSearch, lengths: torch.Tensor) -> None:
-            original(self, lengths - 1)
-
-        return set_src_lengths
-
-    wrap(LengthConstrainedBeamSearch, "set_src_lengths", "match_the_words_of_the_source", make)
+    @around(LengthConstrainedBeamSearch, "set_src_lengths")
+    def set_src_lengths(
+        original: Callable, self: LengthConstrainedBeamSearch, lengths: torch.Tensor
+    ) -> None:
+        original(self, lengths - 1)
 
 
 def check_finite(name: str, model: torch.nn.Module) -> None:
@@ -141,27 +129,21 @@ def tell_that_no_hypothesis_is_allowed() -> None:
             that length repeats an n-gram, or the model holds non-numeric values.
     """
 
-    def make(original: Callable) -> Callable:
-        def generate(self: SequenceGenerator, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return original(self, *args, **kwargs)
-            except AssertionError as error:
-                reached = re.fullmatch(r"\d+ < (\d+)", str(error))
-                if not reached and "min_len cannot be larger" not in str(error):
-                    raise
-                check_finite("the model", self.model)
-                most = f" of at most {reached[1]} tokens" if reached else ""
-                raise ConfigurationError(
-                    f"the options of search allow no output{most} for a sentence: give a smaller "
-                    f"--min-len (it is {self.min_len}), a larger length limit "
-                    "(--max-len-b), or remove --no-repeat-ngram-size"
-                ) from None
-
-        return generate
-
-    for generator in (SequenceGenerator, SequenceGeneratorWithAlignment):
-        # TorchScript compiles forward, but not this
-        wrap(generator, "generate", "tell_that_no_hypothesis_is_allowed", make)
+    @around((SequenceGenerator, SequenceGeneratorWithAlignment), "generate")
+    def generate(original: Callable, self: SequenceGenerator, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        except AssertionError as error:
+            reached = re.fullmatch(r"\d+ < (\d+)", str(error))
+            if not reached and "min_len cannot be larger" not in str(error):
+                raise
+            check_finite("the model", self.model)
+            most = f" of at most {reached[1]} tokens" if reached else ""
+            raise ConfigurationError(
+                f"the options of search allow no output{most} for a sentence: give a smaller "
+                f"--min-len (it is {self.min_len}), a larger length limit "
+                "(--max-len-b), or remove --no-repeat-ngram-size"
+            ) from None
 
 
 def score_unknown_words_as_wrong() -> None:
@@ -171,15 +153,10 @@ def score_unknown_words_as_wrong() -> None:
     the word "unk" in both.
     """
 
-    def make(original: Callable) -> Callable:
-        def add_string(self: Any, ref: str, pred: str) -> None:
-            # two characters that occur in no text
-            original(self, ref.replace("<<unk>>", " \ue000 "), pred.replace("<unk>", " \ue001 "))
-
-        return add_string
-
-    for scorer in (SacrebleuScorer, ChrFScorer):
-        wrap(scorer, "add_string", "score_unknown_words_as_wrong", make)
+    @around((SacrebleuScorer, ChrFScorer), "add_string")
+    def add_string(original: Callable, self: Any, ref: str, pred: str) -> None:
+        # two characters that occur in no text
+        original(self, ref.replace("<<unk>>", " \ue000 "), pred.replace("<unk>", " \ue001 "))
 
 
 def obey_or_refuse_options() -> None:
@@ -234,15 +211,11 @@ def refuse_unknown_words_of_search() -> None:
         ConfigurationError: on `generate`, `translate` and `sample`.
     """
 
-    def make(original: Callable) -> Callable:
-        def generate(self: GeneratorHubInterface, *args: Any, **kwargs: Any) -> Any:
-            named = set(inspect.signature(original).parameters)
-            check_search_options("translate", kwargs.keys() - named)
-            return original(self, *args, **kwargs)
-
-        return generate
-
-    wrap(GeneratorHubInterface, "generate", "refuse_unknown_words_of_search", make)
+    @around(GeneratorHubInterface, "generate")
+    def generate(original: Callable, self: GeneratorHubInterface, *args: Any, **kwargs: Any) -> Any:
+        named = set(inspect.signature(original).parameters)
+        check_search_options("translate", kwargs.keys() - named)
+        return original(self, *args, **kwargs)
 
 
 def ban_repeated_ngrams() -> None:
@@ -301,26 +274,25 @@ def replace_unknown_words() -> None:
                     f"{given.post_process} (--post-process) joins first: remove that"
                 )
 
-    def make_replace(original: Callable) -> Callable:
-        def replace_unk(
-            hypo_str: str, src_str: str, alignment: Any, align_dict: Dict[str, str], unk: str
-        ) -> str:
-            places = {target: source for source, target in alignment}
-            sources = [places.get(number, -1) for number in range(len(hypo_str.split()))]
-            return original(hypo_str, src_str, sources, align_dict, unk)
+    @around(utils, "replace_unk")
+    def replace_unk(
+        original: Callable,
+        hypo_str: str,
+        src_str: str,
+        alignment: Any,
+        align_dict: Dict[str, str],
+        unk: str,
+    ) -> str:
+        places = {target: source for source, target in alignment}
+        sources = [places.get(number, -1) for number in range(len(hypo_str.split()))]
+        return original(hypo_str, src_str, sources, align_dict, unk)
 
-        return replace_unk
-
-    def make(original: Callable) -> Callable:
-        def load_align_dict(replace_unk: Optional[str]) -> Optional[Dict[str, str]]:
-            return original("" if replace_unk == "@@ " else replace_unk)
-
-        return load_align_dict
+    @around(utils, "load_align_dict")
+    def load_align_dict(original: Callable, replace_unk: Optional[str]) -> Optional[Dict[str, str]]:
+        return original("" if replace_unk == "@@ " else replace_unk)
 
     name = "replace_unknown_words"
     after_parsing(name, check)
-    wrap(utils, "replace_unk", name, make_replace)
-    wrap(utils, "load_align_dict", name, make)
 
 
 _SOFT = "\0soft"  # placeholder for the source position, which soft alignments lack
@@ -333,18 +305,14 @@ def print_soft_alignments_in_interactive() -> None:
     of the source tokens.
     """
 
-    def make(original: Callable) -> Callable:
-        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
-            for name in ("fairseq_cli.interactive", "__main__"):
-                interactive: Any = sys.modules.get(name)
-                if hasattr(interactive, "buffered_read"):
-                    interactive.print = _print_without_mark
-                    overlay(interactive, "utils", post_process_prediction=_with_soft_pairs)
-            return original(*args, **kwargs)
-
-        return parse_args_and_arch
-
-    wrap(options, "parse_args_and_arch", "print_soft_alignments_in_interactive", make)
+    @around(options, "parse_args_and_arch")
+    def parse_args_and_arch(original: Callable, *args: Any, **kwargs: Any) -> Any:
+        for name in ("fairseq_cli.interactive", "__main__"):
+            interactive: Any = sys.modules.get(name)
+            if hasattr(interactive, "buffered_read"):
+                interactive.print = _print_without_mark
+                overlay(interactive, "utils", post_process_prediction=_with_soft_pairs)
+        return original(*args, **kwargs)
 
 
 def _with_soft_pairs(**kwargs: Any) -> Any:

@@ -21,7 +21,7 @@ from fairseq.file_io import PathManager
 
 from fairseq_plugins.compat import one_training
 from fairseq_plugins.compat.checkpoints import unreadable
-from fairseq_plugins.compat.patch import overlay, wrap
+from fairseq_plugins.compat.patch import around, overlay
 from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -37,16 +37,12 @@ def write_checkpoints_to_the_disk() -> None:
     or one with blocks of zeros.
     """
 
-    def make(original: Callable) -> Callable:
-        def rename(src: str, dst: str) -> None:
-            _write_out(src)
-            original(src, dst)
-            with contextlib.suppress(OSError):  # not every file system can fsync folders
-                _write_out(os.path.dirname(os.path.abspath(dst)))
-
-        return rename
-
-    wrap(PathManager, "rename", "write_checkpoints_to_the_disk", make)
+    @around(PathManager, "rename")
+    def rename(original: Callable, src: str, dst: str) -> None:
+        _write_out(src)
+        original(src, dst)
+        with contextlib.suppress(OSError):  # not every file system can fsync folders
+            _write_out(os.path.dirname(os.path.abspath(dst)))
 
 
 def _write_out(path: str) -> None:
@@ -110,17 +106,13 @@ def _find_damage(path: str, size: int, changed: int) -> str:
 def refuse_damaged_checkpoints() -> None:
     """Report a damaged checkpoint in one line, wherever fairseq loads one."""
 
-    def make(original: Callable) -> Callable:
-        def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
-            if os.path.isfile(path):
-                damage = find_damage(path)
-                if damage:
-                    raise unreadable(path, damage)
-            return original(path, *args, **kwargs)
-
-        return load_checkpoint_to_cpu
-
-    wrap(checkpoint_utils, "load_checkpoint_to_cpu", "refuse_damaged_checkpoints", make)
+    @around(checkpoint_utils, "load_checkpoint_to_cpu")
+    def load_checkpoint_to_cpu(original: Callable, path: str, *args: Any, **kwargs: Any) -> Any:
+        if os.path.isfile(path):
+            damage = find_damage(path)
+            if damage:
+                raise unreadable(path, damage)
+        return original(path, *args, **kwargs)
 
 
 class Found(NamedTuple):
@@ -138,30 +130,28 @@ def resume_from_the_newest_intact_checkpoint() -> None:
     overwritten.
     """
 
-    def make(original: Callable) -> Callable:
-        def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Tuple[Any, Any]:
-            found = Found()
-            if trainer.data_parallel_rank == 0:
-                refusal = "" if cfg.no_save else one_training.hold(Path(cfg.save_dir))
-                found = _find_checkpoint(cfg, trainer.checkpoint_suffix)
-                found = Found(refusal=refusal) if refusal else found
-            if trainer.data_parallel_world_size > 1:
-                found = Found(
-                    **distributed_utils.broadcast_object(
-                        found._asdict(),
-                        src_rank=0,
-                        group=trainer.data_parallel_process_group,
-                        dist_device=trainer.device,
-                    )
+    @around(checkpoint_utils, "load_checkpoint")
+    def load_checkpoint(
+        original: Callable, cfg: Any, trainer: Any, **kwargs: Any
+    ) -> Tuple[Any, Any]:
+        found = Found()
+        if trainer.data_parallel_rank == 0:
+            refusal = "" if cfg.no_save else one_training.hold(Path(cfg.save_dir))
+            found = _find_checkpoint(cfg, trainer.checkpoint_suffix)
+            found = Found(refusal=refusal) if refusal else found
+        if trainer.data_parallel_world_size > 1:
+            found = Found(
+                **distributed_utils.broadcast_object(
+                    found._asdict(),
+                    src_rank=0,
+                    group=trainer.data_parallel_process_group,
+                    dist_device=trainer.device,
                 )
-            if found.refusal is not None:
-                raise ConfigurationError(found.refusal)
-            with _restoring(cfg, found.restore_file):
-                return original(cfg, trainer, **kwargs)
-
-        return load_checkpoint
-
-    wrap(checkpoint_utils, "load_checkpoint", "resume_from_the_newest_intact_checkpoint", make)
+            )
+        if found.refusal is not None:
+            raise ConfigurationError(found.refusal)
+        with _restoring(cfg, found.restore_file):
+            return original(cfg, trainer, **kwargs)
 
 
 @contextlib.contextmanager

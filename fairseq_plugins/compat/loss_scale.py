@@ -7,7 +7,7 @@ from fairseq.optim import AMPOptimizer
 from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin as HalfOptimizer
 from fairseq.optim.fp16_optimizer import _MemoryEfficientFP16OptimizerMixin as SmallOptimizer
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 
 # in the optimizer's state, beside fairseq's "loss_scale"
 UPDATES = "amp_updates_at_this_scale"
@@ -23,14 +23,10 @@ def unscale_gradients_once() -> None:
     epsilon is 128 times as large. Both get worse with each doubling of the scale.
     """
 
-    def make(original: Callable) -> Callable:
-        def step(self: AMPOptimizer) -> None:
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-
-        return step
-
-    wrap(AMPOptimizer, "step", "unscale_gradients_once", make)
+    @around(AMPOptimizer, "step")
+    def step(original: Callable, self: AMPOptimizer) -> None:
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
 
 
 def obey_the_options_of_the_scale() -> None:
@@ -40,22 +36,23 @@ def obey_the_options_of_the_scale() -> None:
     is a window.
     """
 
-    def make(original: Callable) -> Callable:
-        def __init__(
-            self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any
-        ) -> None:
-            common = SimpleNamespace(
-                fp16_init_scale=cfg.common.amp_init_scale,
-                amp_scale_window=cfg.common.amp_scale_window,
-                amp_init_scale=cfg.common.amp_scale_window,
-                min_loss_scale=cfg.common.min_loss_scale,
-            )
-            read = SimpleNamespace(optimizer=cfg.optimizer, common=common)
-            original(self, read, params, fp32_optimizer, **kwargs)
-
-        return __init__
-
-    wrap(AMPOptimizer, "__init__", "obey_the_options_of_the_scale", make)
+    @around(AMPOptimizer, "__init__")
+    def __init__(
+        original: Callable,
+        self: AMPOptimizer,
+        cfg: Any,
+        params: Any,
+        fp32_optimizer: Any,
+        **kwargs: Any,
+    ) -> None:
+        common = SimpleNamespace(
+            fp16_init_scale=cfg.common.amp_init_scale,
+            amp_scale_window=cfg.common.amp_scale_window,
+            amp_init_scale=cfg.common.amp_scale_window,
+            min_loss_scale=cfg.common.min_loss_scale,
+        )
+        read = SimpleNamespace(optimizer=cfg.optimizer, common=common)
+        original(self, read, params, fp32_optimizer, **kwargs)
 
 
 def resume_with_the_scale() -> None:
@@ -64,31 +61,27 @@ def resume_with_the_scale() -> None:
     Until the scale is as high as before, gradients may underflow that did not before.
     """
 
-    def make_state(original: Callable) -> Callable:
-        def state_dict(self: AMPOptimizer) -> Dict[str, Any]:
-            state, scaler = original(self), self.scaler.state_dict()
-            if scaler:  # empty without a GPU
-                state["loss_scale"] = scaler["scale"]
-                state[UPDATES] = scaler["_growth_tracker"]
-            return state
+    @around(AMPOptimizer, "state_dict")
+    def state_dict(original: Callable, self: AMPOptimizer) -> Dict[str, Any]:
+        state, scaler = original(self), self.scaler.state_dict()
+        if scaler:  # empty without a GPU
+            state["loss_scale"] = scaler["scale"]
+            state[UPDATES] = scaler["_growth_tracker"]
+        return state
 
-        return state_dict
-
-    def make_load(original: Callable) -> Callable:
-        def load_state_dict(
-            self: AMPOptimizer, state_dict: Dict[str, Any], optimizer_overrides: Any = None
-        ) -> None:
-            original(self, state_dict, optimizer_overrides)
-            scaler = self.scaler.state_dict()
-            if scaler and "loss_scale" in state_dict:
-                scaler["scale"] = state_dict["loss_scale"]
-                scaler["_growth_tracker"] = state_dict.get(UPDATES, 0)
-                self.scaler.load_state_dict(scaler)
-
-        return load_state_dict
-
-    wrap(AMPOptimizer, "state_dict", "resume_with_the_scale", make_state)
-    wrap(AMPOptimizer, "load_state_dict", "resume_with_the_scale", make_load)
+    @around(AMPOptimizer, "load_state_dict")
+    def load_state_dict(
+        original: Callable,
+        self: AMPOptimizer,
+        state_dict: Dict[str, Any],
+        optimizer_overrides: Any = None,
+    ) -> None:
+        original(self, state_dict, optimizer_overrides)
+        scaler = self.scaler.state_dict()
+        if scaler and "loss_scale" in state_dict:
+            scaler["scale"] = state_dict["loss_scale"]
+            scaler["_growth_tracker"] = state_dict.get(UPDATES, 0)
+            self.scaler.load_state_dict(scaler)
 
 
 def resume_with_the_counters_of_the_scale() -> None:
@@ -97,27 +90,19 @@ def resume_with_the_counters_of_the_scale() -> None:
     They store the scale, but not the number of updates since it changed.
     """
 
-    def make_state(original: Callable) -> Callable:
-        def state_dict(self: Any) -> Dict[str, Any]:
-            state = original(self)
-            if self.scaler is not None:  # None with bf16
-                state.update({"scaler" + name: getattr(self.scaler, name) for name in COUNTERS})
-            return state
+    @around((HalfOptimizer, SmallOptimizer), "state_dict")
+    def state_dict(original: Callable, self: Any) -> Dict[str, Any]:
+        state = original(self)
+        if self.scaler is not None:  # None with bf16
+            state.update({"scaler" + name: getattr(self.scaler, name) for name in COUNTERS})
+        return state
 
-        return state_dict
-
-    def make_load(original: Callable) -> Callable:
-        def load_state_dict(
-            self: Any, state_dict: Dict[str, Any], optimizer_overrides: Any = None
-        ) -> None:
-            original(self, state_dict, optimizer_overrides)
-            if self.scaler is not None:
-                for name in COUNTERS:
-                    if "scaler" + name in state_dict:
-                        setattr(self.scaler, name, state_dict["scaler" + name])
-
-        return load_state_dict
-
-    for optimizer in (HalfOptimizer, SmallOptimizer):
-        wrap(optimizer, "state_dict", "resume_with_the_counters_of_the_scale", make_state)
-        wrap(optimizer, "load_state_dict", "resume_with_the_counters_of_the_scale", make_load)
+    @around((HalfOptimizer, SmallOptimizer), "load_state_dict")
+    def load_state_dict(
+        original: Callable, self: Any, state_dict: Dict[str, Any], optimizer_overrides: Any = None
+    ) -> None:
+        original(self, state_dict, optimizer_overrides)
+        if self.scaler is not None:
+            for name in COUNTERS:
+                if "scaler" + name in state_dict:
+                    setattr(self.scaler, name, state_dict["scaler" + name])

@@ -10,7 +10,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.data_files import remake
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
 
 
@@ -28,27 +28,23 @@ def explain_models_that_do_not_fit() -> None:
     Sizes come first, then parameters that the checkpoint or the model lacks.
     """
 
-    def make(original: Callable) -> Callable:
-        def load(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return original(*args, **kwargs)
-            except Exception as error:
-                cause = error if isinstance(error, RuntimeError) else error.__context__
-                found = _MISMATCH.search(str(cause))
-                if found is None:
-                    lacking = _what_is_lacking(str(cause))
-                    if lacking is None:
-                        raise
-                    raise ConfigurationError(lacking) from None
-                given = [*args, *kwargs.values(), getattr(args[0], "task", None)]
-                task = next((one for one in given if isinstance(one, FairseqTask)), None)
-                message = _why_it_does_not_fit(task, *found.groups())
-                raise SizeMismatch(message, found.group(1)) from None
-
-        return load
-
-    wrap(Trainer, "load_checkpoint", "explain_models_that_do_not_fit", make)
-    wrap(checkpoint_utils, "load_model_ensemble_and_task", "explain_models_that_do_not_fit", make)
+    @around(Trainer, "load_checkpoint")
+    @around(checkpoint_utils, "load_model_ensemble_and_task")
+    def load(original: Callable, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except Exception as error:
+            cause = error if isinstance(error, RuntimeError) else error.__context__
+            found = _MISMATCH.search(str(cause))
+            if found is None:
+                lacking = _what_is_lacking(str(cause))
+                if lacking is None:
+                    raise
+                raise ConfigurationError(lacking) from None
+            given = [*args, *kwargs.values(), getattr(args[0], "task", None)]
+            task = next((one for one in given if isinstance(one, FairseqTask)), None)
+            message = _why_it_does_not_fit(task, *found.groups())
+            raise SizeMismatch(message, found.group(1)) from None
 
 
 _MISMATCH = re.compile(

@@ -4,7 +4,7 @@ from typing import Any, Callable
 
 from fairseq.nan_detector import NanDetector
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 
 
 def look_for_nan_in_forward_alone() -> None:
@@ -14,12 +14,12 @@ def look_for_nan_in_forward_alone() -> None:
     encoder in backward (0.12.2 and ff).
     """
 
-    def make(original: Callable) -> Callable:
-        def __init__(
-            self: NanDetector, model: Any, forward: bool = True, backward: bool = False
-        ) -> None:
-            original(self, model, forward, backward)
-
-        return __init__
-
-    wrap(NanDetector, "__init__", "look_for_nan_in_forward_alone", make)
+    @around(NanDetector, "__init__")
+    def __init__(
+        original: Callable,
+        self: NanDetector,
+        model: Any,
+        forward: bool = True,
+        backward: bool = False,
+    ) -> None:
+        original(self, model, forward, backward)

@@ -8,7 +8,7 @@ from typing import IO, Any, Callable, Optional
 
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.files import lock, open_to_append
 
 LOCK = "training.lock"
@@ -73,13 +73,9 @@ def release_after_training() -> None:
     Each then overwrites the other's checkpoints, and a rerun resumes from a mixture.
     """
 
-    def make(original: Callable) -> Callable:
-        def call_main(cfg: Any, main: Callable, **kwargs: Any) -> Any:
-            try:
-                return original(cfg, main, **kwargs)
-            finally:
-                release()
-
-        return call_main
-
-    wrap(distributed_utils, "call_main", "release_after_training", make)
+    @around(distributed_utils, "call_main")
+    def call_main(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> Any:
+        try:
+            return original(cfg, main, **kwargs)
+        finally:
+            release()

@@ -19,6 +19,25 @@ def wrap(owner: Any, name: str, repair: str, make: Callable[[Callable], Callable
     setattr(owner, name, staticmethod(replacement) if static else replacement)
 
 
+def around(owner: Any, *names: str) -> Callable[[Callable], Callable]:
+    """Decorator: call this function instead of those of a module or class.
+
+    It gets the original as its first argument. However often the repair is applied, it replaces
+    once. `owner` may be a tuple of owners.
+    """
+
+    def replace(function: Callable) -> Callable:
+        def make(original: Callable) -> Callable:
+            return lambda *args, **kwargs: function(original, *args, **kwargs)
+
+        for each in owner if isinstance(owner, tuple) else (owner,):
+            for name in names:
+                wrap(each, name, f"{function.__module__}.{function.__qualname__}", make)
+        return function
+
+    return replace
+
+
 def after_parsing(repair: str, check: Callable[[Namespace], None]) -> None:
     """Let `check` read, change or refuse the options parsed by any command of fairseq."""
 

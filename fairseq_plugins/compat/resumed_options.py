@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Set
 from fairseq.optim import FairseqOptimizer
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -22,23 +22,24 @@ def refuse_to_begin_anew() -> None:
     with another warm-up and as many updates as before.
     """
 
-    def make(original: Callable) -> Callable:
-        def load_checkpoint(
-            self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
-        ) -> Any:
-            state = original(self, filename, reset_optimizer, *args, **kwargs)
-            done = self._optim_history[-1].get("num_updates", 0) if self._optim_history else 0
-            if state is not None and not reset_optimizer and self.get_num_updates() == 0 < done:
-                raise ConfigurationError(
-                    f"{filename} has {done:,} updates but no optimizer state "
-                    "(--no-save-optimizer-state), so it cannot resume: start a new training from "
-                    "its parameters in another --save-dir, with --finetune-from-model"
-                )
-            return state
-
-        return load_checkpoint
-
-    wrap(Trainer, "load_checkpoint", "refuse_to_begin_anew", make)
+    @around(Trainer, "load_checkpoint")
+    def load_checkpoint(
+        original: Callable,
+        self: Trainer,
+        filename: str,
+        reset_optimizer: bool = False,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        state = original(self, filename, reset_optimizer, *args, **kwargs)
+        done = self._optim_history[-1].get("num_updates", 0) if self._optim_history else 0
+        if state is not None and not reset_optimizer and self.get_num_updates() == 0 < done:
+            raise ConfigurationError(
+                f"{filename} has {done:,} updates but no optimizer state "
+                "(--no-save-optimizer-state), so it cannot resume: start a new training from "
+                "its parameters in another --save-dir, with --finetune-from-model"
+            )
+        return state
 
 
 class OtherState(ConfigurationError):
@@ -51,41 +52,38 @@ def refuse_another_optimizer() -> None:
     0.12.2 and ff end in a traceback, or train on with a state that fails or is missing later.
     """
 
-    def make(original: Callable) -> Callable:
-        def load_checkpoint(self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return original(self, filename, *args, **kwargs)
-            except OtherState as error:
-                raise ConfigurationError(
-                    f"{filename} cannot resume: {error}; use another checkpoint of the training, "
-                    "or train on from its parameters with --reset-optimizer"
-                ) from None
-            except AssertionError as error:
-                other = re.match(
-                    r"(Criterion|Optimizer) does not match.* (\S+) vs (\S+)", str(error)
-                )
-                if not other:
-                    raise
-                name = other[1].lower()
-                raise ConfigurationError(
-                    f"{filename} was trained with another --{name} ({other[2]}, not {other[3]}): "
-                    "give the one of its training, or train on from its parameters with "
-                    "--reset-optimizer"
-                ) from None
+    @around(Trainer, "load_checkpoint")
+    def load_checkpoint(
+        original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        try:
+            return original(self, filename, *args, **kwargs)
+        except OtherState as error:
+            raise ConfigurationError(
+                f"{filename} cannot resume: {error}; use another checkpoint of the training, "
+                "or train on from its parameters with --reset-optimizer"
+            ) from None
+        except AssertionError as error:
+            other = re.match(r"(Criterion|Optimizer) does not match.* (\S+) vs (\S+)", str(error))
+            if not other:
+                raise
+            name = other[1].lower()
+            raise ConfigurationError(
+                f"{filename} was trained with another --{name} ({other[2]}, not {other[3]}): "
+                "give the one of its training, or train on from its parameters with "
+                "--reset-optimizer"
+            ) from None
 
-        return load_checkpoint
-
-    def make_optimizer(original: Callable) -> Callable:
-        def load_state_dict(
-            self: FairseqOptimizer, state_dict: Dict[str, Any], *args: Any, **kwargs: Any
-        ) -> None:
-            _check_state(self.param_groups, state_dict)
-            original(self, state_dict, *args, **kwargs)
-
-        return load_state_dict
-
-    wrap(Trainer, "load_checkpoint", "refuse_another_optimizer", make)
-    wrap(FairseqOptimizer, "load_state_dict", "refuse_another_optimizer", make_optimizer)
+    @around(FairseqOptimizer, "load_state_dict")
+    def load_state_dict(
+        original: Callable,
+        self: FairseqOptimizer,
+        state_dict: Dict[str, Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        _check_state(self.param_groups, state_dict)
+        original(self, state_dict, *args, **kwargs)
 
 
 def _check_state(groups: List[Dict[str, Any]], state: Dict[str, Any]) -> None:
@@ -142,26 +140,25 @@ def tell_options_of_the_checkpoint() -> None:
     This happens in all versions, but the log and the next checkpoint show the given ones.
     """
 
-    def make(original: Callable) -> Callable:
-        def load_state_dict(
-            self: FairseqOptimizer, state_dict: Dict[str, Any], optimizer_overrides: Any = None
-        ) -> None:
-            given = [_options(group) for group in self.param_groups]
-            original(self, state_dict, optimizer_overrides)
-            for ours, group in zip(given, self.param_groups):
-                loaded = _options(group)
-                for name in sorted(ours.keys() & loaded.keys()):
-                    if ours[name] != loaded[name] and name not in (optimizer_overrides or {}):
-                        change = f"--optimizer-overrides \"{{'{name}': {ours[name]}}}\""
-                        logger.warning(
-                            f"the checkpoint's {name} {loaded[name]} is used, but {ours[name]} is "
-                            f"ignored: to change it, add {change}"
-                        )
-                        return
-
-        return load_state_dict
-
-    wrap(FairseqOptimizer, "load_state_dict", "tell_options_of_the_checkpoint", make)
+    @around(FairseqOptimizer, "load_state_dict")
+    def load_state_dict(
+        original: Callable,
+        self: FairseqOptimizer,
+        state_dict: Dict[str, Any],
+        optimizer_overrides: Any = None,
+    ) -> None:
+        given = [_options(group) for group in self.param_groups]
+        original(self, state_dict, optimizer_overrides)
+        for ours, group in zip(given, self.param_groups):
+            loaded = _options(group)
+            for name in sorted(ours.keys() & loaded.keys()):
+                if ours[name] != loaded[name] and name not in (optimizer_overrides or {}):
+                    change = f"--optimizer-overrides \"{{'{name}': {ours[name]}}}\""
+                    logger.warning(
+                        f"the checkpoint's {name} {loaded[name]} is used, but {ours[name]} is "
+                        f"ignored: to change it, add {change}"
+                    )
+                    return
 
 
 def _options(group: Dict[str, Any]) -> Dict[str, Any]:

@@ -17,7 +17,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import Overlay, overlay, wrap
+from fairseq_plugins.compat.patch import Overlay, around, overlay
 from fairseq_plugins.compat.resuming import DUE, REPEATING, what_follows
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED, ConfigurationError, killed_by
 
@@ -113,44 +113,34 @@ def save_when_terminated() -> None:
     """
     request = _Request()
 
-    def make_iterator(original: Callable) -> Callable:
-        def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-            request.iterator = original(self, *args, **kwargs)
-            # processes that hold parts of one model do not add up their logs
-            size = self.cfg.distributed_training.distributed_world_size
-            whole = size == self.data_parallel_world_size
-            free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-            if whole and free and threading.current_thread() is threading.main_thread():
-                request.listen()
-            return request.iterator
+    @around(Trainer, "get_train_iterator")
+    def get_train_iterator(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        request.iterator = original(self, *args, **kwargs)
+        # processes that hold parts of one model do not add up their logs
+        size = self.cfg.distributed_training.distributed_world_size
+        whole = size == self.data_parallel_world_size
+        free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        if whole and free and threading.current_thread() is threading.main_thread():
+            request.listen()
+        return request.iterator
 
-        return get_train_iterator
+    @around(Trainer, "_aggregate_logging_outputs")
+    def _aggregate_logging_outputs(
+        original: Callable, self: Trainer, logging_outputs: List[Any], *numbers: Any, **kwargs: Any
+    ) -> Any:
+        numbers = (*numbers, float(request.made))
+        outputs, (*sums, how_many) = original(self, logging_outputs, *numbers, **kwargs)
+        request.made_to_any = bool(how_many > 0)
+        return outputs, sums
 
-    def make_sums(original: Callable) -> Callable:
-        def _aggregate_logging_outputs(
-            self: Trainer, logging_outputs: List[Any], *numbers: Any, **kwargs: Any
-        ) -> Any:
-            numbers = (*numbers, float(request.made))
-            outputs, (*sums, how_many) = original(self, logging_outputs, *numbers, **kwargs)
-            request.made_to_any = bool(how_many > 0)
-            return outputs, sums
+    @around(Trainer, "train_step", "valid_step")
+    def step(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        several = self.data_parallel_world_size > 1
+        if request.made_to_any if several else request.made:
+            request.end(self)
+        return result
 
-        return _aggregate_logging_outputs
-
-    def make_step(original: Callable) -> Callable:
-        def step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-            result = original(self, *args, **kwargs)
-            several = self.data_parallel_world_size > 1
-            if request.made_to_any if several else request.made:
-                request.end(self)
-            return result
-
-        return step
-
-    wrap(Trainer, "get_train_iterator", "save_when_terminated", make_iterator)
-    wrap(Trainer, "_aggregate_logging_outputs", "save_when_terminated", make_sums)
-    wrap(Trainer, "train_step", "save_when_terminated", make_step)
-    wrap(Trainer, "valid_step", "save_when_terminated", make_step)
     spawning = Overlay(torch.multiprocessing)
     vars(spawning).update(spawn=spawn)
     overlay(distributed_utils, "torch", multiprocessing=spawning)

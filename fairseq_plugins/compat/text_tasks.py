@@ -13,20 +13,16 @@ from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageMod
 from fairseq.tasks.semisupervised_translation import SemisupervisedTranslationTask
 from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around, wrap
 
 
 def keep_the_options_of_pretrained_bart() -> None:
     """Let `translation_from_pretrained_bart` find its options, which the parent class renamed."""
 
-    def make(original: Callable) -> Callable:
-        def __init__(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
-            self.args = args
-            original(self, args, *rest, **kwargs)
-
-        return __init__
-
-    wrap(TranslationFromPretrainedBARTTask, "__init__", "keep_the_options_of_pretrained_bart", make)
+    @around(TranslationFromPretrainedBARTTask, "__init__")
+    def __init__(original: Callable, self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
+        self.args = args
+        original(self, args, *rest, **kwargs)
 
 
 def sum_the_logs_of_semisupervised_translation() -> None:
@@ -88,48 +84,32 @@ def load_dictionaries_of_masks() -> None:
     `Dictionary.load` passes an argument that these dictionaries do not accept.
     """
 
-    def make(original: Callable) -> Callable:
-        def __init__(self: Any, *args: Any, add_special_symbols: bool = True, **kw: Any) -> None:
-            original(self, *args, **kw)
-
-        return __init__
-
-    for kind in (MaskedLMDictionary, BertDictionary):
-        wrap(kind, "__init__", "load_dictionaries_of_masks", make)
+    @around((MaskedLMDictionary, BertDictionary), "__init__")
+    def __init__(
+        original: Callable, self: Any, *args: Any, add_special_symbols: bool = True, **kw: Any
+    ) -> None:
+        original(self, *args, **kw)
 
 
 def sample_languages_of_one_size() -> None:
     """Let `multilingual_language_modeling` read languages of one size (an assertion fails)."""
 
-    def make(original: Callable) -> Callable:
-        def __init__(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
-            if kwargs.get("size_ratio") == 1.0 and not kwargs.get("replace", True):
-                kwargs["size_ratio"] = float(np.nextafter(1.0, 0.0))  # rounded up to all of it
-            original(self, dataset, *args, **kwargs)
-
-        return __init__
-
-    wrap(ResamplingDataset, "__init__", "sample_languages_of_one_size", make)
+    @around(ResamplingDataset, "__init__")
+    def __init__(original: Callable, self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("size_ratio") == 1.0 and not kwargs.get("replace", True):
+            kwargs["size_ratio"] = float(np.nextafter(1.0, 0.0))  # rounded up to all of it
+        original(self, dataset, *args, **kwargs)
 
 
 def read_several_languages_in_eval_lm() -> None:
     """Give fairseq-eval-lm the batches of `multilingual_language_modeling`, not its iterator."""
 
-    def make(original: Callable) -> Callable:
-        def eval_lm_dataloader(self: Any, *args: Any, **kwargs: Any) -> Any:
-            batches = original(self, *args, **kwargs)
-            if isinstance(batches, EpochBatchIterator):
-                return batches.next_epoch_itr(shuffle=False)
-            return batches
-
-        return eval_lm_dataloader
-
-    wrap(
-        MultilingualLanguageModelingTask,
-        "eval_lm_dataloader",
-        "read_several_languages_in_eval_lm",
-        make,
-    )
+    @around(MultilingualLanguageModelingTask, "eval_lm_dataloader")
+    def eval_lm_dataloader(original: Callable, self: Any, *args: Any, **kwargs: Any) -> Any:
+        batches = original(self, *args, **kwargs)
+        if isinstance(batches, EpochBatchIterator):
+            return batches.next_epoch_itr(shuffle=False)
+        return batches
 
 
 def load_translators_without_what_began_them() -> None:
@@ -138,17 +118,8 @@ def load_translators_without_what_began_them() -> None:
     Its weights are in the checkpoint, and names of files in a checkpoint are ignored.
     """
 
-    def make(original: Callable) -> Callable:
-        def upgrade(state_dict: Any, pretrained_xlm_checkpoint: str) -> Any:
-            if not pretrained_xlm_checkpoint:
-                return state_dict
-            return original(state_dict, pretrained_xlm_checkpoint)
-
-        return upgrade
-
-    wrap(
-        from_pretrained_xlm,
-        "upgrade_state_dict_with_xlm_weights",
-        "load_translators_without_what_began_them",
-        make,
-    )
+    @around(from_pretrained_xlm, "upgrade_state_dict_with_xlm_weights")
+    def upgrade(original: Callable, state_dict: Any, pretrained_xlm_checkpoint: str) -> Any:
+        if not pretrained_xlm_checkpoint:
+            return state_dict
+        return original(state_dict, pretrained_xlm_checkpoint)

@@ -20,7 +20,7 @@ from fairseq.tasks.translation import TranslationTask
 from torch import nn
 
 from fairseq_plugins.compat.literals import read_literal
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
 from fairseq_plugins.json_files import json_object
@@ -53,25 +53,21 @@ def check_before_training() -> None:
         ConfigurationError: an option cannot work; the message names it, and what would work.
     """
 
-    def make(original: Callable) -> Callable:
-        def call_main(cfg: Any, main: Any, **kwargs: Any) -> Any:
-            if not isinstance(cfg, Namespace):
-                for precision in ("fp16", "bf16"):
-                    if getattr(cfg.common, f"memory_efficient_{precision}", False):
-                        setattr(cfg.common, precision, True)
-                _check_criterion(cfg)
-                _check_model(cfg)
-                _check_numbers(cfg)
-                _check_optimizer(cfg)
-                _check_intervals(cfg)
-                _check_metric(cfg)
-                for score in plugin.scores:
-                    _check_score(f"eval_{score}", cfg.task)
-            return original(cfg, main, **kwargs)
-
-        return call_main
-
-    wrap(distributed_utils, "call_main", "check_before_training", make)
+    @around(distributed_utils, "call_main")
+    def call_main(original: Callable, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        if not isinstance(cfg, Namespace):
+            for precision in ("fp16", "bf16"):
+                if getattr(cfg.common, f"memory_efficient_{precision}", False):
+                    setattr(cfg.common, precision, True)
+            _check_criterion(cfg)
+            _check_model(cfg)
+            _check_numbers(cfg)
+            _check_optimizer(cfg)
+            _check_intervals(cfg)
+            _check_metric(cfg)
+            for score in plugin.scores:
+                _check_score(f"eval_{score}", cfg.task)
+        return original(cfg, main, **kwargs)
 
 
 def is_of_text(task: Any) -> bool:

@@ -6,7 +6,7 @@ from fairseq import criterions
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.modules.feed_forward.switch import SwitchFeedForward
 
 
@@ -18,15 +18,11 @@ def install() -> None:
     criterion, sample size, loss scale and kind of parallel training.
     """
 
-    def make(original: Callable) -> Callable:
-        def build_criterion(*args: Any, **kwargs: Any) -> nn.Module:
-            criterion = original(*args, **kwargs)
-            criterion.register_forward_hook(add_auxiliary_losses)
-            return criterion
-
-        return build_criterion
-
-    wrap(criterions, "build_criterion", "auxiliary losses", make)
+    @around(criterions, "build_criterion")
+    def build_criterion(original: Callable, *args: Any, **kwargs: Any) -> nn.Module:
+        criterion = original(*args, **kwargs)
+        criterion.register_forward_hook(add_auxiliary_losses)
+        return criterion
 
 
 def add_auxiliary_losses(

@@ -4,13 +4,12 @@ fairseq itself reports most of these errors with a traceback, while it builds th
 first batch.
 """
 
-import math
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch.distributed as dist
 from fairseq import utils
 
-from fairseq_plugins.errors import ConfigurationError, check_choice, flag
+from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
 
 LARGEST_SIZE = 2**20  # limit for features, positions and similar; a larger number is a typo
 LARGEST_DEPTH = 1000
@@ -63,8 +62,8 @@ def check_fairseq_options(args: Any) -> None:
             raise ConfigurationError(f"{flag(name)} {getattr(args, name)}: {reason}: remove it")
     for name, (least, most) in _ranges().items():
         value = getattr(args, name, None)
-        if value is not None and not least <= _number(value) <= most:
-            raise ConfigurationError(f"{flag(name)} {value}: must be from {least} to {most}")
+        if value is not None:  # fairseq's parser keeps --decoder-output-dim a string
+            check_range(flag(name), value, least, most)
     check_choice("activation_fn", args.activation_fn, utils.get_available_activation_fns())
     for side in ("encoder", "decoder"):
         dim = getattr(args, f"{side}_embed_dim")
@@ -80,17 +79,6 @@ def check_fairseq_options(args: Any) -> None:
             "single one: remove it, or train with --distributed-world-size 2 or more"
         )
     _check_sharing(args)
-
-
-def _number(value: Any) -> float:
-    """A value as a number; NaN for non-numeric values.
-
-    fairseq's parser keeps --decoder-output-dim a string.
-    """
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan  # outside every range
 
 
 def _check_sharing(args: Any) -> None:

@@ -4,7 +4,7 @@ from typing import Any, Callable
 
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.encoder_layer import EncoderLayer
 
@@ -17,32 +17,33 @@ def install() -> None:
     would silently go to the wrong parameters.
     """
 
-    def make(original: Callable) -> Callable:
-        def load_checkpoint(
-            self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
-        ) -> Any:
-            layers = [m for m in self.get_model().modules() if isinstance(m, EncoderLayer)]
-            for layer in layers:
-                layer.reordered = False
-            refused = ConfigurationError(
-                f"{filename} is a model with fairseq's encoder layers, whose optimizer state does "
-                "not fit this model: give --reset-optimizer to train on from its parameters"
-            )
+    @around(Trainer, "load_checkpoint")
+    def load_checkpoint(
+        original: Callable,
+        self: Trainer,
+        filename: str,
+        reset_optimizer: bool = False,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        layers = [m for m in self.get_model().modules() if isinstance(m, EncoderLayer)]
+        for layer in layers:
+            layer.reordered = False
+        refused = ConfigurationError(
+            f"{filename} is a model with fairseq's encoder layers, whose optimizer state does "
+            "not fit this model: give --reset-optimizer to train on from its parameters"
+        )
 
-            def fits() -> bool:
-                loaded = not reset_optimizer and self._optimizer is not None
-                return not loaded or not any(layer.reordered for layer in layers)
+        def fits() -> bool:
+            loaded = not reset_optimizer and self._optimizer is not None
+            return not loaded or not any(layer.reordered for layer in layers)
 
-            try:
-                extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
-            except ValueError:  # fairseq 0.12.2 has another number of parameters
-                if fits():
-                    raise
-                raise refused from None
-            if not fits():
-                raise refused
-            return extra_state
-
-        return load_checkpoint
-
-    wrap(Trainer, "load_checkpoint", "refuse_an_optimizer_of_another_order", make)
+        try:
+            extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
+        except ValueError:  # fairseq 0.12.2 has another number of parameters
+            if fits():
+                raise
+            raise refused from None
+        if not fits():
+            raise refused
+        return extra_state

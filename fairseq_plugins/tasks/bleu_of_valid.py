@@ -17,7 +17,7 @@ from fairseq.logging import metrics
 from fairseq.tasks.translation import EVAL_BLEU_ORDER, TranslationTask
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.compat.resuming import patience
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
@@ -131,12 +131,12 @@ def install() -> None:
 
     A training that resumes from a checkpoint with another kind of BLEU has no best score.
     """
-    wrap(TranslationTask, "load_dataset", NAME, _load_dataset)
-    wrap(LanguagePairDataset, "collater", NAME, _collater)
-    wrap(TranslationTask, "_inference_with_bleu", NAME, _inference)
-    wrap(TranslationTask, "reduce_metrics", NAME, _reduce_metrics)
-    wrap(Trainer, "save_checkpoint", NAME, _save_checkpoint)
-    wrap(checkpoint_utils, "load_checkpoint", NAME, _load_checkpoint)
+    around(TranslationTask, "load_dataset")(_load_dataset)
+    around(LanguagePairDataset, "collater")(_collater)
+    around(TranslationTask, "_inference_with_bleu")(_inference)
+    around(TranslationTask, "reduce_metrics")(_reduce_metrics)
+    around(Trainer, "save_checkpoint")(_save_checkpoint)
+    around(checkpoint_utils, "load_checkpoint")(_load_checkpoint)
 
 
 def _scorers(task: Any) -> Dict[str, Scorer]:
@@ -144,71 +144,63 @@ def _scorers(task: Any) -> Dict[str, Scorer]:
     return found
 
 
-def _load_dataset(original: Callable) -> Callable:
-    def load_dataset(self: TranslationTask, split: str, *args: Any, **kwargs: Any) -> None:
-        original(self, split, *args, **kwargs)
-        if not getattr(self.cfg, "eval_bleu", False) or split == self.cfg.train_subset:
-            return
-        data = Path(utils.split_paths(self.cfg.data)[0])
-        how = split, self.cfg.target_lang, self.cfg.eval_tokenized_bleu
-        scorer, line = find_scorer(data, *how)
-        if scorer is not None and len(scorer.references) != len(self.datasets[split]):
-            scorer, line = None, not_of_evaluate(split, f"{data} does not hold sentences")
-        if line:
-            logger.info(line)
-        if scorer is not None:
-            _scorers(self)[split] = scorer
-            setattr(self.datasets[split], NAME, split)
-
-    return load_dataset
-
-
-def _collater(original: Callable) -> Callable:
-    def collater(self: LanguagePairDataset, *args: Any, **kwargs: Any) -> Any:
-        batch, split = original(self, *args, **kwargs), getattr(self, NAME, "")
-        if batch and split:
-            batch[NAME] = split
-        return batch
-
-    return collater
+def _load_dataset(
+    original: Callable, self: TranslationTask, split: str, *args: Any, **kwargs: Any
+) -> None:
+    original(self, split, *args, **kwargs)
+    if not getattr(self.cfg, "eval_bleu", False) or split == self.cfg.train_subset:
+        return
+    data = Path(utils.split_paths(self.cfg.data)[0])
+    how = split, self.cfg.target_lang, self.cfg.eval_tokenized_bleu
+    scorer, line = find_scorer(data, *how)
+    if scorer is not None and len(scorer.references) != len(self.datasets[split]):
+        scorer, line = None, not_of_evaluate(split, f"{data} does not hold sentences")
+    if line:
+        logger.info(line)
+    if scorer is not None:
+        _scorers(self)[split] = scorer
+        setattr(self.datasets[split], NAME, split)
 
 
-def _inference(original: Callable) -> Callable:
-    def _inference_with_bleu(
-        self: TranslationTask, generator: Any, sample: Dict[str, Any], model: Any
-    ) -> Any:
-        scorer = _scorers(self).get(sample.get(NAME, ""))
-        if scorer is None:
-            return original(self, generator, sample, model)
-        numbers = sample["id"].tolist()
-        lacking: List[List[str]] = [[] for _ in numbers]
-        copies = getattr(getattr(model, "decoder", None), "copying", None) is not None
-        if copies and scorer.sources:
-            sources = [scorer.sources[number].split(" ") for number in numbers]
-            lacking = number_unknown(sample, self.tgt_dict, sources)
-        found = self.inference_step(generator, [model], sample, prefix_tokens=None)
-        tokens = [best[0]["tokens"] for best in found]
-        tokens = number_copied([model], sample, tokens, range(len(tokens)))
-        pieces = [write(line, self.tgt_dict, unknown) for line, unknown in zip(tokens, lacking)]
-        references = [scorer.references[number] for number in numbers]
-        texts = scorer.texts(numbers, pieces)
-        if self.cfg.eval_bleu_print_samples:
-            logger.info("example hypothesis: " + texts[0])
-            logger.info("example reference: " + references[0])
-        return scorer.metric.corpus_score(texts, [references])
-
-    return _inference_with_bleu
+def _collater(original: Callable, self: LanguagePairDataset, *args: Any, **kwargs: Any) -> Any:
+    batch, split = original(self, *args, **kwargs), getattr(self, NAME, "")
+    if batch and split:
+        batch[NAME] = split
+    return batch
 
 
-def _reduce_metrics(original: Callable) -> Callable:
-    def reduce_metrics(self: TranslationTask, logging_outputs: List[Any], criterion: Any) -> None:
-        totals = [f"_bleu_totals_{order}" for order in range(EVAL_BLEU_ORDER)]
-        counted = any(log.get(name, 0) > 0 for log in logging_outputs for name in totals)
-        for scorer in [*_scorers(self).values()][: int(counted)]:
-            metrics.log_derived("bleu", scorer.score)  # fairseq keeps what is there
-        original(self, logging_outputs, criterion)
+def _inference(
+    original: Callable, self: TranslationTask, generator: Any, sample: Dict[str, Any], model: Any
+) -> Any:
+    scorer = _scorers(self).get(sample.get(NAME, ""))
+    if scorer is None:
+        return original(self, generator, sample, model)
+    numbers = sample["id"].tolist()
+    lacking: List[List[str]] = [[] for _ in numbers]
+    copies = getattr(getattr(model, "decoder", None), "copying", None) is not None
+    if copies and scorer.sources:
+        sources = [scorer.sources[number].split(" ") for number in numbers]
+        lacking = number_unknown(sample, self.tgt_dict, sources)
+    found = self.inference_step(generator, [model], sample, prefix_tokens=None)
+    tokens = [best[0]["tokens"] for best in found]
+    tokens = number_copied([model], sample, tokens, range(len(tokens)))
+    pieces = [write(line, self.tgt_dict, unknown) for line, unknown in zip(tokens, lacking)]
+    references = [scorer.references[number] for number in numbers]
+    texts = scorer.texts(numbers, pieces)
+    if self.cfg.eval_bleu_print_samples:
+        logger.info("example hypothesis: " + texts[0])
+        logger.info("example reference: " + references[0])
+    return scorer.metric.corpus_score(texts, [references])
 
-    return reduce_metrics
+
+def _reduce_metrics(
+    original: Callable, self: TranslationTask, logging_outputs: List[Any], criterion: Any
+) -> None:
+    totals = [f"_bleu_totals_{order}" for order in range(EVAL_BLEU_ORDER)]
+    counted = any(log.get(name, 0) > 0 for log in logging_outputs for name in totals)
+    for scorer in [*_scorers(self).values()][: int(counted)]:
+        metrics.log_derived("bleu", scorer.score)  # fairseq keeps what is there
+    original(self, logging_outputs, criterion)
 
 
 def _kind(task: Any) -> str:
@@ -221,27 +213,25 @@ def _of(kind: str) -> str:
     return kind if kind == FAIRSEQ else f"{kind} of evaluate"
 
 
-def _save_checkpoint(original: Callable) -> Callable:
-    def save_checkpoint(self: Trainer, filename: str, extra_state: Dict[str, Any]) -> Any:
-        return original(self, filename, {**extra_state, NAME: _kind(self.task)})
+def _save_checkpoint(
+    original: Callable, self: Trainer, filename: str, extra_state: Dict[str, Any]
+) -> Any:
+    return original(self, filename, {**extra_state, NAME: _kind(self.task)})
 
-    return save_checkpoint
 
-
-def _load_checkpoint(original: Callable) -> Callable:
-    def load_checkpoint(cfg: Any, trainer: Trainer, **kwargs: Any) -> Tuple[Any, Any]:
-        state, iterator = original(cfg, trainer, **kwargs)
-        if state is not None and cfg.best_checkpoint_metric == "bleu":
-            before, now = state.get(NAME, FAIRSEQ), _kind(trainer.task)
-            kept = vars(checkpoint_utils.save_checkpoint)
-            if before != now and "best" in kept:
-                for best in (kept, patience()):
-                    best.pop("best", None)
-                    best.pop("num_runs", None)
-                logger.info(
-                    f"BLEU of valid was {_of(before)} and is now {_of(now)}: the best value so far "
-                    "is forgotten"
-                )
-        return state, iterator
-
-    return load_checkpoint
+def _load_checkpoint(
+    original: Callable, cfg: Any, trainer: Trainer, **kwargs: Any
+) -> Tuple[Any, Any]:
+    state, iterator = original(cfg, trainer, **kwargs)
+    if state is not None and cfg.best_checkpoint_metric == "bleu":
+        before, now = state.get(NAME, FAIRSEQ), _kind(trainer.task)
+        kept = vars(checkpoint_utils.save_checkpoint)
+        if before != now and "best" in kept:
+            for best in (kept, patience()):
+                best.pop("best", None)
+                best.pop("num_runs", None)
+            logger.info(
+                f"BLEU of valid was {_of(before)} and is now {_of(now)}: the best value so far "
+                "is forgotten"
+            )
+    return state, iterator

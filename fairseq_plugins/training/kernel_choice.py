@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import torch
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.residual import kernel_of
@@ -22,23 +22,18 @@ WRONG = ""  # in place of the name of a kernel: the problem ends the training
 def install() -> None:
     """Choose the kernels when a training begins or resumes, and store the choice."""
 
-    def make_load(original: Callable) -> Callable:
-        def load_checkpoint(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-            state = original(self, *args, **kwargs)
-            resumes = state is not None and self.get_num_updates() > 0
-            choose_kernels(self, state.get(ENTRY) if resumes else None, resumes)
-            return state
+    @around(Trainer, "load_checkpoint")
+    def load_checkpoint(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        state = original(self, *args, **kwargs)
+        resumes = state is not None and self.get_num_updates() > 0
+        choose_kernels(self, state.get(ENTRY) if resumes else None, resumes)
+        return state
 
-        return load_checkpoint
-
-    def make_save(original: Callable) -> Callable:
-        def save_checkpoint(self: Trainer, filename: str, extra_state: Dict[str, Any]) -> Any:
-            return original(self, filename, {**extra_state, ENTRY: kernels.in_use()})
-
-        return save_checkpoint
-
-    wrap(Trainer, "load_checkpoint", "kernel_choice", make_load)
-    wrap(Trainer, "save_checkpoint", "kernel_choice", make_save)
+    @around(Trainer, "save_checkpoint")
+    def save_checkpoint(
+        original: Callable, self: Trainer, filename: str, extra_state: Dict[str, Any]
+    ) -> Any:
+        return original(self, filename, {**extra_state, ENTRY: kernels.in_use()})
 
 
 def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: bool) -> None:
