@@ -4,7 +4,6 @@ fairseq's generator keeps all its options. `accelerate` replaces three of its pa
 ensemble, the search for the best continuations and, for beam search, the loop over steps.
 """
 
-import functools
 from typing import Any, Callable
 
 from fairseq.models.transformer import TransformerModel
@@ -17,6 +16,7 @@ from fairseq.sequence_generator import (
 )
 from fairseq.tasks import FairseqTask
 
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.models import EfficientTransformerModel
 
 from .beam_search import GroupedBeamSearch
@@ -29,16 +29,10 @@ __all__ = ["accelerate", "install"]
 
 def install() -> None:
     """Make every fairseq task build accelerated generators. A second call does nothing."""
-    build_generator: Callable = FairseqTask.build_generator
-    if hasattr(build_generator, "accelerates"):
-        return
 
-    @functools.wraps(build_generator)
-    def build_accelerated(*args: Any, **kwargs: Any) -> Any:
-        return accelerate(build_generator(*args, **kwargs))
-
-    build_accelerated.accelerates = True  # type: ignore[attr-defined]
-    FairseqTask.build_generator = build_accelerated
+    @around(FairseqTask, "build_generator")
+    def build_generator(original: Callable, *args: Any, **kwargs: Any) -> Any:
+        return accelerate(original(*args, **kwargs))
 
 
 def accelerate(generator: Any) -> Any:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_places
 from fairseq_plugins.modules.decoder_layer import has_standard_layers, run_decoder_layer
+from fairseq_plugins.modules.packed_decoder import embed_rows
 
 from .unknown import to_known
 
@@ -209,21 +210,16 @@ class BeamDecoding:
 
     def _embed(self, previous: Tensor, number: Union[int, Tensor]) -> Tensor:
         """Embed tokens at the position of a step: rows to rows x d."""
-        decoder = self.decoder
-        if self.has_numbers:
-            previous = to_known(previous, decoder.dictionary)
-        x = decoder.embed_scale * decoder.embed_tokens(previous)
-        if decoder.quant_noise is not None:
-            x = decoder.quant_noise(x)
-        if decoder.embed_positions is not None:
+
+        def position() -> Tensor:
             assert self.positions is not None, "call `reserve` first"
             if isinstance(number, Tensor):
-                x = x + self.positions.index_select(0, number)
-            else:
-                x = x + self.positions[number]
-        if decoder.layernorm_embedding is not None:
-            x = decoder.layernorm_embedding(x)
-        return x
+                return self.positions.index_select(0, number)
+            return self.positions[number]
+
+        if self.has_numbers:
+            previous = to_known(previous, self.decoder.dictionary)
+        return embed_rows(self.decoder, previous, position)
 
 
 class _Attention:

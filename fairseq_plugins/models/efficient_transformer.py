@@ -110,14 +110,12 @@ class EfficientTransformerModel(TransformerModel):
             check_dictionaries(to_config(args), task.source_dictionary, task.target_dictionary)
             store_completed(plan, args)
             fill_layers_to_keep(args)
-        stored, depths = args, (args.encoder_layers, args.decoder_layers)
-        if OmegaConf.is_config(args):
-            args = to_namespace(args)
-        model = super().build_model(args, task)
-        # for a pruned model, fairseq has replaced the depths by the numbers of remaining layers
-        stored.encoder_layers, stored.decoder_layers = depths
+        # of a pruned model, fairseq replaces the depths in its options
+        options = to_namespace(args)
+        options.plan = plan  # for `build_encoder` and `build_decoder`
+        model = super().build_model(options, task)
         # checkpoints contain the word vectors: loading must not need the files
-        stored.encoder_embed_path = stored.decoder_embed_path = None
+        args.encoder_embed_path = args.decoder_embed_path = None
         if plan.fast_training:
             use_fast_dropout(model)
         return model
@@ -174,13 +172,13 @@ class EfficientTransformerModel(TransformerModel):
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> "Encoder":
-        return Encoder(cfg, src_dict, embed_tokens, plan_model(cfg))
+        return Encoder(cfg, src_dict, embed_tokens, cfg.plan)
 
     @classmethod
     def build_decoder(
         cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding
     ) -> TransformerDecoderBase:
-        plan = plan_model(cfg)
+        plan = cfg.plan
         is_fairseqs = plan.decoder_ffn.name == FEED_FORWARDS.default and plan.copying is None
         if is_fairseqs and not plan.fast_training:
             return TransformerModelBase.build_decoder(cfg, tgt_dict, embed_tokens)

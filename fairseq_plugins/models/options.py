@@ -224,10 +224,9 @@ def parse_blocks(value: Any) -> List[int]:
 
 def to_config(args: Any) -> TransformerConfig:
     """fairseq's TransformerConfig, which also holds the options of the plugin."""
-    if OmegaConf.is_config(args):
-        options: Any = OmegaConf.to_container(args, resolve=True)
-        args = Namespace(**options)
-    return TransformerConfig.from_namespace(args)
+    return TransformerConfig.from_namespace(
+        to_namespace(args) if OmegaConf.is_config(args) else args
+    )
 
 
 def fill_layers_to_keep(args: Any) -> None:

@@ -1,6 +1,5 @@
 """The plan of a model: its options checked together, and all sizes computed from them."""
 
-import functools
 import logging
 from typing import Any, List, NamedTuple, Optional, Tuple
 
@@ -105,7 +104,6 @@ def plan_model(args: Any) -> ModelPlan:
     )
 
 
-@functools.lru_cache(maxsize=None)  # a model is planned several times
 def _warn_of_idle_option(option: str, part: str) -> None:
     logger.warning("%s has no effect: no layer of the model has %s", option, part)
 

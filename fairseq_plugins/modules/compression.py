@@ -10,6 +10,7 @@ trained with the fork therefore give different results here. The paper's time fi
 from the fork.
 """
 
+import math
 from typing import Optional, Tuple
 
 import torch
@@ -80,16 +81,13 @@ class TimePooling(nn.Module):
     Shape:
         x: T x B x C with the real tokens of each sentence at the start (see `align_to_start`);
         padding_mask: B x T or None; result: ceil(T / window) x B x C, in x's dtype.
-
-    Raises:
-        ValueError: unknown kind, or a window below 1.
     """
 
     def __init__(self, window: int, kind: str = "mean"):
         super().__init__()
-        _check_pooling(window, kind, TIME_POOLINGS, "time")
         self.window = window
         self.kind = kind
+        self.fill = {"mean": 0.0, "max": -math.inf, "min": math.inf}[kind]  # of padding
 
     def forward(self, x: Tensor, padding_mask: Optional[Tensor] = None) -> Tensor:
         if self.window == 1:
@@ -97,28 +95,19 @@ class TimePooling(nn.Module):
         length, bsz, channels = x.size(0), x.size(1), x.size(2)
         extra = -length % self.window
         if padding_mask is None and extra == 0:
-            windows = x.view(-1, self.window, bsz, channels)
-            if self.kind == "mean":
-                return windows.mean(dim=1)
-            return windows.amax(dim=1) if self.kind == "max" else windows.amin(dim=1)
+            return _reduce(x.view(-1, self.window, bsz, channels), self.kind, 1)
 
         if padding_mask is None:
             padding_mask = torch.zeros(1, length, dtype=torch.bool, device=x.device)
         absent = F.pad(padding_mask, (0, extra), value=1.0).t().unsqueeze(-1)  # T' x B x 1
-        x = F.pad(x, (0, 0, 0, 0, 0, extra))
+        # fill, not multiply: padding may hold NaN
+        x = F.pad(x, (0, 0, 0, 0, 0, extra)).masked_fill(absent, self.fill)
+        windows = x.view(-1, self.window, bsz, channels)
         absent_windows = absent.view(-1, self.window, absent.size(1), 1)
         if self.kind == "mean":
-            # fill, not multiply: padding may hold NaN
-            windows = x.masked_fill(absent, 0.0).view(-1, self.window, bsz, channels)
             count = (~absent_windows).sum(dim=1).clamp(min=1)
             return windows.sum(dim=1) / count.to(x.dtype)
-        if self.kind == "max":
-            windows = x.masked_fill(absent, float("-inf")).view(-1, self.window, bsz, channels)
-            pooled = windows.amax(dim=1)
-        else:
-            windows = x.masked_fill(absent, float("inf")).view(-1, self.window, bsz, channels)
-            pooled = windows.amin(dim=1)
-        return pooled.masked_fill(absent_windows.all(dim=1), 0.0)
+        return _reduce(windows, self.kind, 1).masked_fill(absent_windows.all(dim=1), 0.0)
 
     def extra_repr(self) -> str:
         return f"window={self.window}, kind={self.kind}"
@@ -137,16 +126,10 @@ class FeaturePooling(nn.Module):
         kind: "mean", "linear", "max" or "min".
 
     Shape: T x B x C -> T x B x C / window, in x's dtype.
-
-    Raises:
-        ValueError: unknown kind, a window below 1, or one that does not divide `embed_dim`.
     """
 
     def __init__(self, embed_dim: int, window: int, kind: str = "mean"):
         super().__init__()
-        _check_pooling(window, kind, FEATURE_POOLINGS, "feature")
-        if embed_dim % window != 0:
-            raise ValueError(f"feature window {window} does not divide the dimension {embed_dim}")
         self.window = window
         self.kind = kind
         self.linear: Optional[nn.Linear] = None
@@ -160,13 +143,17 @@ class FeaturePooling(nn.Module):
             return x
         if self.linear is not None:
             return self.linear(x)
-        windows = x.reshape(x.size(0), x.size(1), -1, self.window)
-        if self.kind == "mean":
-            return windows.mean(dim=3)
-        return windows.amax(dim=3) if self.kind == "max" else windows.amin(dim=3)
+        return _reduce(x.reshape(x.size(0), x.size(1), -1, self.window), self.kind, 3)
 
     def extra_repr(self) -> str:
         return f"window={self.window}, kind={self.kind}"
+
+
+def _reduce(windows: Tensor, kind: str, dim: int) -> Tensor:
+    """The mean, maximum or minimum over a dimension."""
+    if kind == "mean":
+        return windows.mean(dim=dim)
+    return windows.amax(dim=dim) if kind == "max" else windows.amin(dim=dim)
 
 
 def upsample(x: Tensor, time_window: int, feature_window: int, length: int) -> Tensor:
@@ -182,10 +169,3 @@ def upsample(x: Tensor, time_window: int, feature_window: int, length: int) -> T
         x = x.unsqueeze(1).expand(steps, time_window, bsz, x.size(2))
         x = x.reshape(steps * time_window, bsz, -1)[:length]
     return x
-
-
-def _check_pooling(window: int, kind: str, kinds: Tuple[str, ...], axis: str) -> None:
-    if kind not in kinds:
-        raise ValueError(f"unknown {axis} pooling {kind!r}: choose one of {', '.join(kinds)}")
-    if window < 1:
-        raise ValueError(f"{axis} window {window} is below 1 (1 means no pooling)")

@@ -31,6 +31,8 @@ def embed_rows(side: Any, tokens: Tensor, positions: Callable[[], Tensor]) -> Te
         positions: computes position embeddings, ... x d, if there are any.
     """
     x = side.embed_scale * side.embed_tokens(tokens)
+    if side.quant_noise is not None:
+        x = side.quant_noise(x)
     if getattr(side, "project_in_dim", None) is not None:
         x = side.project_in_dim(x)
     if side.embed_positions is not None:

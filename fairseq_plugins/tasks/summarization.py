@@ -13,7 +13,7 @@ from training. Generation truncates documents as training did.
 
 import logging
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from omegaconf import II
 from fairseq_plugins.data.lengths import describe_cut
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.json_files import json_object
+from fairseq_plugins.option_fields import option
 from fairseq_plugins.scoring.rouge import (
     METRICS,
     OTHER_SCRIPTS,
@@ -41,58 +42,45 @@ from fairseq_plugins.text.sentences import BOUNDARY
 
 logger = logging.getLogger(__name__)
 
+SKIP = "--skip-invalid-size-inputs-valid-test"
+
 
 @dataclass
 class SummarizationConfig(TranslationConfig):
     """The options of `translation`, and options of ROUGE during validation."""
 
-    eval_rouge: bool = field(
-        default=False,
-        metadata={
-            "help": "generate summaries of the validation set and log rouge1, rouge2, rougeL and "
-            "rougeLsum (F1, 0 to 100), for --best-checkpoint-metric with "
-            "--maximize-best-checkpoint-metric"
-        },
+    eval_rouge: bool = option(
+        False,
+        "generate summaries of the validation set and log rouge1, rouge2, rougeL and rougeLsum "
+        "(F1, 0 to 100), for --best-checkpoint-metric with --maximize-best-checkpoint-metric",
     )
-    eval_rouge_args: str = field(
-        default="{}",
-        metadata={
-            "help": 'how to generate, as JSON, e.g. \'{"beam": 4, "lenpen": 2.0, "min_len": 55, '
-            '"max_len_b": 140, "no_repeat_ngram_size": 3}\''
-        },
+    eval_rouge_args: str = option(
+        "{}",
+        'how to generate, as JSON, e.g. \'{"beam": 4, "lenpen": 2.0, "min_len": 55, "max_len_b": '
+        '140, "no_repeat_ngram_size": 3}\'',
     )
-    eval_rouge_remove_bpe: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "how to join pieces to words: sentencepiece, subword_nmt, ...",
-            "argparse_const": "sentencepiece",
-        },
+    eval_rouge_remove_bpe: Optional[str] = option(
+        None,
+        "how to join pieces to words: sentencepiece, subword_nmt, ...",
+        argparse_const="sentencepiece",
     )
-    eval_rouge_detok: str = field(
-        default="space",
-        metadata={"help": "detokenize before scoring, e.g. 'moses'; 'space' for no detokenizer"},
+    eval_rouge_detok: str = option(
+        "space", "detokenize before scoring, e.g. 'moses'; 'space' for no detokenizer"
     )
-    eval_rouge_detok_args: str = field(
-        default="{}", metadata={"help": "options of the detokenizer, as JSON"}
+    eval_rouge_detok_args: str = option("{}", "options of the detokenizer, as JSON")
+    eval_rouge_stemmer: bool = option(
+        False, "strip suffixes with Porter's stemmer before comparing"
     )
-    eval_rouge_stemmer: bool = field(
-        default=False, metadata={"help": "strip suffixes with Porter's stemmer before comparing"}
+    eval_rouge_unicode: bool = option(
+        False, "count words of any script, not only of letters a to z and digits"
     )
-    eval_rouge_unicode: bool = field(
-        default=False,
-        metadata={"help": "count words of any script, not only of letters a to z and digits"},
+    eval_rouge_boundary: str = option(
+        BOUNDARY, "the token between two sentences of a summary, for ROUGE-Lsum"
     )
-    eval_rouge_boundary: str = field(
-        default=BOUNDARY,
-        metadata={"help": "the token between two sentences of a summary, for ROUGE-Lsum"},
+    eval_rouge_split_sentences: bool = option(
+        False, "also end sentences at punctuation, for summaries without boundaries"
     )
-    eval_rouge_split_sentences: bool = field(
-        default=False,
-        metadata={"help": "also end sentences at punctuation, for summaries without boundaries"},
-    )
-    eval_rouge_print_samples: bool = field(
-        default=False, metadata={"help": "show a summary and its reference in each batch"}
-    )
+    eval_rouge_print_samples: bool = option(False, "show a summary and its reference in each batch")
     skip_invalid_size_inputs_valid_test: bool = II("dataset.skip_invalid_size_inputs_valid_test")
 
 
@@ -157,29 +145,22 @@ class SummarizationTask(WholeTexts, TranslationTask):
 
         With --skip-invalid-size-inputs-valid-test only a warning is logged, except for train.
         """
-        option = f"max_{side}_positions"
-        limit = getattr(self.cfg, option)
+        name = f"max_{side}_positions"
+        limit = getattr(self.cfg, name)
         too_long = np.count_nonzero(lengths > limit)
         if not too_long:
             return
         found = (
             f"{too_long:,} of {len(lengths):,} {what} of '{split}' are longer than "
-            f"{flag(option)} {limit}"
+            f"{flag(name)} {limit}"
         )
         if split != self.cfg.train_subset and self.cfg.skip_invalid_size_inputs_valid_test:
-            logger.warning(found + " and skipped, because of --skip-invalid-size-inputs-valid-test")
+            logger.warning(f"{found} and skipped, because of {SKIP}")
             return
+        skip = "" if split == self.cfg.train_subset else f", or skip them with {SKIP}"
         raise ConfigurationError(
-            "{}, the longest with {:,}: {}train a model with {} {}{}".format(
-                found,
-                lengths.max(),
-                advice,
-                flag(option),
-                lengths.max(),
-                ""
-                if split == self.cfg.train_subset
-                else ", or skip them with --skip-invalid-size-inputs-valid-test",
-            )
+            f"{found}, the longest with {lengths.max():,}: {advice}train a model with "
+            f"{flag(name)} {lengths.max()}{skip}"
         )
 
     def build_dataset_for_inference(

@@ -10,7 +10,7 @@ can generate with the trained models.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -22,25 +22,22 @@ from omegaconf import II
 from fairseq_plugins.data.sampled_pairs import SampledPairs
 from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
 from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.option_fields import option
 
 
 @dataclass
 class SampledTranslationConfig(TranslationConfig):
     """The options of `translation`, and options of sampling."""
 
-    bpe_dropout: float = field(
-        default=0.0,
-        metadata={
-            "help": "probability of skipping each merge of BPE in training, drawn again in each "
-            "epoch; the paper uses 0.1 (default: 0, off)"
-        },
+    bpe_dropout: float = option(
+        0.0,
+        "probability of skipping each merge of BPE in training, drawn again in each epoch; the "
+        "paper uses 0.1, 0 is off",
     )
-    sentencepiece_alpha: float = field(
-        default=0.0,
-        metadata={
-            "help": "training draws segmentations with probabilities in proportion to "
-            "exp(alpha score), anew in each epoch; 0.1 to 0.5 is usual, 0 is off (default: 0)"
-        },
+    sentencepiece_alpha: float = option(
+        0.0,
+        "training draws segmentations with probabilities in proportion to exp(alpha score), anew "
+        "in each epoch; 0.1 to 0.5 is usual, 0 is off",
     )
     seed: int = II("common.seed")
     max_tokens: Optional[int] = II("dataset.max_tokens")
@@ -68,11 +65,10 @@ class SampledTranslationTask(TranslationTask):
         self.kind.check(self.strength)
         # a resumed training then needs no batches of the first epoch
         self.varies_by_epoch = bool(self.strength)
-        for option in ("truncate_source", "load_alignments", "num_batch_buckets"):
-            if self.strength and getattr(cfg, option):
+        for name in ("truncate_source", "load_alignments", "num_batch_buckets"):
+            if self.strength and getattr(cfg, name):
                 raise ConfigurationError(
-                    f"{flag(option)} needs texts that do not change: remove it or "
-                    f"{self.kind.option}"
+                    f"{flag(name)} needs texts that do not change: remove it or {self.kind.option}"
                 )
 
     def load_dataset(

@@ -314,19 +314,3 @@ def test_a_second_derivative_is_refused():
     (gradient,) = torch.autograd.grad(mixer(x, x).pow(2).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
-
-
-@pytest.mark.parametrize(
-    "make, words",
-    [
-        (lambda: build(12, 3, interaction="sum"), ["sum", "product", "add", "concat"]),
-        (lambda: build(12, 5), ["5", "12"]),
-        (lambda: build(12, 3, memory_dim=16), ["3", "16"]),
-    ],
-)
-def test_mistakes_are_named(make, words):
-    with pytest.raises(ValueError) as error:
-        make()
-    assert "\n" not in str(error.value)
-    for word in words:
-        assert word in str(error.value)

@@ -268,11 +268,6 @@ def test_mscffn_names_the_nearest_subspaces_that_work(dim, subspaces, nearest):
         make_mscffn(dim, int(number))  # and they do
 
 
-def test_mscffn_needs_an_expansion():
-    with pytest.raises(ValueError, match="expansion 0"):
-        make_mscffn(12, 4, 0)
-
-
 @pytest.mark.parametrize("activation", ["relu", "gelu", "tanh"])
 def test_standard_network_equals_the_reference(activation):
     from fairseq import utils

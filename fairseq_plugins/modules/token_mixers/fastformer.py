@@ -89,9 +89,6 @@ class Fastformer(TokenMixer):
         x: T x B x d; memory: T' x B x memory_dim; padding_mask: B x T and memory_padding_mask:
         B x T', True at padding, or None; result: T x B x d in x's dtype (weights of the summaries
         are normalised in float32).
-
-    Raises:
-        ValueError: unknown interaction or sharing, or heads that do not divide the dimensions.
     """
 
     reassociate: Optional[bool]  # in the class body, where TorchScript looks
@@ -101,15 +98,7 @@ class Fastformer(TokenMixer):
         super().__init__()
         options = options or FastformerOptions()
         interaction, sharing = str(options.interaction), parse_sharing(options.sharing)
-        if interaction not in INTERACTIONS:
-            raise ValueError(
-                f"unknown Fastformer interaction {interaction!r}: "
-                f"choose one of {', '.join(INTERACTIONS)}"
-            )
         embed_dim, memory_dim, num_heads = spec.embed_dim, spec.memory_dim, spec.num_heads
-        for dim in (embed_dim, memory_dim):
-            if dim % num_heads != 0:
-                raise ValueError(f"{num_heads} heads do not divide the dimension {dim}")
         share_heads = "head" in sharing
         self.embed_dim = embed_dim
         self.num_heads = num_heads
