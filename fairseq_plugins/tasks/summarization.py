@@ -19,7 +19,6 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.data import encoders
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -64,10 +63,6 @@ class SummarizationConfig(TranslationConfig):
         "how to join pieces to words: sentencepiece, subword_nmt, ...",
         argparse_const="sentencepiece",
     )
-    eval_rouge_detok: str = option(
-        "space", "detokenize before scoring, e.g. 'moses'; 'space' for no detokenizer"
-    )
-    eval_rouge_detok_args: str = option("{}", "options of the detokenizer, as JSON")
     eval_rouge_stemmer: bool = option(
         False, "strip suffixes with Porter's stemmer before comparing"
     )
@@ -80,7 +75,6 @@ class SummarizationConfig(TranslationConfig):
     eval_rouge_split_sentences: bool = option(
         False, "also end sentences at punctuation, for summaries without boundaries"
     )
-    eval_rouge_print_samples: bool = option(False, "show a summary and its reference in each batch")
     skip_invalid_size_inputs_valid_test: bool = II("dataset.skip_invalid_size_inputs_valid_test")
 
 
@@ -193,13 +187,8 @@ class SummarizationTask(WholeTexts, TranslationTask):
         model = super().build_model(cfg, from_checkpoint)
         self._model_positions.append(model.max_positions())
         if self.cfg.eval_rouge:
-            self.rouge_detokenizer = encoders.build_tokenizer(
-                Namespace(
-                    tokenizer=self.cfg.eval_rouge_detok, **self._json("eval_rouge_detok_args")
-                )
-            )
             self.rouge_generator = self.build_generator(
-                [model], Namespace(**self._json("eval_rouge_args"))
+                [model], Namespace(**json_object("eval_rouge_args", self.cfg.eval_rouge_args))
             )
         return model
 
@@ -230,9 +219,6 @@ class SummarizationTask(WholeTexts, TranslationTask):
             self._text(utils.strip_pad(target, self.tgt_dict.pad()), escape_unk=True)
             for target in sample["target"]
         ]
-        if self.cfg.eval_rouge_print_samples:
-            logger.info("example summary: " + summaries[0])
-            logger.info("example reference: " + references[0])
         how = (self.cfg.eval_rouge_boundary, self.cfg.eval_rouge_split_sentences)
         references = [prepare(text, *how) for text in references]
         unicode = self.cfg.eval_rouge_unicode
@@ -250,13 +236,8 @@ class SummarizationTask(WholeTexts, TranslationTask):
         return dict(zip(METRICS, (100 * scores[:, :, 0].sum(axis=0)).tolist()))
 
     def _text(self, tokens: torch.Tensor, escape_unk: bool = False) -> str:
-        text = self.tgt_dict.string(
-            tokens.int().cpu(), self.cfg.eval_rouge_remove_bpe, escape_unk=escape_unk
-        )
-        return self.rouge_detokenizer.decode(text) if self.rouge_detokenizer else text
-
-    def _json(self, option: str) -> Dict[str, Any]:
-        return json_object(option, getattr(self.cfg, option))
+        how = self.cfg.eval_rouge_remove_bpe
+        return self.tgt_dict.string(tokens.int().cpu(), how, escape_unk=escape_unk)
 
 
 def _total(logging_outputs: List[Dict[str, Any]], key: str) -> float:

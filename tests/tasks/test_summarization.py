@@ -35,7 +35,7 @@ def training(tmp_path_factory, data, run_train, train_args):
     output = run_train(
         *[data, *train_args, "--task", "summarization", "--eval-rouge", "--max-epoch", 4],
         *["--eval-rouge-args", '{"beam": 2, "max_len_b": 12}', "--save-dir", folder],
-        *["--eval-rouge-print-samples", "--lr", 0.01, "--log-format", "simple", "--cpu"],
+        *["--lr", 0.01, "--log-format", "simple", "--cpu"],
         *["--best-checkpoint-metric", "rougeLsum", "--maximize-best-checkpoint-metric"],
     ).output
     found = [
@@ -47,10 +47,9 @@ def training(tmp_path_factory, data, run_train, train_args):
 
 
 def test_every_epoch_has_rouge(training):
-    _, output, found = training
+    _, _, found = training
     assert len(found) == 4
     assert all(set(ROUGE) <= set(figures) for figures in found)
-    assert "example summary: " in output and "<q>" in output.split("example reference: ")[1]
     assert found[-1]["rouge1"] > found[0]["rouge1"]  # it learns
 
 
@@ -101,12 +100,12 @@ def test_validation_counts_words_of_any_script(tmp_path, run_preprocess, run_tra
         run_train(*train, "--eval-rouge-unicode", "--eval-rouge-stemmer")
 
 
-@pytest.mark.parametrize("option", ["--eval-rouge-args", "--eval-rouge-detok-args"])
 @pytest.mark.parametrize("value", ["{beam: 2}", "[2]"])
-def test_bad_json_is_one_clear_error(option, value, data, run_train, train_args, tmp_path):
-    with pytest.raises(ConfigurationError, match=option):
+def test_bad_json_is_one_clear_error(value, data, run_train, train_args, tmp_path):
+    words = [data, *train_args, "--task", "summarization", "--eval-rouge"]
+    with pytest.raises(ConfigurationError, match="--eval-rouge-args"):
         run_train(
-            *[data, *train_args, "--task", "summarization", "--eval-rouge", option, value],
+            *[*words, "--eval-rouge-args", value],
             *["--save-dir", tmp_path, "--cpu"],
         )
 
