@@ -199,7 +199,7 @@ def has_flash(query: Tensor) -> bool:
     """Whether torch's flash attention supports these heads: half precision on a newer GPU."""
     size = query.size(-1)
     half = query.dtype in (torch.bfloat16, torch.float16)
-    fits = query.is_cuda and half and size % 8 == 0 and size <= LARGEST_HEAD
+    fits = query.is_cuda and half and 0 < query.numel() and size % 8 == 0 and size <= LARGEST_HEAD
     return fits and torch.cuda.get_device_capability(query.device) >= (8, 0)
 
 
