@@ -35,7 +35,7 @@ def test_they_are_forked_where_python_would_start_them_anew(workers, monkeypatch
 
 
 def test_a_choice_of_the_user_counts(monkeypatch):
-    chosen = multiprocessing.get_context("forkserver")
+    chosen = multiprocessing.get_context("spawn")
     monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", chosen)
     loader = iterators.torch.utils.data.DataLoader(Parents(), num_workers=1)
     assert loader.multiprocessing_context is None  # it asks Python for the one that was chosen
