@@ -5,7 +5,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import secrets
 import stat
 import sys
 from pathlib import Path
@@ -162,7 +161,7 @@ def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
     name is new, so no other process or link can interfere.
     """
     path = Path(path)
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART}")
+    part = path.with_name(f"{path.name}.{os.urandom(4).hex()}{PART}")
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield part

@@ -22,7 +22,6 @@ from fairseq_plugins.commands import _lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.translator import Translator
-from fairseq_plugins.workers import map_batches
 
 Batch = Tuple[List[str], Optional[List[str]], int]  # lines, their prefixes, the first's number
 
@@ -115,7 +114,14 @@ def main(argv: Sequence[str]) -> int:
     def run(batches: Iterator[List[str]]) -> Iterator[List[str]]:
         nonlocal lines_seen, max_source
         whole = map(with_prefixes, batches)
-        for done in map_batches(functools.partial(load, args), whole, args.processes):
+        begin = functools.partial(load, args)
+        if args.processes > 1:
+            from fairseq_plugins.workers import map_batches  # a slow import
+
+            found: Iterator[Done] = map_batches(begin, whole, args.processes)
+        else:
+            found = map(begin(), whole)
+        for done in found:
             split.extend(lines_seen + number for number in done.split)
             cut_off.extend(lines_seen + number for number in done.cut_off)
             lines_seen, max_source = lines_seen + len(done.texts), done.max_source
