@@ -69,8 +69,8 @@ def test_there_is_one_translator_with_a_bar_on_demand(exported, capsys):
 
 def test_without_torch_one_line_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for command in ("translate", "summarize"):
+    for command in ("translate", "summarize", "classify"):
         with pytest.raises(ConfigurationError, match="not an exported model, and a check"):
             commands.main([command, "--model", str(tmp_path)])
-    with pytest.raises(ConfigurationError, match="^Classifier needs torch and fairseq"):
-        _ = fairseq_plugins.Classifier
+    with pytest.raises(ConfigurationError, match="not an exported model, and a check"):
+        fairseq_plugins.Classifier(tmp_path)
