@@ -89,7 +89,8 @@ def lay_out(sample: Dict[str, Any], spec: Spec) -> Rows:
     words, previous = (sample["net_input"][n] for n in ("src_tokens", "prev_output_tokens"))
     tokens = [words, previous, sample["target"]]
     lengths = [x.ne(spec.pad).sum(dim=1).numpy() for x in (words, sample["target"])]
-    return _lay_out([x[x.ne(spec.pad)] for x in tokens], *lengths, int(sample["ntokens"]), spec)
+    real = [x[x.ne(spec.pad)] for x in tokens]
+    return _lay_out(real, lengths[0], lengths[1], int(sample["ntokens"]), spec)
 
 
 def lay_out_pairs(examples: Sequence[Dict[str, Tensor]], eos: int, spec: Spec) -> Rows:
@@ -98,12 +99,11 @@ def lay_out_pairs(examples: Sequence[Dict[str, Tensor]], eos: int, spec: Spec) -
     On a GPU padding sentence by sentence takes a data loader longer than a recorded step.
     """
     source, target = ([example[name] for example in examples] for name in ("source", "target"))
-    lengths = [np.array([len(x) for x in side]) for side in (source, target)]
+    of_source, of_target = (np.array([len(x) for x in side]) for side in (source, target))
     words, following = torch.cat(source), torch.cat(target)
     previous = following.roll(1)
-    ends = lengths[1].cumsum()
-    previous[torch.from_numpy(ends - lengths[1])] = eos  # at the start of each sentence
-    return _lay_out([words, previous, following], *lengths, len(following), spec)
+    previous[torch.from_numpy(of_target.cumsum() - of_target)] = eos  # each sentence's first
+    return _lay_out([words, previous, following], of_source, of_target, len(following), spec)
 
 
 def _lay_out(
