@@ -140,19 +140,6 @@ def _characters(line: Any) -> int:
     return sum(map(_characters, line)) if isinstance(line, tuple) else len(line)
 
 
-def check_new(folder: Path, names: Iterable[str]) -> None:
-    """Refuse to replace files.
-
-    Raises:
-        ConfigurationError: the folder has one of these names.
-    """
-    for name in names:
-        if os.path.lexists(folder / name):
-            raise ConfigurationError(
-                f"{folder / name} exists: give another folder, or delete the file to write it again"
-            )
-
-
 @contextlib.contextmanager
 def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
     """A new, empty file beside `path`, for the block; it is renamed to `path` at the end.

@@ -10,7 +10,6 @@ from typing import List, NamedTuple, Optional, Sequence
 from fairseq import options
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError, check_path, flag
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.serving.folder import CONFIG, is_export
@@ -77,7 +76,7 @@ class Request(NamedTuple):
 
         `--option=value` counts as two words.
         """
-        return _apart([*DEFAULTS, *recipes.arguments(self.settings), *self.words])
+        return apart([*DEFAULTS, *recipes.arguments(self.settings), *self.words])
 
     @property
     def beam(self) -> str:
@@ -88,7 +87,7 @@ class Request(NamedTuple):
     def search(self) -> str:
         """How to generate, for file names: beam, settings and options, or a hash of many."""
         named = [path.stem for path in self.settings]
-        words = iter(_apart(self.words))
+        words = iter(apart(self.words))
         for word in words:
             if word in ("--beam", *SPEED):
                 next(words, None)
@@ -109,7 +108,7 @@ class Request(NamedTuple):
         return name
 
 
-def _apart(words: Sequence[str]) -> List[str]:
+def apart(words: Sequence[str]) -> List[str]:
     """The words, with `--option=value` split in two."""
     return [
         word for one in words for word in (one.split("=", 1) if one.startswith("--") else [one])
@@ -126,48 +125,22 @@ def check(request: Request) -> None:
                 f"{member.run}: no such folder; RUN is the --save-dir of a training, or an export"
             )
         check_path("RUN", member.run)
-    behind = _apart(request.words)
+    behind = apart(request.words)
     for option in request.generation:
         where = "after --" if option in behind else "in --settings"
         if option in REFUSED:
             raise ConfigurationError(f"{option} is not allowed {where}: {REFUSED[option]}")
     if request.by is not None and request.last is None:
         raise ConfigurationError(f"--by {request.by} only affects --last: add --last K")
-    _check_beam(request.generation)
+    check_beam(request.generation)
     for member in request.members:
         choose(member)
 
 
-def _check_beam(words: Sequence[str]) -> None:
+def check_beam(words: Sequence[str]) -> None:
     for word, value in zip(words, words[1:]):
         if word == "--beam" and not (value.isdigit() and int(value) >= 1):
             raise ConfigurationError(f"--beam {value}: must be at least 1")
-
-
-def check_generation(task: str, words: Sequence[str]) -> None:
-    """Check options for fairseq-generate before there is a model to evaluate.
-
-    Args:
-        task: the name of the model's task.
-        words: the options, as in `Request.words`.
-
-    Raises:
-        ConfigurationError: options are given for a classifier, or fairseq does not know one.
-    """
-    if not words:
-        return
-    if is_of_labels(task):
-        raise ConfigurationError(
-            f"--generate {' '.join(words)}: a classifier does not generate: remove it"
-        )
-    for word in _apart(words):
-        if word in REFUSED:
-            raise ConfigurationError(f"--generate {word}: {REFUSED[word]}")
-    try:
-        parse_generation(["--task", task, *words])
-    except ConfigurationError as error:
-        raise ConfigurationError(f"--generate: {error}") from None
-    _check_beam(_apart(words))
 
 
 def parse_generation(words: Sequence[str]) -> None:
@@ -181,7 +154,7 @@ def parse_generation(words: Sequence[str]) -> None:
     given = settings.parse_as("fairseq-generate", generation_parser, [*place, *words])
     options_of = getattr(TASK_DATACLASS_REGISTRY.get(given.task), "__dataclass_fields__", {})
     of_training = options_of.keys() - OF_THE_TASK
-    for word in _apart(words):
+    for word in apart(words):
         if word in map(flag, of_training):
             raise ConfigurationError(
                 f"{word} is for training, but the model is already trained: remove it"

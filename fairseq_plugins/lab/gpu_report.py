@@ -157,7 +157,7 @@ def write_report(out: Path, work: Path, report: Dict[str, Any]) -> None:
     from fairseq_plugins.files import written_whole
     from fairseq_plugins.json_files import write_json
     from fairseq_plugins.lab.benchmarks import gpu_runs
-    from fairseq_plugins.markdown import table_head, table_line
+    from fairseq_plugins.lab.markdown import table_head, table_line
 
     report["goals"] = gpu_runs.judge(work)
     write_json(out / "report.json", report)
@@ -226,7 +226,7 @@ def kept(before: Any, commit: str) -> bool:
 
 def short_table(name: str, parts: Dict[str, Any]) -> List[str]:
     """A line for each figure of a run."""
-    from fairseq_plugins.markdown import table_head, table_line
+    from fairseq_plugins.lab.markdown import table_head, table_line
 
     lines = table_head([f"run {name}", "s", "what", "ratio", "ms", ""])
     for part, found in parts.items():

@@ -5,10 +5,10 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.stories import read_ids, read_stories
+from fairseq_plugins.preparation.stories import Story, parse_story, read_ids, read_story_files
 from fairseq_plugins.text.sentences import first_sentences, join_sentences, separate_sentences
 
 
@@ -100,6 +100,12 @@ class TextRank:
 def _f1(found: Counter, reference: Counter) -> float:
     total = sum(found.values()) + sum(reference.values())
     return 2 * sum((found & reference).values()) / total if total else 0.0
+
+
+def read_stories(archives: Iterable[Union[str, Path]]) -> Iterator[Story]:
+    """The stories of tar archives, one at a time; see `parse_story`."""
+    for name, content in read_story_files(archives):
+        yield parse_story(name, content)
 
 
 def read_archives(archives: Sequence[Path], ids: Optional[Path]) -> Tuple[List[str], List[str]]:

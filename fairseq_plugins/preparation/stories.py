@@ -98,12 +98,6 @@ def read_story_files(
             raise ConfigurationError(f"{path} holds no file named *.story")
 
 
-def read_stories(archives: Iterable[Union[str, Path]]) -> Iterator[Story]:
-    """The stories of tar archives, one at a time; see `parse_story`."""
-    for name, content in read_story_files(archives):
-        yield parse_story(name, content)
-
-
 def read_ids(path: Union[str, Path]) -> List[str]:
     """Story ids from a file with one per line: an id, a file name, or the story's URL.
 

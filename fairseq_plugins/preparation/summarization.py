@@ -9,7 +9,6 @@ The prepared folder holds the binary data and
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
@@ -42,11 +41,10 @@ from fairseq_plugins.preparation.reuse import (
     vocabulary_files,
 )
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.prepared_folder import RECORD, Prepared
-from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
 from fairseq_plugins.text.subwords import SentencePiece
-from fairseq_plugins.workers import add_workers_option, default_workers, map_lines
+from fairseq_plugins.workers import add_workers_option, map_lines
 
 SIDES = ("source", "target")
 # settings that belong to the pieces and dictionaries of a folder
@@ -200,37 +198,6 @@ def prepare_files(
                 "read documents", read_files, preparation.folder, inputs, *how, form
             )
             prepare(preparation, found, workers, like)
-
-
-def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
-    """Make pretraining data from a prepared folder, with its pieces; its summaries are not used.
-
-    Extracted summaries have as many sentences as the folder's summaries have on average.
-
-    Args:
-        prepared: a folder prepared for summarization.
-        destination: the folder to make.
-        kind: the kind of `Pretraining`.
-
-    Raises:
-        ConfigurationError: `prepared` was not prepared for summarization, or lacks its text.
-    """
-    inputs = {split: prepared / RAW / split for split in ("train", "valid")}
-    texts = [f"{RAW}/{split}.source" for split in inputs]
-    for name in (SentencePiece.file_name, *(f"dict.{side}.txt" for side in SIDES), *texts):
-        if not (prepared / name).is_file():
-            raise ConfigurationError(
-                f"DATA {prepared} lacks {name}: rerun its preparation, or give another folder that "
-                "prepare-summarization or prepare-cnn-dm made"
-            )
-    settings = settings_like(prepared, {})
-    settings.update(Processing.load(prepared)._asdict())
-    with open(prepared / RECORD, encoding="utf-8") as record:
-        numbers = json.load(record)["results"]["cut train"]
-    sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
-    settings.update(fields=["article", "highlights"], split_sentences=False)
-    pretraining = Pretraining(kind, sentences)
-    prepare_files(destination, inputs, settings, default_workers(), pretraining, prepared)
 
 
 def _report(

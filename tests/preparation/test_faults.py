@@ -24,10 +24,10 @@ from fairseq_plugins.commands import (
     prepare_translation,
 )
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.lab.lead import read_stories
 from fairseq_plugins.preparation import documents, iwslt14, steps
 from fairseq_plugins.preparation.archives import open_archive
 from fairseq_plugins.preparation.binarise import binarise
-from fairseq_plugins.preparation.stories import read_stories
 from fairseq_plugins.text.processing import Processor
 
 

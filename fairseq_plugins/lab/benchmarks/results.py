@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import write_json
-from fairseq_plugins.markdown import table_head, table_line
+from fairseq_plugins.lab.markdown import table_head, table_line
 
 Row = Dict[str, Any]
 Column = Tuple[str, Callable[[Row], str]]

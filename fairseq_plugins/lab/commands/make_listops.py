@@ -14,9 +14,8 @@ from typing import Sequence
 
 from fairseq_plugins.arguments import add_number, parser_of
 from fairseq_plugins.errors import check_range
-from fairseq_plugins.files import check_new
 from fairseq_plugins.lab import listops
-from fairseq_plugins.lab.corpora import add_seed, sizes_of
+from fairseq_plugins.lab.corpora import add_seed, check_new, sizes_of
 
 
 def main(argv: Sequence[str]) -> int:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Sequence
 
 from fairseq_plugins.arguments import add_number, parser_of
-from fairseq_plugins.files import check_new
-from fairseq_plugins.lab.corpora import add_seed, pathfinder
+from fairseq_plugins.lab.corpora import add_seed, check_new, pathfinder
 
 
 def main(argv: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ in the report, and named in left_out.txt with its file and line.
 import argparse
 import lzma
 import math
+import os
 import random
 import zlib
 from pathlib import Path
@@ -175,3 +176,16 @@ def prepare_corpus(
             found = preparation.step("read texts", write, preparation.folder)
             prepare(preparation, found, args.workers)
     show(args.destination)
+
+
+def check_new(folder: Path, names: Iterable[str]) -> None:
+    """Refuse to replace files.
+
+    Raises:
+        ConfigurationError: the folder has one of these names.
+    """
+    for name in names:
+        if os.path.lexists(folder / name):
+            raise ConfigurationError(
+                f"{folder / name} exists: give another folder, or delete the file to write it again"
+            )

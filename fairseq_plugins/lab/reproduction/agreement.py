@@ -3,9 +3,9 @@
 import itertools
 from typing import Any, Dict, List, Optional
 
+from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.lab.reproduction.figures import paper_sample, scores
 from fairseq_plugins.lab.reproduction.intervals import Difference, Sample, subtract
-from fairseq_plugins.markdown import table_head, table_line
 
 CLAIMS = {"higher": 1, "not lower": 1, "lower": -1}
 AGREEMENT_NOTE = (

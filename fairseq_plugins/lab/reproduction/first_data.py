@@ -4,9 +4,47 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict
 
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.json_files import read_json
 from fairseq_plugins.preparation.bidirectional import join_directions
-from fairseq_plugins.preparation.pretraining import KINDS
-from fairseq_plugins.preparation.summarization import prepare_pretraining
+from fairseq_plugins.preparation.documents import RAW
+from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
+from fairseq_plugins.preparation.summarization import SIDES, prepare_files, settings_like
+from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.subwords import SentencePiece
+from fairseq_plugins.workers import default_workers
+
+
+def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
+    """Make pretraining data from a prepared folder, with its pieces; its summaries are not used.
+
+    Extracted summaries have as many sentences as the folder's summaries have on average.
+
+    Args:
+        prepared: a folder prepared for summarization.
+        destination: the folder to make.
+        kind: the kind of `Pretraining`.
+
+    Raises:
+        ConfigurationError: `prepared` was not prepared for summarization, or lacks its text.
+    """
+    inputs = {split: prepared / RAW / split for split in ("train", "valid")}
+    texts = [f"{RAW}/{split}.source" for split in inputs]
+    for name in (SentencePiece.file_name, *(f"dict.{side}.txt" for side in SIDES), *texts):
+        if not (prepared / name).is_file():
+            raise ConfigurationError(
+                f"DATA {prepared} lacks {name}: rerun its preparation, or give another folder that "
+                "prepare-summarization or prepare-cnn-dm made"
+            )
+    settings = settings_like(prepared, {})
+    settings.update(Processing.load(prepared)._asdict())
+    numbers = read_json(prepared / RECORD)["results"]["cut train"]
+    sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
+    settings.update(fields=["article", "highlights"], split_sentences=False)
+    pretraining = Pretraining(kind, sentences)
+    prepare_files(destination, inputs, settings, default_workers(), pretraining, prepared)
+
 
 # `Row.begins` -> a function that makes a folder (the second argument) from the prepared one, and
 # leaves it as it is if it is finished

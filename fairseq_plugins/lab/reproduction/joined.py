@@ -4,8 +4,8 @@ import statistics
 from typing import Any, Dict, List, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.lab.reproduction.figures import scores
-from fairseq_plugins.markdown import table_head, table_line
 
 
 def joined(tables: Sequence[Dict[str, Any]]) -> str:

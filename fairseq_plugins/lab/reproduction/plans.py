@@ -3,7 +3,7 @@
 import shlex
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 from fairseq import tasks
@@ -13,7 +13,7 @@ from fairseq_plugins import lab
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.evaluation.evaluate import test_set_of
-from fairseq_plugins.evaluation.request import check_generation
+from fairseq_plugins.evaluation.request import REFUSED, apart, check_beam, parse_generation
 from fairseq_plugins.files import count_lines
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.benchmarks import machine
@@ -79,6 +79,32 @@ def describe_data(folder: Path) -> Dict[str, Any]:
             raise ConfigurationError(f"{prefix}.idx is missing: prepare train, valid and test")
         described["pairs"][split] = len(lengths.sizes(prefix))
     return described
+
+
+def check_generation(task: str, words: Sequence[str]) -> None:
+    """Check options for fairseq-generate before there is a model to evaluate.
+
+    Args:
+        task: the name of the model's task.
+        words: the options, as in `Request.words`.
+
+    Raises:
+        ConfigurationError: options are given for a classifier, or fairseq does not know one.
+    """
+    if not words:
+        return
+    if not test_set_of(task).generates:
+        raise ConfigurationError(
+            f"--generate {' '.join(words)}: a classifier does not generate: remove it"
+        )
+    for word in apart(words):
+        if word in REFUSED:
+            raise ConfigurationError(f"--generate {word}: {REFUSED[word]}")
+    try:
+        parse_generation(["--task", task, *words])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--generate: {error}") from None
+    check_beam(apart(words))
 
 
 class PlannedRuns:

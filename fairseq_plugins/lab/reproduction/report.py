@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from fairseq_plugins.files import written_whole
+from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.lab.reproduction.agreement import agreement
 from fairseq_plugins.lab.reproduction.figures import (
     VALIDATION,
@@ -17,7 +18,6 @@ from fairseq_plugins.lab.reproduction.figures import (
     scores,
 )
 from fairseq_plugins.lab.reproduction.notes import notes
-from fairseq_plugins.markdown import table_head, table_line
 
 
 def table(results: Dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.request import check_generation
+from fairseq_plugins.lab.reproduction.plans import check_generation
 
 
 @pytest.mark.parametrize(
