@@ -116,7 +116,7 @@ def test_what_cannot_run_says_what_it_needs(report, tmp_path, capsys):
 @pytest.mark.parametrize(
     "words, told",
     [
-        (["--run", "9"], "--run 9 is unknown: give one of 1, 2a, "),
+        (["--run", "9"], "--run 9 is unknown: give one of 1, 2, 2a, "),
         (
             ["--run", "2a", "--part", "flash"],
             "--part flash is not in run 2a: give one of training, test",
