@@ -95,10 +95,10 @@ def pair_bytes(model: Any) -> int:
         memory = pooled
         if getattr(layer, "starts_later_block", False):
             pooled *= layer.time_pooling.window
-        attention = getattr(layer, "self_attn", getattr(layer, "mixer", None))
+        attention: Any = getattr(layer, "self_attn", getattr(layer, "mixer", None))
         attention = getattr(attention, "attention", attention)
         if not getattr(attention, "is_linear", False):  # float32 scores of all heads, and a mask
-            found = max(found, 4 * (attention.num_heads + 1) // (pooled * memory))
+            found = max(found, 4 * (getattr(attention, "num_heads", 1) + 1) // (pooled * memory))
     return found
 
 
