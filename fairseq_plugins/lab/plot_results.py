@@ -5,7 +5,8 @@
 BLEU on valid of one checkpoint against hours of training, which are updates times the median time
 of one: validation and saving are left out. A curve that begins with both directions shows the
 second stage, behind the hours of the first. Test scores against training pairs, beside those of
-Sennrich & Zhang 2019. Test scores of all models against their hours of training.
+Sennrich & Zhang 2019. Test scores of all models against their hours of training; of distilled ones
+against the time to translate a sentence.
 """
 
 import argparse
@@ -27,6 +28,14 @@ CURVES = {  # plot: pattern of its runs, range of BLEU
 }
 PAIRS = "iwslt14_few_pairs_scores"
 TIMES = "bleu_against_time"
+DISTILLED = "tatoeba_distilled"
+SYSTEMS = {  # of DISTILLED, as `benchmark generate` names their folders
+    "teacher": "teacher, 7.2 M",
+    "student": "student begun with the teacher's layers, 6.1 M",
+    "student_control": "the same without distillation",
+    "small": "student from random weights, 3.8 M",
+    "small_control": "the same without distillation",
+}
 MODELS = {  # in the legend: rows that begin so
     "Transformer": r"transformer",
     "TransformerFTC": r"(ftc|fc|tc)(_both)?(,|$)",
@@ -134,12 +143,54 @@ def draw_times(folder: Path) -> None:
         axes[0].figure.legend(fontsize=8, ncol=3, loc="outside upper center")
 
 
+def draw_distilled(folder: Path) -> None:
+    """Test scores of exported models against the time per sentence, with beams of 1, 2 and 5."""
+    scored = read_json(RESULTS / f"{DISTILLED}_32.json")["rows"]
+    bleu = {row["contender"]: row["scores"]["BLEU"]["score"] for row in scored}
+    with plots.figure(folder / f"{DISTILLED}.svg", columns=2, width=4.4, height=3.9) as axes:
+        for axis, batch in zip(axes, (1, 32)):
+            timed = read_json(RESULTS / f"{DISTILLED}_{batch}.json")["rows"]
+            rows = [row for row in timed if row["contender"] in bleu]
+            equal = read_json(RESULTS / f"{DISTILLED}_equal_{batch}.json")["rows"]
+            for number, (system, label) in enumerate(SYSTEMS.items()):
+                own = [row for row in rows if row["contender"].split()[0] == f"export:{system}"]
+                colour = plots.COLOURS[(number + 1) // 2]
+                axis.plot(
+                    [1000 / row["sentences_a_second"] for row in own],
+                    [bleu[row["contender"]] for row in own],
+                    marker="o", color=colour, linestyle=":" if "control" in system else "-",
+                    markerfacecolor="white" if "control" in system else colour,
+                    label=label if batch == 1 else None,
+                )  # fmt: skip
+            speeds = {row["contender"].split(":")[0]: row["sentences_a_second"] for row in equal}
+            slower = speeds["export"] / speeds["ctranslate2"]
+            time = (
+                slower
+                * 1000
+                / next(
+                    row["sentences_a_second"]
+                    for row in rows
+                    if row["contender"] == "export:teacher"
+                )
+            )
+            axis.axvline(
+                time, color=plots.COLOURS[-1], linestyle="--", linewidth=1,
+                label="CTranslate2, untrained Transformer, beam 5" if batch == 1 else None,
+            )  # fmt: skip
+            axis.set_title(f"batches of {batch}", fontsize=9)
+            axis.set_xlim(left=0)
+            axis.set_xlabel("milliseconds a sentence, 8 bits, one thread")
+        axes[0].set_ylabel("BLEU on test, beams of 1, 2 and 5")
+        axes[0].figure.legend(fontsize=8, ncol=2, loc="outside upper center")
+
+
 def draw(folder: Path) -> None:
     """Write all plots into a folder."""
     for name in CURVES:
         draw_curves(name, folder)
     draw_pairs(folder)
     draw_times(folder)
+    draw_distilled(folder)
 
 
 if __name__ == "__main__":
@@ -150,4 +201,4 @@ if __name__ == "__main__":
     target = parser.parse_args().out
     plots.check(target / f"{PAIRS}.svg")
     draw(target)
-    print(f"{len(CURVES) + 2} plots are in {target}")
+    print(f"{len(CURVES) + 3} plots are in {target}")
