@@ -167,7 +167,6 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
         "has .*checkpoint_last",
         ["--checkpoint", "checkpoint_last.pt"],
     ),
-    (evaluate, ["--compare", "{run}"], "name another one", ["--compare", "{other}"]),
     (evaluate, ["--ensemble", "{run}"], "name each training once", ["--ensemble", "{other}"]),
     (evaluate, ["--unicode"], "--unicode is for summaries.*remove it", []),
     (evaluate, SHORT, "smaller --min-len .it is 9.", ["--", "--min-len", "3", "--max-len-b", "5"]),

@@ -66,7 +66,7 @@ def test_the_next_run_comes_first_and_everything_is_in_the_report(report, capsys
     assert found["figures"]["rows"][0]["time_ratio"] == 1.0 and "noise" in found["log"]
     # a short table comes last
     assert "| first | 1.000 | 62.500 |" in capsys.readouterr().out.split("\n\n")[-1]
-    assert list(report.run()[1]) == ["training", "test"]
+    assert list(report.run()[1]) == ["short"]
 
 
 def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
