@@ -5,7 +5,7 @@ pooling over time need the ends of sentences, given by their `Layout`. No size h
 on data: with fixed numbers of rows and sentences, everything can be recorded (`data/rows.py`).
 """
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Optional, Tuple
 
 import torch
@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from .attention import attend, attend_plainly
 from .projections import project_together
-
-LARGEST_HEAD = 256  # features of a head that torch's flash attention takes, a multiple of 8
 
 
 class Layout:
@@ -198,9 +196,19 @@ def attention_on_rows(
 def has_flash(query: Tensor) -> bool:
     """Whether torch's flash attention supports these heads: half precision on a newer GPU."""
     size = query.size(-1)
-    half = query.dtype in (torch.bfloat16, torch.float16)
-    fits = query.is_cuda and half and 0 < query.numel() and size % 8 == 0 and size <= LARGEST_HEAD
-    return fits and torch.cuda.get_device_capability(query.device) >= (8, 0)
+    half = query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)
+    fits = half and 0 < query.numel() and size % 8 == 0 and size <= largest_flash_head(query.device)
+    return fits and torch.backends.cuda.flash_sdp_enabled()
+
+
+@lru_cache(maxsize=None)
+def largest_flash_head(device: torch.device) -> int:
+    """Features of a head, a multiple of 8, up to which a GPU has flash attention; 0 if none has."""
+    capability = torch.cuda.get_device_capability(device)
+    if capability < (8, 0) or not torch.backends.cuda.is_flash_attention_available():
+        return 0
+    # with less shared memory the gradients of larger heads are missing
+    return 256 if capability in ((8, 0), (9, 0)) else 192
 
 
 def take_rows(x: Tensor, index: Tensor) -> Tensor:

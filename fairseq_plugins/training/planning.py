@@ -31,7 +31,8 @@ LAB = PLUGIN / "lab"
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
 # values of --eval-bleu-remove-bpe, by the kind of subwords in the data
 JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
-RECORDS = ("translation", "summarization")  # tasks whose steps a GPU records
+# tasks whose steps a GPU records
+RECORDS = ("translation", "translation_sampled", "summarization")
 WORKERS = 2  # that load data for recorded steps
 LOSS = "label_smoothed_cross_entropy"
 FUSED_LOSS = LOSS + "_fused"
@@ -285,7 +286,7 @@ def keep_loss(
 
 
 def records(
-    request: Request, given: argparse.Namespace, resumes: bool, half: bool, processes: int
+    request: Request, given: argparse.Namespace, begun: Optional[bool], half: bool, processes: int
 ) -> List[str]:
     """The options that record the steps of a translator or summarizer on one GPU.
 
@@ -293,14 +294,12 @@ def records(
     draws other numbers on the other path.
 
     Args:
-        resumes: whether the folder has checkpoints.
+        begun: whether the training that resumes began so; None for a new one.
         half: whether a GPU trains in half precision.
     """
     if request.eager or given.cuda_graphs or not half or processes > 1:
         return []
-    if not str(given.task).startswith(RECORDS):
-        return []
-    if resumes and not request.run.stored(RECORDED):
+    if begun is False or given.task not in RECORDS:
         return []
     # fairseq's one process may not load batches as fast as recorded steps take them
     return ["--cuda-graphs", *(["--num-workers", str(WORKERS)] if given.num_workers == 1 else [])]
@@ -335,7 +334,8 @@ def plan(request: Request) -> Plan:
     words += [*half, *batch_options(given, batch)]
     words += ["--cpu"] if on_cpu else []
     in_half = not on_cpu and (bool(half) or given.bf16 or given.fp16)
-    recorded = records(request, given, before is not None, in_half, total)
+    begun = bool(run.stored(RECORDED)) if run.checkpoints() else None
+    recorded = records(request, given, begun, in_half, total)
     words += recorded
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process per GPU
@@ -360,7 +360,7 @@ def plan(request: Request) -> Plan:
             **settings.settled(given, whole, request.data, save_dir),
             PRECISION: settings.precision_of(given, half),
             SHARING: batch.describe(total),
-            RECORDED: bool(recorded) or given.cuda_graphs,
+            RECORDED: bool(recorded) or given.cuda_graphs if begun is None else begun,
         },
         end=settings.end_of(given),
         longer=advice_to_go_on(given),

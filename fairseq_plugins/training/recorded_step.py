@@ -37,7 +37,7 @@ from fairseq_plugins.data.rows import Collate, Rows, Shape, Spec, lay_out
 from fairseq_plugins.errors import ConfigurationError, first_cause
 from fairseq_plugins.models import on_rows
 from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
-from fairseq_plugins.modules.rows import LARGEST_HEAD
+from fairseq_plugins.modules.rows import largest_flash_head
 from fairseq_plugins.training.flat_optimizer import FlatOptimizer
 
 logger = logging.getLogger(__name__)
@@ -349,6 +349,10 @@ def find_obstacle(trainer: Trainer) -> str:
             f"{type(trainer.task).__name__} has a custom train_step",
         ),
         (type(criterion) not in CRITERIONS, f"--criterion with {type(criterion).__name__}"),
+        (
+            getattr(cfg.task, "num_batch_buckets", 0) > 0,
+            "--num-batch-buckets, which pads sentences",
+        ),
         (has_parameters(criterion), "a criterion with parameters"),
         (getattr(criterion, "report_accuracy", False), "--report-accuracy"),
         (getattr(criterion, "ignore_prefix_size", 0) > 0, "--ignore-prefix-size"),
@@ -377,12 +381,13 @@ def _obstacle_of_gpu(model: Any, device: torch.device) -> str:
     dtype = next(model.parameters()).dtype
     if dtype not in (torch.bfloat16, torch.float16):
         return "float32, where attention would compute padding: use --bf16 or --fp16"
-    if torch.cuda.get_device_capability(device) < (8, 0):
-        return "flash attention needs a GPU of compute capability 8.0"
+    largest = largest_flash_head(device)
+    if largest == 0:
+        return "it needs flash attention, and a GPU of compute capability 8.0"
     for module in model.modules():
         size = module.head_dim if isinstance(module, MultiheadAttention) else 8
-        if size % 8 != 0 or size > LARGEST_HEAD:
-            return f"attention heads of {size} features: 8, 16, 24, ... {LARGEST_HEAD} work"
+        if size % 8 != 0 or size > largest:
+            return f"attention heads of {size} features: 8, 16, 24, ... {largest} work"
     return ""
 
 

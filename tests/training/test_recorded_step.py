@@ -408,8 +408,15 @@ def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
         assert torch.equal(one["exp_avg"], other["exp_avg"])
 
 
-def test_what_is_not_recorded_is_told_in_one_line(train):
-    losses, output = train("--report-accuracy", updates=1)
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("--report-accuracy", "--report-accuracy"),
+        ("--num-batch-buckets 1", "--num-batch-buckets, which pads sentences"),
+    ],
+)
+def test_what_is_not_recorded_is_told_in_one_line(train, words, told):
+    losses, output = train(words, updates=1)
     (line,) = [line for line in output.splitlines() if "--cuda-graphs" in line and "has no" in line]
-    assert line.endswith("--cuda-graphs has no effect here: --report-accuracy")
+    assert line.endswith(f"--cuda-graphs has no effect here: {told}")
     assert len(losses) == 1 and "replayed" not in losses[0]
