@@ -358,11 +358,12 @@ class Decoder(TransformerDecoderBase):
     """fairseq's decoder with the plan's feed-forward network in each layer.
 
     With `plan.fast_training`, left-to-right training computes real target positions only (see
-    `packed_decoder`). Features are then zero at padding, "inner_states" is empty, and "attn" is
-    None unless the model copies. In all other cases, fairseq's own forward runs.
+    `packed_decoder`). Features and "attn" are then zero at padding, and "inner_states" is empty. In
+    all other cases, fairseq's own forward runs.
 
-    With `plan.copying`, "attn" is the attention that copies, and the returned dictionary has the
-    entries of `CopyAttention`, which `get_normalized_probs` reads.
+    With `plan.copying`, "attn" is the attention that copies, whatever layer and heads the caller
+    names, and the returned dictionary has the entries of `CopyAttention`, which
+    `get_normalized_probs` reads.
 
     Args:
         cfg: fairseq's TransformerConfig.
@@ -411,6 +412,8 @@ class Decoder(TransformerDecoderBase):
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
         """As in fairseq: features, B x T x C, and a dictionary with "attn" and "inner_states"."""
+        if self.copying is not None:
+            alignment_layer, alignment_heads = None, None  # the last layer, all heads
         packs = False
         if not torch.jit.is_scripting():
             plain = incremental_state is not None or full_context_alignment
@@ -440,8 +443,8 @@ class Decoder(TransformerDecoderBase):
                     # fairseq's own layers round the attention, and thus its gradient, to float16
                     raise ConfigurationError(
                         "--copy-attention: in float16, gradients overflow on --training-path "
-                        "plain, which quantisation noise and offloading need: remove those, or "
-                        "train with --bf16 or in float32"
+                        "plain: train with --bf16 or in float32, or with --training-path fast, "
+                        "whose error message names what needs plain"
                     )
         return x, extra
 
@@ -466,13 +469,15 @@ class Decoder(TransformerDecoderBase):
 
         With `packed_output`, which a criterion sets, all results have one row per real position:
         N x C features, attention and log-odds. "positions" has their indices in the flattened B x T
-        tokens. Attention and source of a model that copies begin at the first word of a sentence.
+        tokens. "attn" is then None unless the model copies, and begins at the first word of the
+        source, as the log-odds always do.
         """
         source: Optional[Layout] = None
         memory: Optional[Memory] = None
         if encoder_out is not None and len(encoder_out["encoder_out"]) > 0:
             x = encoder_out["encoder_out"][0].transpose(0, 1)
-            source, source_index = layout_of(~encoder_out["encoder_padding_mask"][0])
+            real = ~encoder_out["encoder_padding_mask"][0]
+            source, source_index = layout_of(real)
             memory = Memory(take_rows(x.flatten(0, 1), source_index), source)
         target, index = layout_of(prev_output_tokens.ne(self.padding_idx))
         previous = prev_output_tokens.flatten()[index]
@@ -482,7 +487,8 @@ class Decoder(TransformerDecoderBase):
             return take_rows(embedded.expand(*prev_output_tokens.shape, -1).flatten(0, 1), index)
 
         embedded = embed_rows(self, previous, positions)
-        x, attention = decode_rows(self, embedded, target, memory, self.copying is not None)
+        need_weights = self.copying is not None or not self.packed_output
+        x, attention = decode_rows(self, embedded, target, memory, need_weights)
         extra: Dict[str, List[Optional[Tensor]]] = {"attn": [attention]}
         if self.copying is not None:
             assert encoder_out is not None and source is not None and attention is not None
@@ -495,9 +501,12 @@ class Decoder(TransformerDecoderBase):
             shape = prev_output_tokens.shape
             return put_rows(rows, index, shape.numel()).unflatten(0, shape)
 
-        if self.copying is not None:
-            for name in ("attn", "copy_log_generate", "copy_log_odds"):
-                extra[name] = [unpack(rows) for rows in extra[name] if rows is not None]
+        attention = extra["attn"][0]
+        if attention is not None:  # its columns as in the batch, which may begin with padding
+            column = (real.cumsum(dim=1) - 1).clamp(min=0)[target.sentence]
+            extra["attn"] = [attention.gather(1, column) * real[target.sentence]]
+        for name in {"attn", "copy_log_generate", "copy_log_odds"} & extra.keys():
+            extra[name] = [None if rows is None else unpack(rows) for rows in extra[name]]
         return unpack(x), {**extra, "inner_states": []}
 
     @torch.jit.unused

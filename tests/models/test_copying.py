@@ -7,6 +7,9 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
+    LabelSmoothedCrossEntropyCriterionWithAlignment,
+)
 
 from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
@@ -96,6 +99,34 @@ def test_every_network_and_options(build_joined, make_sample, ffn, words):
     # fairseq's decoder has the padding of a batch, too, which Switch would route
     paths = (True,) if ffn == "switch" else (False, True)
     assert_all_forms_agree(model, sample_with_copies(make_sample, side="right"), paths)
+
+
+@pytest.mark.parametrize("words", ["", "--copy-attention", "--copy-attention --copy-next"])
+def test_guided_alignment_reads_the_words_of_the_batch(build_joined, make_sample, words):
+    """fairseq's criterion indexes attention by the columns of a batch padded on the left."""
+    words = ["--decoder-layers", "2", "--training-path", "fast", *words.split()]
+    model, sample = build_joined(*words).train(), sample_with_copies(make_sample)
+    width = sample["net_input"]["src_tokens"].size(1)
+    # first and last word of each sentence, with that of its target
+    ends = [(width - n, width - 1, t - 1) for n, t in zip(LENGTHS, LENGTHS[::-1])]
+    pairs = [(s, row * width + t) for row, (*both, t) in enumerate(ends) for s in both]
+    sample["alignments"] = torch.tensor(pairs)
+    sample["align_weights"] = torch.linspace(0.5, 1, len(pairs))
+    results = []
+    for model.decoder.packs in (False, True):
+        kind = LabelSmoothedCrossEntropyCriterionWithAlignment
+        results.append(run(kind, model, sample, alignment_lambda=0.5))
+    assert results[0][1]["alignment_loss"] > 0
+    assert_same(results[1], results[0], 1e-5)
+
+
+def test_copying_reads_its_own_layer_and_heads(build_joined, make_sample):
+    net_input = sample_with_copies(make_sample)["net_input"]
+    for path in ("plain", "fast"):
+        model = build_joined(*COPY, "--training-path", path).train()
+        expected = model(**net_input)[1]["copy_log_odds"][0]
+        found = model(**net_input, alignment_layer=0, alignment_heads=1)[1]["copy_log_odds"][0]
+        assert torch.equal(found, expected)
 
 
 def test_other_sizes_and_checkpointed_activations(parse_joined, make_sample):
@@ -226,7 +257,10 @@ def test_options_arrive_both_ways(parse_joined, make):
 
 MISTAKES = [  # words, what the message must hold
     ("--copy-next", ["--copy-next", "--copy-attention"]),
-    ("--copy-attention --copy-layer 0", ["--copy-layer 0 was removed", "the last"]),
+    (
+        "--copy-attention --decoder-layers 2 --copy-layer 0",
+        ["--copy-layer 0 was removed", "the last"],
+    ),
     ("--copy-attention --copy-heads 1", ["--copy-heads 1 was removed", "all heads"]),
     ("--copy-attention --no-cross-attention", ["--copy-attention", "--no-cross-attention"]),
     ("--copy-attention --cross-self-attention", ["--copy-attention", "--cross-self-attention"]),
