@@ -29,7 +29,6 @@ REFUSED = {
     "quant_noise_scalar": "parts of this model compute without that noise",
     "encoder_xformers_att_config": "this model has attention of its own",
     "decoder_xformers_att_config": "this model has attention of its own",
-    "tie_adaptive_weights": "this model has no adaptive input",
 }
 
 
@@ -64,6 +63,10 @@ def check_fairseq_options(args: Any) -> None:
         value = getattr(args, name, None)
         if value is not None:  # fairseq's parser keeps --decoder-output-dim a string
             check_range(flag(name), value, least, most)
+    if args.tie_adaptive_weights and args.adaptive_softmax_cutoff is not None:
+        raise ConfigurationError(
+            "--tie-adaptive-weights needs an adaptive input, which this model lacks: remove it"
+        )
     check_choice("activation_fn", args.activation_fn, utils.get_available_activation_fns())
     for side in ("encoder", "decoder"):
         dim = getattr(args, f"{side}_embed_dim")

@@ -9,10 +9,10 @@ from fairseq_plugins.modules.decoder_layer import find_extensions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
-from fairseq_plugins.option_fields import check_option
+from fairseq_plugins.option_fields import check_option, options_of
 
 from .checks import check_fairseq_options, parse_layers_to_keep
-from .options import parse_blocks, plugin_options, split_evenly, to_config
+from .options import EfficientTransformerOptions, parse_blocks, split_evenly, to_config
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ def plan_model(args: Any) -> ModelPlan:
     """
     args = to_config(args)
     check_fairseq_options(args)
-    for name, option in plugin_options():
-        check_option(name, getattr(args, name), option)
+    for option in options_of(EfficientTransformerOptions):
+        check_option(option.name, getattr(args, option.name), option)
     mixer = TOKEN_MIXERS.choose("encoder_token_mixer", args)
     encoder_ffn = FEED_FORWARDS.choose("encoder_ffn", args)
     decoder_ffn = FEED_FORWARDS.choose("decoder_ffn", args)
@@ -66,6 +66,8 @@ def plan_model(args: Any) -> ModelPlan:
     for side in ("time", "feature"):
         if getattr(args, f"{side}_window") == 1 and str(getattr(args, f"{side}_pooling")) != "mean":
             _warn_of_idle_option(f"--{side}-pooling", f"--{side}-window above 1")
+    if args.tie_adaptive_weights:
+        _warn_of_idle_option("--tie-adaptive-weights", "an adaptive softmax")
     blocks = _prune(parse_blocks(args.encoder_blocks), args)
     _check_heads("encoder", args.encoder_embed_dim, args.encoder_attention_heads)
     _check_heads("decoder", args.decoder_embed_dim, args.decoder_attention_heads)

@@ -20,7 +20,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from torch import nn
 
 from fairseq_plugins.errors import check_choice
-from fairseq_plugins.option_fields import options_of
+from fairseq_plugins.option_fields import check_option, options_of
 
 Part = TypeVar("Part", bound=Type[nn.Module])
 
@@ -85,14 +85,17 @@ class Registry:
         """The part that an option such as `encoder_token_mixer` names, with its options.
 
         Raises:
-            ConfigurationError: no part has that name; the message lists all names.
+            ConfigurationError: no part has that name, in which case the message lists all names; or
+                an option of the part is out of range.
         """
         name = str(getattr(args, option))
         check_choice(option, name, self)
         part, options = self._parts[name]
-        values = {
-            field.name: getattr(args, f"{name}_{field.name}") for field in options_of(options)
-        }
+        values = {}
+        for field in options_of(options):
+            full_name = f"{name}_{field.name}"
+            values[field.name] = getattr(args, full_name)
+            check_option(full_name, values[field.name], field)
         return Choice(name, part, options(**values))
 
     def options(self) -> Iterator[Tuple[str, Field]]:
