@@ -10,11 +10,12 @@ import math
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import contextmanager
 from dataclasses import Field, dataclass
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig, base_architecture
+from fairseq.models.transformer.transformer_config import DecoderConfig
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_plugins.errors import ConfigurationError, flag
@@ -43,6 +44,7 @@ class Deleted(NamedTuple):
     default: Any
     now: str
     refused: bool = True  # other values; False: they matter only in training
+    same: Callable[[Any], Any] = lambda args: None  # another value for what happens now
 
 
 DELETED = {
@@ -52,8 +54,18 @@ DELETED = {
         "positions; choose the encoder's by --encoder-token-mixer",
     ),
     "torch_compile": Deleted(False, "layers are not compiled", refused=False),
-    "copy_layer": Deleted(None, "the last decoder layer copies"),
-    "copy_heads": Deleted(None, "all heads of the last decoder layer copy"),
+    "copy_layer": Deleted(
+        None,
+        "the last decoder layer copies",
+        same=lambda args: (getattr(args, "decoder_layers", None) or DecoderConfig.layers) - 1,
+    ),
+    "copy_heads": Deleted(
+        None,
+        "all heads of the last decoder layer copy",
+        same=lambda args: (
+            getattr(args, "decoder_attention_heads", None) or DecoderConfig.attention_heads
+        ),
+    ),
     "coverage": Deleted(0.0, "source positions may be read again", refused=False),
     "performer_redraw": Deleted(0, "random features are drawn once", refused=False),
 }
@@ -155,12 +167,13 @@ def drop_deleted_options(args: Any) -> None:
     """Remove stored values of deleted options, in place.
 
     Raises:
-        ConfigurationError: a value is not the default, and a trained model depends on it.
+        ConfigurationError: a value means something else than what happens now, and a trained model
+            depends on it.
     """
     stored = args if OmegaConf.is_config(args) else vars(args)
     for name, deleted in DELETED.items():
         value = stored.pop(name, None)
-        if value in (None, deleted.default):
+        if value in (None, deleted.default) or value == deleted.same(args):
             continue
         given = flag(name) if value is True else f"{flag(name)} {value}"
         told = f"{given} was removed: {deleted.now}. Remove it"
@@ -175,8 +188,10 @@ def add_options(parser: ArgumentParser) -> None:
     for registry in REGISTRIES:
         registry.add_options(parser)
     for name, deleted in DELETED.items():
-        action = "store_true" if deleted.default is False else "store"
-        parser.add_argument(flag(name), action=action, default=SUPPRESS, help=SUPPRESS)
+        kind: Any = {"type": int if deleted.default is None else type(deleted.default)}
+        if deleted.default is False:
+            kind = {"action": "store_true"}
+        parser.add_argument(flag(name), **kind, default=SUPPRESS, help=SUPPRESS)
 
 
 def plugin_options() -> Iterator[Tuple[str, Field]]:

@@ -215,6 +215,24 @@ def test_deleted_options_at_their_defaults_are_dropped(parse, arch, caplog):
         assert not caplog.records
 
 
+@pytest.mark.parametrize("make", [from_words, from_yaml])
+def test_values_of_deleted_options_for_what_happens_now_are_dropped(parse, caplog, make):
+    words = "--decoder-layers 3 --copy-layer 2 --copy-heads 2 --coverage 0 --performer-redraw 0"
+    make(parse, ["--arch", "transformer_ftc", *TINY, *words.split()])
+    assert "was removed" not in caplog.text
+
+
+@pytest.mark.parametrize("make", [from_words, from_yaml])
+@pytest.mark.parametrize("given", [
+    "--longformer-window 7", "--switch-experts 1", "--mscffn-expansion 0", "--tie-adaptive-weights",
+])  # fmt: skip
+def test_an_option_of_a_part_that_no_layer_has_is_one_warning(parse, caplog, given, make):
+    """Whatever its value, as in checkpoints of earlier versions."""
+    make(parse, ["--arch", "transformer_ftc", *TINY, *given.split()])
+    option = given.split()[0]
+    assert sum(option in record.getMessage() for record in caplog.records) == 1
+
+
 @pytest.mark.parametrize("given", ["--torch-compile", "--coverage 0.5", "--performer-redraw 7"])
 def test_a_deleted_option_of_training_is_one_warning(parse, caplog, given):
     """A checkpoint that was trained with it computes the same without it."""
@@ -356,13 +374,18 @@ MISTAKES = [  # words, what the message must hold
     ("--encoder-blocks 3,x", ["--encoder-blocks", "3,x"]),
     ("--encoder-ffn switch --checkpoint-activations", ["--checkpoint-activations", "switch"]),
     ("--decoder-ffn switch --training-path plain", ["--decoder-ffn", "--training-path", "fast"]),
-    # ranges are checked whatever parts the model has
-    ("--bigbird-block 0", ["--bigbird-block 0", "from 1"]),
-    ("--bigbird-window-blocks 2", ["--bigbird-window-blocks 2", "odd"]),
-    ("--longformer-window 7", ["--longformer-window 7", "even"]),
-    ("--poolingformer-kernel 4", ["--poolingformer-kernel 4", "odd"]),
-    ("--switch-experts 1", ["--switch-experts 1", "from 2"]),
-    ("--switch-balance nan", ["--switch-balance nan", "from 0"]),
+    ("--encoder-token-mixer bigbird --bigbird-block 0", ["--bigbird-block 0", "from 1"]),
+    (
+        "--encoder-token-mixer bigbird --bigbird-window-blocks 2",
+        ["--bigbird-window-blocks 2", "odd"],
+    ),
+    ("--encoder-token-mixer longformer --longformer-window 7", ["--longformer-window 7", "even"]),
+    (
+        "--encoder-token-mixer poolingformer --poolingformer-kernel 4",
+        ["--poolingformer-kernel 4", "odd"],
+    ),
+    ("--encoder-ffn switch --switch-experts 1", ["--switch-experts 1", "from 2"]),
+    ("--encoder-ffn switch --switch-balance nan", ["--switch-balance nan", "from 0"]),
     ("--encoder-blocks 3,0", ["--encoder-blocks", "3,0", "1"]),
     (
         "--encoder-blocks 3,3 --encoder-layers 5",
@@ -456,7 +479,7 @@ def test_mistakes_are_errors_of_one_line(parse, words, parts, make):
 
 @pytest.mark.parametrize("option, value, allowed", CHOICES)
 def test_unknown_choices_list_those_that_work(parse, capsys, option, value, allowed):
-    words = ["--arch", "transformer_ftc", *TINY, option, value]
+    words = ["--arch", "transformer_ftc", *TINY, *FASTFORMER, option, value]
     for make in (from_yaml, from_words):
         # argparse ends the process for some, and the plan raises an error for the others
         with pytest.raises((ValueError, SystemExit)) as error:
