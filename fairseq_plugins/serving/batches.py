@@ -26,14 +26,17 @@ def fill_batches(
     texts = list(zip(kinds or [0] * len(lengths), lengths))
     sizes = sizes or [0] * len(lengths)
     batches: List[List[int]] = []
+    largest = 0  # of the last batch
     for index in sorted(range(len(texts)), key=texts.__getitem__, reverse=True):
         if batches:
             batch, longest = batches[-1], lengths[batches[-1][0]]
-            largest = max(sizes[other] for other in (*batch, index))
+            size = max(largest, sizes[index])
             fits = len(batch) < most and longest * (len(batch) + 1) <= max_tokens
-            fits = fits and largest * (len(batch) + 1) <= MOST_BYTES
+            fits = fits and size * (len(batch) + 1) <= MOST_BYTES
             if fits and texts[batch[0]][0] == texts[index][0]:
                 batch.append(index)
+                largest = size
                 continue
         batches.append([index])
+        largest = sizes[index]
     return batches

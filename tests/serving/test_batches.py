@@ -35,6 +35,15 @@ def test_a_batch_takes_no_more_bytes_than_one_may(monkeypatch):
     monkeypatch.setattr(batches, "MOST_BYTES", 100)
     sizes = [30, 50, 20, 101, 20]
     assert fill_batches([3, 5, 2, 9, 1], 1000, sizes=sizes) == [[3], [1, 0], [2, 4]]
+    read = []
+
+    class Sizes(list):
+        def __getitem__(self, index):
+            read.append(index)
+            return list.__getitem__(self, index)
+
+    fill_batches([1] * 1000, 1000, sizes=Sizes([0] * 1000))
+    assert len(read) < 3000  # not all of a batch for each of its texts
 
 
 def test_no_texts():
