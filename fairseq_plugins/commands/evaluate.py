@@ -126,12 +126,12 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(own)
     needs_fairseq("evaluate")
     from fairseq_plugins.evaluation.evaluate import evaluate
-    from fairseq_plugins.evaluation.request import check
+    from fairseq_plugins.evaluation.request import check, sides
     from fairseq_plugins.training.jobs import Jobs
 
     request = read_request(args, extra)
-    other = request._replace(run=args.compare, ensemble=())
     if args.compare is not None:
+        request, other = sides(request, args.compare)
         check(other)  # fail before minutes of work on the other one
 
     jobs = Jobs()

@@ -20,14 +20,21 @@ from fairseq.data import data_utils
 import fairseq_plugins
 from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.engine import Engine, open_engine
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.request import generation_parser
 from fairseq_plugins.evaluation.test_sets import GENERATED
 from fairseq_plugins.files import read_lines
-from fairseq_plugins.generation.engine import TrainedModel, search_options
+from fairseq_plugins.generation.engine import (
+    TrainedModel,
+    only_for_checkpoints,
+    search_options,
+)
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.serving.folder import is_export
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
+
+OF_CHECKPOINTS = ("fp16", "model_overrides", "batch_size")  # besides options of the search
 
 
 def load(given: Namespace) -> Engine:
@@ -37,7 +44,10 @@ def load(given: Namespace) -> Engine:
         ConfigurationError: an option is not for such a model.
     """
     if given.shortlist or is_export(Path(given.path)):
-        search = search_options(given)._asdict()
+        search, unset = search_options(given)._asdict(), generation_parser()
+        for name in OF_CHECKPOINTS:
+            if getattr(given, name) != unset.get_default(name):
+                raise ConfigurationError(only_for_checkpoints(name))
         threads = torch.get_num_threads()
         return open_engine(
             given.path, max_tokens=given.max_tokens or 4000, shortlist=given.shortlist,

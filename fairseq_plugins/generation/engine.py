@@ -50,8 +50,12 @@ def search_options(generation: Any) -> Options:
     options = Options(**{**found, "sampling_topk": max(0, generation.sampling_topk)})
     for name, value in vars(generation_options(options)).items():
         if name not in NOT_OF_SEARCH and getattr(generation, name) != value:
-            raise ConfigurationError(f"{flag(name)} is for checkpoints, not for an exported model")
+            raise ConfigurationError(only_for_checkpoints(name))
     return options
+
+
+def only_for_checkpoints(name: str) -> str:
+    return f"{flag(name)} is for checkpoints, not for an exported model"
 
 
 class TrainedModel:

@@ -8,10 +8,13 @@ import sys
 
 import pytest
 import torch
+from fairseq import options
 
 from fairseq_plugins import commands
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import hypotheses
+from fairseq_plugins.evaluation.request import generation_parser
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import new_folder
@@ -109,7 +112,12 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
     words = ["evaluate", prepared, out, "--split", "valid", "--cpu"]
     with pytest.raises(ConfigurationError, match="is an exported model, which has no checkpoints"):
         commands.main([*map(str, words), "--last", "3"])
-    assert commands.main([*map(str, words), "--", "--shortlist"]) == 0
+    # of options, each side takes what its kind of model has
+    words += ["--compare", run, "--checkpoint", "checkpoint_last.pt", "--", "--shortlist"]
+    assert commands.main(list(map(str, words))) == 0
+    given = [str(prepared), "--path", str(out), "--fp16"]
+    with pytest.raises(ConfigurationError, match="^--fp16 is for checkpoints, not for an exported"):
+        hypotheses.load(options.parse_args_and_arch(generation_parser(), given))
 
 
 def test_an_export_that_disagrees_with_torch(monkeypatch, out, run):
