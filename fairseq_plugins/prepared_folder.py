@@ -161,11 +161,15 @@ def digests_of_words(folder: Path) -> Dict[str, str]:
     """
     found = {path.name: digest(path) for path in subword_models(folder)}
     for dictionary in dictionaries(folder):
-        lines = dictionary.read_text(encoding="utf-8").split("\n")
-        words = "\n".join(line.rpartition(" ")[0] for line in lines)
         name = dictionary.relative_to(folder).as_posix()
-        found[name] = hashlib.sha256(words.encode("utf-8")).hexdigest()
+        found[name] = digest_of_words(dictionary.read_text(encoding="utf-8"))
     return found
+
+
+def digest_of_words(text: str) -> str:
+    """The SHA-256 of the words of a dictionary, without their counts, given the file's text."""
+    words = "\n".join(line.rpartition(" ")[0] for line in text.split("\n"))
+    return hashlib.sha256(words.encode("utf-8")).hexdigest()
 
 
 def differing(known: Mapping[str, str], here: Mapping[str, str]) -> List[str]:

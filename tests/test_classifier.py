@@ -19,6 +19,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.request import Request
 from fairseq_plugins.generation import engine
+from fairseq_plugins.serving.folder import is_export
 from fairseq_plugins.training import planning
 from fairseq_plugins.training.jobs import Jobs
 from fairseq_plugins.translator import Translator
@@ -111,8 +112,15 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
     assert [line.split("\t")[0] for line in run.stdout.splitlines()] == ["bad", "good"]
     imported = {line.split("|")[-1].strip() for line in run.stderr.splitlines() if "|" in line}
     assert "onnxruntime" in imported and not imported & {"torch", "fairseq", "onnx"}
-    assert evaluate.main([str(data), str(out), "--compare", str(trained), "--cpu"]) == 0
+    copy = shutil.copytree(data, tmp_path / "copy")
+    shutil.rmtree(copy / "text" / "pieces")  # earlier versions did not read them
+    scored = [str(copy), str(out), "--cpu"]
+    assert evaluate.main([*scored, "--compare", str(trained)]) == 0
     assert "  accuracy +0.00, p = " in capsys.readouterr().out
+    dictionary = copy / "input0" / "dict.txt"
+    dictionary.write_text("".join(sorted(dictionary.read_text().splitlines(True))))
+    with pytest.raises(ConfigurationError, match=r"was not trained with .* \(input0/dict.txt\)"):
+        evaluate.main(scored)
     for words, told in (
         ({"data": data}, "--data is for checkpoints, but .* is an exported model"),
         ({"model": trained, "threads": 2}, "--threads is for exported models"),
@@ -123,6 +131,11 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
         Translator(out)
     with pytest.raises(ConfigurationError, match="writes text: use the command translate"):
         Classifier("tatoeba-de-en")
+    (out / "config.json").write_text("[]")
+    with pytest.raises(ConfigurationError, match="config.json is not that of an exported model"):
+        evaluate.main(scored)
+    (out / "checkpoint_best.pt").touch()  # a training with a file of this name
+    assert not is_export(out)
 
 
 def test_the_end_of_the_jobs_ends_an_evaluation(data, trained, tmp_path, monkeypatch):

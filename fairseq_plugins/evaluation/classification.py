@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
 
 import numpy as np
+from fairseq.data import data_utils
 
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.errors import ConfigurationError
@@ -12,9 +13,8 @@ from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, paired
 from fairseq_plugins.evaluation.test_sets import Predicted, check_files, evenly
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
-from fairseq_plugins.preparation.summarization import PIECES
 from fairseq_plugins.prepared_folder import dictionaries
-from fairseq_plugins.serving.folder import is_export
+from fairseq_plugins.serving.folder import Dictionary, is_export
 
 ENDS = ("idx", "bin")
 METRICS = ("accuracy", "macro F1")
@@ -37,15 +37,17 @@ class Labels(Predicted):
         binary = [data / f"{side}/{split}.{end}" for side in ("input0", "label") for end in ENDS]
         self._targets, self._sources = (data / RAW / f"{split}.{x}" for x in ("target", "source"))
         self.files = [*dictionaries(data), *binary, self._targets]
-        files = [*self.files, data / PIECES / split]
-        check_files(f"--split {split}", files, data, (data / "input0").glob("*.idx"))
+        check_files(f"--split {split}", self.files, data, (data / "input0").glob("*.idx"))
         self.references = list(read_lines(self._targets))
         self.total = len(self.references)
 
     def lines(self, checkpoint: Path, cpu: bool) -> Iterator[List[str]]:
         """``label <TAB> probability`` for each text, by a checkpoint or the folder of an export."""
         classifier = Classifier(checkpoint, None if is_export(checkpoint) else self.data, cpu)
-        texts = map(str.split, read_lines(self.data / PIECES / self.split))
+        folder = self.data / "input0"
+        words = Dictionary(folder / "dict.txt").words
+        tokens = data_utils.load_indexed_dataset(str(folder / self.split))
+        texts = ([words[number] for number in text[:-1].tolist()] for text in tokens)
         for some in iter(lambda: list(itertools.islice(texts, AT_ONCE)), []):
             found = classifier.classify_pieces(some)
             yield [f"{label}\t{probability:.6f}" for label, probability in found]

@@ -5,7 +5,6 @@ reused until checkpoints or data change.
 """
 
 import contextlib
-import json
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
@@ -18,8 +17,8 @@ from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.files import check_no_link, digest
 from fairseq_plugins.json_files import read_json, write_json
-from fairseq_plugins.prepared_folder import Prepared, digests_of_words
-from fairseq_plugins.serving.folder import CONFIG, LABELS, LANGUAGES, is_export
+from fairseq_plugins.prepared_folder import Prepared, digest_of_words, digests_of_words
+from fairseq_plugins.serving.folder import CONFIG, DICTIONARY, LABELS, LANGUAGES, is_export
 from fairseq_plugins.trained_models import Training, check_same_text, training_of
 from fairseq_plugins.training.jobs import Jobs, alone_in
 
@@ -146,14 +145,15 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
     task, kind = tasks[0], test_set_of(tasks[0])
     if request.unicode and kind is not Summaries:
         raise ConfigurationError("--unicode is for summaries, scored by ROUGE: remove it")
+    prepared, names = Prepared(request.data), [str(each[-1]) for each in chosen]
     if not kind.generates:
         if request.words or request.settings:
             raise ConfigurationError(
                 f"{request.run} is a classifier: --beam, --max-tokens, --settings and options "
                 "after -- are for generation: remove them"
             )
+        check_same_text(names, trainings, prepared)
         return kind(request.data, request.split)
-    prepared = Prepared(request.data)
     if prepared.task is not None:  # text has languages
         if prepared.task == task:
             raise ConfigurationError(
@@ -164,7 +164,6 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
             f"{request.run} was trained for --task {task}, but {request.data} was prepared for "
             f"{prepared.task}: give data of the model's task"
         )
-    names = [str(each[-1]) for each in chosen]
     source, target = check_same_text(names, trainings, prepared) or prepared.languages
     prepared.processing.check_languages(source, target, request.data)
     how = request.unicode if kind is Summaries else target
@@ -178,13 +177,21 @@ def _training(checkpoint: Path) -> Training:
     """The facts about the training of a checkpoint, or of an export, from `CONFIG`."""
     if checkpoint.name != CONFIG:
         return training_of(averaging.load(checkpoint))
-    config = json.loads(checkpoint.read_text(encoding="utf-8"))
+    folder, config = checkpoint.parent, read_json(checkpoint)
+    if not isinstance(config, dict) or "format" not in config:
+        raise ConfigurationError(
+            f"{checkpoint} is not that of an exported model: RUN is the --save-dir of a training, "
+            "or a folder that `export` wrote"
+        )
+    words = digests_of_words(folder)
+    if LABELS in config:
+        text = (folder / DICTIONARY).read_text(encoding="utf-8")
+        # fairseq's own task adds a word to the dictionary of the data
+        words["input0/dict.txt"] = digest_of_words(text.removesuffix("<mask> 1\n"))
+        return Training({"_name": "classification", "data": str(folder)}, words)
     task = "summarization" if config.get("summarizes") else "translation"
     languages = {name: config.get(name) for name in LANGUAGES}
-    return Training(
-        {"_name": "classification" if LABELS in config else task, **languages, "data": "."},
-        digests_of_words(checkpoint.parent),
-    )
+    return Training({"_name": task, **languages, "data": str(folder)}, words)
 
 
 def test_set_of(task: str) -> Any:

@@ -60,8 +60,8 @@ def _is_name(value: Any) -> bool:
 
 
 def is_export(path: Path) -> bool:
-    """Whether a folder was written by `export`."""
-    return (Path(path) / CONFIG).is_file()
+    """Whether a folder was written by `export`: `CONFIG` is there, and no checkpoint."""
+    return (Path(path) / CONFIG).is_file() and not any(Path(path).glob("*.pt"))
 
 
 class Dictionary:
