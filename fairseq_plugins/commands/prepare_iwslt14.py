@@ -48,9 +48,10 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("prepare-iwslt14")
     expected = parse_counts("--expect-pairs", args.expect_pairs)
+    original = args.expect_pairs == iwslt14.PAIRS
     settings: Dict[str, Any] = {
         "corpus": "IWSLT'14 De-En",
-        "archive": iwslt14.origin(args.archive, args.expect_pairs == iwslt14.PAIRS),
+        "archive": iwslt14.origin(args.archive, original, args.destination),
         "source_lang": "de",
         "target_lang": "en",
         "tokenizer": "moses",
