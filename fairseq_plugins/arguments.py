@@ -68,7 +68,9 @@ def at_least(
         except ValueError:
             whole = "whole " if kind is int else ""
             raise argparse.ArgumentTypeError(f"{text}: must be a {whole}number") from None
-        if not least <= number <= most or number == math.inf:
+        if number == math.inf:
+            raise argparse.ArgumentTypeError(f"{text}: must be finite")
+        if not least <= number <= most:
             raise argparse.ArgumentTypeError(f"{text}: must be {allowed(least, most)}")
         return number
 

@@ -54,8 +54,10 @@ class Prepared:
             found.check()
             return found
         except (ValueError, KeyError, TypeError) as error:
+            record = self.folder / RECORD
+            reason = error if record.is_file() else "it is missing"
             raise ConfigurationError(
-                f"{self.folder / RECORD} cannot be used ({error}): the prepare-* commands write "
+                f"{record} cannot be used ({reason}): the prepare-* commands write "
                 "it, to define how text is tokenised; give a folder that they prepared"
             ) from None
 

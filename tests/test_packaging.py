@@ -15,7 +15,7 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
-from fairseq_plugins.commands import commands
+from fairseq_plugins.commands import REQUIRED, commands
 from fairseq_plugins.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,6 +103,8 @@ def test_the_wheel_holds_every_file_and_says_what_it_needs(checkout, tmp_path):
     needs = [Requirement(text) for text in fields.get_all("Requires-Dist")]
     needed = {need.name: str(need.specifier) for need in needs if need.marker is None}
     assert common("fairseq_requirement") == ["fairseq-fixed" + needed["fairseq-fixed"]]
+    imported = {"fairseq-fixed": "fairseq", "pyyaml": "yaml"}
+    assert REQUIRED == {imported.get(name, name.replace("-", "_")) for name in needed}
     # no upper bounds: pip never replaces an installed torch, nor refuses a new Python
     assert needed["torch"] == ">=2.10" and fields["Requires-Python"] == ">=3.11"
 

@@ -25,6 +25,11 @@ from fairseq_plugins.errors import ConfigurationError
 PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS = PACKAGE / "commands", PACKAGE / "lab" / "commands"
 TITLES = "", "\nOf the laboratory: the papers' tables, measurements, made corpora:\n"
+# what setup.py requires, by the names of imports
+REQUIRED = {
+    "argcomplete", "fairseq", "numpy", "onnxruntime", "rouge_score", "sacrebleu", "sacremoses",
+    "sentencepiece", "subword_nmt", "tensorboardX", "torch", "yaml",
+}  # fmt: skip
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
 
 Without a command: print the folder for fairseq's --user-dir. COMMAND -h shows its options.
@@ -119,8 +124,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         missing = (error.name or "").split(".")[0]
         if missing in ("", PACKAGE.name):
             raise
+        how = "install the package without --no-deps" if missing in REQUIRED else "install it"
         raise ConfigurationError(
-            f"{name} needs {missing}, which is not installed: install the package without --no-deps"
+            f"{name} needs {missing}, which is not installed: {how}"
         ) from error
 
 

@@ -128,8 +128,12 @@ def score_documents(
     """
     tokenizer_of(stemmer, unicode)  # refuses both
     count = len(references)
+    if count != len(summaries):
+        raise ConfigurationError(
+            f"{len(summaries)} summaries for {count} references: ROUGE needs one for each"
+        )
     scores = map_lines(
-        partial(_score, stemmer, unicode), zip(references, summaries, strict=True),
+        partial(_score, stemmer, unicode), zip(references, summaries),
         workers if count >= ENOUGH_FOR_PROCESSES else 1, "ROUGE", count, DOCUMENTS_A_TASK,
         show_progress, option="",
     )  # fmt: skip

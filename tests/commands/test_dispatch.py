@@ -56,6 +56,15 @@ for name in commands():
     assert "train needs yaml, which is not installed: install the package " in done.stdout
 
 
+def test_a_package_that_is_not_required_is_named(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(name="sumy.nlp")
+
+    monkeypatch.setattr(commands.importlib, "import_module", missing)
+    with pytest.raises(ConfigurationError, match="needs sumy, which is not installed: install it$"):
+        commands.main(["lead-baseline"])
+
+
 def test_a_folder_named_fairseq_is_not_fairseq(tmp_path):
     """As in the folder above a checkout, on a machine that only serves."""
     (tmp_path / "fairseq").mkdir()

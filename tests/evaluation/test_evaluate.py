@@ -528,7 +528,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
             "xyz: no such file, .*recipes are .*transformer",
         ),
         (["{data}", "{run}", "--unicode"], "--unicode is for summaries, scored by ROUGE: remove"),
-        (["{empty}", "{run}"], "preparation.json cannot be used"),
+        (["{empty}", "{run}"], r"preparation.json cannot be used \(it is missing\)"),
         (["{data}", "{split}"], "RUN .*lr:1: fairseq cannot read paths with ':'"),
     ],
 )

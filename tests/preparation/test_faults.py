@@ -239,6 +239,7 @@ def test_no_processes(tmp_path, corpus, number):
         (["--max-words", 0], "--max-words 0: must be at least 1"),
         (["--max-ratio", 0.5], "--max-ratio 0.5: must be at least 1"),
         (["--max-ratio", "nan"], "--max-ratio nan: must be at least 1"),
+        (["--max-ratio", "inf"], "--max-ratio inf: must be finite"),
         (["--vocab-size", -3], "--vocab-size -3: must be at least 1"),
         (["--target-lang", "fr"], "--source-lang and --target-lang are both fr"),
         (["--target-lang", "../en"], "--target-lang '../en': files are named after it"),

@@ -211,6 +211,8 @@ def test_warnings():
 
 
 def test_errors():
+    with pytest.raises(ConfigurationError, match="^1 summaries for 2 references: "):
+        rouge(["a", "b"], ["a"])
     with pytest.raises(ConfigurationError, match="at least one"):
         rouge([], [])
     for name in ("rouge_workers", "rouge_resamples"):
