@@ -68,10 +68,10 @@ def at_least(
         except ValueError:
             whole = "whole " if kind is int else ""
             raise argparse.ArgumentTypeError(f"{text}: must be a {whole}number") from None
-        if number == math.inf:
-            raise argparse.ArgumentTypeError(f"{text}: must be finite")
         if not least <= number <= most:
             raise argparse.ArgumentTypeError(f"{text}: must be {allowed(least, most)}")
+        if number == math.inf:
+            raise argparse.ArgumentTypeError(f"{text}: must be finite")
         return number
 
     return convert

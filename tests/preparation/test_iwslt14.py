@@ -275,12 +275,12 @@ def test_an_archive_that_lacks_a_file_is_named(tmp_path, run, make_archive, arch
         run(tmp_path / "data", archive=half)
 
 
-def test_from_any_folder(prepared, archive, tmp_path, run_process):
+def test_from_any_folder(tmp_path, run_process):
     done = run_process(
         [
             sys.executable,
             Path(__file__).resolve().parents[2] / "scripts" / "prepare_iwslt14.py",
-            prepared,
+            tmp_path / "data",
             "--archive",
             tmp_path / "absent",
         ],
