@@ -32,8 +32,8 @@ def test_an_unknown_command_is_told_with_those_that_exist():
 
 def test_without_fairseq_one_line_says_what_runs(monkeypatch):
     monkeypatch.setattr(commands.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match="^classify needs torch and fairseq, .* translate"):
-        commands.main(["classify", "--model", "runs/imdb"])
+    with pytest.raises(ConfigurationError, match="^evaluate needs torch and fairseq, .* translate"):
+        commands.main(["evaluate", "data", "runs/imdb"])
 
 
 def test_a_missing_package_is_one_line_of_every_command():
