@@ -112,6 +112,8 @@ class Projections(nn.Module):
 
 
 def _mixer_spec(options: argparse.Namespace) -> MixerSpec:
+    if options.dim % options.heads != 0:  # models check this before they build a mixer
+        raise ValueError(f"{options.heads} heads do not divide the dimension {options.dim}")
     return MixerSpec(options.dim, options.dim, options.heads, dropout=options.dropout)
 
 
