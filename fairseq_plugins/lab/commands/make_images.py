@@ -1,0 +1,30 @@
+"""Draw made-up images in the format of CIFAR-10, for the Long-Range Arena's Image.
+
+    python -m fairseq_plugins make-images DIR --images 60000
+    python -m fairseq_plugins prepare-classification DATA --cifar10 DIR/made-up-binary.tar.gz
+
+Each shows one of ten shapes; the classes have CIFAR-10's names, in its order. They are not the
+benchmark's images: results do not compare with published ones. The same arguments give the same
+images. A file that exists is not replaced.
+"""
+
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.arguments import add_number, parser_of
+from fairseq_plugins.lab.corpora import add_seed, check_new, shapes
+
+NAME = "made-up-binary.tar.gz"
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = parser_of("make-images", __doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
+    add_number(parser, "--images", "images, a sixth of them for test", 60000, least=60)
+    add_seed(parser, "set of images")
+    args = parser.parse_args(argv)
+    check_new(args.folder, [NAME])
+    args.folder.mkdir(parents=True, exist_ok=True)
+    shapes.write(args.folder / NAME, args.images, args.seed)
+    print(f"drew {args.images:,} images in {args.folder / NAME}")
+    return 0
