@@ -8,7 +8,7 @@ everything that changes the figures.
 import os
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -17,8 +17,10 @@ import numpy as np
 from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
-from fairseq_plugins.errors import ConfigurationError, check_least, check_range
-from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED
+from fairseq_plugins.option_fields import option
+from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
 from fairseq_plugins.workers import map_lines
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
@@ -83,22 +85,17 @@ class Estimate(NamedTuple):
     high: float
 
 
-def prepare(text: str, boundary: str = BOUNDARY, split: bool = False) -> str:
+def prepare(text: str) -> str:
     """Convert a text to the form that rouge-score expects: one sentence per line.
 
     Unknown words are replaced, so that those of a summary never match those of a reference.
 
     Args:
-        text: a summary, with `boundary` or newlines between sentences.
-        boundary: the token between sentences.
-        split: whether to also end sentences at punctuation.
+        text: a summary, with `BOUNDARY` or newlines between sentences.
     """
     for symbol, word in UNKNOWN:
         text = text.replace(symbol, word)
-    sentences = separate_sentences(text, boundary)
-    if split:
-        sentences = [s for sentence in sentences for s in split_sentences(sentence)]
-    return "\n".join(sentences)
+    return "\n".join(separate_sentences(text))
 
 
 def score_documents(
@@ -229,10 +226,6 @@ def rouge(
     references: Sequence[str],
     summaries: Sequence[str],
     stemmer: bool = False,
-    boundary: str = BOUNDARY,
-    split: bool = False,
-    resamples: int = 1000,
-    seed: int = 12345,
     workers: int = 1,
     show_progress: bool = False,
     unicode: bool = False,
@@ -241,8 +234,7 @@ def rouge(
 
     Args:
         references, summaries: raw texts, one per document.
-        stemmer, boundary, split, resamples, seed: see `RougeConfig`.
-        workers, show_progress, unicode: see `score_documents`.
+        stemmer, workers, show_progress, unicode: see `score_documents`.
 
     Raises:
         ConfigurationError: the numbers of texts differ, there are no texts, or both `stemmer` and
@@ -251,8 +243,8 @@ def rouge(
     if not references:
         raise ConfigurationError("no document to score: ROUGE needs at least one")
     unknown = sum(UNKNOWN[0][0] in text for text in references)
-    references = [prepare(text, boundary, split) for text in references]
-    summaries = [prepare(text, boundary, split) for text in summaries]
+    references = [prepare(text) for text in references]
+    summaries = [prepare(text) for text in summaries]
     scores = score_documents(
         references,
         summaries,
@@ -263,7 +255,7 @@ def rouge(
     )
     flat = 100 * scores.reshape(len(scores), -1)
     means = flat.mean(axis=0)
-    low, high = bootstrap(flat, resamples, seed) if resamples else (means, means)
+    low, high = bootstrap(flat, SAMPLES, SEED)
     shape = scores.shape[1:]
     rows = zip(*(values.reshape(shape).tolist() for values in (means, low, high)))
     estimates = {
@@ -271,20 +263,19 @@ def rouge(
         for metric, row in zip(METRICS, rows)
     }
 
-    warnings = _warnings(references, summaries, unknown, boundary, unicode)
-    signature = _signature(stemmer, unicode, boundary, split, resamples, seed)
-    return Rouge(estimates, len(references), signature, warnings)
+    warnings = _warnings(references, summaries, unknown, unicode)
+    return Rouge(estimates, len(references), _signature(stemmer, unicode), warnings)
 
 
 def _warnings(
-    references: Sequence[str], summaries: Sequence[str], unknown: int, boundary: str, unicode: bool
+    references: Sequence[str], summaries: Sequence[str], unknown: int, unicode: bool
 ) -> List[str]:
     """Warnings about scores that are low or equal whatever the summaries contain.
 
     Args:
         references, summaries: texts from `prepare`.
         unknown: number of references with pieces that the dictionary lacks.
-        boundary, unicode: as for `rouge`.
+        unicode: as for `rouge`.
     """
     warnings = []
     for texts, name in ((references, "reference"), (summaries, "summary")):
@@ -307,7 +298,7 @@ def _warnings(
     if not any("\n" in text for text in references):
         warnings.append(
             "no reference has a second sentence, so ROUGE-Lsum is ROUGE-L: summaries of several "
-            f"sentences need '{boundary}' or new lines between them"
+            f"sentences need '{BOUNDARY}' or new lines between them"
         )
     return warnings
 
@@ -318,20 +309,11 @@ def wordless(texts: Sequence[str], unicode: bool = False) -> int:
     return sum(bool(text.strip()) and not tokenizer.tokenize(text) for text in texts)
 
 
-def _signature(
-    stemmer: bool, unicode: bool, boundary: str, split: bool, resamples: int, seed: int
-) -> str:
-    return "|".join(
-        [
-            "nrefs:1",
-            "case:lc",
-            *(["tok:unicode"] if unicode else []),
-            "stem:" + ("porter" if stemmer else "no"),
-            "sent:" + boundary + ("+punctuation" if split else ""),
-            "mean:documents",
-            f"bs:{resamples}|seed:{seed}" if resamples else "bs:no",
-            "version:rouge-score-" + version("rouge-score"),
-        ]
+def _signature(stemmer: bool, unicode: bool) -> str:
+    words = ("tok:unicode|" if unicode else "") + "stem:" + ("porter" if stemmer else "no")
+    return (
+        f"nrefs:1|case:lc|{words}|sent:{BOUNDARY}|mean:documents|bs:{SAMPLES}|seed:{SEED}|"
+        f"version:rouge-score-{version('rouge-score')}"
     )
 
 
@@ -344,31 +326,11 @@ def available_workers(requested: int) -> int:
 class RougeConfig(FairseqDataclass):
     """Options of `--scoring rouge`."""
 
-    rouge_stemmer: bool = field(
-        default=False, metadata={"help": "strip suffixes with Porter's stemmer before comparing"}
-    )
-    rouge_unicode: bool = field(
-        default=False,
-        metadata={
-            "help": "count words of any script, and each Chinese or Japanese character; without it "
-            "only letters a to z and digits make words, as in published figures"
-        },
-    )
-    rouge_boundary: str = field(
-        default=BOUNDARY,
-        metadata={"help": "the token between two sentences of a summary, for ROUGE-Lsum"},
-    )
-    rouge_split_sentences: bool = field(
-        default=False,
-        metadata={"help": "also end sentences at punctuation, for summaries without boundaries"},
-    )
-    rouge_resamples: int = field(
-        default=1000,
-        metadata={"help": "bootstrap samples for the 95 %% intervals; 0: no intervals"},
-    )
-    rouge_seed: int = field(default=12345, metadata={"help": "seed of the bootstrap"})
-    rouge_workers: int = field(
-        default=0, metadata={"help": "processes that score documents; 0: one per processor"}
+    rouge_stemmer: bool = option(False, "strip suffixes with Porter's stemmer before comparing")
+    rouge_unicode: bool = option(
+        False,
+        "count words of any script, and each Chinese or Japanese character; without it only "
+        "letters a to z and digits make words, as in published figures",
     )
 
 
@@ -377,13 +339,11 @@ class RougeScorer(BaseScorer):
     """fairseq's interface: collects references and summaries, and scores them on request.
 
     Raises:
-        ConfigurationError: an option is out of range or empty.
+        ConfigurationError: both options are given.
     """
 
     def __init__(self, cfg: RougeConfig) -> None:
         super().__init__(cfg)
-        check_least(cfg, rouge_resamples=0, rouge_workers=0)
-        check_range("--rouge-seed", cfg.rouge_seed, 0, 2**32 - 1)
         tokenizer_of(cfg.rouge_stemmer, cfg.rouge_unicode)
         self._result: Optional[Rouge] = None
 
@@ -399,11 +359,7 @@ class RougeScorer(BaseScorer):
                 self.ref,
                 self.pred,
                 stemmer=self.cfg.rouge_stemmer,
-                boundary=self.cfg.rouge_boundary,
-                split=self.cfg.rouge_split_sentences,
-                resamples=self.cfg.rouge_resamples,
-                seed=self.cfg.rouge_seed,
-                workers=available_workers(self.cfg.rouge_workers),
+                workers=available_workers(0),
                 show_progress=len(self.ref) >= ENOUGH_FOR_PROCESSES,
                 unicode=self.cfg.rouge_unicode,
             )

@@ -37,7 +37,6 @@ from fairseq_plugins.scoring.rouge import (
     wordless,
 )
 from fairseq_plugins.tasks.whole_texts import WholeTexts
-from fairseq_plugins.text.sentences import BOUNDARY
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +67,6 @@ class SummarizationConfig(TranslationConfig):
     )
     eval_rouge_unicode: bool = option(
         False, "count words of any script, not only of letters a to z and digits"
-    )
-    eval_rouge_boundary: str = option(
-        BOUNDARY, "the token between two sentences of a summary, for ROUGE-Lsum"
-    )
-    eval_rouge_split_sentences: bool = option(
-        False, "also end sentences at punctuation, for summaries without boundaries"
     )
     skip_invalid_size_inputs_valid_test: bool = II("dataset.skip_invalid_size_inputs_valid_test")
 
@@ -219,8 +212,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
             self._text(utils.strip_pad(target, self.tgt_dict.pad()), escape_unk=True)
             for target in sample["target"]
         ]
-        how = (self.cfg.eval_rouge_boundary, self.cfg.eval_rouge_split_sentences)
-        references = [prepare(text, *how) for text in references]
+        references = [prepare(text) for text in references]
         unicode = self.cfg.eval_rouge_unicode
         if not self._warned and not unicode and wordless(references):
             self._warned = True
@@ -229,7 +221,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
             )
         scores = score_documents(
             references,
-            [prepare(text, *how) for text in summaries],
+            [prepare(text) for text in summaries],
             self.cfg.eval_rouge_stemmer,
             unicode=unicode,
         )

@@ -47,9 +47,9 @@ def join_sentences(sentences: Iterable[str]) -> str:
     return f" {BOUNDARY} ".join(sentence for sentence in clean if sentence)
 
 
-def separate_sentences(text: str, boundary: str = BOUNDARY) -> List[str]:
-    """The sentences of a text, separated by `boundary` or newlines."""
-    sentences = (" ".join(s.split()) for s in text.replace(boundary, "\n").split("\n"))
+def separate_sentences(text: str) -> List[str]:
+    """The sentences of a text, separated by `BOUNDARY` or newlines."""
+    sentences = (" ".join(s.split()) for s in text.replace(BOUNDARY, "\n").split("\n"))
     return [sentence for sentence in sentences if sentence]
 
 
