@@ -6,12 +6,11 @@ as indices of the dictionary. Segmentations with pieces that the dictionary lack
 """
 
 import math
-from bisect import bisect_right
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece, is_bpe
+from fairseq_plugins.text.subwords import BytePairEncoding
 
 Pieces = Tuple[int, ...]  # indices of the dictionary
 Random = Callable[[], float]  # uniform in [0, 1)
@@ -175,91 +174,3 @@ class BPEDropout:
             pieces = (*(index(symbol + "@@") for symbol in symbols[:-1]), index(symbols[-1]))
             done.pieces = () if self._dictionary.unk() in pieces else pieces
         return done.pieces
-
-
-class UnigramSampling:
-    """Subword regularisation (Kudo, ACL 2018) with a unigram model of SentencePiece.
-
-    The probability of a segmentation of a word is proportional to ``exp(alpha sum(scores of its
-    pieces))``. Where SentencePiece's pieces are those of BPE, all have the same score. Pieces never
-    cross word boundaries, so sampling each word is equivalent to sampling the sentence (Kudo's l =
-    infinity). `prepare` sums over all segmentations of a word once, from its end to its start.
-
-    Args:
-        model: the SentencePiece model.
-        dictionary: fairseq's dictionary.
-        alpha: at least 0; a lower value gives a more uniform distribution.
-
-    Raises:
-        ConfigurationError: `alpha` is out of range.
-    """
-
-    file_name = SentencePiece.file_name
-    option = "--sentencepiece-alpha"
-    is_word_end = staticmethod(SentencePiece.is_word_end)
-
-    def __init__(self, model: Path, dictionary: Any, alpha: float):
-        self.check(alpha)
-        import sentencepiece
-
-        processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(model))
-        even = -math.log(processor.get_piece_size()) if is_bpe(processor) else None
-        self._scores: Dict[str, Tuple[int, float]] = {}  # piece -> (index, alpha x score)
-        for number in range(processor.get_piece_size()):
-            piece = processor.id_to_piece(number)
-            special = (processor.is_unknown, processor.is_control, processor.is_unused)
-            index = dictionary.index(piece)
-            if index != dictionary.unk() and not any(test(number) for test in special):
-                score = processor.get_score(number) if even is None else even
-                self._scores[piece] = (index, alpha * score)
-        self._longest = max(map(len, self._scores), default=0)
-
-    @classmethod
-    def check(cls, alpha: float) -> None:
-        """Raise a ConfigurationError unless `alpha` is finite and at least 0."""
-        if not 0 <= alpha < math.inf:
-            raise ConfigurationError(
-                f"{cls.option} {alpha} is below 0 or infinite: 0.1 to 0.5 is usual, 0 is off"
-            )
-
-    def prepare(self, pieces: Sequence[str]) -> Optional[Any]:
-        """Analyse a word for `draw`; None if model or dictionary lack one of its pieces."""
-        if any(piece not in self._scores for piece in pieces):
-            return None
-        word = "".join(pieces)
-        # for each position: cumulative probabilities of the next piece, and ends and indices of it
-        choices: List[Tuple[List[float], List[Tuple[int, int]]]] = []
-        # log of the sum over all segmentations from each position to the end
-        totals = [-math.inf] * len(word) + [0.0]
-        for start in range(len(word) - 1, -1, -1):
-            weights, steps = [], []
-            for end in range(start + 1, min(len(word), start + self._longest) + 1):
-                index, score = self._scores.get(word[start:end], (0, -math.inf))
-                if score + totals[end] > -math.inf:
-                    weights.append(score + totals[end])
-                    steps.append((end, index))
-            sums: List[float] = []
-            if weights:
-                largest = max(weights)
-                total = 0.0
-                for weight in weights:
-                    total += math.exp(weight - largest)
-                    sums.append(total)
-                sums = [value / total for value in sums]
-                totals[start] = largest + math.log(total)
-            choices.append((sums, steps))
-        return choices[::-1]
-
-    def begin(self, random: Random) -> None:
-        """Use `random` for all following draws."""
-        self._random = random
-
-    def draw(self, word: Any) -> Pieces:
-        """Sample a segmentation; returns indices of the dictionary."""
-        pieces, place, random = [], 0, self._random
-        while place < len(word):
-            sums, steps = word[place]
-            # rounding may leave the last sum below 1
-            place, index = steps[min(bisect_right(sums, random()), len(steps) - 1)]
-            pieces.append(index)
-        return tuple(pieces)

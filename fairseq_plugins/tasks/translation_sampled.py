@@ -1,10 +1,8 @@
-"""Translation with subword regularisation: BPE-dropout or SentencePiece sampling.
+"""Translation with subword regularisation by BPE-dropout.
 
     fairseq-train DATA --user-dir fairseq_plugins --task translation_sampled --bpe-dropout 0.1 ...
-    fairseq-train DATA --user-dir fairseq_plugins --task translation_sampled \\
-        --sentencepiece-alpha 0.2 ...
 
-DATA is a prepared folder, which contains the subword model. Each epoch samples new segmentations of
+DATA is a prepared folder, which contains the merges. Each epoch samples new segmentations of
 the training data. Validation and test data keep their segmentation, so that `--task translation`
 can generate with the trained models.
 """
@@ -20,7 +18,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
 from fairseq_plugins.data.sampled_pairs import SampledPairs
-from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
+from fairseq_plugins.data.subword_sampling import BPEDropout
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.option_fields import option
 
@@ -33,11 +31,6 @@ class SampledTranslationConfig(TranslationConfig):
         0.0,
         "probability of skipping each merge of BPE in training, drawn again in each epoch; the "
         "paper uses 0.1, 0 is off",
-    )
-    sentencepiece_alpha: float = option(
-        0.0,
-        "training draws segmentations with probabilities in proportion to exp(alpha score), anew "
-        "in each epoch; 0.1 to 0.5 is usual, 0 is off",
     )
     seed: int = II("common.seed")
     max_tokens: Optional[int] = II("dataset.max_tokens")
@@ -55,20 +48,13 @@ class SampledTranslationTask(TranslationTask):
 
     def __init__(self, cfg: SampledTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
-        if cfg.bpe_dropout and cfg.sentencepiece_alpha:
-            raise ConfigurationError(
-                "--bpe-dropout and --sentencepiece-alpha both sample: give the one that "
-                "fits the data's subwords"
-            )
-        self.kind = BPEDropout if cfg.bpe_dropout else UnigramSampling
-        self.strength = cfg.bpe_dropout or cfg.sentencepiece_alpha
-        self.kind.check(self.strength)
+        BPEDropout.check(cfg.bpe_dropout)
         # a resumed training then needs no batches of the first epoch
-        self.varies_by_epoch = bool(self.strength)
+        self.varies_by_epoch = bool(cfg.bpe_dropout)
         for name in ("truncate_source", "load_alignments", "num_batch_buckets"):
-            if self.strength and getattr(cfg, name):
+            if cfg.bpe_dropout and getattr(cfg, name):
                 raise ConfigurationError(
-                    f"{flag(name)} needs texts that do not change: remove it or {self.kind.option}"
+                    f"{flag(name)} needs texts that do not change: remove it or --bpe-dropout"
                 )
 
     def load_dataset(
@@ -77,20 +63,20 @@ class SampledTranslationTask(TranslationTask):
         """As in fairseq, but in training the train split becomes `SampledPairs`.
 
         Raises:
-            ConfigurationError: the data folder has no matching subword model.
+            ConfigurationError: the data folder has no merges.
         """
         super().load_dataset(split, epoch, combine, **kwargs)
-        if not self.strength or split != self.cfg.train_subset or "task_cfg" in kwargs:
+        if not self.cfg.bpe_dropout or split != self.cfg.train_subset or "task_cfg" in kwargs:
             return
         paths = utils.split_paths(self.cfg.data)
-        model = Path(paths[(epoch - 1) % len(paths)]) / self.kind.file_name
+        model = Path(paths[(epoch - 1) % len(paths)]) / BPEDropout.file_name
         if not model.is_file():
             raise ConfigurationError(
-                f"{self.kind.option} needs {model}, which is missing: give a folder "
-                "prepared with such subwords, or copy the model into this one"
+                f"--bpe-dropout needs {model}, which is missing: give a folder prepared with "
+                "--subword bpe, or copy the file into this one"
             )
         source, target = (
-            self.kind(model, dictionary, self.strength)
+            BPEDropout(model, dictionary, self.cfg.bpe_dropout)
             for dictionary in (self.src_dict, self.tgt_dict)
         )
         most = self.cfg.max_tokens or math.inf

@@ -157,7 +157,8 @@ class SentencePiece:
     @property
     def is_bpe(self) -> bool:
         """Whether the pieces are those of BPE: their scores are ranks, not log-probabilities."""
-        return is_bpe(self._processor)
+        scores = map(self._processor.get_score, range(MARKS, len(self)))
+        return max(scores, default=-1) == 0  # the best piece of BPE has the score 0
 
     def cut(self, line: str) -> str:
         """Segment a line into pieces, separated by spaces.
@@ -221,13 +222,6 @@ def _train(files: Sequence[Path], size: int, kind: str) -> bytes:
             reason = f"give at least {few[1]}, as each character needs a piece"
         raise ConfigurationError(f"--vocab-size {size} does not fit this text: {reason}") from None
     return trained.getvalue()
-
-
-def is_bpe(processor: Any) -> bool:
-    """Whether a SentencePieceProcessor is of type BPE, whose best piece has the score 0."""
-    return bool(
-        max(map(processor.get_score, range(MARKS, processor.get_piece_size())), default=-1) == 0
-    )
 
 
 def _pieces(model: bytes) -> List[str]:

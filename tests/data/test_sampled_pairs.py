@@ -9,17 +9,16 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
 from fairseq_plugins.data.sampled_pairs import SampledPairs
-from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
+from fairseq_plugins.data.subword_sampling import BPEDropout
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.tasks.translation_sampled import (
     SampledTranslationConfig,
     SampledTranslationTask,
 )
-from fairseq_plugins.text.subwords import KINDS
+from fairseq_plugins.text.subwords import BytePairEncoding
 from tests.conftest import write_toy_text
 
-SAMPLERS = {"bpe": (BPEDropout, 0.2), "sentencepiece": (UnigramSampling, 0.2)}
-OPTIONS = {"bpe": ["--bpe-dropout", 0.2], "sentencepiece": ["--sentencepiece-alpha", 0.2]}
+OPTIONS = ["--bpe-dropout", 0.2]
 
 
 def join_pairs(lines):
@@ -27,11 +26,11 @@ def join_pairs(lines):
     return [" ".join("".join(pair) for pair in zip(w[::2], w[1::2])) for w in map(str.split, lines)]
 
 
-@pytest.fixture(scope="module", params=sorted(SAMPLERS))
-def folder(request, tmp_path_factory, run_preprocess):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, run_preprocess):
     """A prepared folder of subwords."""
-    kind = KINDS[request.param]
-    folder = tmp_path_factory.mktemp(request.param)
+    kind = BytePairEncoding
+    folder = tmp_path_factory.mktemp("bpe")
     write_toy_text(folder / "raw", {"train": 150, "valid": 20})
     for path in sorted((folder / "raw").iterdir()):
         lines = join_pairs(path.read_text(encoding="utf-8").splitlines())
@@ -50,11 +49,7 @@ def folder(request, tmp_path_factory, run_preprocess):
     return folder
 
 
-def kind_of(folder):
-    return next(name for name, kind in KINDS.items() if (folder / kind.file_name).exists())
-
-
-def load(folder, seed=1, strength=None, **limits):
+def load(folder, seed=1, **limits):
     dictionary = Dictionary.load(str(folder / "dict.src.txt"))
     sides = [
         data_utils.load_indexed_dataset(str(folder / f"train.src-tgt.{side}"), dictionary)
@@ -63,14 +58,13 @@ def load(folder, seed=1, strength=None, **limits):
     pairs = LanguagePairDataset(
         sides[0], sides[0].sizes, dictionary, sides[1], sides[1].sizes, dictionary
     )
-    kind, usual_strength = SAMPLERS[kind_of(folder)]
-    usual_strength = usual_strength if strength is None else strength
-    samplers = [kind(folder / kind.file_name, dictionary, usual_strength) for _ in range(2)]
+    model = folder / BPEDropout.file_name
+    samplers = [BPEDropout(model, dictionary, OPTIONS[1]) for _ in range(2)]
     return sides, SampledPairs(pairs, *samplers, seed, **limits), dictionary
 
 
 def texts(pairs, folder, dictionary):
-    join = KINDS[kind_of(folder)](folder / KINDS[kind_of(folder)].file_name).join
+    join = BytePairEncoding(folder / BytePairEncoding.file_name).join
     return [
         [join(dictionary.string(pairs[i][side])) for i in range(len(pairs))]
         for side in ("source", "target")
@@ -150,18 +144,17 @@ def test_other_subwords_are_refused(folder, tmp_path):
     data = data_utils.load_indexed_dataset(str(folder / "train.src-tgt.src"), dictionary)
     text = tmp_path / "text"
     text.write_text("zzz yyy xxx\n" * 3, encoding="utf-8")
-    kind, strength = SAMPLERS[kind_of(folder)]
-    KINDS[kind_of(folder)].learn([text], tmp_path / "model", 8)
-    sampler = kind(tmp_path / "model", dictionary, strength)
+    BytePairEncoding.learn([text], tmp_path / "model", 8)
+    sampler = BPEDropout(tmp_path / "model", dictionary, OPTIONS[1])
     pairs = LanguagePairDataset(data, data.sizes, dictionary, data, data.sizes, dictionary)
-    with pytest.raises(ConfigurationError, match=f"{kind.option} cannot be used: .* source words"):
+    with pytest.raises(ConfigurationError, match="--bpe-dropout cannot be used: .* source words"):
         SampledPairs(pairs, sampler, sampler, 1)
 
 
 @pytest.fixture
 def words(folder, train_args):
     return [
-        folder, *train_args, "--task", "translation_sampled", *OPTIONS[kind_of(folder)],
+        folder, *train_args, "--task", "translation_sampled", *OPTIONS,
         "--dropout", 0.1, "--batch-size", 20,
     ]  # fmt: skip
 
@@ -201,7 +194,7 @@ def test_validation_is_not_sampled_and_has_bleu(words, folder, tmp_path, run_tra
     losses = []
     for name, task in (("sampled", words), ("plain", [*words, "--task", "translation"])):
         if name == "plain":
-            at = task.index(OPTIONS[kind_of(folder)][0])
+            at = task.index(OPTIONS[0])
             task = task[:at] + task[at + 2 :]
         output = run_train(*task, *common, "--save-dir", tmp_path / name).output
         assert ("drew subwords" in output) == (name == "sampled")
@@ -214,9 +207,7 @@ def test_validation_is_not_sampled_and_has_bleu(words, folder, tmp_path, run_tra
     "more, message",
     [
         (["--bpe-dropout", 1.5], "--bpe-dropout 1.5 must be at least 0"),
-        (["--bpe-dropout", 0.1, "--sentencepiece-alpha", 0.1], "both sample"),
         (["--bpe-dropout", 0.1], "needs .*bpe.codes, which is missing"),
-        (["--sentencepiece-alpha", 0.1], "needs .*sentencepiece.model, which is missing"),
         (["--bpe-dropout", 0.1, "--num-batch-buckets", 2], "--num-batch-buckets needs texts"),
         (["--bpe-dropout", 0.1, "--truncate-source"], "--truncate-source needs texts"),
     ],

@@ -1,16 +1,15 @@
 """Random segmentations against all segmentations and their probabilities, written as loops."""
 
 import itertools
-import math
 import random
 from collections import Counter
 
 import pytest
 from fairseq.data import Dictionary
 
-from fairseq_plugins.data.subword_sampling import BPEDropout, UnigramSampling
+from fairseq_plugins.data.subword_sampling import BPEDropout
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece, _train
+from fairseq_plugins.text.subwords import BytePairEncoding
 
 MERGES = "#version: 0.2\na n\nan an\nb an\na</w> x\nn a</w>\nan a</w>\nx x\nxx xx\nx x</w>\n"
 TEXT = [
@@ -159,67 +158,13 @@ def test_words_cut_otherwise_are_not_for_the_sampler(codes):
     assert sampler.prepare(["zebra"]) is None
 
 
-@pytest.fixture(scope="module")
-def unigram(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("unigram")
-    text = folder / "text"
-    text.write_text("\n".join(TEXT), encoding="utf-8")
-    (folder / SentencePiece.file_name).write_bytes(_train([text], 30, "unigram"))
-    return folder / SentencePiece.file_name
-
-
-def unigram_probabilities(word, scores, alpha, lacking):
-    """exp(alpha x sum of scores) of every segmentation, normalised."""
-    weights = {}
-    for cuts in range(len(word)):
-        for places in itertools.combinations(range(1, len(word)), cuts):
-            bounds = (0, *places, len(word))
-            pieces = tuple(word[a:b] for a, b in zip(bounds, bounds[1:]))
-            if all(piece in scores and piece != lacking for piece in pieces):
-                weights[pieces] = math.exp(alpha * sum(scores[piece] for piece in pieces))
-    return {pieces: weight / sum(weights.values()) for pieces, weight in weights.items()}
-
-
-@pytest.mark.parametrize("alpha", [0.2, 1.0])
-@pytest.mark.parametrize("lacks_a_piece", [False, True])
-def test_unigram_sampling_has_the_probabilities_of_all_segmentations(unigram, alpha, lacks_a_piece):
-    import sentencepiece
-
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(unigram))
-    scores = {
-        processor.id_to_piece(i): processor.get_score(i)
-        for i in range(3, processor.get_piece_size())
-    }
-    word = "\u2581hauser"
-    best = processor.encode("hauser", out_type=str)
-    lacking = next(p for p in scores if len(p) > 1 and p in word and p not in best)
-    lacking = lacking if lacks_a_piece else None
-    dictionary = make_dictionary(piece for piece in scores if piece != lacking)
-    expected = unigram_probabilities(word, scores, alpha, lacking)
-    assert len(expected) > 3
-    sampler = UnigramSampling(unigram, dictionary, alpha)
-    known = sampler.prepare(best)
-    sampler.begin(random.Random(5).random)
-    drawn = Counter(tuple(dictionary[i] for i in sampler.draw(known)) for _ in range(DRAWS))
-    assert_frequencies(drawn, expected)
-
-
-def test_unigram_words_the_model_lacks_are_not_for_the_sampler(unigram):
-    dictionary = make_dictionary(["\u2581", "a", "zebra"])
-    sampler = UnigramSampling(unigram, dictionary, 0.2)
-    assert sampler.prepare(["\u2581", "zebra"]) is None
-    assert sampler.prepare(["\u2581", "a"]) is not None
-
-
 @pytest.mark.parametrize(
-    "kind, value, message",
+    "value, message",
     [
-        (BPEDropout, 1.0, "--bpe-dropout 1.0 must be at least 0 and below 1"),
-        (BPEDropout, -0.1, "--bpe-dropout -0.1 must be at least 0"),
-        (UnigramSampling, -1.0, "--sentencepiece-alpha -1.0 is below 0"),
-        (UnigramSampling, float("nan"), "--sentencepiece-alpha nan"),
+        (1.0, "--bpe-dropout 1.0 must be at least 0 and below 1"),
+        (-0.1, "--bpe-dropout -0.1 must be at least 0"),
     ],
 )
-def test_strengths_that_cannot_be_are_refused(kind, value, message):
+def test_probabilities_that_cannot_be_are_refused(value, message):
     with pytest.raises(ConfigurationError, match=message):
-        kind.check(value)
+        BPEDropout.check(value)
