@@ -7,7 +7,7 @@
 text/train stands for two files, text/train.source and text/train.target, aligned by line. The name
 of an existing file means JSON lines: its two fields (article and highlights, or those of --fields)
 are text or a list of sentences (as in PubMed and arXiv). Sentences of a summary are separated by
-new lines or <q>, or are elements of the list; --split-sentences also splits at punctuation.
+new lines or <q>, or are elements of the list.
 
 Documents without summaries can pretrain a model. --pretrain lead uses their first sentences as the
 summary of the rest; --pretrain gap uses the sentences closest to the rest. Only text/train.source
@@ -32,7 +32,7 @@ import argparse
 from pathlib import Path
 from typing import Sequence
 
-from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
+from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.documents import SPLITS
@@ -64,7 +64,6 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar=("DOCUMENT", "SUMMARY"),
         help="names of the two fields of JSON lines (default: %(default)s)",
     )
-    add_flag(parser, "--split-sentences", "also split sentences of summaries at punctuation")
     parser.add_argument(
         "--pretrain",
         choices=KINDS,
@@ -92,17 +91,12 @@ def main(argv: Sequence[str]) -> int:
     settings = {
         **summarization_settings(args, args.like),
         "fields": args.fields,
-        "split_sentences": args.split_sentences,
         **args.like_settings,
     }
     if args.fields != FIELDS and not any(path.is_file() for path in inputs.values()):
         raise ConfigurationError(
             f"--fields {' '.join(args.fields)} is for JSON lines, but all inputs are pairs of text "
             "files: remove it"
-        )
-    if args.pretrain and args.split_sentences:
-        raise ConfigurationError(
-            f"--split-sentences: --pretrain {args.pretrain} reads no summaries: remove it"
         )
     if not args.pretrain and args.pretrain_sentences != SENTENCES:
         raise ConfigurationError(

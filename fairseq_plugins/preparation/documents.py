@@ -31,7 +31,6 @@ from fairseq_plugins.text.sentences import (
     is_blank,
     join_sentences,
     separate_sentences,
-    split_sentences,
 )
 from fairseq_plugins.workers import map_lines
 
@@ -114,13 +113,12 @@ class JsonReader:
     summary that is a string, newlines and `<q>` separate sentences.
     """
 
-    def __init__(self, fields: Sequence[str], split: bool):
+    def __init__(self, fields: Sequence[str]):
         self.fields = tuple(fields)
-        self.split = split
 
     def __call__(self, item: Item) -> Document:
         source, target = self.sentences(item.content)
-        return _document(item, " ".join(source), target, self.split)
+        return _document(item, " ".join(source), target)
 
     def sentences(self, line: Optional[bytes]) -> List[List[str]]:
         """The sentences of each field.
@@ -158,12 +156,12 @@ class JsonReader:
         return [text.replace("<S>", " ").replace("</S>", " ") for text in texts]
 
 
-def read_pair(split: bool, item: Item) -> Document:
+def read_pair(item: Item) -> Document:
     """Convert a line of `.source` and one of `.target` to a document."""
     source, target = item.content
     if source is None or target is None:
         raise Unusable(TOO_LONG)
-    return _document(item, source, [target], split)
+    return _document(item, source, [target])
 
 
 class DocumentReader:
@@ -171,7 +169,7 @@ class DocumentReader:
 
     def __init__(self, pretraining: Pretraining, field: Optional[str] = None):
         self.pretraining = pretraining
-        self.json = None if field is None else JsonReader([field], False)
+        self.json = None if field is None else JsonReader([field])
 
     def __call__(self, item: Item) -> Document:
         if self.json is None:
@@ -186,11 +184,9 @@ class DocumentReader:
         return Document(item.split, item.name, source, join_sentences(target))
 
 
-def _document(item: Item, source: str, target: Sequence[str], split: bool) -> Document:
+def _document(item: Item, source: str, target: Sequence[str]) -> Document:
     source = " ".join(source.split())
     sentences = [s for text in target for s in separate_sentences(text)]
-    if split:
-        sentences = [s for sentence in sentences for s in split_sentences(sentence)]
     if not source or not sentences:
         raise Unusable("no summary" if source else "no document" if sentences else "empty")
     return Document(item.split, item.name, source, join_sentences(sentences))
@@ -267,7 +263,6 @@ def read_files(
     folder: Path,
     inputs: Dict[str, Path],
     fields: Sequence[str],
-    split: bool,
     workers: int,
     pretraining: Optional[Pretraining] = None,
     form: Optional[str] = None,
@@ -278,7 +273,6 @@ def read_files(
         folder: the folder of the preparation.
         inputs: for each split a file of JSON lines, or the prefix of two files.
         fields: the fields of the document and of the summary in JSON lines.
-        split: whether to also split summaries at punctuation.
         workers: number of processes.
         pretraining: extracts summaries from documents without summaries; else None.
         form: see `normalise`.
@@ -287,14 +281,13 @@ def read_files(
         ConfigurationError: a file cannot be read, or a split has no usable document.
     """
     if next(iter(inputs.values())).is_file():
-        reader: Any = JsonReader(fields, split)
+        reader: Any = JsonReader(fields)
         if pretraining is not None:
             reader = DocumentReader(pretraining, fields[0])
         items = [line_items(*each) for each in inputs.items()]
         total = sum(map(count_lines, inputs.values()))
     else:
-        reader = partial(read_pair, split)
-        target = "target"
+        reader, target = read_pair, "target"
         if pretraining is not None:
             reader, target = DocumentReader(pretraining), "source"
         items = [pair_items(*each, target) for each in inputs.items()]

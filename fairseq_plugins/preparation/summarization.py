@@ -178,7 +178,7 @@ def prepare_files(
     Args:
         destination: the folder to make.
         inputs: for each split a file of JSON lines, or the prefix of two files.
-        settings: those of `summarization_settings`, "fields" and "split_sentences".
+        settings: those of `summarization_settings`, and "fields".
         workers: number of processes.
         pretraining: how to make summaries, for documents without summaries.
         like: a prepared folder whose pieces and dictionaries are used; the settings must include
@@ -187,12 +187,14 @@ def prepare_files(
     Raises:
         ConfigurationError: files are missing.
     """
-    settings = {**settings, "inputs": find_files(inputs, "source" if pretraining else "target")}
+    files = find_files(inputs, "source" if pretraining else "target")
+    # earlier releases could also split summaries at punctuation
+    settings = {**settings, "split_sentences": False, "inputs": files}
     if pretraining:
         settings["pretrain"] = list(pretraining)
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
-            how = (settings["fields"], settings["split_sentences"], workers, pretraining)
+            how = (settings["fields"], workers, pretraining)
             form = settings.get("normalization")
             found = preparation.step(
                 "read documents", read_files, preparation.folder, inputs, *how, form
@@ -258,7 +260,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser, "--max-source", "truncate documents to N positions, including the end symbol; the "
         "report counts what is cut off (default: keep all)", least=2,
     )  # fmt: skip
-    add_flag(parser, "--separate-dictionaries", "one dictionary per side (default: one for both)")
     add_flag(
         parser, "--lowercase", "lower-case everything, so that models can copy words that "
         "summaries capitalise",
@@ -284,7 +285,7 @@ def summarization_settings(args: argparse.Namespace, like: Optional[Path] = None
         "vocab_size": args.vocab_size,
         "sentencepiece_documents": args.sentencepiece_documents,
         "max_source": args.max_source,
-        "joined_dictionary": not args.separate_dictionaries,
+        "joined_dictionary": True,
     }
 
 
@@ -302,10 +303,6 @@ def settings_like(folder: Path, given: Dict[str, Any]) -> Dict[str, Any]:
             "prepare-summarization or prepare-cnn-dm"
         )
     taken = take_settings(folder, SHARED_BY_LIKE, given)
-    if "separate_dictionaries" in given and taken["joined_dictionary"]:
-        raise ConfigurationError(
-            f"--separate-dictionaries: --like {folder} has one for both sides: remove it"
-        )
     return {**taken, "like": [digest(file) for file in files]}
 
 

@@ -517,6 +517,6 @@ def test_shards_of_a_killed_binarisation_are_removed(tmp_path):
 
 def test_a_document_is_found_once_per_reader():
     """A field's problem never hides the other's text."""
-    reader = documents.JsonReader(["a", "b"], False)
+    reader = documents.JsonReader(["a", "b"])
     item = documents.Item("train", "x:1", b'\xef\xbb\xbf{"a": ["Rain", "fell."], "b": "It."}')
     assert reader(item) == documents.Document("train", "x:1", "Rain fell.", "It.")

@@ -147,9 +147,6 @@ def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, t
     (["--vocab-size", "32000", "--like", "{}/data"], "--vocab-size 32000: --like .*data has 48"),
     (["--vocab-size", "50", "--like", "{}/data"], "--vocab-size 50: --like .*data has"),
     (["--sentencepiece-documents", "9", "--like", "{}/data"], "-documents 9: --like"),
-    (["--separate-dictionaries", "--like", "{}/data"],
-     "--separate-dictionaries: --like .*data has one for both sides: remove it"),
-    (["--pretrain", "gap", "--split-sentences"], "--split-sentences: --pretrain gap reads no summ"),
     (["--pretrain-sentences", "2"], "--pretrain-sentences 2 needs --pretrain: add it"),
     (["--fields", "text", "title"], "--fields text title is for JSON lines, but all inputs are"),
 ])  # fmt: skip

