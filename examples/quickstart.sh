@@ -10,7 +10,7 @@ usage() {
     cat <<'EOT'
 Usage: bash examples/quickstart.sh [options] [-- more options for fairseq-train]
 
-Installs what is needed, translates five sentences with a model in the box, trains a small
+Translates five sentences with a model in the box, installs torch and fairseq, trains a small
 transformer_ftc from German to English, and prints BLEU, sample translations and how to translate a
 sentence of your own. Without --data the text is 20,000 sentence pairs of Tatoeba in
 examples/quickstart, and no network is used after the installation. About five minutes on one core.
@@ -71,10 +71,34 @@ number --seed "$seed" 0
 started=$SECONDS
 heading() { printf '\n== %s (after %d s)\n' "$*" $((SECONDS - started)); }
 
+# end the training if this script is killed
+along=(setpriv --pdeathsig TERM)
+"${along[@]}" true 2>/dev/null || along=()
+plugin() { ${along[@]+"${along[@]}"} "$python" -m fairseq_plugins "$@"; }
+
+said='Guten Morgen! Hast du gut geschlafen?
+Meine Schwester fährt morgen mit dem Zug nach Berlin.
+Wo kann ich hier etwas Gutes essen?
+Ich habe meinen Schlüssel zu Hause vergessen.
+Wenn es nicht regnet, gehen wir schwimmen.'
+show_model_in_the_box() {
+    if translated=$(plugin translate --model tatoeba-de-en <<<"$said" 2>/dev/null); then
+        heading "a model in the box: tatoeba-de-en, trained on all of Tatoeba"
+        paste -d '\n' <(echo "$said") <(awk '{ print "    " $0 }' <<<"$translated")
+    fi
+}
+
 if [ "$install" = yes ]; then
-    heading "installing"
-    bash "$root/scripts/install.sh"
-    python=$(bash "$root/scripts/install.sh" --print-python)
+    set_up() { bash "$root/scripts/install.sh" "$@"; }
+    if [ -z "$data" ]; then # the model runs without torch, which takes minutes to install
+        heading "installing what runs models"
+        set_up --print-python >/dev/null 2>&1 || set_up --device none
+        python=$(set_up --print-python)
+        PYTHONPATH=$root show_model_in_the_box
+    fi
+    heading "installing torch and fairseq"
+    set_up
+    python=$(set_up --print-python)
 else
     python=$(command -v python || command -v python3) || die "no python here; leave --no-install out"
 fi
@@ -91,10 +115,6 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 sys.exit(sys.argv[1] not in ARCH_MODEL_REGISTRY)
 EOT
 fi
-# end the training if this script is killed
-along=(setpriv --pdeathsig TERM)
-"${along[@]}" true 2>/dev/null || along=()
-plugin() { ${along[@]+"${along[@]}"} "$python" -m fairseq_plugins "$@"; }
 
 mkdir -p "$out"
 out=$(cd "$out" && pwd -P)
@@ -116,15 +136,7 @@ else
     # a lower BLEU means that something is broken
     [ -n "$updates$vocab${extra[*]-}" ] || [ "$arch" != transformer_ftc ] || goal=(--at-least 15)
     : "${updates:=1200}" "${vocab:=2500}"
-    said='Guten Morgen! Hast du gut geschlafen?
-Meine Schwester fährt morgen mit dem Zug nach Berlin.
-Wo kann ich hier etwas Gutes essen?
-Ich habe meinen Schlüssel zu Hause vergessen.
-Wenn es nicht regnet, gehen wir schwimmen.'
-    if translated=$(plugin translate --model tatoeba-de-en <<<"$said" 2>/dev/null); then
-        heading "a model in the box: tatoeba-de-en, trained on all of Tatoeba"
-        paste -d '\n' <(echo "$said") <(awk '{ print "    " $0 }' <<<"$translated")
-    fi
+    [ "$install" = yes ] || show_model_in_the_box
 fi
 
 heading "preparing the text"

@@ -129,3 +129,10 @@ install_torch() {
         run "installing torch" pip_install "$spec"
     fi
 }
+
+# Installs what runs exported models, which takes seconds. The set-up stays unfinished.
+install_without_torch() {
+    run "installing what runs exported models" pip_install --requirement "$root/examples/deploy/requirements.txt"
+    printf '%s\n' "$python" unfinished "$extras" "$root" >"$state/environment"
+    say "      without torch and fairseq: models in the box and exported ones run in this checkout"
+}

@@ -191,7 +191,7 @@ def test_help_is_shown_from_anywhere_and_does_nothing(checkout, name):
         (["--bogus"], "unknown option --bogus"),
         (["--python"], "--python needs a value"),
         (["--python", "/nowhere/python"], "Python /nowhere/python: there is no such command"),
-        (["--device", "tpu"], "--device tpu: choose auto, cpu or gpu"),
+        (["--device", "tpu"], "--device tpu: choose auto, cpu, gpu or none"),
         (["--extras", "all"], "--extras all: choose from onnx,plot,shortlist,textrank,test"),
         (["--extras", "plot,all"], "--extras all: choose from onnx,plot,shortlist,textrank,test"),
         (["--offline", "/nowhere"], "--offline /nowhere: there is no such folder"),
@@ -335,6 +335,23 @@ def test_a_file_system_without_locks_is_no_other_set_up(checkout, tmp_path, stat
     )
     assert ("Another set-up" in result.stdout) == waits
     assert "cannot make virtual environments" in result.stderr
+
+
+def test_a_set_up_without_torch_is_completed_by_a_rerun(checkout, tmp_path):
+    """With a Python that only writes down what it is asked for."""
+    asked = tmp_path / "asked"
+    python = executable(
+        checkout / "python",
+        f"""case "$*" in *sys.executable*) echo "$0" ;; *version_info*) echo 3.11 ;;
+        *) echo "$@" >>"{asked}" ;; esac""",
+    )
+    words = ["--active", "--python", python, "--device"]
+    assert install(checkout, *words, "none") == (0, [])
+    assert install(checkout, "--print-python") == (0, [])
+    (installed,) = [line for line in asked.read_text().splitlines() if "pip install" in line]
+    assert installed.endswith("examples/deploy/requirements.txt")
+    assert install(checkout, *words, "cpu")[0] == 0
+    assert "pip install torch==" in asked.read_text() and "--editable" in asked.read_text()
 
 
 class Gpu:
