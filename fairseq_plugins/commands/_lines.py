@@ -43,7 +43,7 @@ def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffe
 
 
 def add_options(
-    parser: argparse.ArgumentParser, what: str, unit: str, buffer: int, ngram: int
+    parser: argparse.ArgumentParser, what: str, unit: str, buffer: int, longest: str, ngram: int
 ) -> None:
     """Add the options of a model that writes `what`, one per input `unit`, and of its search."""
     known = ", ".join(pretrained.names())
@@ -54,11 +54,7 @@ def add_options(
         + (f"; or a pretrained model, unless a file has its name: {known}" if known else ""),
     )  # fmt: skip
     add_model(parser, 4000, unit, buffer)
-    add_number(parser, "--beam", "beam size", 5)
-    add_lenpen(parser, what)
-    add_number(parser, "--min-len", f"minimum length of {what} in subwords", 1)
-    repeated = f"no sequence of N subwords occurs twice in {what}; 0 turns this off"
-    add_number(parser, "--no-repeat-ngram-size", repeated, ngram, least=0)
+    add_search(parser, what, longest, ngram)
     add_flag(parser, "--sampling", "draw words in place of the search for the best")
     parser.add_argument(
         "--sampling-topk", type=at_least(0), default=0, metavar="N",
@@ -69,18 +65,33 @@ def add_options(
         1.0, 1e-3, float, metavar="T",
     )  # fmt: skip
     add_number(parser, "--seed", "of drawing", 1, 0)
-    add_flag(parser, "--fp16", "half precision, on a GPU")
-    add_flag(parser, "--int8", "8-bit matrix products: much faster on a CPU")
     add_flag(
         parser, "--shortlist", "faster: choose only among likely words; needs a model exported "
         "with --shortlist",
     )  # fmt: skip
 
 
-def add_lenpen(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option that favours long or short `what`."""
+def add_search(
+    parser: argparse.ArgumentParser, what: str, longest: str, ngram: Optional[int] = None
+) -> None:
+    """Add the options of the search for the best `what`.
+
+    Args:
+        parser: where to add them.
+        what: such as "summaries".
+        longest: the default of `--max-len`, in words.
+        ngram: the default of `--no-repeat-ngram-size`; None if what is written decides.
+    """
     most, text = LARGEST_PENALTY, f"above 1 favours long {what}"
+    add_number(parser, "--beam", "beam size", 5)
     add_number(parser, "--lenpen", text, 1.0, -most, float, most)
+    add_number(parser, "--min-len", f"minimum length of {what} in subwords", 1)
+    add_number(parser, "--max-len", f"maximum length of {what} in subwords (default: {longest})")
+    repeated = f"no sequence of N subwords occurs twice in {what}; 0 turns this off"
+    repeated += " (default: 3 for summaries, 0 for translations)" if ngram is None else ""
+    add_number(parser, "--no-repeat-ngram-size", repeated, ngram, least=0)
+    add_flag(parser, "--fp16", "half precision, on a GPU")
+    add_flag(parser, "--int8", "8-bit matrix products: much faster on a CPU")
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:

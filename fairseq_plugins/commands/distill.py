@@ -22,10 +22,9 @@ from typing import Dict, List, Sequence
 
 from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.commands._lines import add_lenpen
+from fairseq_plugins.commands._lines import add_search
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.quiet import only_warnings_of_fairseq
-from fairseq_plugins.serving.text import LONGEST
 from fairseq_plugins.workers import default_workers
 
 KEEP = ("teacher", "nearest", "both")
@@ -66,20 +65,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser, "--no-tag", "do not mark back-translated sources with a tag (an unused word of the "
         "dictionary)",
     )  # fmt: skip
-    add_number(parser, "--beam", "beam size", 5)
-    add_lenpen(parser, "outputs")
+    add_search(parser, "outputs", "that of translate or summarize")
     add_number(parser, "--max-tokens", "subwords in a batch", 4000)
-    summaries = parser.add_argument_group("summaries")
-    add_number(summaries, "--min-len", "minimum length in subwords", 1)
-    longest = f"maximum length in subwords (default: {LONGEST}, or the model's limit)"
-    add_number(summaries, "--max-len", longest)
-    add_number(
-        summaries, "--no-repeat-ngram-size", "no sequence of N subwords occurs twice; 0 turns this "
-        "off", 3, 0,
-    )  # fmt: skip
     add_flag(parser, "--cpu", "do not use a GPU")
-    add_flag(parser, "--fp16", "half precision, on a GPU")
-    add_flag(parser, "--int8", "8-bit matrix products, on a CPU")
     add_number(
         parser, "--processes", "processes, each with a teacher (default: one per GPU; without a "
         "GPU, one per core)",

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
-from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
+from fairseq_plugins.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.commands._lines import first_ten
 from fairseq_plugins.errors import ConfigurationError
@@ -36,9 +36,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser, "--documents", "FILE", "read these files instead of --input, each file as one "
         "document", nargs="+", default=[],
     )  # fmt: skip
-    _lines.add_options(parser, "summaries", "documents", buffer=500, ngram=3)
-    longest = f"maximum length in subwords (default: {LONGEST}, or the model's limit)"
-    add_number(parser, "--max-len", longest)
+    longest = f"{LONGEST}, or the model's limit"
+    _lines.add_options(parser, "summaries", "documents", 500, longest, ngram=3)
     form = parser.add_mutually_exclusive_group()
     add_flag(
         form, "--json", "write one JSON object per document: summary (a list of sentences), pieces "

@@ -29,11 +29,8 @@ Batch = Tuple[List[str], Optional[List[str]], int]  # lines, their prefixes, the
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of("translate", __doc__)
     _lines.add_files(parser)
-    _lines.add_options(parser, "translations", "lines", buffer=2000, ngram=0)
-    add_number(
-        parser, "--max-len", "maximum length in subwords (default: some more than twice that of "
-        "the line)",
-    )  # fmt: skip
+    longest = "some more than twice that of the line"
+    _lines.add_options(parser, "translations", "lines", 2000, longest, ngram=0)
     add_path(
         parser, "--prefixes", "FILE", "text that each translation must begin with; an empty line "
         "is for none",

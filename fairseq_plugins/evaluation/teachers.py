@@ -36,7 +36,7 @@ EMPTY, CUT_OFF, UNKNOWN_WORD = "empty", "cut off", "unknown"  # problems of a te
 
 
 class Search(NamedTuple):
-    """How teachers search; the last three are for summaries."""
+    """How teachers search; None leaves a limit to the model, and n-grams to the kind of text."""
 
     beam: int = 5
     lenpen: float = 1.0
@@ -46,15 +46,10 @@ class Search(NamedTuple):
     int8: bool = False
     min_length: int = 1
     max_length: Optional[int] = None
-    no_repeat_ngram: int = 3
+    no_repeat_ngram: Optional[int] = None
 
 
 SEARCH = Search()  # the defaults
-OPTIONS = {
-    "min_length": "--min-len",
-    "max_length": "--max-len",
-    "no_repeat_ngram": "--no-repeat-ngram-size",
-}  # of Search, for summaries only
 
 
 class Written(NamedTuple):
@@ -168,15 +163,20 @@ class Teachers:
         self.direction: Tuple[str, str] = pair or prepared.languages
         prepared.processing.check_languages(*self.direction, data)
         _check_text(theirs, prepared.processing, f"{option} {(exported or files)[0]}", data)
-        summarizes = prepared.summarizes
-        for name, given in OPTIONS.items():
-            value = getattr(search, name)
-            if not summarizes and value != getattr(SEARCH, name):
-                raise ConfigurationError(f"{given} {value} is for summaries: remove it")
+        if search.no_repeat_ngram is None:
+            search = search._replace(no_repeat_ngram=3 if prepared.summarizes else 0)
         self.names = [str(path) for path in (exported or files)]
         self.digests = [digest(path) for path in files]
-        without = {"cpu", "max_tokens", *(() if summarizes else OPTIONS)}
-        self.search = {n: v for n, v in search._asdict().items() if n not in without}
+        given = search._asdict()
+        for name in ("cpu", "max_tokens"):  # these do not change the texts
+            del given[name]
+        # earlier releases limited only summaries, and stored limits only of these
+        usual = {"min_length": 1, "max_length": None, "no_repeat_ngram": 0}
+        self.search = {
+            name: value
+            for name, value in given.items()
+            if prepared.summarizes or name not in usual or value != usual[name]
+        }
         self._job = _Job(self.names, own, str(data), self.direction[1], search)
         self._gpus = 0 if search.cpu or exported else torch.cuda.device_count()
         self._processes = processes or self._gpus or default_workers()
@@ -286,11 +286,14 @@ class _Teacher:
     def __init__(self, job: _Job) -> None:
         search, prepared = job.search._asdict(), Prepared(job.data)
         self._summarizes = prepared.summarizes
-        if not self._summarizes:
-            for name in OPTIONS:
-                del search[name]
-        kind: Any = Summarizer if self._summarizes else Translator
-        self._model = kind(job.paths, job.own, **search)
+        self._model: Any
+        if self._summarizes:
+            self._model = Summarizer(job.paths, job.own, **search)
+        else:
+            least, longest = search.pop("min_length"), search.pop("max_length")
+            self._model = Translator(job.paths, job.own, min_len=least, **search)
+            if longest is not None:
+                self._model.max_length = lambda source_length: longest
         theirs, ours = self._model.processor.settings, prepared.processing
         same = (theirs.tokenizer, theirs.lowercase) == (ours.tokenizer, ours.lowercase)
         # Moses' rules are not always reversible: through text only if tokens differ

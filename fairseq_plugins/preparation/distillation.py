@@ -5,7 +5,6 @@ the sources of train. That output is easier to learn, so small models and shallo
 less.
 """
 
-import itertools
 import json
 import sys
 from collections import Counter
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import (
     Any,
     Dict,
-    Iterable,
     Iterator,
     List,
     NamedTuple,
@@ -159,6 +157,37 @@ def find_tag(data: Path, language: str) -> str:
     )
 
 
+class Verdict(NamedTuple):
+    """What a teacher wrote for a line, against the reference.
+
+    Attributes:
+        rank: of the text to keep, from 1; 0 for none.
+        problem: what is wrong with the best text; else "".
+        best, kept: the counts that give BLEU, of the best text and of the kept one (without one,
+            of the reference itself): lengths, and numbers of n-grams matched and written.
+    """
+
+    rank: int
+    problem: str
+    best: List[int]
+    kept: List[int]
+
+
+class Row(NamedTuple):
+    """A pair of train: its origin, its line there, both sides, and what is wrong with it.
+
+    A side is text in all forms, or a line or a teacher's text still to be converted. Where a
+    teacher wrote for a pair, `target` is the original, and `texts` what it wrote.
+    """
+
+    origin: str
+    line: int
+    source: Union[Tuple[str, ...], str]
+    target: Union[Tuple[str, ...], str]
+    texts: Sequence[Written] = ()
+    problem: str = ""
+
+
 class Pairs:
     """The text of a prepared language pair.
 
@@ -167,8 +196,7 @@ class Pairs:
         direction: the languages to read and to write.
 
     Attributes:
-        forms: the folders of the text that `written` and `given` make.
-        bleu: of single sentences, on `plain` text.
+        forms: the folders of the text that `written` and `given` make; the first is raw.
 
     Raises:
         ConfigurationError: the folder lacks its text.
@@ -188,7 +216,9 @@ class Pairs:
                     f"{path} is missing: name a folder that a prepare-* command made, with all its "
                     "text"
                 )
-        self.bleu = bleu_of(self.target, self.settings.lowercase, sentences=True)
+        self._bleu = bleu_of(self.target, self.settings.lowercase, sentences=True)
+        before = self.settings.tokenizer == "none" and self.settings.subword == "bpe"
+        self._moses = Moses(two_letters(self.target)) if before else None
 
     def signature(self) -> str:
         """How BLEU of all sentences was computed."""
@@ -213,11 +243,23 @@ class Pairs:
         """A user's line in each of `forms`."""
         return normalise(line, self.settings.normalization), self._tokenise[language](line)
 
-    def plain(self, raw: Iterable[str]) -> List[str]:
+    def plain(self, raw: str) -> str:
         """Raw target text, as `evaluate` scores it."""
-        if self.settings.tokenizer == "none" and self.settings.subword == "bpe":
-            return [Moses(two_letters(self.target)).detokenise(line) for line in raw]
-        return list(raw)
+        return raw if self._moses is None else self._moses.detokenise(raw)
+
+    def judge(self, texts: Sequence[Written], reference: str) -> Verdict:
+        """Choose the usable text that is nearest to the reference by BLEU."""
+        expected = [self.plain(reference)]
+        raw = [self.written(self.target, text.text)[0] for text in texts]
+        scores = [self._bleu.corpus_score([self.plain(text)], [expected]) for text in raw]
+        counts = [[x.sys_len, x.ref_len, *x.counts, *x.totals] for x in scores]
+        usable = [number for number, text in enumerate(texts) if not text.problem]
+        if not usable:
+            same = self._bleu.corpus_score(expected, [expected])
+            kept = [same.sys_len, same.ref_len, *same.counts, *same.totals]
+            return Verdict(0, texts[0].problem, counts[0], kept)
+        nearest = max(usable, key=lambda number: scores[number].score)
+        return Verdict(nearest + 1, texts[0].problem, counts[0], counts[nearest])
 
     def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
         """Why preparation would have skipped a pair (in all forms); None to keep it."""
@@ -242,8 +284,8 @@ class Documents(Pairs):
     def given(self, language: str, line: str) -> Tuple[str, ...]:
         return (" ".join(normalise(line, self.settings.normalization).split()),)
 
-    def plain(self, raw: Iterable[str]) -> List[str]:
-        return [" ".join(separate_sentences(line)) for line in raw]
+    def plain(self, raw: str) -> str:
+        return " ".join(separate_sentences(raw))
 
     def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
         return "empty side" if is_blank(source[0]) or is_blank(target[0]) else None
@@ -255,18 +297,21 @@ class Documents(Pairs):
         return summarization.cut(folder, "train", model, *how)
 
 
-class Row(NamedTuple):
-    """A pair of train: its origin, its line there, the teacher's rank, and both sides.
+class Comparison:
+    """What the report says of a teacher's texts for a split, added up line by line."""
 
-    A side is text in all forms, or a line still to be converted.
-    """
+    def __init__(self) -> None:
+        self.lines = 0
+        self.best, self.kept = [0] * 10, [0] * 10
+        self.problems: Dict[str, int] = Counter()
+        self.ranks: Dict[int, int] = Counter()
 
-    origin: str
-    line: str
-    rank: str
-    source: Union[Tuple[str, ...], str]
-    target: Union[Tuple[str, ...], str]
-    problem: str = ""
+    def add(self, verdict: Verdict) -> None:
+        self.lines += 1
+        self.best = [a + b for a, b in zip(self.best, verdict.best)]
+        self.kept = [a + b for a, b in zip(self.kept, verdict.kept)]
+        self.problems[verdict.problem] += 1
+        self.ranks[verdict.rank] += 1
 
 
 @dataclass
@@ -285,77 +330,48 @@ class _Distillation:
         self.data, self.folder = self.request.data, self.preparation.folder
 
     def run(self) -> None:
-        step, kind, folder = self.preparation.step, self.kind, self.folder
+        step, kind, request = self.preparation.step, self.kind, self.request
         model = KINDS[kind.settings.subword]
         learnt = self.data / model.file_name
-        step("copy subwords", copy_model, model, learnt, folder / model.file_name)
-        source, target = kind.source, kind.target
-        found = {}
-        for split, count in (("train", self.request.nbest), ("valid", 1)):
-            sides = [self.data / RAW / f"{split}.{language}" for language in (source, target)]
-            found[split] = self._teach(split, self.teachers, sides[0], sides[1], count=count)
-        if self.request.extra is not None:
-            self._teach(EXTRA, self.teachers, self.request.extra)
+        step("copy subwords", copy_model, model, learnt, self.folder / model.file_name)
+        for split, count in (("train", request.nbest), ("valid", 1)):
+            self._teach(split, self.teachers, self.data / RAW / f"{split}.{kind.source}", count)
+        if request.extra is not None:
+            self._teach(EXTRA, self.teachers, request.extra)
         self.teachers.release()
-        if self.request.back is not None and self.reverse is not None:
-            self._teach(BACK, self.reverse, self.request.back)
-        chosen = step("choose", self._choose)
+        if request.back is not None and self.reverse is not None:
+            self._teach(BACK, self.reverse, request.back)
         written = step("write train", self._write)
+        found = {"train": written["teacher"], "valid": step("compare valid", self._compare_valid)}
         step("cut train", self._cut, written["kept"][BACK])
         step("binarise", self._binarise)
         step("copy valid and test", self._copy)
-        with written_whole(folder / REPORT) as file:
-            file.write("\n".join(self._report(found, chosen, written)) + "\n")
+        with written_whole(self.folder / REPORT) as file:
+            file.write("\n".join(self._report(found, written)) + "\n")
         self.preparation.finish(leave_out=[WORK])
 
-    def _teach(
-        self,
-        name: str,
-        teachers: Teachers,
-        source: Path,
-        reference: Optional[Path] = None,
-        *,
-        count: int = 1,
-    ) -> Dict[str, Any]:
-        """Let teachers write for all lines of a file, in steps; returns the totals of all steps."""
-        total = count_lines(source)
-        references: Iterator[str] = iter(()) if reference is None else read_lines(reference)
-        sums: Dict[str, Any] = {"lines": 0, "bleu": [0] * 10, "problems": Counter()}
+    def _teach(self, name: str, teachers: Teachers, source: Path, count: int = 1) -> None:
+        """Let teachers write `count` texts for each line of a file, in steps.
+
+        A line that is too long counts as empty.
+        """
+
+        def write(lines: Sequence[Optional[str]], path: Path) -> None:
+            found = teachers.write([line or "" for line in lines], count)
+            write_lines(path, (json.dumps(texts, ensure_ascii=False) for texts in found))
+
+        done, total = 0, count_lines(source)
         # smoothing=0: the speed is the average, without the lines of earlier runs
         how: Dict[str, Any] = {"unit": " lines", "unit_scale": True, "smoothing": 0}
         with progress_bar(description=name, total=total, **how) as bar:
             for lines in in_groups(read_input(source), LINES_PER_STEP, CHARACTERS_PER_STEP):
-                first, last = sums["lines"] + 1, sums["lines"] + len(lines)
-                expected = list(itertools.islice(references, len(lines)))
-                step = f"{name}: lines {first:,} to {last:,} of {total:,}"
+                first, done = done + 1, done + len(lines)
+                step = f"{name}: lines {first:,} to {done:,} of {total:,}"
                 if step in self.preparation.results:
                     bar.initial += len(lines)
-                part = self.preparation.step(
-                    step,
-                    *(self._teach_part, teachers, lines, expected, count),
-                    self.folder / WORK / name / f"{first:010d}.json",
-                    show=False,
-                )
+                path = self.folder / WORK / name / f"{first:010d}.json"
+                self.preparation.step(step, write, lines, path, show=False)
                 bar.update(len(lines))
-                sums["lines"] = last
-                sums["bleu"] = [a + b for a, b in zip(sums["bleu"], part["bleu"])]
-                sums["problems"].update(part["problems"])
-        return sums
-
-    def _teach_part(
-        self,
-        teachers: Teachers,
-        lines: Sequence[Optional[str]],
-        references: Sequence[str],
-        count: int,
-        path: Path,
-    ) -> Dict[str, Any]:
-        """Write the teachers' output for some lines; a line that is too long counts as empty."""
-        found = teachers.write([line or "" for line in lines], count)
-        write_lines(path, (json.dumps(texts, ensure_ascii=False) for texts in found))
-        problems = Counter(texts[0].problem for texts in found if texts[0].problem)
-        best = [self.kind.written(teachers.direction[1], texts[0].text)[0] for texts in found]
-        return {"bleu": self._bleu(best, references), "problems": problems}
 
     def _taught(self, name: str) -> Iterator[List[Written]]:
         """The teachers' output for each line of a file."""
@@ -363,63 +379,33 @@ class _Distillation:
             for line in read_lines(path):
                 yield [Written(*each) for each in json.loads(line)]
 
-    def _bleu(self, raw: Sequence[str], references: Sequence[str]) -> List[int]:
-        """The counts that give BLEU: lengths, and numbers of n-grams matched and written."""
-        if not references:
-            return [0] * 10
-        score = self.kind.bleu.corpus_score(self.kind.plain(raw), [self.kind.plain(references)])
-        return [score.sys_len, score.ref_len, *score.counts, *score.totals]
+    def _compare_valid(self) -> Dict[str, Any]:
+        """Compare the teacher's texts with the references of valid."""
+        references = read_lines(self.data / RAW / f"valid.{self.kind.target}")
+        lines = zip(self._taught("valid"), references, strict=True)
+        found = Comparison()
+        for verdict in map_lines(self._judge, lines, self.workers, "compare"):
+            found.add(verdict)
+        return vars(found)
 
-    def _choose(self) -> Dict[str, Any]:
-        """Write the rank (from 1) of the teacher's text to keep per line of train; 0 for none."""
-        target = self.kind.target
-        references = read_lines(self.data / RAW / f"train.{target}")
-        lines = zip(self._taught("train"), references, strict=True)
-        total = count_lines(self.data / RAW / f"train.{target}")
-        ranks: Dict[int, int] = Counter()
-        sums = [0] * 10
-        with written_whole(self.folder / WORK / "chosen.txt") as file:
-            chosen = map_lines(self._rank, lines, self.workers, "choose", total)
-            while part := list(itertools.islice(chosen, LINES_PER_STEP)):
-                chosen_ranks, raw, expected = zip(*part)
-                ranks.update(chosen_ranks)
-                file.writelines(f"{rank}\n" for rank in chosen_ranks)
-                sums = [a + b for a, b in zip(sums, self._bleu(raw, expected))]
-        return {"ranks": {str(rank): ranks[rank] for rank in sorted(ranks)}, "bleu": sums}
-
-    def _rank(self, line: Tuple[List[Written], str]) -> Tuple[int, str, str]:
-        """The rank of the text to keep (from 1), that text, and the reference."""
-        texts, reference = line
-        usable = [number for number, text in enumerate(texts) if not text.problem]
-        if not usable:
-            return 0, reference, reference
-        raw = {n: self.kind.written(self.kind.target, texts[n].text)[0] for n in usable}
-        best = usable[0]
-        if len(usable) > 1:
-            plain, expected = self.kind.plain(raw.values()), self.kind.plain([reference])
-            scores = [self.kind.bleu.sentence_score(text, expected).score for text in plain]
-            best = usable[scores.index(max(scores))]
-        return best + 1, raw[best], reference
+    def _judge(self, line: Tuple[List[Written], str]) -> Verdict:
+        return self.kind.judge(*line)
 
     def _rows(self) -> Iterator[Row]:
         """All pairs of train, and of further text."""
-        chosen = self.folder / WORK / "chosen.txt"
         if self.request.keep == "both":
-            for number, (source, target) in enumerate(self._originals(), 1):
-                yield Row(ORIGINAL, str(number), "", source, target)
-        lines = zip(self._originals(), self._taught("train"), read_lines(chosen), strict=True)
-        for number, ((source, target), texts, rank) in enumerate(lines, 1):
-            if int(rank):
-                yield Row(TEACHER, str(number), rank, source, texts[int(rank) - 1].text)
-            elif self.request.keep != "both":
-                yield Row(ORIGINAL, str(number), "", source, target)
+            for number, sides in enumerate(self._originals(), 1):
+                yield Row(ORIGINAL, number, *sides)
+        lines = zip(self._originals(), self._taught("train"), strict=True)
+        for number, (sides, texts) in enumerate(lines, 1):
+            yield Row(TEACHER, number, *sides, texts)
         for name, path in ((EXTRA, self.request.extra), (BACK, self.request.back)):
             further = () if path is None else zip(self._taught(name), read_input(path), strict=True)
             for number, ((text, *_), line) in enumerate(further, 1):
                 problem = f"a line of more than {LONGEST_LINE:,} bytes" if line is None else ""
                 problem = problem or ("empty side" if is_blank(line or "") else text.problem)
-                sides = (line or "", text.text) if name == EXTRA else (text.text, line or "")
-                yield Row(name, str(number), "1", *sides, problem)
+                pair = (line or "", text.text) if name == EXTRA else (text.text, line or "")
+                yield Row(name, number, *pair, problem=problem)
 
     def _originals(self) -> Iterator[Tuple[Tuple[str, ...], Tuple[str, ...]]]:
         """The pairs of train in the prepared folder, both sides in all forms."""
@@ -429,40 +415,51 @@ class _Distillation:
         ]
         return zip(*sides, strict=True)
 
-    def _in_all_forms(self, row: Row) -> Row:
-        """The row with both sides in all forms, and what is wrong with a pair of further text."""
-        if row.problem:
-            return row
+    def _finished(self, row: Row) -> Tuple[Row, Optional[Verdict]]:
+        """The row with both sides in all forms, or what is wrong with it; and the verdict."""
         kind = self.kind
-        source, target = row.source, row.target
-        if isinstance(source, str):
-            into = kind.given if row.origin == EXTRA else kind.written
-            source = into(kind.source, source)
-        if isinstance(target, str):
-            into = kind.given if row.origin == BACK else kind.written
-            target = into(kind.target, target)
-        problem = None
-        if row.origin in (EXTRA, BACK):
-            problem = kind.reason_against(source, target)
-        return row._replace(source=source, target=target, problem=problem or "")
+        if row.origin == TEACHER:
+            verdict = kind.judge(row.texts, row.target[0])
+            if verdict.rank:
+                text = row.texts[verdict.rank - 1].text
+                return row._replace(target=kind.written(kind.target, text)), verdict
+            problem = verdict.problem if self.request.keep == "both" else ""
+            return row._replace(origin=ORIGINAL, problem=problem), verdict
+        if row.problem or row.origin == ORIGINAL:
+            return row, None
+        given, written = kind.given, kind.written
+        convert = (given, written) if row.origin == EXTRA else (written, given)
+        source, target = convert[0](kind.source, row.source), convert[1](kind.target, row.target)
+        problem = kind.reason_against(source, target) or ""
+        return row._replace(source=source, target=target, problem=problem), None
 
     def _write(self) -> Dict[str, Any]:
-        """Write the text of train; returns how many pairs of each origin are kept and skipped."""
+        """Write the text of train.
+
+        Returns:
+            how many pairs of each origin are kept, and why others are not; and the comparison of
+            the teacher's texts with the references.
+        """
         kept = dict.fromkeys((ORIGINAL, TEACHER, EXTRA, BACK), 0)
-        reasons: Dict[str, Dict[str, int]] = {EXTRA: Counter(), BACK: Counter()}
+        reasons: Dict[str, Dict[str, int]] = {name: Counter() for name in kept}
+        found = Comparison()
 
         def columns() -> Iterator[Tuple[str, ...]]:
-            for row in map_lines(self._in_all_forms, self._rows(), self.workers, "pairs of train"):
+            rows = map_lines(self._finished, self._rows(), self.workers, "pairs of train")
+            for row, verdict in rows:
+                if verdict is not None:
+                    found.add(verdict)
                 if row.problem:
                     reasons[row.origin][row.problem] += 1
-                else:
-                    kept[row.origin] += 1
-                    yield *row.source, *row.target, f"{row.origin}\t{row.line}\t{row.rank}"
+                    continue
+                kept[row.origin] += 1
+                rank = "" if row.origin == ORIGINAL else str(verdict.rank if verdict else 1)
+                yield *row.source, *row.target, f"{row.origin}\t{row.line}\t{rank}"
 
         languages = (self.kind.source, self.kind.target)
         names = [f"{form}/train.{lang}" for lang in languages for form in self.kind.forms]
         write_columns([self.folder / name for name in (*names, KEPT)], columns())
-        return {"kept": kept, "left_out": reasons}
+        return {"kept": kept, "left_out": reasons, "teacher": vars(found)}
 
     def _cut(self, back: int) -> Any:
         """Split train into subwords, and tag the given number of sources at its end."""
@@ -499,9 +496,7 @@ class _Distillation:
             copy.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(copy, path.read_bytes())
 
-    def _report(
-        self, found: Dict[str, Any], chosen: Dict[str, Any], written: Dict[str, Any]
-    ) -> List[str]:
+    def _report(self, found: Dict[str, Any], written: Dict[str, Any]) -> List[str]:
         source, target = self.kind.source, self.kind.target
         lines = [
             f"{source} to {target}, distilled from {self.data}",
@@ -511,18 +506,21 @@ class _Distillation:
         ]
         problems = (EMPTY, CUT_OFF, UNKNOWN_WORD)
         rows = [["", "lines", "BLEU", "teacher's words", "reference's words", *problems]]
-        for split, sums in found.items():
-            counts = [sums["lines"], *sums["bleu"][:2]]
-            counts += [sums["problems"].get(problem, 0) for problem in problems]
+        for split, of_split in found.items():
+            counts = [of_split["lines"], *of_split["best"][:2]]
+            counts += [of_split["problems"].get(problem, 0) for problem in problems]
             cells = [f"{number:,}" for number in counts]
-            rows.append([split, cells[0], f"{bleu_from(sums['bleu']):.2f}", *cells[1:]])
+            rows.append([split, cells[0], f"{bleu_from(of_split['best']):.2f}", *cells[1:]])
         lines += [
             *table(rows),
             "",
             f"BLEU of the teacher's best against the reference: {self.kind.signature()}",
         ]
         lines += ["unknown: with a word that the teacher's dictionary lacks", ""]
-        kept, ranks = written["kept"], dict(chosen["ranks"])
+        kept, ranks = (
+            written["kept"],
+            dict(sorted(written["teacher"]["ranks"].items(), key=lambda item: int(item[0]))),
+        )
         none = ranks.pop("0", 0)
         lines += [f"Train has {sum(kept.values()):,} pairs"]
         lines += [f"  {number:>9,}  {origin}" for origin, number in kept.items() if number]
@@ -534,8 +532,8 @@ class _Distillation:
         if self.request.nbest > 1:
             lines += [
                 f"Of {self.request.nbest} texts the one nearest to the reference is kept; BLEU of "
-                f"these {bleu_from(chosen['bleu']):.2f}; lines by the rank of their text: "
-                + ", ".join(f"{rank}: {number:,}" for rank, number in ranks.items())
+                f"these {bleu_from(written['teacher']['kept']):.2f}; lines by the rank of their "
+                "text: " + ", ".join(f"{rank}: {number:,}" for rank, number in ranks.items())
             ]
         for name, path in ((EXTRA, self.request.extra), (BACK, self.request.back)):
             if path is not None:

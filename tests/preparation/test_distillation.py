@@ -290,6 +290,15 @@ class Deadly(str):
         return os._exit, (9,)
 
 
+def test_translations_have_length_limits_too(run, small, translator):
+    german = [line for line in lines_of(small / "text/raw/train.de") if line][:3]
+    search = teachers.Search(cpu=True, max_length=2)
+    with teachers.Teachers([run], small, search=search, processes=1) as short:
+        found = [texts[0] for texts in short.write(german, 1)]
+    assert {text.problem for text in found} == {teachers.CUT_OFF}
+    assert all(len(text.text.split()) <= 2 for text in found)
+
+
 def test_a_process_that_is_killed_is_told(run, small):
     with teachers.Teachers([run], small, search=teachers.Search(cpu=True), processes=2) as both:
         with pytest.raises(
@@ -416,7 +425,6 @@ def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_pat
         ([small, run, "--last", 5], "--last 5: .* has 0 checkpoints"),
         ([small, kept / "summarization/run"], "was not trained with the dictionaries in"),
         ([small, tmp_path / "other.pt"], "TEACHER .* has other dictionaries than .* is not there"),
-        ([small, run, "--max-len", 9], "--max-len 9 is for summaries"),
         ([small, run, "--nbest", 3], "--nbest 3 needs --keep nearest"),
         ([small, run, "--keep", "nearest", "--nbest", 6], "--nbest 6 texts of --beam 5"),
         ([small, run, "--back-translate", text], "go together"),
