@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .masking import Mask
+
 TIME_POOLINGS = ("mean", "max", "min")
 FEATURE_POOLINGS = ("mean", "linear", "max", "min")
 
@@ -89,7 +91,7 @@ class TimePooling(nn.Module):
         self.kind = kind
         self.fill = {"mean": 0.0, "max": -math.inf, "min": math.inf}[kind]  # of padding
 
-    def forward(self, x: Tensor, padding_mask: Optional[Tensor] = None) -> Tensor:
+    def forward(self, x: Tensor, padding_mask: Mask = None) -> Tensor:
         if self.window == 1:
             return x
         length, bsz, channels = x.size(0), x.size(1), x.size(2)

@@ -8,6 +8,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from .compression import FeaturePooling, TimePooling
+from .masking import Mask
 from .residual import add_and_normalise
 
 
@@ -62,12 +63,7 @@ class EncoderLayer(nn.Module):
         self.dropout_module = FairseqDropout(dropout, "TransformerEncoderLayerBase")
         self.normalize_before = normalize_before
 
-    def forward(
-        self,
-        x: Tensor,
-        padding_mask: Optional[Tensor],
-        pooled_padding_mask: Optional[Tensor],
-    ) -> Tensor:
+    def forward(self, x: Tensor, padding_mask: Mask, pooled_padding_mask: Mask) -> Tensor:
         memory = self.self_attn_layer_norm(x) if self.normalize_before else x
         residual = self._pool(x, padding_mask)
         query = self._pool(memory, padding_mask) if self.normalize_before else residual
@@ -84,7 +80,7 @@ class EncoderLayer(nn.Module):
             x = self.final_layer_norm(x)
         return x
 
-    def _feed_forward(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+    def _feed_forward(self, x: Tensor, padding_mask: Mask) -> Tensor:
         if not torch.jit.is_scripting():
             if self.ffn.routes_positions:
                 return self.ffn(x, padding_mask)
@@ -105,7 +101,7 @@ class EncoderLayer(nn.Module):
                 if entry.startswith(theirs):
                     state_dict[prefix + ours + entry[len(theirs) :]] = state_dict.pop(key)
 
-    def _pool(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+    def _pool(self, x: Tensor, padding_mask: Mask) -> Tensor:
         if self.time_pooling is not None and self.feature_pooling is not None:
             x = self.feature_pooling(self.time_pooling(x, padding_mask))
         return x

@@ -1,11 +1,10 @@
 """A mixer without queries and keys, added as CONTRIBUTING.md says, and what the contract finds."""
 
-from typing import Optional
-
 import pytest
 import torch
 from torch import Tensor
 
+from fairseq_plugins.modules.masking import Mask
 from fairseq_plugins.modules.registry import NoOptions
 from fairseq_plugins.modules.token_mixers.multi_head import MultiHeadMixer, real_lengths
 from tests.batches import SIDES
@@ -20,11 +19,7 @@ class Mean(MultiHeadMixer):
     drops_weights = False
 
     def mix(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, x: Tensor, memory: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         v = self.split(self.v_proj(memory))  # B x h x S x s
         if memory_padding_mask is not None:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
+from fairseq_plugins.modules.masking import Mask
 from fairseq_plugins.option_fields import option
 
 from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
@@ -73,7 +74,7 @@ class SwitchFeedForward(FeedForward):
         self.experts = nn.ModuleList(StandardFeedForward(spec) for _ in range(options.experts))
         self.shares = None
 
-    def forward(self, x: Tensor, padding_mask: Optional[Tensor] = None) -> Tensor:
+    def forward(self, x: Tensor, padding_mask: Mask = None) -> Tensor:
         if padding_mask is not None:  # padding may hold NaN
             x = x.masked_fill(padding_mask.t().unsqueeze(-1), 0.0)
         rows = x.reshape(-1, x.size(-1))
@@ -105,9 +106,7 @@ class SwitchFeedForward(FeedForward):
                 return torch.softmax(F.linear(rows.to(dtype), self.router.to(dtype)), dim=-1)
 
     @torch.jit.unused
-    def _route(
-        self, probabilities: Tensor, expert: Tensor, padding_mask: Optional[Tensor]
-    ) -> Tensor:
+    def _route(self, probabilities: Tensor, expert: Tensor, padding_mask: Mask) -> Tensor:
         """The expert of each row, or N if dropped or padding; stores the loss in `shares`."""
         count = probabilities.size(1)
         chosen = F.one_hot(expert, count)

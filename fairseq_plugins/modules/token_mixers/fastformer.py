@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.dropout import probability
 from fairseq_plugins.modules.kernels import has_room_for_summaries
-from fairseq_plugins.modules.masking import at_least_float32, hide
+from fairseq_plugins.modules.masking import Mask, at_least_float32, hide
 from fairseq_plugins.modules.rows import Layout
 from fairseq_plugins.option_fields import option
 
@@ -152,11 +152,7 @@ class Fastformer(TokenMixer):
         nn.init.normal_(self.key_score, std=self.head_dim**-0.5)
 
     def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor] = None,
-        memory_padding_mask: Optional[Tensor] = None,
+        self, x: Tensor, memory: Tensor, padding_mask: Mask = None, memory_padding_mask: Mask = None
     ) -> Tensor:
         # padding must not reach the sums, not even as 0 * NaN
         is_memory = False
@@ -179,11 +175,7 @@ class Fastformer(TokenMixer):
         return self._forward_plain(x, memory, padding_mask, memory_padding_mask)
 
     def _forward_plain(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, x: Tensor, memory: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         bsz, heads, size = x.size(1), self.num_heads, self.head_dim
         groups = heads if self.share_heads else 1
@@ -215,11 +207,7 @@ class Fastformer(TokenMixer):
         return self.out_proj(u.reshape(u.size(0), bsz, -1)) + q.reshape(-1, bsz, self.embed_dim)
 
     def _forward_reassociated(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, x: Tensor, memory: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         dim, w_q, b_q = self.embed_dim, self.q_proj.weight, self.q_proj.bias
         x_mean, alpha_sum = self._summarize(x, self._to_alpha(), padding_mask)
@@ -262,7 +250,7 @@ class Fastformer(TokenMixer):
         return query * (_per_head(memory_mean, w_k) + beta_sum * b_k)
 
     def _summarize(
-        self, x: Tensor, directions: Tensor, padding_mask: Optional[Tensor]
+        self, x: Tensor, directions: Tensor, padding_mask: Mask
     ) -> Tuple[Tensor, Tensor]:
         x = x.type_as(directions)  # under autocast the products' dtype; otherwise no change
         dropout = self.dropout_module
@@ -290,7 +278,7 @@ class Fastformer(TokenMixer):
         dims = {w.size(1) for w in weights if has_room_for_summaries(w, self.num_heads)}
         return [("summaries", dim, self.num_heads, drops) for dim in sorted(dims)]
 
-    def _weights(self, scores: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+    def _weights(self, scores: Tensor, padding_mask: Mask) -> Tensor:
         """Dropout of the softmax over time of scores, T x B x h; finite also if all is padding."""
         weights = at_least_float32(scores) * self.scaling
         if padding_mask is not None:

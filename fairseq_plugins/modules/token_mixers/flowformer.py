@@ -1,14 +1,14 @@
 """Flow attention, linear in length (Flowformer: Wu et al., ICML 2022)."""
 
-from typing import Any, Optional, Tuple
+from typing import Tuple
 
 import torch
 from torch import Tensor
 
-from fairseq_plugins.modules.masking import hide
+from fairseq_plugins.modules.masking import Mask, hide
 
 from .multi_head import Float32Mixer
-from .token_mixer import MixerSpec, register_token_mixer
+from .token_mixer import register_token_mixer
 
 
 @register_token_mixer("flowformer")
@@ -38,16 +38,8 @@ class Flowformer(Float32Mixer):
 
     drops_weights = False
 
-    def __init__(self, spec: MixerSpec, options: Any = None):
-        super().__init__(spec)
-
     def combine(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, q: Tensor, k: Tensor, v: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         q, sinks = _positive(q, padding_mask)
         k, sources = _positive(k, memory_padding_mask)
@@ -64,7 +56,7 @@ class Flowformer(Float32Mixer):
         return allocation * aggregated
 
 
-def _positive(x: Tensor, padding_mask: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+def _positive(x: Tensor, padding_mask: Mask) -> Tuple[Tensor, Tensor]:
     """phi of B x h x T x s, zero at padding, and the number of real positions, B x 1 x 1 x 1."""
     phi = torch.sigmoid(x)
     lengths = torch.full([x.size(0), 1, 1, 1], x.size(2), dtype=x.dtype, device=x.device)

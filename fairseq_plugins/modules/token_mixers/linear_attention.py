@@ -1,10 +1,12 @@
 """Linear attention for encoders (Katharopoulos et al. 2020, arXiv 2006.16236)."""
 
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fairseq_plugins.modules.masking import Mask
 
 from .multi_head import Float32Mixer
 from .token_mixer import MixerSpec, register_token_mixer
@@ -30,12 +32,7 @@ class LinearAttention(Float32Mixer):
         self.epsilon = 1e-6  # as in the authors' code; a sentence of padding only has no keys
 
     def combine(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, q: Tensor, k: Tensor, v: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         q, k = F.elu(q) + 1.0, F.elu(k) + 1.0
         if memory_padding_mask is not None:

@@ -9,7 +9,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.masking import at_least_float32
+from fairseq_plugins.modules.masking import Mask, at_least_float32
 from fairseq_plugins.option_fields import option
 
 from .multi_head import MultiHeadMixer
@@ -75,11 +75,7 @@ class Linformer(MultiHeadMixer):
         self.dropout_module = FairseqDropout(spec.dropout, module_name=self.__class__.__name__)
 
     def mix(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, x: Tensor, memory: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         if memory.size(0) > self.max_positions:
             raise ConfigurationError(

@@ -8,6 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
+from fairseq_plugins.modules.masking import Mask
 from fairseq_plugins.option_fields import option
 
 from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
@@ -68,11 +69,7 @@ class Longformer(MultiHeadMixer):
         return self.window.length_multiple()
 
     def mix(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, x: Tensor, memory: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         lengths = real_lengths(memory, memory_padding_mask)
         q = self.split(self.q_proj(x)) * self.scaling

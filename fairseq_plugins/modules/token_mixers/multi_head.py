@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.compression import align_to_start, restore_alignment
-from fairseq_plugins.modules.masking import at_least_float32, hide
+from fairseq_plugins.modules.masking import Mask, at_least_float32, hide
 
 from .token_mixer import MixerSpec, TokenMixer
 
@@ -51,11 +51,7 @@ class MultiHeadMixer(TokenMixer):
         return linear
 
     def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor] = None,
-        memory_padding_mask: Optional[Tensor] = None,
+        self, x: Tensor, memory: Tensor, padding_mask: Mask = None, memory_padding_mask: Mask = None
     ) -> Tensor:
         is_memory = False
         if not torch.jit.is_scripting():
@@ -75,11 +71,7 @@ class MultiHeadMixer(TokenMixer):
         return out
 
     def mix(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, x: Tensor, memory: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         """The equation of the mixer for all heads.
 
@@ -114,11 +106,7 @@ class Float32Mixer(MultiHeadMixer):
     """
 
     def mix(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, x: Tensor, memory: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         q, k = self.split(self.q_proj(x)), self.split(self.k_proj(memory))
         v = self.split(self.v_proj(memory))
@@ -131,12 +119,7 @@ class Float32Mixer(MultiHeadMixer):
                 return self.combine(*heads).type_as(v)
 
     def combine(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, q: Tensor, k: Tensor, v: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         """The equation for all heads.
 
@@ -151,7 +134,7 @@ class Float32Mixer(MultiHeadMixer):
         raise NotImplementedError
 
 
-def real_lengths(x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+def real_lengths(x: Tensor, padding_mask: Mask) -> Tensor:
     """The number of real positions of each sentence: B, for x of T x B x d."""
     if padding_mask is None:
         return torch.full([x.size(1)], x.size(0), dtype=torch.int64, device=x.device)

@@ -7,7 +7,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from fairseq_plugins.modules.masking import hide
+from fairseq_plugins.modules.masking import Mask, hide
 from fairseq_plugins.option_fields import option
 
 from .multi_head import Float32Mixer
@@ -60,12 +60,7 @@ class Performer(Float32Mixer):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def combine(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, q: Tensor, k: Tensor, v: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         scale = self.head_dim**-0.25
         q, k = q * scale, k * scale

@@ -8,6 +8,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
+from fairseq_plugins.modules.masking import Mask
 from fairseq_plugins.option_fields import option
 
 from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
@@ -83,11 +84,7 @@ class Poolingformer(MultiHeadMixer):
         return math.lcm(self.window.length_multiple(), self.pooling_window.length_multiple())
 
     def mix(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor],
-        memory_padding_mask: Optional[Tensor],
+        self, x: Tensor, memory: Tensor, padding_mask: Mask, memory_padding_mask: Mask
     ) -> Tensor:
         q = self.split(self.q_proj(x)) * self.scaling
         k, v = self.split(self.k_proj(memory)), self.split(self.v_proj(memory))

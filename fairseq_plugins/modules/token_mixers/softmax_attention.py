@@ -1,12 +1,13 @@
 """Scaled dot-product attention as a token mixer, with fairseq's parameters."""
 
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from fairseq_plugins.modules.attention import attend, fused_pays
+from fairseq_plugins.modules.masking import Mask
 from fairseq_plugins.modules.rows import Layout, attention_on_rows
 
 from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
@@ -41,11 +42,7 @@ class SoftmaxAttention(TokenMixer):
         )
 
     def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        padding_mask: Optional[Tensor] = None,
-        memory_padding_mask: Optional[Tensor] = None,
+        self, x: Tensor, memory: Tensor, padding_mask: Mask = None, memory_padding_mask: Mask = None
     ) -> Tensor:
         if not torch.jit.is_scripting():
             if self.fast and self.training and not fused_pays(x, self.attention.dropout_module.p):
@@ -63,7 +60,7 @@ class SoftmaxAttention(TokenMixer):
         return attention_on_rows(self.attention, x, at, memory, memory_at)[0]
 
     @torch.jit.unused
-    def _attend(self, x: Tensor, memory: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+    def _attend(self, x: Tensor, memory: Tensor, padding_mask: Mask) -> Tensor:
         attention = self.attention
 
         def heads(projected: Tensor) -> Tensor:  # T x B x d -> B x h x T x s

@@ -8,16 +8,12 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.captured import is_captured
-from fairseq_plugins.modules.masking import at_least_float32, hide
+from fairseq_plugins.modules.masking import Mask, at_least_float32, hide
 from fairseq_plugins.modules.rows import Layout
 
 
 def summarize(
-    x: Tensor,
-    directions: Tensor,
-    padding_mask: Optional[Tensor],
-    scaling: float,
-    keep: Optional[Tensor] = None,
+    x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float, keep: Optional[Tensor] = None
 ) -> Tuple[Tensor, Tensor]:
     """``sum_t w_t x_t`` and ``sum_t w_t`` with ``w = keep * softmax_t(scaling * directions x_t)``.
 
@@ -43,11 +39,7 @@ def summarize(
 
 
 def _summarize_fast(
-    x: Tensor,
-    directions: Tensor,
-    padding_mask: Optional[Tensor],
-    scaling: float,
-    keep: Optional[Tensor],
+    x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float, keep: Optional[Tensor]
 ) -> Tuple[Tensor, Tensor]:
     if is_captured():
         return _summarize_plain(x, _weights(x, directions, padding_mask, scaling), keep)
@@ -71,7 +63,7 @@ def has_kernel(x: Tensor, directions: Tensor, drops: bool) -> bool:
 
 
 def summarize_by_kernel(
-    x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float, p: float
+    x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float, p: float
 ) -> Tuple[Tensor, Tensor]:
     """`summarize` with dropout of the weights of probability p, by Triton kernels."""
     from fairseq_plugins.modules.kernels import draws
@@ -97,9 +89,7 @@ def _batched(directions: Tensor, bsz: int) -> Tensor:
     return directions if directions.dim() == 3 else directions.unsqueeze(0).expand(bsz, -1, -1)
 
 
-def _weights(
-    x: Tensor, directions: Tensor, padding_mask: Optional[Tensor], scaling: float
-) -> Tensor:
+def _weights(x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float) -> Tensor:
     """The softmax of `summarize`: B x h x T, in float32 at least."""
     scores = torch.bmm(_batched(directions, x.size(1)), x.permute(1, 2, 0))
     scores = at_least_float32(scores) * scaling
@@ -123,7 +113,7 @@ class Summaries(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         directions: Tensor,
-        padding_mask: Optional[Tensor],
+        padding_mask: Mask,
         scaling: float,
         keep: Optional[Tensor],
     ) -> Tuple[Tensor, Tensor]:
