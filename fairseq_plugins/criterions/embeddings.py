@@ -32,9 +32,8 @@ def scale_embeddings(model: Any, draw: Callable[[Tensor], Tensor], kept: int) ->
     embeddings: Set[Any] = {getattr(side, "embed_tokens", None) for side in sides}
     if None in embeddings:
         raise ConfigurationError(
-            f"{type(inner).__name__} does not support SimCut and --word-dropout: its "
-            "encoder or decoder has no embed_tokens; use --criterion "
-            "label_smoothed_cross_entropy_rdrop, or remove --word-dropout"
+            f"{type(inner).__name__} does not support SimCut: its encoder or decoder has no "
+            "embed_tokens; use --criterion label_smoothed_cross_entropy_rdrop"
         )
 
     def scale(module: nn.Module, args: Tuple[Tensor], embedded: Tensor) -> Tensor:

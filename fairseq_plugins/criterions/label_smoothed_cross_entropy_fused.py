@@ -1,7 +1,6 @@
-"""fairseq's label-smoothed cross entropy in chunks, to save memory, and word dropout."""
+"""fairseq's label-smoothed cross entropy in chunks, to save memory."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, ContextManager, Dict, Optional, Tuple
 
 import torch
@@ -14,54 +13,28 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.copy_attention import copies_of
 from fairseq_plugins.modules.rows import take_rows
-from fairseq_plugins.option_fields import check_option, option, options_of
+from fairseq_plugins.option_fields import check_option, options_of
 
 from .chunked_projection import chunked_loss
-from .embeddings import scale_embeddings
 from .objective import Objective, plain_loss
 from .projection import find_projection
 from .wrappers import packed_output, positions_of, sentences_of_rows
 
 
-@dataclass
-class FusedConfig(LabelSmoothedCrossEntropyCriterionConfig):
-    word_dropout: float = option(
-        0.0,
-        "probability of dropping the whole embedding of a source or target word in training; 0.1 "
-        "is usual",
-        least=0,
-        most=0.99,
-    )
-
-
-@register_criterion("label_smoothed_cross_entropy_fused", dataclass=FusedConfig)
+@register_criterion(
+    "label_smoothed_cross_entropy_fused", dataclass=LabelSmoothedCrossEntropyCriterionConfig
+)
 class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
     """fairseq's `label_smoothed_cross_entropy`, computed in chunks with the output projection.
 
     The model returns features. The criterion projects them to the vocabulary, for real target
-    positions only (see `chunked_loss`). Loss, logs and options are fairseq's, with one more option:
-    `word_dropout` p (Sennrich & Zhang, ACL 2019). In training, the embedding of each source and
-    each previous target token is zero with probability p, otherwise divided by 1 - p. The embedding
-    of the end symbol does not change. For a model that copies, the loss is that of the mixture.
-    With ``reduce=False``, which fairseq's trainer does not use, fairseq's own criterion runs.
+    positions only (see `chunked_loss`). Loss, logs and options are fairseq's. For a model that
+    copies, the loss is that of the mixture. With ``reduce=False``, which fairseq's trainer does not
+    use, fairseq's own criterion runs.
 
     Raises:
-        ConfigurationError: at the first batch: `find_projection` refuses the model, or
-            `word_dropout` finds no `embed_tokens`.
+        ConfigurationError: at the first batch, if `find_projection` refuses the model.
     """
-
-    def __init__(
-        self,
-        task: Any,
-        sentence_avg: bool,
-        label_smoothing: float,
-        ignore_prefix_size: int = 0,
-        report_accuracy: bool = False,
-        word_dropout: float = 0.0,
-    ):
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        self.word_dropout = word_dropout
-        self.end_of_sentence = task.target_dictionary.eos()
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> "LabelSmoothedCrossEntropyFused":
@@ -81,20 +54,12 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
         """As in fairseq: the summed loss, the sample size to divide by, and the logging output."""
         if not reduce:
-            with self.perturb(model):
-                return super().forward(model, sample, reduce)
+            return super().forward(model, sample, reduce)
         return self.compute(model, sample, Objective(self.eps), find_projection(model))
 
-    def perturb(self, model: Any, passes: int = 1) -> ContextManager:
-        """Context in which words of the model's input are dropped, in training."""
-        if self.word_dropout == 0 or not model.training:
-            return nullcontext()
-        return scale_embeddings(model, self.draw_words, self.end_of_sentence)
-
-    def draw_words(self, tokens: Tensor) -> Tensor:
-        """Draw the factors of N tokens: N float32 numbers, each 0 or 1 / (1 - word_dropout)."""
-        kept = torch.ones(tokens.shape, device=tokens.device)
-        return nn.functional.dropout(kept, self.word_dropout)
+    def perturb(self, model: Any) -> ContextManager:
+        """Context in which the two passes of a model get different inputs."""
+        return nullcontext()
 
     def compute(
         self,
@@ -123,7 +88,7 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
             name: torch.cat([value] * passes) if isinstance(value, Tensor) else value
             for name, value in sample["net_input"].items()
         }
-        with self.perturb(model, passes):
+        with self.perturb(model) if passes == 2 else nullcontext():
             if projection is None:
                 net_output = model(**net_input)
                 values, extra = model.get_normalized_probs(net_output, log_probs=True), None

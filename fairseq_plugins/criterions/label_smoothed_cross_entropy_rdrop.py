@@ -4,16 +4,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
 
 from fairseq_plugins.option_fields import option
 
-from .label_smoothed_cross_entropy_fused import FusedConfig
 from .objective import Objective
 from .two_passes import TwoPassCriterion
 
 
 @dataclass
-class RDropConfig(FusedConfig):
+class RDropConfig(LabelSmoothedCrossEntropyCriterionConfig):
     rdrop_alpha: float = option(
         5.0,
         "weight of the divergence between two dropout passes over each batch; the paper uses 5 for "

@@ -5,18 +5,20 @@ from typing import Any, ContextManager
 
 import torch
 from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
 from torch import Tensor
 
 from fairseq_plugins.option_fields import option
 
 from .embeddings import scale_embeddings
-from .label_smoothed_cross_entropy_fused import FusedConfig
 from .objective import Objective
 from .two_passes import TwoPassCriterion
 
 
 @dataclass
-class SimCutConfig(FusedConfig):
+class SimCutConfig(LabelSmoothedCrossEntropyCriterionConfig):
     simcut_alpha: float = option(
         3.0,
         "weight of the divergence between a batch and its copy with dropped words; the paper uses "
@@ -60,15 +62,13 @@ class LabelSmoothedCrossEntropySimCut(TwoPassCriterion):
     def objective(self) -> Objective:
         return Objective(self.eps, (1.0, 0.0), (self.alpha, 0.0))
 
-    def perturb(self, model: Any, passes: int = 1) -> ContextManager:
-        if passes == 1:
-            return super().perturb(model)
-        return scale_embeddings(model, self.cut_words, self.end_of_sentence)
+    def perturb(self, model: Any) -> ContextManager:
+        end = self.task.target_dictionary.eos()
+        return scale_embeddings(model, self.cut_words, end)
 
     def cut_words(self, tokens: Tensor) -> Tensor:
         """Draw the factors of N tokens. Words are cut in the second half only, the second pass."""
-        cut = torch.rand(tokens.shape, device=tokens.device) < self.probability
-        cut[: len(tokens) // 2].fill_(
-            False
-        )  # not from a tensor, which would be copied from the host
-        return self.draw_words(tokens).masked_fill(cut, 0.0)
+        kept = torch.rand(tokens.shape, device=tokens.device) >= self.probability
+        # not from a tensor, which would be copied from the host
+        kept[: len(tokens) // 2].fill_(True)
+        return kept.float()

@@ -37,14 +37,9 @@ class TwoPassCriterion(LabelSmoothedCrossEntropyFused):
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
         """As in fairseq: the summed loss, the sample size to divide by, and the logging output.
 
-        Raises:
-            NotImplementedError: ``reduce=False`` with two passes; the trainer does not use it.
+        Two passes are always reduced: their divergence is a sum over all tokens.
         """
         two_passes = model.training and self.alpha > 0
-        if two_passes and not reduce:
-            raise NotImplementedError(
-                "reduce=False: the divergence of two passes is a sum over all tokens"
-            )
         try:
             projection = find_projection(model, 2 if two_passes else 1)
         except ConfigurationError:
@@ -58,8 +53,7 @@ class TwoPassCriterion(LabelSmoothedCrossEntropyFused):
         if two_passes:
             return self.compute(model, sample, self.objective(), projection)
         if projection is None:
-            with self.perturb(model):
-                return LabelSmoothedCrossEntropyCriterion.forward(self, model, sample, reduce)
+            return LabelSmoothedCrossEntropyCriterion.forward(self, model, sample, reduce)
         return super().forward(model, sample, reduce)
 
     @classmethod

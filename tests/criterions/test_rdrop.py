@@ -100,11 +100,6 @@ def test_loss_is_the_equation():
     torch.testing.assert_close(loss.item(), cross / 2 + alpha / 2 * divergence)
 
 
-def test_losses_that_are_not_summed_are_refused():
-    with pytest.raises(NotImplementedError, match="sum over all tokens"):
-        run(make(5.0), Model(0.4).train(), reduce=False)
-
-
 def test_validation_is_label_smoothing():
     plain = LabelSmoothedCrossEntropyCriterion(TASK, False, SMOOTHING)
     model = Model(0.4).eval()

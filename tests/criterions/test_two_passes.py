@@ -177,13 +177,9 @@ KINDS = [
     ),
 ]
 CRITERIONS = pytest.mark.parametrize("kind, options", KINDS)
-WITH_WORD_DROPOUT = pytest.mark.parametrize(
-    "kind, options",
-    [*KINDS, pytest.param(LabelSmoothedCrossEntropySimCut, {"word_dropout": 0.3}, id="words")],
-)
 
 
-@WITH_WORD_DROPOUT
+@CRITERIONS
 @pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
 @pytest.mark.parametrize("tied", [[], ["--share-decoder-input-output-embed"]])
 def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):  # noqa: F811
@@ -206,7 +202,7 @@ def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):  #
         assert_close(found, expected)
 
 
-@WITH_WORD_DROPOUT
+@CRITERIONS
 def test_recomputed_activations_draw_the_same(build, make_sample, kind, options):  # noqa: F811
     sample, results = make_sample((5, 1, 7, 3)), []
     for words in ([], ["--checkpoint-activations"]):
@@ -353,17 +349,16 @@ def make_embeddings(shared):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("word_dropout", [0.0, 0.2])
-def test_which_words_are_lost(shared, word_dropout):
-    """Of the second copy one in twenty more, never an end, on both sides; nothing afterwards."""
-    criterion = make(LabelSmoothedCrossEntropySimCut, word_dropout=word_dropout)
+def test_which_words_are_lost(shared):
+    """Of the second copy one in twenty, never an end, on both sides; nothing afterwards."""
+    criterion = make(LabelSmoothedCrossEntropySimCut)
     model, embed = make_embeddings(shared)
     tokens = torch.randint(3, 50, (400, 100))
     tokens[:, ::10] = END
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        with criterion.perturb(model, passes=2):
+        with criterion.perturb(model):
             drawn.append(embed(tokens))
     torch.testing.assert_close(drawn[0], drawn[1])
     assert not torch.equal(drawn[0][0], drawn[2][0])
@@ -371,47 +366,11 @@ def test_which_words_are_lost(shared, word_dropout):
     for embedded in drawn[0]:
         assert embedded[:, ::10].eq(1).all()
         values = embedded[tokens != END].unique()
-        torch.testing.assert_close(values, torch.tensor([0.0, 1 / (1 - word_dropout)]))
+        torch.testing.assert_close(values, torch.tensor([0.0, 1.0]))
         for half, cut in ((slice(0, 200), 0.0), (slice(200, 400), 0.05)):
             lost = embedded[half][tokens[half] != END].eq(0).double().mean().item()
-            expected = 1 - (1 - word_dropout) * (1 - cut)
-            assert lost == pytest.approx(expected, abs=0.015 if expected else 0)
+            assert lost == pytest.approx(cut, abs=0.015 if cut else 0)
     assert torch.stack(embed(tokens)).eq(1).all()
-
-
-def test_word_dropout_in_one_pass():
-    torch.manual_seed(1)
-    criterion = make(LabelSmoothedCrossEntropyFused, word_dropout=0.2)
-    model, embed = make_embeddings(False)
-    tokens = torch.randint(3, 50, (400, 100))
-    with criterion.perturb(model.train()):
-        embedded = embed(tokens)[0]
-    assert embedded.eq(0).double().mean().item() == pytest.approx(0.2, abs=0.015)
-    assert embedded.sum().item() == pytest.approx(tokens.numel(), rel=0.01)
-    with criterion.perturb(model.eval()):
-        assert embed(tokens)[0].eq(1).all()
-
-
-@pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
-def test_word_dropout_changes_training_alone(build, make_sample, arch):  # noqa: F811
-    """Dropout of all words but an end is the model with no other embeddings."""
-    model, sample = build("--dropout", 0, arch=arch), make_sample((5, 1, 7, 3))
-    kind = LabelSmoothedCrossEntropyFused
-    plainly = run(make(kind), model.eval(), sample)
-    assert_close(run(make(kind, word_dropout=0.4), model.eval(), sample), plainly)
-    criterion = make(kind, word_dropout=0.4)
-    with mock.patch.object(criterion, "draw_words", lambda tokens: torch.zeros(tokens.shape)):
-        found = run(criterion, model.train(), sample)
-    with torch.no_grad():
-        for side in (model.encoder, model.decoder):
-            end = side.embed_tokens.weight[END].clone()
-            side.embed_tokens.weight.zero_()[END] = end
-    expected = run(make(kind), model, sample)
-    torch.testing.assert_close(found[0], expected[0])
-    assert abs(found[0] - plainly[0]) > 1e-3
-    for name, gradient in expected[3].items():
-        if not name.endswith("embed_tokens.weight"):
-            torch.testing.assert_close(found[3][name], gradient, msg=name)
 
 
 @pytest.mark.parametrize("kind", [LabelSmoothedCrossEntropyRDrop, LabelSmoothedCrossEntropySimCut])
@@ -448,7 +407,6 @@ def build_from_options(name, **options):
         ({"simcut_alpha": float("nan")}, "--simcut-alpha nan: must be from 0"),
         ({"simcut_alpha": float("inf")}, "--simcut-alpha inf: must be from 0"),
         ({"rdrop_alpha": -1.0}, "--rdrop-alpha -1.0: must be from 0"),
-        ({"word_dropout": 1.0}, "--word-dropout 1.0: must be from 0 to 0.99"),
         ({"simcut_p": 1.0}, "--simcut-p 1.0: must be from 0 to 0.99"),
     ],
 )
@@ -458,9 +416,9 @@ def test_options_that_cannot_work_are_refused(options, message):
 
 
 @pytest.mark.parametrize("name, options", [
-    ("simcut", {"simcut_alpha": 2.0, "simcut_p": 0.25, "word_dropout": 0.5}),
+    ("simcut", {"simcut_alpha": 2.0, "simcut_p": 0.25}),
     ("rdrop", {"rdrop_alpha": 2.0, "ignore_prefix_size": 3, "report_accuracy": True}),
-    ("fused", {"label_smoothing": 0.25, "word_dropout": 0.5, "sentence_avg": True}),
+    ("fused", {"label_smoothing": 0.25, "sentence_avg": True}),
 ])  # fmt: skip
 def test_options_arrive(name, options):
     built = build_from_options(name, **options)
