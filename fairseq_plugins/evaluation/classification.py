@@ -10,7 +10,7 @@ from fairseq.data import data_utils
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, paired
-from fairseq_plugins.evaluation.test_sets import Predicted, check_files, evenly
+from fairseq_plugins.evaluation.test_sets import Predicted, check_files
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.prepared_folder import dictionaries
@@ -69,13 +69,10 @@ class Labels(Predicted):
         """Write the labels to hypotheses.txt, one per line."""
         write_lines(folder / "hypotheses.txt", (prediction.label for prediction in found))
 
-    def examples(self, found: List[Prediction], count: int) -> Iterator[str]:
-        """Yield up to `count` texts, each with its reference label and the model's label."""
+    def columns(self, found: List[Prediction]) -> Dict[str, Sequence[str]]:
+        labels = [f"{label} ({probability:.3f})" for label, probability in found]
         texts = list(read_lines(self._sources))
-        for number in evenly(self.total, count):
-            yield f"  text      {texts[number]}"
-            yield f"  reference {self.references[number]}"
-            yield f"  label     {found[number].label} ({found[number].probability:.3f})\n"
+        return {"text": texts, "reference": self.references, "label": labels}
 
     def score(self, found: List[Prediction]) -> Dict[str, Dict[str, Any]]:
         """Accuracy and macro F1 in percent, with 95 % bootstrap intervals and signatures."""

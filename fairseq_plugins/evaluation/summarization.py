@@ -2,17 +2,22 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Union
+from typing import Any, Dict, List, NamedTuple, Sequence, Union
 
 import numpy as np
 from fairseq.data import data_utils
 
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
-from fairseq_plugins.evaluation.test_sets import Generated, check_files, evenly, read_output
+from fairseq_plugins.evaluation.test_sets import (
+    Generated,
+    check_files,
+    files_of_pair,
+    read_output,
+)
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.summarization import PIECES
-from fairseq_plugins.prepared_folder import Prepared, dictionaries
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.scoring.rouge import (
     METRICS,
     NAMES,
@@ -55,13 +60,7 @@ class Summaries(Generated):
         self.split, self.unicode = split, unicode
         joined_by = KINDS[settings.subword].fairseq_name
         self.words = ["--task", "summarization", "--remove-bpe", joined_by]
-        pair = "-".join(prepared.languages)
-        binary = [
-            data / f"{split}.{pair}.{language}.{end}"
-            for language in prepared.languages
-            for end in ("idx", "bin")
-        ]
-        self.files = [*dictionaries(data), *binary]
+        self.files = files_of_pair(prepared, split)
         raw = data / RAW / f"{split}.{settings.source_lang}"
         pieces = data / PIECES / f"{split}.{settings.target_lang}"
         self.text_files = [raw, pieces]
@@ -83,11 +82,8 @@ class Summaries(Generated):
         write_lines(folder / "hypotheses.txt", text.summaries)
         write_lines(folder / "references.txt", text.references)
 
-    def examples(self, text: Text, count: int) -> Iterator[str]:
-        """Yield up to `count` summaries, each after its reference."""
-        for number in evenly(self.total, count):
-            yield f"  reference {text.references[number]}"
-            yield f"  summary   {text.summaries[number]}\n"
+    def columns(self, found: Text) -> Dict[str, Sequence[str]]:
+        return {"reference": found.references, "summary": found.summaries}
 
     def score(self, text: Text) -> Dict[str, Dict[str, Any]]:
         """F1 (0 to 100), 95 % bootstrap interval and signature of each ROUGE metric."""

@@ -13,24 +13,45 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import PART, written_whole
+from fairseq_plugins.prepared_folder import Prepared, dictionaries
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.training.jobs import JobFailed, Jobs, failure_in
 
 GENERATED = "generated "  # prefix of a progress line of `hypotheses`; the number of texts follows
 
 
-class Generated:
-    """A test set of texts that models write, with the options of fairseq-generate.
+class TestSet:
+    """What all test sets have.
 
     Attributes:
         total: the number of texts.
+    """
+
+    total: int
+
+    def columns(self, found: Any) -> Dict[str, Sequence[str]]:
+        """What belongs to each text, by its name, such as its reference and the output."""
+        raise NotImplementedError
+
+    def examples(self, found: Any, count: int) -> Iterator[str]:
+        """Yield up to `count` texts, evenly spaced, each with its columns below each other."""
+        columns, count = self.columns(found), min(count, self.total)
+        width = max(map(len, columns)) + 1
+        for number in (self.total * place // count for place in range(count)):
+            lines = [f"  {name:{width}}{column[number]}" for name, column in columns.items()]
+            yield "\n".join(lines) + "\n"
+
+
+class Generated(TestSet):
+    """A test set of texts that models write, with the options of fairseq-generate.
+
+    Attributes:
         words: options of fairseq-generate that the test set needs.
         languages: the languages to read and to write.
     """
 
     generates = True
     log_name = "generate.log"
-    total: int
     split: str
     words: Sequence[str] = ()
     languages: Tuple[str, str]
@@ -60,18 +81,16 @@ class Generated:
         os.replace(part, log)
 
 
-class Predicted:
+class Predicted(TestSet):
     """A test set of what models predict in this process.
 
     Attributes:
-        total: the number of texts.
         unit: what they are, for the progress bar.
     """
 
     generates = False
     log_name = "labels.log"
     unit = " texts"
-    total: int
     split: str
     text_files: Sequence[Path] = ()  # predictions are of binarised text
 
@@ -135,7 +154,14 @@ def check_files(option: str, files: Iterable[Path], data: Path, indices: Iterabl
             raise ConfigurationError(f"{option}: {path} is missing; {data} holds {', '.join(have)}")
 
 
-def evenly(total: int, count: int) -> Sequence[int]:
-    """Up to `count` different numbers below `total`, evenly spaced."""
-    count = min(count, total)
-    return [total * place // count for place in range(count)]
+def files_of_pair(prepared: Prepared, split: str) -> List[Path]:
+    """The dictionaries and the binary data of a split with two sides."""
+    data, languages = prepared.folder, prepared.languages
+    return [
+        *dictionaries(data),
+        *(
+            data / f"{split}.{'-'.join(languages)}.{language}.{end}"
+            for language in languages
+            for end in ("bin", "idx")
+        ),
+    ]

@@ -1,7 +1,7 @@
 """BLEU and chrF of translations."""
 
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -9,11 +9,16 @@ from sacrebleu.metrics import BLEU, CHRF
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
-from fairseq_plugins.evaluation.test_sets import Generated, check_files, evenly, read_output
+from fairseq_plugins.evaluation.test_sets import (
+    Generated,
+    check_files,
+    files_of_pair,
+    read_output,
+)
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.translation import SUBWORDS, TOKENISED
-from fairseq_plugins.prepared_folder import Prepared, dictionaries
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.languages import is_unspaced, two_letters
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.sentences import is_blank
@@ -88,13 +93,8 @@ class Translations(Generated):
                 f"the model translates to {target}, and {data} holds {' and '.join(languages)}"
             )
         self.split, self.lowercase = split, settings.lowercase
-        binary = [
-            data / f"{split}.{'-'.join(languages)}.{language}.{end}"
-            for language in languages
-            for end in ("bin", "idx")
-        ]
         raw, tokenised = (data / form / f"{split}.{target}" for form in (RAW, TOKENISED))
-        self.files = [*dictionaries(data), *binary, raw, tokenised]
+        self.files = [*files_of_pair(prepared, split), raw, tokenised]
         option = option or f"--split {split}"
         self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
         self.text_files = [self._source]
@@ -122,12 +122,6 @@ class Translations(Generated):
         """The subwords of each source, separated by spaces; empty if the folder lacks them."""
         path = self._source.parents[2] / SUBWORDS / self._source.name
         return list(read_lines(path)) if path.is_file() else []
-
-    def keep(self, lines: Sequence[int]) -> None:
-        """Restrict `score` and `compare` to these lines of the split."""
-        tokens, plain = self.references
-        self.references = Text([tokens[i] for i in lines], [plain[i] for i in lines])
-        self.total = len(lines)
 
     def text(self, pieces: Sequence[str]) -> Text:
         """Convert translations in subwords, separated by spaces, to tokens and to plain text."""
@@ -166,13 +160,9 @@ class Translations(Generated):
         write_lines(folder / "hypotheses.tokens", text.tokens)
         write_lines(folder / "hypotheses.txt", text.plain)
 
-    def examples(self, text: Text, count: int) -> Iterator[str]:
-        """Yield up to `count` translations, each after its source and reference."""
-        sources = list(read_lines(self._source))
-        for number in evenly(len(sources), count):
-            yield f"  source      {sources[number]}"
-            yield f"  reference   {self.references.plain[number]}"
-            yield f"  translation {text.plain[number]}\n"
+    def columns(self, found: Text) -> Dict[str, Sequence[str]]:
+        sources, references = list(read_lines(self._source)), self.references.plain
+        return {"source": sources, "reference": references, "translation": found.plain}
 
     @staticmethod
     def side(text: Text, metric: str) -> List[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.test_sets import check_files, evenly, read_output
+from fairseq_plugins.evaluation.test_sets import TestSet, check_files, read_output
 
 
 def test_a_missing_file_is_named_beside_the_splits_that_are_there(tmp_path):
@@ -16,9 +16,17 @@ def test_a_missing_file_is_named_beside_the_splits_that_are_there(tmp_path):
         check_files("--split valid", wanted, tmp_path, tmp_path.glob("*.idx"))
 
 
+class Numbers(TestSet):
+    def columns(self, found):
+        return {"text": range(self.total), "reference": found}
+
+
 def test_texts_to_show_are_spread():
-    assert list(evenly(10, 3)) == [0, 3, 6] and list(evenly(2, 5)) == [0, 1]
-    assert list(evenly(0, 4)) == []
+    test = Numbers()
+    for total, count, expected in ((10, 3, [0, 3, 6]), (2, 5, [0, 1]), (0, 4, [])):
+        test.total = total
+        shown = [f"  text      {n}\n  reference {n * n}\n" for n in expected]
+        assert list(test.examples([n * n for n in range(total)], count)) == shown
 
 
 REFERENCES = ["the first sentence .", "a second one", "and\ta third"]

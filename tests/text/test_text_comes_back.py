@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import translation
-from fairseq_plugins.evaluation.translation import Translations
+from fairseq_plugins.evaluation.translation import Text, Translations
 from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.text.languages import is_unspaced
 from fairseq_plugins.text.processing import Processing, Processor
@@ -72,7 +72,7 @@ def scores(folder, language):
     test = Translations(folder, "valid", "mul")
     lines = (folder / "text" / "subwords" / "valid.mul").read_text("utf-8").split("\n")[:-1]
     places = [LINES.index(line) for line in LANGUAGES[language]]
-    test.keep(places)
+    test.references = Text(*([side[i] for i in places] for side in test.references))
     test.language = language
     text = test.text([lines[place] for place in places])
     return {name: score["score"] for name, score in test.score(text).items()}
