@@ -92,19 +92,7 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
         parser, "--threads", "processor threads, without a GPU (default: OMP_NUM_THREADS, or all "
         "cores)",
     )  # fmt: skip
-    args = parser.parse_args(own)
-    _check_arguments(args)
-    return args
-
-
-def _check_arguments(args: argparse.Namespace) -> None:
-    """Raise a ConfigurationError for options that contradict each other."""
-    places = [run.resolve() for run in (args.run, *args.ensemble)]
-    for number, place in enumerate(places):
-        if place in places[:number]:
-            raise ConfigurationError(
-                f"--ensemble {args.ensemble[number - 1]} is named twice: name each training once"
-            )
+    return parser.parse_args(own)
 
 
 def read_request(args: argparse.Namespace, extra: Sequence[str]) -> "Request":

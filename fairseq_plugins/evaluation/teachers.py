@@ -139,11 +139,6 @@ class Teachers:
             own, theirs = None, Processing.load(exported[0])
         else:
             files = [_checkpoint(place, data, last, option, say) for place in places]
-            for number, path in enumerate(files):
-                if path.resolve() in [other.resolve() for other in files[:number]]:
-                    raise ConfigurationError(
-                        f"{option} {path} is named twice: name each model once"
-                    )
             states = (averaging.load(path) for path in files)
             trainings = [trained_models.training_of(state) for state in states]
             words = map(trained_models.words_of, trainings)

@@ -16,7 +16,6 @@ from fairseq.models import (
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.sentence_pooling import ClassificationHead
@@ -149,15 +148,8 @@ class EncoderClassifierModel(FairseqEncoderModel):
         Args:
             name: the head's name for `forward`.
             num_classes: number of logits.
-            inner_dim: must be None; only RoBERTa's heads have a hidden layer.
-
-        Raises:
-            ConfigurationError: inner_dim is given.
+            inner_dim: not used; only RoBERTa's heads have a hidden layer.
         """
-        if inner_dim is not None:
-            raise ConfigurationError(
-                f"inner_dim {inner_dim}: give None, as heads have no hidden layer"
-            )
         dim = self.encoder.cfg.encoder.embed_dim
         self.classification_heads[name] = self.head(
             dim, num_classes, self.sentence_pooling, self.dropout

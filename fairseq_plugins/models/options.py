@@ -91,7 +91,6 @@ class EfficientTransformerOptions(CopyOptions):
         "positions pooled into one where a later block begins; 1 is off. Default: 2 in "
         "transformer_ftc*, transformer_tc* and fastformer_tc_*, 1 elsewhere",
         least=1,
-        most=math.inf,
     )
     feature_window: int = option(
         1,

@@ -205,16 +205,6 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
                 f"{args.encoder_blocks} has one block: give several, such as --encoder-blocks "
                 f"{split_evenly(sum(blocks))}, or {option} 1"
             )
-    pooled, longest = args.time_window**later, args.max_source_positions
-    if pooled > longest:
-        largest = int(longest ** (1 / later)) + 1
-        while largest**later > longest:
-            largest -= 1
-        raise ConfigurationError(
-            f"--time-window {args.time_window} pools {pooled} positions into one by the last "
-            f"block, more than --max-source-positions {longest} (--max-positions of a "
-            f"classifier): at most {largest} works with --encoder-blocks {args.encoder_blocks}"
-        )
     dim, ffn, heads = (
         args.encoder_embed_dim,
         args.encoder_ffn_embed_dim,
