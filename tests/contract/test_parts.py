@@ -196,8 +196,7 @@ def test_equals_the_reference_in_any_batch(part, side):
         raise AssertionError(f"{where}: {error}") from None
 
 
-@pytest.mark.parametrize("memory_dim", [DIM, MEMORY_DIM])
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("memory_dim, side", zip((DIM, MEMORY_DIM), SIDES))
 @pytest.mark.parametrize("part", [p for p in parts() if p.values[0].is_mixer])
 def test_reads_a_memory_of_another_length_and_size(part, side, memory_dim):
     lengths, memory_lengths = (4, 1, 6), (7, 2, 11)
@@ -216,9 +215,8 @@ def test_reads_a_memory_of_another_length_and_size(part, side, memory_dim):
     )
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("window, lengths, memory_lengths", [
-    (2, (7, 1, 3), (13, 1, 6)), (4, (4, 2), (13, 8)),
+@pytest.mark.parametrize("window, lengths, memory_lengths, side", [
+    (2, (7, 1, 3), (13, 1, 6), "left"), (4, (4, 2), (13, 8), "right"),
 ])  # fmt: skip
 @every_mixer
 def test_pooled_queries_equal_the_reference(part, window, lengths, memory_lengths, side):

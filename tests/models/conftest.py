@@ -95,6 +95,13 @@ def builder_of(parse: Callable[..., Setup]) -> Callable[..., Any]:
     return run
 
 
+@pytest.fixture
+def uninitialised(monkeypatch):
+    """Parameters of new models hold what was in memory: those of full size are there at once."""
+    for name in ("kaiming_uniform_", "normal_", "uniform_", "xavier_uniform_"):
+        monkeypatch.setattr(torch.nn.init, name, lambda tensor, *args, **kwargs: tensor)
+
+
 @pytest.fixture(scope="session")
 def tiny_words() -> List[str]:
     return list(TINY)

@@ -292,6 +292,7 @@ def test_every_preset_is_tried_here(parse):
     assert set(ARCH_MODEL_INV_REGISTRY[MODEL_NAME]) - {MODEL_NAME} == set(PRESETS)
 
 
+@pytest.mark.usefixtures("uninitialised")
 @pytest.mark.parametrize("make", [from_words, from_yaml])
 @pytest.mark.parametrize("arch", sorted(PRESETS))
 def test_presets_arrive_both_ways(parse, make_tokens, arch, make):

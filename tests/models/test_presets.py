@@ -14,6 +14,7 @@ from tests.models.describe_presets import describe, old_name
 RECORD = json.loads((Path(__file__).parent / "presets.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.usefixtures("uninitialised")
 @pytest.mark.parametrize("arch", sorted(RECORD["presets"]))
 def test_a_preset_builds_what_it_built(parse, arch):
     parse("--arch", "transformer_ftc")  # reads the plugin
