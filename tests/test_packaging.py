@@ -60,16 +60,22 @@ def executable(path, text):
 
 @pytest.fixture
 def checkout(tmp_path):
+    return copy_checkout(tmp_path)
+
+
+def copy_checkout(place):
     """A copy of what the installer reads, in a folder whose name has a space."""
-    folder = tmp_path / "a checkout"
-    shutil.copytree(
-        str(ROOT / "fairseq_plugins"),
-        str(folder / "fairseq_plugins"),
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
-    shutil.copytree(str(ROOT / "scripts"), str(folder / "scripts"))
-    for name in ["setup.py", "pyproject.toml", "README.md", "LICENSE"]:
-        shutil.copy(str(ROOT / name), str(folder))
+    folder = place / "a checkout"
+    shutil.copytree(ROOT / "scripts", folder / "scripts")
+    (folder / "fairseq_plugins").mkdir()
+    for name in [
+        "setup.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "fairseq_plugins/version.py",
+    ]:
+        shutil.copy(ROOT / name, folder / name)
     return folder
 
 
@@ -85,6 +91,8 @@ def install(checkout, *words, **environment):
 
 
 def test_the_wheel_holds_every_file_and_says_what_it_needs(checkout, tmp_path):
+    whole = {"ignore": shutil.ignore_patterns("__pycache__"), "dirs_exist_ok": True}
+    shutil.copytree(ROOT / "fairseq_plugins", checkout / "fairseq_plugins", **whole)
     card = checkout / "fairseq_plugins" / "pretrained" / "a-b" / "CARD.md"  # of a model in the box
     card.parent.mkdir()
     card.touch()
@@ -227,8 +235,14 @@ def test_an_unfit_python_gets_one_line(checkout, behaviour, message):
     assert not (checkout / ".venv").exists()
 
 
+@pytest.fixture(scope="module")
+def made_checkout(tmp_path_factory):
+    """A checkout whose .venv the first installation makes, which takes seconds."""
+    return copy_checkout(tmp_path_factory.mktemp("made"))
+
+
 @pytest.fixture
-def install_cuda_torch(checkout, tmp_path):
+def install_cuda_torch(made_checkout, tmp_path):
     """install_cuda_torch(nvidia_smi): the result where an index has torch 2.13.0 for CUDA 13 alone.
 
     `nvidia_smi` is the program's text; what uv is asked for is in tmp_path / "asked", and uv fails.
@@ -248,7 +262,7 @@ def install_cuda_torch(checkout, tmp_path):
     def run(nvidia_smi):
         executable(tools / "nvidia-smi", nvidia_smi)
         return bash(
-            checkout / "scripts" / "install.sh",
+            made_checkout / "scripts" / "install.sh",
             *["--python", sys.executable, "--torch", "2.13.0"],
             PATH=str(tools) + os.pathsep + os.environ["PATH"],
             PIP_CONFIG_FILE=os.devnull,
@@ -259,14 +273,14 @@ def install_cuda_torch(checkout, tmp_path):
     return run
 
 
-def test_without_a_gpu_the_cuda_build_is_refused(install_cuda_torch, checkout, tmp_path):
+def test_without_a_gpu_the_cuda_build_is_refused(install_cuda_torch, made_checkout, tmp_path):
     """The only torch that this package index has asks for CUDA libraries, and uv finds no other."""
     result = install_cuda_torch("exit 9")
     (error,) = result.stderr.splitlines()
     assert result.returncode == 1 and "no CPU build of torch==2.13.0 was found" in error
     assert "--device gpu" in error and "--torch-index" in error
     assert "--torch-backend=cpu" in (tmp_path / "asked").read_text(encoding="utf-8")
-    assert not list((checkout / ".venv").glob("lib/*/site-packages/torch*"))
+    assert not list((made_checkout / ".venv").glob("lib/*/site-packages/torch*"))
 
 
 @pytest.mark.parametrize("cuda, fits", [("12.4", False), ("13.0", True), ("", True), ("N/A", True)])
