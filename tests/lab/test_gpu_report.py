@@ -143,24 +143,30 @@ def test_the_text_to_score_must_be_there_before_a_training(report, tmp_path, mon
 
 
 def test_processes_end_in_time_and_with_what_they_started(tmp_path):
-    """In a program of their own, as this one has threads that forks do not get."""
+    """In a program of their own, as this one has threads that forks do not get.
+
+    The time is up as soon as the last one hangs, and not before, however busy the machine is.
+    """
     (tmp_path / "program.py").write_text(
-        "import sys, time\n"
+        "import multiprocessing.process, os, signal, subprocess, time\n"
         "from pathlib import Path\n"
         "from fairseq_plugins import commands\n"
         "from fairseq_plugins.lab import gpu_report\n"
+        "Process, hanging = multiprocessing.process.BaseProcess, Path('hanging')\n"
         "def main(words):\n"
         "    print('said', words[0], flush=True)\n"
         "    if words[0] == 'fails': raise RuntimeError('the reason')\n"
-        "    if words[0] == 'crashes': import os; os.kill(os.getpid(), 11)\n"
+        "    if words[0] == 'crashes': os.kill(os.getpid(), 11)\n"
         "    if words[0] == 'hangs':\n"
-        "        import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
-        "        import signal; signal.signal(15, signal.SIG_IGN); time.sleep(600)\n"
+        "        print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
+        "        signal.signal(15, signal.SIG_IGN); hanging.touch(); time.sleep(600)\n"
         "    return 0\n"
-        "commands.main = main\n"
+        "def wait(process, seconds=None, join=Process.join):\n"
+        "    while process.is_alive() and not hanging.exists(): time.sleep(0.01)\n"
+        "    join(process, seconds and 0.1)\n"
+        "commands.main, Process.join = main, wait\n"
         "for name in ('works', 'fails', 'crashes', 'hangs'):\n"
-        "    log = Path(name + '.log')\n"
-        "    print(gpu_report.Processes().run([name], log, 2.0), flush=True)\n"
+        "    print(gpu_report.Processes().run([name], Path(name + '.log'), 9.0), flush=True)\n"
     )
     begin = time.monotonic()
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
