@@ -35,19 +35,11 @@ TORCHRUN = [
     "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", "-m",
 ]  # fmt: skip
 
-ARCHITECTURES = {
-    "transformer": [],
-    "transformer_ftc": [
-        "--arch",
-        "transformer_ftc",
-        "--encoder-blocks",
-        "1,1",
-        "--encoder-ffn",
-        "switch",
-        "--decoder-ffn",
-        "switch",
-    ],
-}
+TORCHRUN_OF_TWO = [
+    {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2} for rank in range(2)
+]
+FTC = "--arch transformer_ftc --encoder-blocks 1,1 --encoder-ffn switch --decoder-ffn switch"
+ARCHITECTURES = {"transformer": [], "transformer_ftc": FTC.split()}
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +60,8 @@ def one_process(words, tmp_path_factory, run_train):
     return output, parameters(folder)
 
 
-def parameters(folder):
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
+def parameters(folder, name="checkpoint_last.pt"):
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / name))
     assert state["optimizer_history"][-1]["num_updates"] == 4
     return state["model"]
 
@@ -105,45 +97,14 @@ def losses(output, kind):
     return [float(x) for x in re.findall(kind + r" \| .*?\bloss[= ]([\d.]+)", output)]
 
 
-def assert_same_training(outputs, folder, one_process):
+def assert_same_training(output, actual, one_process):
     expected_output, expected = one_process
     for kind, count in (("train_inner", 4), ("valid", 2)):
-        seen = losses("".join(outputs), kind)
         assert len(losses(expected_output, kind)) == count
-        assert seen == pytest.approx(losses(expected_output, kind), abs=0.0011)
-    actual = parameters(folder)
+        assert losses(output, kind) == pytest.approx(losses(expected_output, kind), abs=0.0011)
     assert list(actual) == list(expected)
     for name in expected:
         torch.testing.assert_close(actual[name], expected[name], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
-def test_torchrun_equals_one_process_also_after_resuming(
-    words, one_process, tmp_path, run_process, run_train
-):
-    words = [*words, "--save-dir", tmp_path, "--max-update"]
-    torchrun = [
-        {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
-        for rank in range(2)
-    ]
-    outputs = train_together([*words, 2], tmp_path, torchrun, run_train)[:1]
-    done = run_process(TORCHRUN + ["fairseq_cli.train", *words, 4])
-    assert done.returncode == 0, done.stdout
-    outputs.append(done.stdout)
-    assert "(epoch 1 @ 2 updates)" in outputs[1]
-    valid = losses("".join(outputs), "valid")
-    assert len(valid) == 3  # the first run validates once more, before it stops
-    outputs[0] = re.sub(r"valid \| .*", "", outputs[0])
-    assert_same_training(outputs, tmp_path, one_process)
-
-
-@pytest.mark.parametrize("words", ["transformer"], indirect=True)
-def test_world_size_alone_starts_the_processes(words, one_process, tmp_path, run_process):
-    done = run_process(
-        TRAIN + [*words, "--save-dir", tmp_path, "--max-update", 4, "--distributed-world-size", 2]
-    )
-    assert done.returncode == 0, done.stdout
-    assert_same_training([done.stdout], tmp_path, one_process)
 
 
 @pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
@@ -155,7 +116,7 @@ def test_srun_equals_one_process(words, one_process, tmp_path, run_train):
     ]
     first, second = train_together(words, tmp_path, slurm, run_train)
     assert losses(second, "train_inner") == []  # rank 1 is silent
-    assert_same_training([first], tmp_path, one_process)
+    assert_same_training(first, parameters(tmp_path), one_process)
 
 
 @pytest.mark.parametrize("words", ["transformer"], indirect=True)
@@ -164,13 +125,9 @@ def test_processes_that_replay_recorded_steps_equal_one_without(
 ):
     monkeypatch.setattr(recorded_step, "recorder_for", lambda device: Tape)
     words = [*words, "--cuda-graphs", "--save-dir", tmp_path, "--max-update", 4]
-    torchrun = [
-        {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
-        for rank in range(2)
-    ]
-    outputs = train_together(words, tmp_path, torchrun, run_train)
+    outputs = train_together(words, tmp_path, TORCHRUN_OF_TWO, run_train)
     assert "replayed" in outputs[0]
-    assert_same_training(outputs[:1], tmp_path, one_process)
+    assert_same_training(outputs[0], parameters(tmp_path), one_process)
 
 
 @pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
@@ -181,12 +138,9 @@ def test_a_process_with_fewer_batches_in_an_update(words, tmp_path, run_train):
     whole = run_train(*words, tmp_path / "one", "--update-freq", 4).output
     shared = tmp_path / "two"
     shared.mkdir()
-    environments = [
-        {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
-        for rank in range(2)
-    ]
-    outputs = train_together([*words, shared, "--update-freq", 2], shared, environments, run_train)
-    assert_same_training(outputs[:1], shared, (whole, parameters(tmp_path / "one")))
+    words += [shared, "--update-freq", 2]
+    outputs = train_together(words, shared, TORCHRUN_OF_TWO, run_train)
+    assert_same_training(outputs[0], parameters(shared), (whole, parameters(tmp_path / "one")))
 
 
 @pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
@@ -202,10 +156,6 @@ def test_one_process_that_gets_sigterm_stops_all(
     words, one_process, tmp_path, run_train, monkeypatch, owner, name, call, updates
 ):
     """They save after the same update, and go on as if they had not been stopped."""
-    torchrun = [
-        {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
-        for rank in range(2)
-    ]
     original, calls = getattr(owner, name), []
 
     def with_a_signal(*args, **kwargs):
@@ -217,10 +167,10 @@ def test_one_process_that_gets_sigterm_stops_all(
     words = [*words, "--save-dir", tmp_path, "--max-update", 4, "--log-format", "simple"]
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, with_a_signal)
-        train_together(words, tmp_path, torchrun, run_train, TERMINATED)
+        train_together(words, tmp_path, TORCHRUN_OF_TWO, run_train, TERMINATED)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
     assert state["optimizer_history"][-1]["num_updates"] == updates
-    output = train_together(words, tmp_path, torchrun, run_train)[0]
+    output = train_together(words, tmp_path, TORCHRUN_OF_TWO, run_train)[0]
     assert len(losses(output, "valid")) == 2  # after epoch 1 and at the end, none left out
     assert losses(output, "valid") == pytest.approx(losses(one_process[0], "valid"), abs=0.0011)
     actual, expected = parameters(tmp_path), one_process[1]
@@ -229,14 +179,17 @@ def test_one_process_that_gets_sigterm_stops_all(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["transformer"], indirect=True)
-@pytest.mark.parametrize("start", [TRAIN, [*TORCHRUN, "fairseq_cli.train"]])
-def test_sigterm_to_what_started_the_processes(words, tmp_path, start):
-    """fairseq-train passes it on and exits with its status; torchrun has its own."""
-    alone = start is TRAIN
-    words = [*words, "--save-dir", tmp_path, "--max-update", 10**6, "--log-format", "simple"]
-    words += ["--distributed-world-size", 2] if alone else []
-    log = tmp_path / "log"
+@pytest.mark.parametrize("words, start", [
+    ("transformer", TRAIN), ("transformer_ftc", [*TORCHRUN, "fairseq_cli.train"]),
+], indirect=["words"])  # fmt: skip
+def test_real_processes_equal_one_and_save_when_their_parent_gets_sigterm(
+    words, start, one_process, tmp_path, run_train
+):
+    """With torchrun after resuming. fairseq-train exits with its processes' status."""
+    alone, log = start is TRAIN, tmp_path / "log"
+    words = [*words, "--save-dir", tmp_path, "--save-interval-updates", 4, "--max-update"]
+    output = "" if alone else train_together([*words, 2], tmp_path, TORCHRUN_OF_TWO, run_train)[0]
+    words += [10**6, *(["--distributed-world-size", 2] if alone else [])]
     with open(log, "w") as file:
         process = subprocess.Popen(
             [str(word) for word in [*start, *words]],
@@ -244,17 +197,24 @@ def test_sigterm_to_what_started_the_processes(words, tmp_path, start):
             stderr=subprocess.STDOUT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-    while "num_updates=2" not in log.read_text():
+    while "num_updates=5" not in log.read_text():
         assert process.poll() is None, log.read_text()
         time.sleep(0.1)
     process.terminate()
     status = process.wait()
-    output = log.read_text()
-    assert status == TERMINATED if alone else status != 0, output
-    assert STATE_SAVED in output
-    updates = re.findall(r"Saved checkpoint .*checkpoint_last.pt .* @ (\d+) updates", output)
+    printed = log.read_text()
+    assert status == TERMINATED if alone else status != 0, printed
+    assert STATE_SAVED in printed
+    updates = re.findall(r"Saved checkpoint .*checkpoint_last.pt .* @ (\d+) updates", printed)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
-    assert state["optimizer_history"][-1]["num_updates"] == int(updates[-1]) >= 2
+    assert state["optimizer_history"][-1]["num_updates"] == int(updates[-1]) >= 5
+
+    assert alone or "(epoch 1 @ 2 updates)" in printed
+    # the first of them validates once more, before it stops after two updates
+    printed = re.sub(r"valid \| .*", "", output) + printed.split("num_updates=5")[0]
+    printed = printed[: printed.rindex("train_inner")]
+    saved = parameters(tmp_path, "checkpoint_2_4.pt")
+    assert_same_training(printed, saved, one_process)
 
 
 def find_free_port():
