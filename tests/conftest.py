@@ -15,6 +15,7 @@ Commands: the real `cli_main` of fairseq, in this process, so that a test takes 
                     printed or logged. What the command raises comes through; the output so far is
                     the exception's `cli_output`.
                     `stdin="one line\\n"` is the standard input.
+    here            Jobs that run fairseq-train in this process, which has imported fairseq already.
     run_process     run_process([word, ...], env=None, timeout=1200): a real process started in the
                     checkout with one thread; a subprocess.CompletedProcess, output in `.stdout`.
     tiny_args       words that make fairseq's `transformer` tiny.
@@ -59,6 +60,12 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, by whomever
 if sys.version_info >= (3, 14):  # a test may not import fairseq first
     import fairseq_plugins  # noqa: F401
+
+from hydra.core.config_store import ConfigStore  # noqa: E402
+
+# A quarter of each command's time in this process: hydra copies all defaults for a reader that
+# copies what it reads.
+ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
 ROOT = Path(__file__).resolve().parent.parent
 USER_DIR = ROOT / "fairseq_plugins"
@@ -173,6 +180,21 @@ def run_score():
 @pytest.fixture(scope="session")
 def run_preprocess():
     return _command("preprocess")
+
+
+@pytest.fixture(scope="session")
+def here(run_train):
+    from fairseq_plugins.training.jobs import Jobs
+
+    class Here(Jobs):
+        def run(self, words, log, on_line, lock=None, threads=None):
+            assert words[1:3] == ["-m", "fairseq_cli.train"]
+            log.write_text(run_train(*words[3:]).output)
+            for line in log.read_text().splitlines():
+                on_line(line)
+            return 0
+
+    return Here()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from fairseq import checkpoint_utils
 
 from fairseq_plugins.errors import STATE_SAVED, ConfigurationError
 from fairseq_plugins.run_folder import Run
@@ -51,21 +52,6 @@ def losses(folder):
     log = (folder / "train.log").read_text()
     found = re.findall(r"train_inner \| .*?\bloss=([\d.]+).*num_updates=(\d+)", log)
     return {int(update): float(loss) for loss, update in found}
-
-
-@pytest.fixture
-def here(run_train):
-    """Jobs that run fairseq-train in this process, which has imported fairseq already."""
-
-    class Here(jobs.Jobs):
-        def run(self, words, log, on_line, lock=None, threads=None):
-            assert words[1:3] == ["-m", "fairseq_cli.train"]
-            log.write_text(run_train(*words[3:]).output)
-            for line in log.read_text().splitlines():
-                on_line(line)
-            return 0
-
-    return Here()
 
 
 @pytest.mark.parametrize(
@@ -311,21 +297,25 @@ def test_failure_says_why_and_the_folder_can_be_used_again(toy_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_one_training_at_a_time_and_none_outlives_its_parent(toy_data, tmp_path, by_loss):
-    words = [*by_loss, "--", *TINY, "--max-update", 100000]
+def test_one_training_at_a_time_which_saves_when_it_is_terminated(toy_data, tmp_path, by_loss):
+    """As a cluster or `timeout` ends it: nothing since the last checkpoint is lost."""
+    words = [*by_loss, "--", *TINY, "--max-update", 100000, "--save-interval", 100000]
+    words += ["--validate-interval", 100000]
     process = start(toy_data.bin, tmp_path, *words)
     log = tmp_path / "train.log"
-    while not (log.exists() and "train_inner" in log.read_text()):
-        assert process.poll() is None
+    while not (log.exists() and "num_updates=6," in log.read_text()):
+        assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
     if sys.platform == "linux":  # what starts a training imports neither torch nor fairseq
         assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
     with pytest.raises(ConfigurationError, match="another training is running"):
         with jobs.alone_in(tmp_path, "training", patience=0):
             pass
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    if sys.platform == "linux":
-        with jobs.alone_in(tmp_path, "training", patience=1200):
-            pass  # the training holds the lock as long as it lives
+    assert not (tmp_path / "checkpoint_last.pt").exists()
+    process.terminate()
+    output, _ = process.communicate(timeout=1200)
+    assert process.returncode == 128 + signal.SIGTERM and output.endswith("stopped\n"), output
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
+    assert state["optimizer_history"][-1]["num_updates"] >= 6
+    with jobs.alone_in(tmp_path, "training", patience=1200):
+        pass  # the training held the lock as long as it lived

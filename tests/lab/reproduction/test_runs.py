@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import evaluate
@@ -413,35 +412,6 @@ def newest_update(run: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_terminated_command_saves_its_training(data, settings, tmp_path):
-    """As a cluster or `timeout` ends it: nothing since the last checkpoint is lost."""
-    run = tmp_path / "runs" / "transformer-seed1"
-    endless = ["--max-update", "1000000"]
-    words = ["train", "transformer", data, "--save-dir", run, "--cpu", "--settings", settings]
-    words += ["--", *endless]
-    words += ["--log-interval", "2", "--no-epoch-checkpoints", "--save-interval", "1000000"]
-    words += ["--validate-interval", "1000000", "--encoder-embed-dim", "16"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fairseq_plugins", *map(str, words)],
-        env=dict(os.environ, OMP_NUM_THREADS="1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-    )
-    log = run / "train.log"
-    while not log.is_file() or "num_updates=6," not in log.read_text(encoding="utf-8"):
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.01)
-    assert not (run / "checkpoint_last.pt").exists()
-    process.terminate()
-    output, _ = process.communicate(timeout=1200)
-    assert process.returncode == 128 + signal.SIGTERM and output.endswith("stopped\n"), output
-    state = load_checkpoint_to_cpu(str(run / "checkpoint_last.pt"))
-    assert state["optimizer_history"][-1]["num_updates"] >= 6
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_a_killed_row_resumes_and_is_tested(data, settings, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["ftc", data, "--out", out, "--cpu", "--settings", settings, "--timing-skip", "6"]

@@ -11,7 +11,7 @@ from fairseq_plugins.lab.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.lab.reproduction.request import find_recipe, settings_of
 from fairseq_plugins.lab.reproduction.tables import TABLES, summaries
 from fairseq_plugins.modules.feed_forward.low_dimensional import inner_dim
-from fairseq_plugins.training import planning, recipes
+from fairseq_plugins.training import jobs, planning, recipes
 from tests.lab.reproduction.conftest import FTC_PAPER
 from tests.lab.reproduction.test_runs import cells
 from tests.labelled import prepare
@@ -253,8 +253,9 @@ def test_claims_in_words_are_judged_without_figures(imdb):
 # --- the real thing -------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_classifiers_are_trained_and_scored(labelled_data, tmp_path, capsys):
+def test_classifiers_are_trained_and_scored(labelled_data, tmp_path, capsys, monkeypatch, here):
+    """In this process. test_runs.py has processes."""
+    monkeypatch.setattr(jobs.Jobs, "run", type(here).run)
     words = ["fastformer-interaction", labelled_data, "--out", tmp_path, "--reduced", "--cpu"]
     words += ["--rows", "product", "concat", "--seeds", 1, "--max-update", 6, "--threads", 1]
     words += ["--", "--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 16]
