@@ -5,7 +5,6 @@ import pickle
 import re
 import resource
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -247,11 +246,3 @@ def test_planted_call_is_refused_and_not_run(save_dir, tmp_path):
     with pytest.raises(pickle.UnpicklingError, match="may be malicious"):
         average(tmp_path, planted)
     assert not (tmp_path / "touched").exists()
-
-
-def test_from_the_shell_an_error_is_one_line(run_process, tmp_path):
-    command = [sys.executable, "-m", "fairseq_plugins", "average", "--inputs", tmp_path / "none.pt"]
-    done = run_process([*command, "--output", tmp_path / "average.pt"])
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-1].startswith("error: --inputs")
-    assert "Traceback" not in done.stdout

@@ -132,7 +132,8 @@ def test_bad_text(text, tmp_path):
     Path(folder, "valid.en").write_bytes(b"one line\n")
     status, output = finish(start(tmp_path / "out", "--data", folder))
     assert status == 1
-    assert "valid.de has 20 lines" in output.splitlines()[-1]
+    assert re.match("error: .*valid.de has 20 lines", output.splitlines()[-1])
+    assert "Traceback" not in output
     assert not [path for path in (tmp_path / "out").glob("data-*") if path.suffix != ".part"]
 
 
