@@ -1,6 +1,5 @@
 """The command summarize with a tiny model on what prepare-summarization made."""
 
-import html
 import io
 import json
 import random
@@ -15,7 +14,6 @@ import torch
 from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.commands import summarize as summarize_command
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.page import mark_copied
 from fairseq_plugins.serving.text import sentences_of
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
@@ -214,29 +212,6 @@ def test_copied_words_that_the_dictionary_lacks_have_their_characters(copying, s
     assert "北京" in {piece for piece, _ in copied} and "unk" not in out
 
 
-def test_the_page_shows_each_document_beside_its_reference(copying, summarize, model, tmp_path):
-    documents, references = ["Rain <fell>. Fog fell.", "Sun & snow."], tmp_path / "references"
-    references.write_text("Rain first. <q> Fog last.\nSun, snow.\nNot read.\n")
-    for one in (copying, model):
-        page, _ = summarize("\n".join(documents), "--model", one, "--page", references)
-        summaries = summarize("\n".join(documents), "--model", one)[0].splitlines()
-        found = [part.strip().split("\n\n") for part in page.split("## ")[1:]]
-        assert [part[0] for part in found] == ["1", "2"]
-        assert "pieces).** Rain &lt;fell&gt;. Fog fell." in found[0][1]
-        assert found[0][2:4] == [
-            "**Reference.** Rain first. Fog last.",
-            "**Lead-1.** Rain &lt;fell&gt;.",
-        ]
-        assert found[1][2:4] == ["**Reference.** Sun, snow.", "**Lead-1.** Sun &amp; snow."]
-        for part, summary in zip(found, summaries):
-            shown = part[4][len("**Summary.** ") :].replace("<b>", "").replace("</b>", "")
-            assert html.unescape(shown).split() == summary.split()
-    with pytest.raises(ConfigurationError, match="has fewer lines than there are documents"):
-        summarize("Rain.\n" * 4, "--page", references)
-    with pytest.raises(ConfigurationError, match="nowhere"):
-        summarize("", "--page", tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize("copies", [True, False])
 def test_an_export_that_copies_says_that_it_does_not_tell(copies, monkeypatch, capsys):
     exported = SimpleNamespace(
@@ -249,10 +224,3 @@ def test_an_export_that_copies_says_that_it_does_not_tell(copies, monkeypatch, c
     assert summarize_command.main(["--model", "DIR", "--json"]) == 0
     told = "an exported model cannot report which subwords it copied"
     assert (told in capsys.readouterr().err) is copies
-
-
-def test_copied_pieces_are_bold():
-    pieces = [("\u2581the", None), ("\u2581b", 3), ("an", 4), ("k", None), ("<q>", None)]
-    pieces += [("\u2581<", 0), ("\u2581", 1), ("x", 2)]
-    assert mark_copied(pieces) == "the <b>ban</b>k <b>&lt; x</b>"
-    assert mark_copied([("\u2581", 1), ("a", None)]) == "a" and mark_copied([]) == ""

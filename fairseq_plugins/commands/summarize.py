@@ -2,8 +2,6 @@
 
     python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm < in.txt > out.txt
     python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm --json < in.txt
-    head -5 test.source | python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm \\
-        --page test.target > page.md
     python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm --documents *.txt
 
 Documents are split into subwords as in the prepared folder that the model was trained on. Lines
@@ -17,15 +15,11 @@ import argparse
 import functools
 import json
 import sys
-from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 from fairseq_plugins.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.commands._lines import first_ten
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.page import section
-from fairseq_plugins.files import read_lines
 from fairseq_plugins.summarizer import LONGEST, Summarizer, Summary
 
 
@@ -38,18 +32,12 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     longest = f"{LONGEST}, or the model's limit"
     _lines.add_options(parser, "summaries", "documents", 500, longest, ngram=3)
-    form = parser.add_mutually_exclusive_group()
     add_flag(
-        form, "--json", "write one JSON object per document: summary (a list of sentences), pieces "
-        "(the document's subwords), read (how many of them the model read), complete (false if the "
-        "summary stopped at --max-len), and for models with --copy-attention copied: for each "
-        "subword of the summary, the index (from 0) of the document's subword that it copies, or "
-        "null",
-    )  # fmt: skip
-    add_path(
-        form, "--page", "REFERENCES", "write Markdown to read: each document with its reference "
-        "(from the same line of this file), its first sentence, and the summary with copied "
-        "subwords in bold",
+        parser, "--json", "write one JSON object per document: summary (a list of sentences), "
+        "pieces (the document's subwords), read (how many of them the model read), complete (false "
+        "if the summary stopped at --max-len), and for models with --copy-attention copied: for "
+        "each subword of the summary, the index (from 0) of the document's subword that it "
+        "copies, or null",
     )  # fmt: skip
     return parser.parse_args(argv)
 
@@ -77,28 +65,10 @@ def as_object(summary: Summary) -> Dict[str, Any]:
     return {name: value for name, value in summary._asdict().items() if value is not None}
 
 
-def page_writer(path: Path) -> Callable[[str, Summary], str]:
-    """A function that writes the next part of a page; call n takes reference n of a file.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or is shorter than the documents.
-    """
-    references = enumerate(list(read_lines(path)), 1)  # fail early if the file is missing
-
-    def write(document: str, summary: Summary) -> str:
-        number, reference = next(references, (0, ""))
-        if not number:
-            raise ConfigurationError(f"--page {path} has fewer lines than there are documents")
-        return section(number, document, reference, summary) + "\n"
-
-    return write
-
-
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     _lines.check_files(args)
     notes = Notes()
-    write_page = None if args.page is None else page_writer(args.page)
     with _lines.own_output(args.output) as out:
         options = _lines.engine_options(args)
         least = options.pop("min_len")
@@ -109,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
                 "translate",
                 file=sys.stderr,
             )
-        summarizer.wants_copied = args.json or write_page is not None
+        summarizer.wants_copied = args.json
         engine = summarizer.engine
         if summarizer.wants_copied and engine.copies and not engine.tells_copied:
             print(
@@ -119,13 +89,9 @@ def main(argv: Sequence[str]) -> int:
 
         def summarize(documents: List[str]) -> List[str]:
             lines = []
-            for document, summary in zip(
-                documents, summarizer.summarize(documents, first=notes.documents)
-            ):
+            for summary in summarizer.summarize(documents, first=notes.documents):
                 notes.add(summary)
-                if write_page is not None:
-                    lines.append(write_page(document, summary))
-                elif args.json:
+                if args.json:
                     lines.append(json.dumps(as_object(summary), ensure_ascii=False))
                 else:
                     lines.append(" ".join(summary.summary))

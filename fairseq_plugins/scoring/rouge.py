@@ -61,7 +61,7 @@ def tokenizer_of(stemmer: bool, unicode: bool) -> Any:
     Raises:
         ConfigurationError: both are given.
     """
-    from rouge_score.tokenizers import DefaultTokenizer  # summarize --page does not need it
+    from rouge_score.tokenizers import DefaultTokenizer
 
     if stemmer and unicode:
         raise ConfigurationError(

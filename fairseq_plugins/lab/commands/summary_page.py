@@ -1,0 +1,40 @@
+"""Write a page to read: documents, their references and summaries.
+
+    head -5 test.source > documents.txt
+    python -m fairseq_plugins summarize --model RUN --json --input documents.txt --output found.json
+    python -m fairseq_plugins summary-page documents.txt test.target found.json > page.md
+
+The page is Markdown: each document with its reference (from the same line of the second file), its
+first sentence, and the summary. A model that copies has the copied subwords in bold; an exported
+one does not tell them.
+"""
+
+import json
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.arguments import parser_of
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import read_lines
+from fairseq_plugins.lab.summary_page import section
+from fairseq_plugins.serving.text import Summary
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = parser_of("summary-page", __doc__)
+    for name in ("documents", "references", "summaries"):
+        parser.add_argument(name, type=Path, metavar=name.upper())
+    args = parser.parse_args(argv)
+    documents, summaries = list(read_lines(args.documents)), list(read_lines(args.summaries))
+    references = list(read_lines(args.references))
+    if len(documents) != len(summaries) or len(references) < len(documents):
+        raise ConfigurationError(
+            f"{args.documents} has {len(documents):,} lines, {args.references} "
+            f"{len(references):,} and {args.summaries} {len(summaries):,}: give one summary and "
+            "one reference for each document"
+        )
+    for number, texts in enumerate(zip(documents, references, summaries), 1):
+        document, reference, found = texts
+        summary = Summary(**{"copied": None, **json.loads(found)})
+        print(section(number, document, reference, summary) + "\n")
+    return 0

@@ -1,0 +1,50 @@
+"""A page with documents, their references and summaries."""
+
+import json
+
+import pytest
+
+from fairseq_plugins import commands
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.lab.summary_page import mark_copied
+
+
+def test_the_page_shows_each_document_beside_its_reference(tmp_path, capsys):
+    names = [str(tmp_path / name) for name in ("documents", "references", "summaries")]
+    found = {"summary": ["Rain & fog."], "pieces": 9, "read": 9, "complete": True}
+    copied = {**found, "read": 4, "copied": [["\u2581Snow", 3], ["\u2581<fell>", None]]}
+    texts = (
+        "Rain <fell>. Fog fell.\nSun & snow.\n",
+        "Rain first. <q> Fog last.\nSun, snow.\nNot read.\n",
+        "".join(json.dumps(each) + "\n" for each in (found, copied)),
+    )
+    for name, text in zip(names, texts):
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(text)
+    assert commands.main(["summary-page", *names]) == 0
+    parts = [part.strip().split("\n\n") for part in capsys.readouterr().out.split("## ")[1:]]
+    assert parts == [
+        [
+            "1",
+            "**Document (9 pieces).** Rain &lt;fell&gt;. Fog fell.",
+            "**Reference.** Rain first. Fog last.",
+            "**Lead-1.** Rain &lt;fell&gt;.",
+            "**Summary.** Rain &amp; fog.",
+        ],
+        [
+            "2",
+            "**Document (9 pieces, read to piece 4).** Sun &amp; snow.",
+            "**Reference.** Sun, snow.",
+            "**Lead-1.** Sun &amp; snow.",
+            "**Summary.** <b>Snow</b> &lt;fell&gt;",
+        ],
+    ]
+    with pytest.raises(ConfigurationError, match="documents has 2 lines.* one summary and one re"):
+        commands.main(["summary-page", names[0], names[1], names[1]])
+
+
+def test_copied_pieces_are_bold():
+    pieces = [("\u2581the", None), ("\u2581b", 3), ("an", 4), ("k", None), ("<q>", None)]
+    pieces += [("\u2581<", 0), ("\u2581", 1), ("x", 2)]
+    assert mark_copied(pieces) == "the <b>ban</b>k <b>&lt; x</b>"
+    assert mark_copied([("\u2581", 1), ("a", None)]) == "a" and mark_copied([]) == ""
