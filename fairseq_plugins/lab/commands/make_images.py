@@ -1,4 +1,4 @@
-"""Draw made-up images in the format of CIFAR-10, for the Long-Range Arena's Image.
+"""Draw made-up images in CIFAR-10's format, for the Long-Range Arena.
 
     python -m fairseq_plugins make-images DIR --images 60000
     python -m fairseq_plugins prepare-classification DATA --cifar10 DIR/made-up-binary.tar.gz
