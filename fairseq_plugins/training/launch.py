@@ -2,6 +2,7 @@
 
 import contextlib
 import shlex
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from fairseq_plugins.training.request import Plan
 # a rehearsal makes this many updates, or fewer if they take longer than this many seconds,
 # and ignores the first ones
 UPDATES, SECONDS, FIRST = 43, 20.0, 3
+RECORDED = 143  # updates with --cuda-graphs: most of them have a shape that was recorded before
 
 
 def train(
@@ -153,6 +155,11 @@ class _Rehearsal:
             return f"time: not estimated, as training ends within {FIRST} updates"
         (begun, first), (end, last) = times[0], times[-1]
         each = (end - begun) / (last - first)
+        if is_recorded(todo):  # the median leaves out the updates that record a shape
+            each = statistics.median(
+                (later - time) / (number - before)
+                for (time, before), (later, number) in zip(times, times[1:])
+            )
         limits = [int(todo.end["max_update"]), int(todo.end["max_epoch"]) * self.per_epoch]
         updates = min((limit for limit in limits if limit > 0), default=0)
         how = f"{each:.2g} s per update, measured over {last - first}"
@@ -162,6 +169,11 @@ class _Rehearsal:
             f"time: about {in_words(each * updates)} for {updates:,} updates, without validation "
             f"and checkpoints ({how}; an epoch has {self.per_epoch:,})"
         )
+
+
+def is_recorded(todo: Plan) -> bool:
+    """Whether steps are recorded, if the GPU and the model can."""
+    return "--cuda-graphs" in todo.command
 
 
 def rehearse(
@@ -187,7 +199,8 @@ def rehearse(
     with tempfile.TemporaryDirectory(prefix="train-dry-run-") as folder:
         words = ["--save-dir", folder, "--restore-file", "checkpoint_last.pt", "--no-save"]
         words += ["--disable-validation", "--log-interval", "1"]
-        words += ["--max-update", str(min(int(todo.end["max_update"]) or UPDATES, UPDATES))]
+        most = RECORDED if is_recorded(todo) else UPDATES
+        words += ["--max-update", str(min(int(todo.end["max_update"]) or most, most))]
         for option in ("--tensorboard-logdir", "--wandb-project", "--aim-repo"):
             words += [option, ""]
         log = Path(folder) / "train.log"

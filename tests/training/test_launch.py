@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -78,6 +79,15 @@ def test_a_dry_run_measures_and_writes_nothing(
     assert re.search(told, time_needed)
     assert command == "command: " + shlex.join(todo.command)
     assert not run.exists()
+
+
+def test_recordings_do_not_count_in_an_estimate():
+    seen = launch._Rehearsal()
+    seen.times = [(0.01 * update + update // 4, update) for update in range(1, 24)]
+    end = {"max_update": 1000, "max_epoch": 0}
+    recorded, eager = (SimpleNamespace(command=words, end=end) for words in (["--cuda-graphs"], []))
+    assert "0.01 s per update, measured over 20" in seen.estimate(recorded)
+    assert "0.26 s per update" in seen.estimate(eager)
 
 
 @pytest.mark.slow
