@@ -100,7 +100,7 @@ if [ "$install" = yes ]; then
     set_up
     python=$(set_up --print-python)
 else
-    python=$(command -v python || command -v python3) || die "no python here; leave --no-install out"
+    python=$(command -v python || command -v python3) || die "no python here: run it without --no-install"
 fi
 export OMP_NUM_THREADS=$threads PYTHONUNBUFFERED=1 PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 "$python" -c 'import importlib.util as i, sys; sys.exit(not all(map(i.find_spec, ["torch", "fairseq"])))' ||
