@@ -51,8 +51,8 @@ def register(needed_by: str = "this") -> None:
     """
     if not fairseq_is_installed():
         raise ConfigurationError(
-            f"{needed_by} needs torch and fairseq, which are not installed; without them "
-            "translate, summarize and classify run exported models"
+            f"{needed_by} needs torch and fairseq, which are not installed: run bash "
+            "scripts/install.sh in the checkout (exported models run without them)"
         )
     with _no_garbage_collection(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fairseq and torch, about their code

@@ -251,7 +251,7 @@ def _find(
         of_others, kind = of_checkpoints, f"checkpoints, but {exported} is an exported model"
     for name, given in of_others.items():
         if given:
-            raise ConfigurationError(f"--{name} is for {kind}")
+            raise ConfigurationError(f"--{name} is for {kind}: remove it")
     if exported is not None:
         if len(places) > 1:
             raise ConfigurationError(
@@ -260,7 +260,8 @@ def _find(
     elif not fairseq_plugins.fairseq_is_installed():
         raise ConfigurationError(
             f"--model {places[0]}: this is not an exported model, and a checkpoint needs "
-            "torch and fairseq, which are not installed"
+            "torch and fairseq, which are not installed: run bash scripts/install.sh in the "
+            "checkout"
         )
     else:
         fairseq_plugins.register()

@@ -46,25 +46,25 @@ def add_options(
     parser: argparse.ArgumentParser, what: str, unit: str, buffer: int, longest: str, ngram: int
 ) -> None:
     """Add the options of a model that writes `what`, one per input `unit`, and of its search."""
-    known = ", ".join(pretrained.names())
+    known = ", ".join(pretrained.names()) if what == "translations" else ""
     parser.add_argument(
         "--model", nargs="+", required=True, metavar="DIR",
         help="a checkpoint, a folder with checkpoint_best.pt (several make an ensemble), or an "
         "exported model"
-        + (f"; or a pretrained model, unless a file has its name: {known}" if known else ""),
+        + (f"; or a model in the box, unless a file has its name: {known}" if known else ""),
     )  # fmt: skip
     add_model(parser, 4000, unit, buffer)
     add_search(parser, what, longest, ngram)
-    add_flag(parser, "--sampling", "draw words in place of the search for the best")
+    add_flag(parser, "--sampling", "draw random words instead of searching for the best")
     parser.add_argument(
         "--sampling-topk", type=at_least(0), default=0, metavar="N",
-        help="draw among the N likeliest words (default: all)",
+        help="draw from the N likeliest words (default: all)",
     )  # fmt: skip
     add_number(
         parser, "--temperature", "below 1 prefers likely words when drawing",
         1.0, 1e-3, float, metavar="T",
     )  # fmt: skip
-    add_number(parser, "--seed", "of drawing", 1, 0)
+    add_number(parser, "--seed", "seed of --sampling", 1, 0)
     add_flag(
         parser, "--shortlist", "faster: choose only among likely words; needs a model exported "
         "with --shortlist",
@@ -98,7 +98,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     """Options to read and write files instead of the standard streams."""
     add_path(parser, "--input", "FILE", "text to read (default: standard input)")
     add_path(
-        parser, "--output", "FILE", "where to write; it gets its name when all is written "
+        parser, "--output", "FILE", "where to write, under a temporary name until complete "
         "(default: standard output)",
     )  # fmt: skip
 

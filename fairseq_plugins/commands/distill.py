@@ -36,7 +36,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("data", type=Path, metavar="DATA", help="the prepared folder")
     add(
         "teachers", type=Path, nargs="+", metavar="TEACHER",
-        help="a run, a checkpoint, or an exported model; several runs are an ensemble",
+        help="a run, a checkpoint, an exported model or a model in the box; several runs are an "
+        "ensemble",
     )  # fmt: skip
     add_path(parser, "--out", "NEW", "the folder to write", required=True)
     add_number(

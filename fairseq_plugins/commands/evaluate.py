@@ -5,8 +5,8 @@
     python -m fairseq_plugins evaluate DATA RUN --last 10 --ensemble RUN_B RUN_C
     python -m fairseq_plugins evaluate DATA RUN --settings generate_cnn_dm
 
-DATA is the prepared folder, RUN the --save-dir of a training. Each score is printed with its
-signature. Translation:
+DATA is the prepared folder, RUN the --save-dir of a training, or an export. Each score is printed
+with its signature. Translation:
 
   tokenised BLEU  lower-case Moses tokens, not smoothed, as papers report it (multi-bleu.perl -lc);
                   not for text without spaces between words
@@ -49,7 +49,9 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("data", type=Path, metavar="DATA", help="the prepared folder")
-    parser.add_argument("run", type=Path, metavar="RUN", help="the --save-dir of a training")
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="the --save-dir of a training, or an export"
+    )
     parser.add_argument("--split", default="test", help="valid or test (default: %(default)s)")
     which = parser.add_mutually_exclusive_group()
     add_number(which, "--last", "average the newest K checkpoints", metavar="K")

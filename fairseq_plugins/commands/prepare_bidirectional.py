@@ -4,9 +4,10 @@ Train on both directions first and then on the pair: the model sees twice the da
 
     python -m fairseq_plugins prepare-translation data/pair ...
     python -m fairseq_plugins prepare-bidirectional data/pair data/both
-    fairseq-train data/both ... --share-all-embeddings --save-dir runs/both
-    fairseq-train data/pair ... --share-all-embeddings --save-dir runs/pair \\
-        --finetune-from-model runs/both/checkpoint_best.pt
+    python -m fairseq_plugins train transformer_ftc data/both --save-dir runs/both \\
+        -- --share-all-embeddings
+    python -m fairseq_plugins train transformer_ftc data/pair --save-dir runs/pair \\
+        -- --share-all-embeddings --finetune-from-model runs/both/checkpoint_best.pt
 
 The second training starts from the parameters only, with a new optimizer and learning rate. Rerun
 either command to resume it.

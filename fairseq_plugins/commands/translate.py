@@ -29,7 +29,7 @@ Batch = Tuple[List[str], Optional[List[str]], int]  # lines, their prefixes, the
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of("translate", __doc__)
     _lines.add_files(parser)
-    longest = "some more than twice that of the line"
+    longest = "a little over twice the line's length"
     _lines.add_options(parser, "translations", "lines", 2000, longest, ngram=0)
     add_path(
         parser, "--prefixes", "FILE", "text that each translation must begin with; an empty line "
@@ -41,8 +41,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     add_number(parser, "--nbest", "how many translations --json writes for each line", 1)
     add_number(
-        parser, "--processes", "processes, each with an exported model of its own, for files, not "
-        "for lines that wait for an answer: one for each core is fastest", 1,
+        parser, "--processes", "processes, each with its own copy of an exported model; only for "
+        "files", 1,
     )  # fmt: skip
     args = parser.parse_args(argv)
     if args.nbest > 1 and not args.json:
@@ -105,7 +105,10 @@ def main(argv: Sequence[str]) -> int:
         first, read = read, read + len(lines)
         begin = None if prefixes is None else list(itertools.islice(prefixes, len(lines)))
         if begin is not None and len(begin) < len(lines):
-            raise ConfigurationError(f"--prefixes {args.prefixes} has fewer lines than there are")
+            raise ConfigurationError(
+                f"--prefixes {args.prefixes} has fewer lines than the input: add an empty line for "
+                "each line without a prefix"
+            )
         return lines, begin, first
 
     def run(batches: Iterator[List[str]]) -> Iterator[List[str]]:
@@ -130,7 +133,9 @@ def main(argv: Sequence[str]) -> int:
         if status is None:
             return 1
         if prefixes is not None and next(prefixes, None) is not None:
-            raise ConfigurationError(f"--prefixes {args.prefixes} has more lines than there are")
+            raise ConfigurationError(
+                f"--prefixes {args.prefixes} has more lines than the input: remove them"
+            )
     _lines.tell(
         split,
         f"line(s) longer than {max_source:,} subwords, the model's limit, were translated in parts",

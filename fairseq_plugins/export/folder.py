@@ -84,7 +84,7 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        advice = "run bash scripts/install.sh --extras onnx in the checkout"
+        advice = "pip install onnx onnxscript, or bash scripts/install.sh --extras onnx"
         raise ConfigurationError(f"export needs {error.name}: {advice}") from None
     from . import decoder, encoder
 

@@ -36,7 +36,7 @@ def choose(
             flags = [f"--{half}" for half in ("fp16", "bf16", "amp") if getattr(given, half)]
             raise ConfigurationError(
                 f"--precision {asked} and {' '.join(flags)}, which the recipe, --settings or the "
-                "options after -- give: leave one of them out"
+                "options after -- give: remove one"
             )
         return []
     if asked == "fp16" and on_cpu:

@@ -55,7 +55,10 @@ def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:
         return found
     known = {path.stem for folder in _places(beside) for path in folder.glob("*.yaml")}
     near = difflib.get_close_matches(str(name), sorted(known), n=2)
-    advice = f"did you mean {' or '.join(near)}?" if near else f"recipes are {', '.join(names())}"
+    known_recipes = set(names())
+    both = ("recipes", known & known_recipes), ("settings", known - known_recipes)
+    lists = "; ".join(f"{what} are {', '.join(sorted(those))}" for what, those in both)
+    advice = f"did you mean {' or '.join(near)}?" if near else lists
     raise ConfigurationError(
         f"{name}: no such file, and no recipe or settings of that name; {advice}"
     )

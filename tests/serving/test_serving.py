@@ -173,8 +173,8 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
     with pytest.raises(ConfigurationError, match="--nbest 2 is for --json: add it"):
         commands.main([*words, "--nbest", "2"])
     for begin, told in (
-        ("a\n", "/begin has fewer lines than there are"),
-        ("\n" * 5, "/begin has more lines than there are"),
+        ("a\n", "/begin has fewer lines than the input"),
+        ("\n" * 5, "/begin has more lines than the input"),
         ("\n\n\n" + "a " * 500, "prefix 4 has 500 subwords"),
     ):
         (tmp_path / "begin").write_text(begin)

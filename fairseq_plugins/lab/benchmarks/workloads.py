@@ -61,7 +61,7 @@ def add_arguments(
     """
     parser.add_argument(
         "--contender", action="append", default=[],
-        help="an architecture or a module, and its options; repeatable",
+        help=f"an architecture{'' if models else ' or a module'} and its options; repeatable",
     )  # fmt: skip
     parser.add_argument("--options", default="", help="options that all architectures get")
     add_number(parser, "--vocabulary", "size of the artificial vocabulary", 1000, 8)

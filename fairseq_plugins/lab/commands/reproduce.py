@@ -17,10 +17,9 @@ gain on valid; its last 10 checkpoints are averaged. low-resource: the learning 
 within 14,000 updates, or --max-update; the last 5 checkpoints are averaged.
 
 Settings are those of the recipes and the table, then --settings files, then the options after --.
-Runs end earlier with --max-update. Rerun to resume: finished runs are kept, and
-each says what would train it on: a larger limit, such as --max-update, or after -- --max-epoch, or
-another --out if its learning rate has ended. --minutes ends the call: runs save their state and
-stop.
+Runs end earlier with --max-update. Rerun to resume; finished runs are kept. To train one longer,
+raise --max-update, or --max-epoch after --; if its learning rate has ended, choose another --out.
+--minutes ends the call: runs save their state and stop.
 
 With --report-only, --beside names results on more or less data, and scores are also plotted against
 the number of pairs:
