@@ -194,7 +194,7 @@ def open_engine(
     wanted = Options(**options)
     wanted.check()
     check_range("--max-tokens", max_tokens, 1)
-    places, exported = _find(
+    places, exported = find_models(
         models, threads, {"data": data, "fp16": fp16, "int8": int8}, {"shortlist": shortlist}
     )
     if exported:
@@ -216,7 +216,7 @@ def open_classifier(
     """Load a classifier; the arguments are as in `open_engine`."""
     if isinstance(model, ClassEngine):
         return model
-    (place,), exported = _find(model, threads, {"data": data}, {})
+    (place,), exported = find_models(model, threads, {"data": data}, {})
     if exported:
         from fairseq_plugins.serving.engine import ExportedClassifier
 
@@ -226,11 +226,12 @@ def open_classifier(
     return TrainedClassifier.load(place, data, cpu)
 
 
-def _find(
+def find_models(
     models: Union[Place, Sequence[Place]],
     threads: int,
     of_checkpoints: Dict[str, Any],
     of_exports: Dict[str, Any],
+    option: str = "--model",
 ) -> Tuple[List[Path], bool]:
     """Where the models are, and whether they are an export; otherwise fairseq is made ready.
 
@@ -238,9 +239,15 @@ def _find(
         models: as in `open_engine`.
         threads: of an exported model.
         of_checkpoints, of_exports: options that only such models take.
+        option: the user's option that gives `models`.
+
+    Raises:
+        ConfigurationError: a model is missing, an option is not for it, an exported model is in an
+            ensemble, or a package is missing.
     """
     check_range("--threads", threads, 1)
-    places = [pretrained.find(m) for m in ([models] if isinstance(models, (str, Path)) else models)]
+    models = [models] if isinstance(models, (str, Path)) else models
+    places = [pretrained.find(model, option) for model in models]
     if not places:
         raise ConfigurationError("no model: give a checkpoint, or a folder of checkpoints")
     from fairseq_plugins.serving.folder import is_export  # numpy takes a tenth of a second
@@ -248,20 +255,20 @@ def _find(
     exported = next(filter(is_export, places), None)
     of_others, kind = {**of_exports, "threads": threads != 1}, "exported models"
     if exported is not None:
-        of_others, kind = of_checkpoints, f"checkpoints, but {exported} is an exported model"
+        of_others = of_checkpoints
+        kind = f"checkpoints, but {option} {exported} is an exported model"
     for name, given in of_others.items():
         if given:
             raise ConfigurationError(f"--{name} is for {kind}: remove it")
     if exported is not None:
         if len(places) > 1:
             raise ConfigurationError(
-                f"--model {exported}: an exported model cannot join an ensemble"
+                f"{option} {exported}: an exported model cannot join an ensemble"
             )
     elif not fairseq_plugins.fairseq_is_installed():
         raise ConfigurationError(
-            f"--model {places[0]}: this is not an exported model, and a checkpoint needs "
-            "torch and fairseq, which are not installed: run bash scripts/install.sh in the "
-            "checkout"
+            f"{option} {places[0]}: this is not an exported model, and a checkpoint needs torch "
+            "and fairseq, which are not installed: run bash scripts/install.sh in the checkout"
         )
     else:
         fairseq_plugins.register()

@@ -146,17 +146,22 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
         ConfigurationError: the models have different parameters.
     """
     sums: Dict[str, torch.Tensor] = {}
+    shapes: Dict[str, Any] = {}
     state: Dict[str, Any] = {}
     for number, path in enumerate(paths, 1):
         say(f"{number}/{len(paths)} {path}")
         state = {}  # free the previous checkpoint before loading the next
         state = load(path)
-        if number > 1:
-            check_same_parameters(path, state["model"], paths[0], sums)
+        here = {name: tuple(value.shape) for name, value in state["model"].items()}
+        shapes = shapes or here
+        for name in [*shapes, *here]:
+            if shapes.get(name) != here.get(name):
+                raise ConfigurationError(
+                    f"the parameter {name} is {shapes.get(name, 'missing')} in {paths[0]} and "
+                    f"{here.get(name, 'missing')} in {path}: average checkpoints of one training"
+                )
         for name, value in state["model"].items():
-            if number == 1:
-                sums[name] = torch.zeros_like(value, dtype=torch.float64)
-            sums[name] += value
+            sums[name] = sums.get(name, 0) + value.double()
     replaced: Dict[Any, torch.Tensor] = {}
     for name, value in state["model"].items():
         if value.is_floating_point() and not name.endswith(NOT_AVERAGED):
@@ -167,26 +172,3 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
     state.pop("last_optimizer_state", None)
     state["cfg"] = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
     return state
-
-
-def check_same_parameters(
-    path: Path, model: Dict[str, torch.Tensor], first: Path, sums: Dict[str, torch.Tensor]
-) -> None:
-    """Raise a ConfigurationError that names the first parameter that differs between two models.
-
-    Args:
-        path, model: the checkpoint to check, and its parameters.
-        first, sums: the first checkpoint, and the sums of parameters so far.
-    """
-    for name in [*sums, *model]:
-        for one, other, have, lack in ((sums, model, first, path), (model, sums, path, first)):
-            if name in one and name not in other:
-                raise ConfigurationError(
-                    f"{have} has the parameter {name}, but {lack} does not: average checkpoints of "
-                    "one training"
-                )
-        if sums[name].shape != model[name].shape:
-            raise ConfigurationError(
-                f"the parameter {name} is {tuple(sums[name].shape)} in {first} and "
-                f"{tuple(model[name].shape)} in {path}: average checkpoints of one training"
-            )

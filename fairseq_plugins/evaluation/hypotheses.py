@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Sequence
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, options, utils
+from fairseq import options, utils
 from fairseq.data import data_utils
 
 import fairseq_plugins
@@ -54,19 +54,10 @@ def load(given: Namespace) -> Engine:
             threads=threads, **search,
         )  # fmt: skip
     overrides: Dict[str, Any] = read_literal(given.model_overrides)
-    engine = TrainedModel(
+    return TrainedModel(
         utils.split_paths(given.path), given.data, given.cpu, given.fp16, given, given.max_tokens,
         max_sentences=given.batch_size, overrides=overrides, word_by_word=False,
     )  # fmt: skip
-    if given.lm_path is not None:
-        (lm,), _ = checkpoint_utils.load_model_ensemble([given.lm_path], {"data": given.data})
-        lm = (lm.half() if given.fp16 else lm).to(engine.device).eval()
-        lm.prepare_for_inference_(Namespace(generation=given))
-        words = {"lm_model": lm, "lm_weight": given.lm_weight}
-        engine.generator = engine.task.build_generator(
-            engine.models, given, extra_gen_cls_kwargs=words
-        )
-    return engine
 
 
 def pieces(given: Namespace, limited: bool) -> List[str]:

@@ -26,6 +26,7 @@ REFUSED = {  # options of fairseq-generate, and why they are refused
         MISLEADING, "the score would not be of the model's translations of the whole split"
     ),
     "--quiet": "the output would not have the translations",
+    "--lm-path": "no language model is used: use fairseq-generate",
     **dict.fromkeys(
         ("--replace-unk", "--print-alignment", "--print-step", "--retain-iter-history"),
         "the output has only the text: use fairseq-generate",

@@ -9,7 +9,8 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from fairseq_plugins import pretrained, trained_models
+from fairseq_plugins import trained_models
+from fairseq_plugins.engine import find_models
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.evaluate import checkpoint_of
@@ -20,7 +21,7 @@ from fairseq_plugins.prepared_folder import (
     Prepared,
     differing,
 )
-from fairseq_plugins.serving.folder import CONFIG, LANGUAGES, is_export
+from fairseq_plugins.serving.folder import CONFIG, LANGUAGES
 from fairseq_plugins.serving.text import Output, sentences_of
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.text.processing import Processing
@@ -116,27 +117,13 @@ class Teachers:
                 f"{data} was prepared for {prepared.task}: distill is for translation and "
                 "summarization"
             )
-        places = [pretrained.find(place, option) for place in places]
-        exported = [place for place in places if is_export(place)]
+        of_checkpoints = {"last": last, "fp16": search.fp16, "int8": search.int8}
+        places, exported = find_models(places, 1, of_checkpoints, {}, option)
         if exported:
-            if len(places) > 1:
-                raise ConfigurationError(
-                    f"{option} {exported[0]}: an exported model cannot join an ensemble"
-                )
-            if last is not None:
-                raise ConfigurationError(
-                    f"--last is for runs: {option} {exported[0]} is an exported model"
-                )
-            for name in ("fp16", "int8"):
-                if getattr(search, name):
-                    raise ConfigurationError(
-                        f"--{name} is for checkpoints, but {option} {exported[0]} is an exported "
-                        "model: remove it"
-                    )
-            files = [exported[0] / CONFIG]  # it has the checksums of the other files
+            files = [places[0] / CONFIG]  # it has the checksums of the other files
             config = read_json(files[0])
             pair = tuple(config.get(name) for name in LANGUAGES) if config else None
-            own, theirs = None, Processing.load(exported[0])
+            own, theirs = None, Processing.load(places[0])
         else:
             files = [_checkpoint(place, data, last, option, say) for place in places]
             states = (averaging.load(path) for path in files)
@@ -157,10 +144,11 @@ class Teachers:
             pair = pairs.pop() if pairs else None
         self.direction: Tuple[str, str] = pair or prepared.languages
         prepared.processing.check_languages(*self.direction, data)
-        _check_text(theirs, prepared.processing, f"{option} {(exported or files)[0]}", data)
+        models = places if exported else files
+        _check_text(theirs, prepared.processing, f"{option} {models[0]}", data)
         if search.no_repeat_ngram is None:
             search = search._replace(no_repeat_ngram=3 if prepared.summarizes else 0)
-        self.names = [str(path) for path in (exported or files)]
+        self.names = [str(path) for path in models]
         self.digests = [digest(path) for path in files]
         given = search._asdict()
         for name in ("cpu", "max_tokens"):  # these do not change the texts

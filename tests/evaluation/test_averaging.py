@@ -221,9 +221,9 @@ def test_different_models_are_refused(save_dir, tmp_path):
     first, name = save_dir / "checkpoint1.pt", "encoder.layer_norm.weight"
     name = next(iter(model(first)))
     more = changed(first, tmp_path, lambda state: state["model"].update(extra=torch.ones(1)))
-    with pytest.raises(ConfigurationError, match="changed.pt has the parameter extra, but"):
+    with pytest.raises(ConfigurationError, match=r"extra is missing in .* and \(1,\) in .*changed"):
         average(tmp_path, first, more)
-    with pytest.raises(ConfigurationError, match="changed.pt has the parameter extra, but"):
+    with pytest.raises(ConfigurationError, match=r"extra is \(1,\) in .*changed.* and missing in"):
         average(tmp_path, more, first)
     wide = changed(first, tmp_path, lambda state: state["model"].update({name: torch.ones(2, 3)}))
     with pytest.raises(ConfigurationError, match=rf"{name} is .* in .*checkpoint1.pt and \(2, 3\)"):

@@ -420,7 +420,7 @@ def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_pat
     back = ["--back-translate", text, "--reverse"]
     for words, message in (
         ([small, export, run], "an exported model cannot join an ensemble"),
-        ([small, export, "--last", 2], "--last is for runs"),
+        ([small, export, "--last", 2], "--last is for checkpoints, but TEACHER"),
         ([small, best, "--last", 2], "--last 2 is for runs: TEACHER .* is not a folder"),
         ([small, run, "--last", 5], "--last 5: .* has 0 checkpoints"),
         ([small, kept / "summarization/run"], "was not trained with the dictionaries in"),
