@@ -37,7 +37,7 @@ from fairseq_plugins.quiet import only_warnings_of_fairseq
 from fairseq_plugins.training import recipes
 
 if TYPE_CHECKING:
-    from fairseq_plugins.evaluation.evaluate import System
+    from fairseq_plugins.evaluation.evaluate import Opened
     from fairseq_plugins.evaluation.request import Request
 
 
@@ -115,28 +115,30 @@ def main(argv: Sequence[str]) -> int:
     own, extra = split(argv)
     args = read_arguments(own)
     needs_fairseq("evaluate")
-    from fairseq_plugins.evaluation.evaluate import evaluate
-    from fairseq_plugins.evaluation.request import check, sides
+    from fairseq_plugins.evaluation.evaluate import evaluate, open_request
+    from fairseq_plugins.evaluation.request import sides
     from fairseq_plugins.training.jobs import Jobs
 
-    request = read_request(args, extra)
+    request, against = read_request(args, extra), None
     if args.compare is not None:
         request, other = sides(request, args.compare)
-        check(other)  # fail before minutes of work on the other one
-
+    with only_warnings_of_fairseq():  # fail before minutes of work
+        opened = open_request(request)
+        if args.compare is not None:
+            against = open_request(other)
+    if against is not None and _references(opened) != _references(against):
+        raise ConfigurationError(
+            f"--compare {args.compare} and {args.run} have different references: compare models "
+            "of one task and direction"
+        )
     jobs = Jobs()
     with only_warnings_of_fairseq():
-        system = evaluate(request, jobs, _say)
+        system = evaluate(request, jobs, _say, opened)
     print("\n".join([*system.test.examples(system.text, args.examples), *system.lines()]))
-    if args.compare is not None:
+    if against is not None:
         with only_warnings_of_fairseq():
-            baseline = evaluate(other, jobs, _say)
+            baseline = evaluate(other, jobs, _say, against)
         print("\n".join(baseline.lines()))
-        if _references(system) != _references(baseline):
-            raise ConfigurationError(
-                f"--compare {args.compare} and {args.run} have different references: compare "
-                "models of one task and direction"
-            )
         found = system.test.compare(system.text, baseline.text, SAMPLES)
         print("\n".join(_differences(system.name, baseline.name, found)))
         name = f"against-{_name(args.compare, args.run)}.json"
@@ -174,9 +176,9 @@ def _name(other: Path, run: Path) -> str:
     return f"{other.name}-{hashlib.sha256(os.fsencode(other)).hexdigest()[:8]}"
 
 
-def _references(system: "System") -> Any:
-    """What the output was scored against."""
-    return type(system.test), system.test.references
+def _references(opened: "Opened") -> Any:
+    """What the output is scored against."""
+    return type(opened.test), opened.test.references
 
 
 def _say(line: str) -> None:

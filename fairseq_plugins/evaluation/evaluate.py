@@ -12,6 +12,7 @@ from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.classification import Labels
+from fairseq_plugins.evaluation.hypotheses import load_export
 from fairseq_plugins.evaluation.request import Request, check, choose, parse_generation
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
@@ -53,23 +54,42 @@ class System(NamedTuple):
         return found + [f"  {note}" for note in getattr(self.test, "notes", [])]
 
 
-def evaluate(request: Request, jobs: Jobs, say: Callable[[str], None]) -> System:
+class Opened(NamedTuple):
+    """What a request names: the checkpoints of each model, and the test set."""
+
+    chosen: List[List[Path]]
+    test: Any  # Translations, Summaries or Labels
+
+
+def open_request(request: Request) -> Opened:
+    """Find all that a request names, before slow work starts.
+
+    Raises:
+        ConfigurationError: an argument is invalid, or a file is missing.
+    """
+    check(request)
+    chosen = [choose(member) for member in request.members]
+    return Opened(chosen, _test_set(request, chosen))
+
+
+def evaluate(
+    request: Request, jobs: Jobs, say: Callable[[str], None], opened: Optional[Opened] = None
+) -> System:
     """Generate with a model and score its output; reuse the output of an earlier run if valid.
 
     Args:
         request: the model, the test set and the options.
         jobs: runs the generation; a classifier runs in this process and ends with the jobs.
         say: called with each line of progress.
+        opened: what `open_request` found, if it was called before.
 
     Raises:
         ConfigurationError: an argument is invalid, a file is missing, or another evaluation runs in
             the same folder.
         JobFailed: the generation failed.
     """
-    check(request)
+    chosen, test = opened or open_request(request)
     run, members = request.run, request.members
-    chosen = [choose(member) for member in members]
-    test = _test_set(request, chosen)
     generation = request.generation if test.generates else []
     folder = run / "evaluation" / request.folder_name(test.generates)
     for path in (*(member.run / "evaluation" for member in members), folder):
@@ -169,7 +189,10 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
     how = request.unicode if kind is Summaries else target
     test = kind(prepared, request.split, how)
     test.languages = (source, target)
-    parse_generation([*test.words, *request.generation])
+    given = parse_generation([*test.words, *request.generation])
+    if given.shortlist or is_export(request.run):
+        given.path = str(request.run)
+        load_export(given)  # refuses options that no export, or not this one, takes
     return test
 
 

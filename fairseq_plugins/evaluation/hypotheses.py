@@ -44,19 +44,23 @@ def load(given: Namespace) -> Engine:
         ConfigurationError: an option is not for such a model.
     """
     if given.shortlist or is_export(Path(given.path)):
-        search, unset = search_options(given)._asdict(), generation_parser()
-        for name in OF_CHECKPOINTS:
-            if getattr(given, name) != unset.get_default(name):
-                raise ConfigurationError(only_for_checkpoints(name))
-        threads = torch.get_num_threads()
-        return open_engine(
-            given.path, max_tokens=given.max_tokens or 4000, shortlist=given.shortlist,
-            threads=threads, **search,
-        )  # fmt: skip
+        return load_export(given)
     overrides: Dict[str, Any] = read_literal(given.model_overrides)
     return TrainedModel(
         utils.split_paths(given.path), given.data, given.cpu, given.fp16, given, given.max_tokens,
         max_sentences=given.batch_size, overrides=overrides, word_by_word=False,
+    )  # fmt: skip
+
+
+def load_export(given: Namespace) -> Engine:
+    """As `load`, for an exported model."""
+    search, unset = search_options(given)._asdict(), generation_parser()
+    for name in OF_CHECKPOINTS:
+        if getattr(given, name) != unset.get_default(name):
+            raise ConfigurationError(only_for_checkpoints(name))
+    return open_engine(
+        given.path, max_tokens=given.max_tokens or 4000, shortlist=given.shortlist,
+        threads=torch.get_num_threads(), **search,
     )  # fmt: skip
 
 

@@ -165,8 +165,8 @@ def check_beam(words: Sequence[str]) -> None:
             raise ConfigurationError(f"--beam {value}: must be at least 1")
 
 
-def parse_generation(words: Sequence[str]) -> None:
-    """Check options of generation.
+def parse_generation(words: Sequence[str]) -> argparse.Namespace:
+    """The options of generation, as fairseq-generate parses them.
 
     Raises:
         ConfigurationError: fairseq-generate does not take an option, or it changes the task, which
@@ -181,6 +181,7 @@ def parse_generation(words: Sequence[str]) -> None:
             raise ConfigurationError(
                 f"{word} is for training, but the model is already trained: remove it"
             )
+    return given
 
 
 def generation_parser() -> argparse.ArgumentParser:

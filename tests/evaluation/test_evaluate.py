@@ -19,8 +19,8 @@ from fairseq_plugins.commands import prepare_summarization, prepare_translation
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import evaluate as evaluation
-from fairseq_plugins.evaluation import request, translation
-from fairseq_plugins.evaluation.evaluate import System
+from fairseq_plugins.evaluation import translation
+from fairseq_plugins.evaluation.evaluate import Opened
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.summarization import Text as SummaryText
 from fairseq_plugins.evaluation.translation import Translations
@@ -452,12 +452,11 @@ def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, tr
     state = torch.load(other / "checkpoint_best.pt", weights_only=False)
     state["cfg"]["task"].update(source_lang="en", target_lang="de")
     torch.save(state, other / "checkpoint_best.pt")
-    translations.directions.append(("en", "de"))
     with pytest.raises(
         ConfigurationError, match="other and .* have different references: .*direction"
     ):
         call(data, fresh_run, "--compare", other)
-    assert not list(fresh_run.rglob("against-*.json"))
+    assert not translations.calls and not list(fresh_run.rglob("against-*.json"))
 
 
 def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generate):
@@ -656,14 +655,9 @@ def test_summaries_are_kept_only_of_the_same_documents_and_summaries(documents):
     assert len(binary) == 4 and binary < names
 
 
-def test_summaries_of_other_documents_are_not_compared(documents, tmp_path, monkeypatch):
-    systems = []
-    for number, split in enumerate(("test", "valid")):
-        test = Summaries(documents, split)
-        text = SummaryText(["a", "b"], test.references)
-        systems.append(System(f"model {number}", tmp_path, test, text, {}))
-    monkeypatch.setattr(request, "check", lambda asked: None)
-    monkeypatch.setattr(evaluation, "evaluate", lambda *asked: systems.pop())
+def test_summaries_of_other_documents_are_not_compared(documents, monkeypatch):
+    opened = [Opened([], Summaries(documents, split)) for split in ("test", "valid")]
+    monkeypatch.setattr(evaluation, "open_request", lambda asked: opened.pop())
     with pytest.raises(
         ConfigurationError, match="--compare other and run have different references"
     ):

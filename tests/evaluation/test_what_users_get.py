@@ -145,6 +145,28 @@ def test_the_hypotheses_are_those_of_an_exported_model(folder, run):
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+@pytest.mark.parametrize(
+    "option, told",
+    [
+        ("--batch-size 2", "--batch-size is for checkpoints, not for an exported model"),
+        ("--diverse-beam-groups 1", "--diverse-beam-groups is for checkpoints"),
+        ("--beam 99", "--beam 99: this model's vocabulary allows up to 8"),
+        ("--shortlist", "exported has no shortlist"),
+        ("--match-source-len", "--match-source-len is for checkpoints"),
+    ],
+)
+def test_what_an_export_refuses_is_told_before_anything_is_scored(
+    option, told, folder, run, exported, monkeypatch
+):
+    """As the second side of a comparison, too."""
+    monkeypatch.setattr(jobs.Jobs, "run", lambda *words: pytest.fail("something is scored"))
+    sides = [run, folder / "exported"]
+    for place, other in (sides, sides[::-1]):
+        words = [folder / "data", place, "--split", "valid", "--cpu", "--compare", other]
+        with pytest.raises(ConfigurationError, match=told):
+            evaluate.main([*map(str, words), "--", *option.split()])
+
+
 class Started(Exception):
     """A training would begin."""
 
