@@ -185,7 +185,7 @@ def test_evaluate_refuses_what_is_for_generation(data, trained, tmp_path):
     with pytest.raises(ConfigurationError, match="is a classifier: --beam"):
         evaluate.main([str(data), str(trained), "--beam", "3"])
     other = shutil.copytree(str(trained), str(tmp_path / "other"))
-    with pytest.raises(ConfigurationError, match="--ensemble: .* is a classifier, but only"):
+    with pytest.raises(ConfigurationError, match="is a classifier: .*--ensemble"):
         evaluate.main([str(data), str(trained), "--ensemble", other])
 
 

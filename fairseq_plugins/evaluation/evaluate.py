@@ -151,44 +151,29 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
         ConfigurationError: the models do not fit the data, each other or the options.
     """
     trainings = [_training(each[-1]) for each in chosen]
-    tasks = [training.task["_name"] for training in trainings]
-    for member, other in zip(request.members if request.ensemble else (), tasks):
-        if is_export(member.run):
-            raise ConfigurationError(
-                f"--ensemble: {member.run} is an exported model, which cannot join one"
-            )
-        if not test_set_of(other).generates:
-            raise ConfigurationError(
-                f"--ensemble: {member.run} is a classifier, but only models that generate are "
-                "combined"
-            )
-    task, kind = tasks[0], test_set_of(tasks[0])
-    if request.unicode and kind is not Summaries:
+    task = trainings[0].task["_name"]
+    kind = test_set_of(task)
+    if request.unicode and not kind.has_rouge:
         raise ConfigurationError("--unicode is for summaries, scored by ROUGE: remove it")
     prepared, names = Prepared(request.data), [str(each[-1]) for each in chosen]
     if not kind.generates:
-        if request.words or request.settings:
+        if request.words or request.settings or request.ensemble:
             raise ConfigurationError(
-                f"{request.run} is a classifier: --beam, --max-tokens, --settings and options "
-                "after -- are for generation: remove them"
+                f"{request.run} is a classifier: --beam, --max-tokens, --settings, --ensemble and "
+                "options after -- are for generation: remove them"
             )
         check_same_text(names, trainings, prepared)
         return kind(request.data, request.split)
     if prepared.task is not None:  # text has languages
-        if prepared.task == task:
-            raise ConfigurationError(
-                f"evaluate does not test --task {task}, for which {request.run} was trained: "
-                "reproduce trains and tests the laboratory's models"
-            )
         raise ConfigurationError(
-            f"{request.run} was trained for --task {task}, but {request.data} was prepared for "
-            f"{prepared.task}: give data of the model's task"
+            f"evaluate does not test --task {task} on {request.data}, which was prepared for "
+            f"{prepared.task}: give data of the model's task; reproduce tests the laboratory's "
+            "models"
         )
     source, target = check_same_text(names, trainings, prepared) or prepared.languages
     prepared.processing.check_languages(source, target, request.data)
-    how = request.unicode if kind is Summaries else target
-    test = kind(prepared, request.split, how)
-    test.languages = (source, target)
+    test = kind(prepared, request.split, target)
+    test.languages, test.unicode = (source, target), request.unicode
     given = parse_generation([*test.words, *request.generation])
     if given.shortlist or is_export(request.run):
         given.path = str(request.run)

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 from fairseq.data import data_utils
@@ -48,16 +48,21 @@ class Summaries(Generated):
     Args:
         data: a prepared folder.
         split: test, valid or train.
+        target: not used; summaries have no language.
+
+    Attributes:
         unicode: count words of any script, without the stemmer.
 
     Raises:
         ConfigurationError: the folder was not prepared by this package, or lacks the split.
     """
 
-    def __init__(self, data: Union[Path, Prepared], split: str, unicode: bool = False):
+    has_rouge = True
+
+    def __init__(self, data: Union[Path, Prepared], split: str, target: Optional[str] = None):
         prepared = Prepared.of(data)
         data, settings = prepared.folder, prepared.processing
-        self.split, self.unicode = split, unicode
+        self.split, self.unicode = split, False
         joined_by = KINDS[settings.subword].fairseq_name
         self.words = ["--task", "summarization", "--remove-bpe", joined_by]
         self.files = files_of_pair(prepared, split)

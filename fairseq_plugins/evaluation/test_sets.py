@@ -25,9 +25,11 @@ class TestSet:
 
     Attributes:
         total: the number of texts.
+        has_rouge: whether its scores are ROUGE, of words of any script on request.
     """
 
     total: int
+    has_rouge = False
 
     def columns(self, found: Any) -> Dict[str, Sequence[str]]:
         """What belongs to each text, by its name, such as its reference and the output."""

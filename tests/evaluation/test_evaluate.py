@@ -357,37 +357,22 @@ def test_an_ensemble_is_a_system_of_its_own(data, fresh_run, tmp_path, translati
     assert len(translations.calls) == 5
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"source_lang": "en", "target_lang": "de"}, "two directions .*de-en, .*other.*en-de"),
-        ({"_name": "classification"}, "--ensemble: .*other is a classifier, but only"),
-    ],
-)
-def test_an_ensemble_is_of_models_for_one_direction(
-    options, message, data, fresh_run, tmp_path, translations
-):
+def test_an_ensemble_is_of_models_for_one_direction(data, fresh_run, tmp_path, translations):
     other = Path(shutil.copytree(str(fresh_run), str(tmp_path / "other")))
     state = torch.load(other / "checkpoint_best.pt", weights_only=False)
-    state["cfg"]["task"].update(options)
+    state["cfg"]["task"].update(source_lang="en", target_lang="de")
     torch.save(state, other / "checkpoint_best.pt")
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ConfigurationError, match="two directions .*de-en, .*other.*en-de"):
         call(data, fresh_run, "--ensemble", other)
     assert translations.calls == []
 
 
-@pytest.mark.parametrize(
-    "made_for, message",
-    [
-        ("translation", "evaluate does not test --task translation, .*: reproduce trains"),
-        ("of_others", "for --task translation, but .* for of_others: give data of the model's"),
-    ],
-)
-def test_data_of_the_laboratory_is_refused(made_for, message, data, fresh_run, tmp_path):
+def test_data_of_the_laboratory_is_refused(data, fresh_run, tmp_path):
     other = Path(shutil.copytree(str(data), str(tmp_path / "other")))
     record = json.loads((other / "preparation.json").read_text("utf-8"))
-    record["settings"]["task"] = made_for
+    record["settings"]["task"] = "of_others"
     (other / "preparation.json").write_text(json.dumps(record), "utf-8")
+    message = "evaluate does not test --task translation on .* for of_others: give data of the mod"
     with pytest.raises(ConfigurationError, match=message):
         call(other, fresh_run)
 
