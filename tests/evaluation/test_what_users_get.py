@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import random
-import shutil
 import sys
 from types import SimpleNamespace
 from unittest import mock
@@ -16,7 +15,7 @@ from fairseq_plugins import serving
 from fairseq_plugins.commands import evaluate, export, prepare_translation, train, translate
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import hypotheses
-from fairseq_plugins.training import jobs
+from fairseq_plugins.training import jobs, planning, process
 from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION
 
@@ -176,6 +175,15 @@ class Trains(jobs.Jobs):
         raise Started
 
 
+class PlannedHere:
+    """Plans in this process, which has imported fairseq already."""
+
+    process, environment = None, None
+
+    def __init__(self, request, running):
+        self.plan = planning.plan(request)
+
+
 SHORT = ["--", "--min-len", "9", "--max-len-b", "5"]
 TRAIN = ["quickstart", "{data}", "--save-dir", "{new}", "--cpu"]
 ADVICE = [  # a command, what it says, and the words of a user who does it
@@ -189,7 +197,6 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
         "has .*checkpoint_last",
         ["--checkpoint", "checkpoint_last.pt"],
     ),
-    (evaluate, ["--ensemble", "{run}"], "name each training once", ["--ensemble", "{other}"]),
     (evaluate, ["--unicode"], "--unicode is for summaries.*remove it", []),
     (evaluate, SHORT, "smaller --min-len .it is 9.", ["--", "--min-len", "3", "--max-len-b", "5"]),
     (evaluate, SHORT, "larger length limit", ["--", "--min-len", "9", "--max-len-b", "12"]),
@@ -239,13 +246,12 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
 @pytest.fixture(scope="module")
 def places(folder, run, exported):
     """What stands for names in `ADVICE`."""
-    shutil.copytree(run, folder / "other", ignore=shutil.ignore_patterns("evaluation"))
     state = torch.load(run / "checkpoint_best.pt", weights_only=False)
     state["cfg"]["task"]["data"] = str(folder / "nothing")
     torch.save(state, folder / "gone.pt")
     return {
-        "data": folder / "data", "run": run, "other": folder / "other",
-        "exported": folder / "exported", "gone": folder / "gone.pt",
+        "data": folder / "data", "run": run, "exported": folder / "exported",
+        "gone": folder / "gone.pt",
     }  # fmt: skip
 
 
@@ -257,6 +263,7 @@ def test_advice_helps(command, words, told, followed, places, tmp_path, monkeypa
         train: TRAIN,
     }[command]
     monkeypatch.setattr(jobs, "Jobs", Trains if command is train else Here)
+    monkeypatch.setattr(process, "Planned", PlannedHere)
 
     def follow(words):
         text = io.BytesIO(b"tea rice\n")

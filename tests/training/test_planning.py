@@ -9,7 +9,7 @@ from fairseq_plugins import processor
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.run_folder import Run
-from fairseq_plugins.training import planning
+from fairseq_plugins.training import jobs, planning, process
 from tests.training.conftest import BY_LOSS, gpus, plan, value
 
 
@@ -21,6 +21,14 @@ def test_threads_are_those_asked_for(toy_data, monkeypatch, asked, exported, exp
     words = ["--threads", str(asked)] if asked else []
     request = command.read_request(["transformer_ftc", str(toy_data.bin), "--cpu", *words])
     assert planning.plan(request).threads == expected
+
+
+def test_a_refusal_reaches_the_command_from_the_process_that_plans(toy_data):
+    request = command.read_request(["transformer_ftc", str(toy_data.bin), "--cpu", "--nodes", "2"])
+    running = jobs.Jobs()
+    with pytest.raises(ConfigurationError, match="--nodes 2"):
+        process.Planned(request, running)
+    running.stop()
 
 
 def test_processes_share_the_cores(monkeypatch):
