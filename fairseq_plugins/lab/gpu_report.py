@@ -220,6 +220,16 @@ def obstacle(part: Any, places: Dict[str, Any], graphs: bool, left: float) -> st
     return "no time was left" if left < LEAST else ""
 
 
+def is_unfinished(words: Sequence[str]) -> bool:
+    """Whether the time of a table, by --minutes, was up before its last run."""
+    if words[0] != "reproduce":
+        return False
+    from fairseq_plugins.json_files import read_json
+
+    results = Path(words[words.index("--out") + 1]) / "results.json"
+    return bool((read_json(results) or {}).get("unfinished"))
+
+
 def kept(before: Any, commit: str) -> bool:
     return bool(before) and before["status"] == FINISHED and before["commit"] == commit
 
@@ -354,6 +364,8 @@ def main(argv: Sequence[str]) -> int:
                 words += ["--json", str(figures)]
             begin = time.monotonic()
             status = processes.run(words, log, min(part.seconds, left), part.triton)
+            if status == FINISHED and is_unfinished(words):
+                status = STOPPED
             done[part.name] = {
                 "status": status,
                 "seconds": time.monotonic() - begin,

@@ -83,6 +83,18 @@ def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
     assert list(report.run()[1]) == PARTS
 
 
+def test_a_table_whose_time_was_up_is_not_finished(report, tmp_path):
+    words = ("--run", "2", "--work", str(tmp_path / "work"))
+    table = tmp_path / "work/2/table"
+    table.mkdir(parents=True)
+    for unfinished, told in ((["ftc"], gpu_report.STOPPED), ([], "finished")):
+        (table / "results.json").write_text(json.dumps({"unfinished": unfinished}))
+        _, started = report.run(*words)
+        assert list(started) == ["short"]
+        written = json.loads((report.out / "report.json").read_text())["runs"]["2"]
+        assert written["short"]["status"] == told
+
+
 def test_an_interrupted_part_is_in_the_report(report):
     report.status = {"flash": gpu_report.INTERRUPTED}
     with pytest.raises(KeyboardInterrupt):

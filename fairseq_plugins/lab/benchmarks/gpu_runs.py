@@ -127,7 +127,7 @@ def _training(recipe: str, seed: int) -> List[Part]:
     """A training and its test. Validation is rare and greedy, as the training is timed."""
     words = (
         f"train {recipe} DATA --save-dir WORK/model --precision bf16 -- --seed {seed}"
-        f" --max-update {UPDATES} --validate-interval 20 --save-interval 2 --max-tokens-valid 16384"
+        f" --max-update {UPDATES} --validate-interval 20 --save-interval 4 --max-tokens-valid 16384"
         f" --eval-bleu-args '{{\"beam\": 1}}' {GRAPHS}"
     )
     if recipe != "transformer":
@@ -227,7 +227,13 @@ RUNS: List[Run] = [
     Run(
         "3c",
         "other block sizes of the kernels",
-        [Part("blocks", "benchmark blocks --dtype bf16", 400)],
+        [
+            Part(name, f"benchmark blocks --dtype bf16 --kernel {name}", 80)
+            for name in (
+                *("products-inner", "products-weights", "products-forward"),
+                *("summaries-backward", "summaries-forward", "residual"),
+            )
+        ],
     ),
     *(
         Run(
