@@ -16,6 +16,8 @@ from torch import Tensor
 
 SHORTEST = 16  # smallest of the largest lengths
 PAIR = {"id", "source", "target"}  # of a sentence pair without alignments or constraints
+LARGE = 1 << 22  # numbers of a grid that should not be much larger than the batch
+SENTENCES = 8  # of such a grid, a multiple of it
 ALIKE = 4  # up to this ratio, source and target count as equally long
 
 
@@ -36,11 +38,12 @@ class Spec(NamedTuple):
     step: int  # rows are a multiple of it, and of 1/8 of the next power of two
     window: int = 1  # of pooling over time
     blocks: int = 1  # of the encoder that pools over time
+    grid: bool = False  # whether a layer computes attention of all sentences x longest lengths
 
     @classmethod
-    def make(cls, pad: int, step: int, window: int, blocks: int) -> "Spec":
+    def make(cls, pad: int, step: int, window: int, blocks: int, grid: bool = False) -> "Spec":
         """For an encoder with `blocks` blocks; `window` is 1 without pooling over time."""
-        return cls(pad, step, window, blocks if window > 1 else 1)
+        return cls(pad, step, window, blocks if window > 1 else 1, grid)
 
 
 @dataclass(frozen=True)
@@ -141,13 +144,21 @@ def plan(
         the shape, and the lengths of all non-empty sentences: of the source in each block, and
             of the target.
     """
-    longest, longest_target = (_power(max(SHORTEST, int(x.max()))) for x in (source, target))
+    lengths = [max(SHORTEST, int(x.max())) for x in (source, target)]
+    longest, longest_target = map(_power, lengths)
     if max(longest, longest_target) < ALIKE * min(longest, longest_target):
         longest = longest_target = max(longest, longest_target)  # fewer shapes
+    large = spec.grid and _power(len(source) + 1) * longest * longest_target > LARGE
+    if large:  # closer sizes are worth more shapes
+        longest, longest_target = (_round_up(x, max(SHORTEST, _power(x) // 4)) for x in lengths)
+    steps = [max(spec.step, _power(int(x.sum())) // 8) for x in (source, target)]
     fillers = 1
     while True:
-        sentences = _power(len(source) + fillers)
-        sizes = [_round_up(int(x.sum()) + fillers, spec.step) for x in (source, target)]
+        sentences = len(source) + fillers
+        sentences = _round_up(sentences, SENTENCES) if large else _power(sentences)
+        sizes = [
+            _round_up(int(x.sum()) + fillers, step) for x, step in zip((source, target), steps)
+        ]
         fills = [_share(rows - int(x.sum()), fillers) for rows, x in zip(sizes, (source, target))]
         levels, rows = [np.concatenate([source, fills[0]])], [sizes[0]]
         for _ in range(1, spec.blocks):
@@ -199,7 +210,6 @@ def _share(rows: int, pieces: int) -> np.ndarray:
 
 
 def _round_up(x: int, step: int) -> int:
-    step = max(step, _power(x) // 8)
     return -(-x // step) * step
 
 

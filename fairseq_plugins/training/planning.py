@@ -277,9 +277,14 @@ def keep_loss(
 
 
 def records(
-    request: Request, given: argparse.Namespace, begun: Optional[bool], half: bool, processes: int
+    request: Request,
+    words: Sequence[str],
+    given: argparse.Namespace,
+    begun: Optional[bool],
+    half: bool,
+    processes: int,
 ) -> List[str]:
-    """The options that record the steps of a translator or summarizer on one GPU.
+    """The options that record the steps of a translator or summarizer on one GPU, and load for it.
 
     Elsewhere nothing is recorded without --cuda-graphs. A training goes on as it began: dropout
     draws other numbers on the other path.
@@ -288,12 +293,17 @@ def records(
         begun: whether the training that resumes began so; None for a new one.
         half: whether a GPU trains in half precision.
     """
-    if request.eager or given.cuda_graphs or not half or processes > 1:
-        return []
-    if begun is False or given.task not in RECORDS:
-        return []
+    found: List[str] = []
+    if not given.cuda_graphs:
+        if request.eager or not half or processes > 1:
+            return []
+        if begun is False or given.task not in RECORDS:
+            return []
+        found = ["--cuda-graphs"]
     # fairseq's one process may not load batches as fast as recorded steps take them
-    return ["--cuda-graphs", *(["--num-workers", str(WORKERS)] if given.num_workers == 1 else [])]
+    if half and "--num-workers" not in {word.split("=")[0] for word in words}:
+        found += ["--num-workers", str(WORKERS)]
+    return found
 
 
 def plan(request: Request) -> Plan:
@@ -324,7 +334,7 @@ def plan(request: Request) -> Plan:
     words += ["--cpu"] if on_cpu else []
     in_half = not on_cpu and (bool(half) or given.bf16 or given.fp16)
     begun = bool(run.stored(RECORDED)) if run.checkpoints() else None
-    recorded = records(request, given, begun, in_half, total)
+    recorded = records(request, words, given, begun, in_half, total)
     words += recorded
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process per GPU

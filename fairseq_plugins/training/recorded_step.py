@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 MOST = 64  # recordings
 STEP = 64  # rows of a batch are a multiple of it
+SMALLER = "give smaller batches (--max-tokens, --batch-size), or train without recordings (--eager)"
 CRITERIONS = (
     CrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterion,
@@ -164,12 +165,14 @@ class RecordedStep:
         """
         if self.scaler is not None:
             self.scale.fill_(float(self.scaler.loss_scale))
-        recording = self.recordings.get(rows.shape)
-        if recording is None and len(self.recordings) < self.most:
-            recording = self.record(rows)
+        recording = None
+        if not self.model._forward_hooks:  # fairseq's search for NaN; a replay calls no hooks
+            recording = self.recordings.get(rows.shape)
+            if recording is None and len(self.recordings) < self.most:
+                recording = self.record(rows)
         before = None if count else self.flat.gradient.clone()
         if recording is None:
-            sums = self.once(rows.shape, rows.numbers.to(self.device, non_blocking=True))
+            sums = self.launch(rows)
         else:
             recording.numbers.copy_(rows.numbers, non_blocking=True)
             recording.graph.replay()
@@ -183,6 +186,23 @@ class RecordedStep:
         if self.flat.reduce is None:  # several processes sum these on the device
             self.flat.pending.append((log, self.names, sums))
         return sums[0], size, log
+
+    def launch(self, rows: Rows) -> Tensor:
+        """`once`; if memory is short, again without what the recordings keep of it."""
+        try:
+            return self.once(rows.shape, rows.numbers.to(self.device, non_blocking=True))
+        except torch.OutOfMemoryError:
+            if not self.recordings:
+                raise
+            logger.warning(
+                "--cuda-graphs: memory is short, so the recordings are dropped; %s",
+                SMALLER,
+            )
+        self.recordings.clear()
+        self.most = 0
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return self.once(rows.shape, rows.numbers.to(self.device, non_blocking=True))
 
     def once(self, shape: Shape, numbers: Tensor) -> Tensor:
         """Forward and backward; returns the sums of the criterion's logging output."""
@@ -217,7 +237,7 @@ class RecordedStep:
                 reason = first_cause(error)
                 logger.warning(
                     f"--cuda-graphs: recording stopped after {self.most} shapes of batches: "
-                    f"{reason}; give a smaller --max-tokens if memory is short"
+                    f"{reason}; if memory is short, {SMALLER}"
                 )
                 graph.recover()
             finally:
@@ -311,7 +331,9 @@ def prepare(trainer: Trainer) -> Optional[RecordedStep]:
         optimizer = trainer._optimizer = flat = FlatOptimizer(optimizer, parameters, reduce)
     encoder = model.encoder
     blocks = 1 + sum(getattr(layer, "starts_later_block", False) for layer in encoder.layers)
-    spec = Spec.make(encoder.padding_idx, STEP, getattr(encoder, "time_window", 1), blocks)
+    window, copies = getattr(encoder, "time_window", 1), getattr(model.decoder, "copying", None)
+    # copying reads the weights of the last layer's attention
+    spec = Spec.make(encoder.padding_idx, STEP, window, blocks, grid=copies is not None)
     recorder = recorder_for(flat.gradient.device)
     assert recorder is not None
     # torch's wrapper of parallel training is not used: it keeps autograd nodes of the default
@@ -392,4 +414,4 @@ def _obstacle_of_gpu(model: Any, device: torch.device) -> str:
 
 
 def _not_recorded(reason: str) -> str:
-    return f"--cuda-graphs has no effect here: {reason}"
+    return f"steps are not recorded (--cuda-graphs): {reason}"

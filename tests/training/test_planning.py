@@ -107,7 +107,11 @@ def test_one_gpu_records_the_steps_of_a_new_training(monkeypatch, toy_data, tmp_
     gpus(monkeypatch, 1)
     todo = plan(*here)
     assert "--cuda-graphs" in todo.command and value(todo.command, "--num-workers") == "2"
-    assert value(plan(*here, "--", "--num-workers", 0).command, "--num-workers") == "0"
+    for given in (0, 1):
+        assert value(plan(*here, "--", "--num-workers", given).command, "--num-workers") == str(
+            given
+        )
+    assert value(plan(*here, "--", "--cuda-graphs").command, "--num-workers") == "2"
     assert "--cuda-graphs" in plan(*here, "--", "--bf16").command
     for words in (["--eager"], ["--precision", "fp32"], ["--cpu"], ["--", "--amp"]):
         assert "--cuda-graphs" not in plan(*here, *words).command
@@ -126,9 +130,9 @@ def test_one_gpu_records_the_steps_of_a_new_training(monkeypatch, toy_data, tmp_
     assert "--cuda-graphs" not in plan(toy_data.bin).command
     given = plan(toy_data.bin).given
     request = command.read_request(["transformer_ftc", str(toy_data.bin)])
-    assert planning.records(request, given, None, True, 1)
+    assert planning.records(request, [], given, None, True, 1)
     for given.task in ("imdb_classification", "translation_lev"):
-        assert planning.records(request, given, None, True, 1) == []
+        assert planning.records(request, [], given, None, True, 1) == []
 
 
 def test_all_gpus_of_several_machines(monkeypatch, toy_data):

@@ -6,7 +6,9 @@ import functools
 import json
 import re
 from types import SimpleNamespace
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
@@ -91,11 +93,12 @@ def test_replays_of_other_batches_equal_eager_steps(build, make_sample, name):
     assert_replays_are_eager(name, build(*words.split(), arch=arch), make_sample)
 
 
-def test_replays_of_a_model_that_copies(build_joined, make_sample):
-    assert_replays_are_eager("copying", build_joined(*COPIES.split()), make_sample)
+def test_replays_of_a_model_that_copies(build_joined, make_sample, monkeypatch):
+    monkeypatch.setattr("fairseq_plugins.data.rows.LARGE", 0)
+    assert_replays_are_eager("copying", build_joined(*COPIES.split()), make_sample, grid=True)
 
 
-def assert_replays_are_eager(name, model, make_sample):
+def assert_replays_are_eager(name, model, make_sample, grid=False):
     criterion = CRITERIONS.get(name, LabelSmoothedCrossEntropyFused)(TASK, False, 0.1)
     # fairseq's cross-attention normalises in float32
     tolerance = 1e-6 if "fairseq" in name else 1e-10
@@ -108,7 +111,7 @@ def assert_replays_are_eager(name, model, make_sample):
     model.train()
     expected = [eager(model, criterion, sample) for sample in samples]
     window = getattr(model.encoder, "time_window", 1)
-    step = make_step(model, criterion, Spec.make(PAD, 32, window, 2))
+    step = make_step(model, criterion, Spec.make(PAD, 32, window, 2, grid))
     for sample, (loss, size, log, gradient) in zip(samples, expected):
         step.flat.zero_grad()
         found = step(lay_out(sample, step.spec))
@@ -187,6 +190,49 @@ def test_a_failed_recording_falls_back_and_is_told(build, make_sample, caplog):
     assert "recording stopped after 0 shapes of batches: CUDA out of memory" in caplog.text
 
 
+def test_recordings_are_dropped_when_memory_is_short(build, make_sample, monkeypatch, caplog):
+    model = build("--encoder-blocks", "1,1")
+    step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
+    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    expected = float(step(rows)[0])
+    step.most = 1
+    other = lay_out(make_sample((40, 30)), step.spec)
+    once, kept = RecordedStep.once, []
+
+    def short(self, shape, numbers):
+        kept.append(len(self.recordings))
+        if self.recordings:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return once(self, shape, numbers)
+
+    monkeypatch.setattr(RecordedStep, "once", short)
+    step(other)
+    assert kept == [1, 0] and "train without recordings (--eager)" in caplog.text
+    assert float(step(rows)[0]) == pytest.approx(expected) and not step.recordings
+    monkeypatch.setattr(RecordedStep, "once", mock.Mock(side_effect=torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):  # fairseq skips the batch
+        step(rows)
+
+
+def test_hooks_on_modules_are_called_once_more(build, make_sample):
+    """fairseq looks for NaN with hooks, which a replay would not call."""
+    model = build("--encoder-blocks", "1,1")
+    step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
+    rows, called = lay_out(make_sample((5, 1, 7)), step.spec), []
+    step(rows)
+    hooks = [
+        module.register_forward_hook(lambda *given: called.append(1))
+        for module in (model, model.decoder.layers[0].fc1)
+    ]
+    step(rows)
+    assert called
+    for hook in hooks:
+        hook.remove()
+    called.clear()
+    step(rows)
+    assert not called
+
+
 def test_a_batch_that_does_not_count_has_no_gradient(build, make_sample):
     model = build("--encoder-blocks", "1,1")
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, True, 0.1), Spec(PAD, 32, 2, 2))
@@ -203,7 +249,8 @@ def test_a_batch_that_does_not_count_has_no_gradient(build, make_sample):
 
 
 @pytest.mark.parametrize("window, blocks", [(1, 1), (2, 2), (2, 3), (3, 2), (4, 2)])
-def test_every_row_belongs_to_a_sentence_that_is_not_too_long(window, blocks):
+def test_every_row_belongs_to_a_sentence_that_is_not_too_long(window, blocks, monkeypatch):
+    monkeypatch.setattr("fairseq_plugins.data.rows.LARGE", 0)
     generator = torch.Generator().manual_seed(1)
     for number in range(200):
         count = int(torch.randint(1, 60, (1,), generator=generator))
@@ -211,7 +258,8 @@ def test_every_row_belongs_to_a_sentence_that_is_not_too_long(window, blocks):
         source, target = (
             torch.randint(1, most, (count,), generator=generator).numpy() for most in (5 * top, top)
         )
-        shape, levels, targets = plan(source, target, Spec(PAD, 64, window, blocks))
+        grid = bool(number % 2)
+        shape, levels, targets = plan(source, target, Spec(PAD, 64, window, blocks, grid))
         assert len(levels) == len(shape.source) == blocks
         longest = (*(shape.longest for _ in levels), shape.longest_target)
         for rows, lengths, most in zip((*shape.source, shape.target), (*levels, targets), longest):
@@ -220,6 +268,19 @@ def test_every_row_belongs_to_a_sentence_that_is_not_too_long(window, blocks):
         for above, below in zip(levels, levels[1:]):
             assert (below >= -(-above // window)).all()
             assert (below[:count] == -(-above[:count] // window)).all()
+
+
+def test_padding_is_an_eighth_at_most():
+    """Also where the batch fills a power of two; and a grid stays near the batch's own size."""
+    spec = Spec(PAD, 64)
+    shape, _, _ = plan(np.full(32, 2048), np.full(32, 64), spec)
+    assert shape.source[0] == 9 * 32 * 2048 // 8
+    source, target = np.full(32, 1500), np.r_[np.full(31, 64), 600]
+    sizes = [
+        shape.sentences * shape.longest * shape.longest_target
+        for shape, _, _ in (plan(source, target, spec._replace(grid=grid)) for grid in (0, 1))
+    ]
+    assert sizes[1] < 1.75 * 32 * 1500 * 600 < sizes[0] / 2
 
 
 def test_rows_pass_fairseqs_copies_untouched(make_sample):
@@ -295,6 +356,17 @@ def test_norm_and_clipping_are_fairseqs():
     assert float(flat.gradient.norm()) == pytest.approx(1.0, abs=1e-5)
     flat.gradient[0] = torch.nan
     assert torch.isnan(flat.clip_grad_norm(1.0))
+
+
+def test_halves_are_flat_also_of_a_model_that_copies():
+    """Its gates have biases of one number, and come last; one elsewhere would misalign others."""
+    for sizes, together in (((4096, 48, 1, 16, 1), True), ((16, 1, 4096), False)):
+        halves = [torch.nn.Parameter(torch.ones(size)) for size in sizes]
+        masters = [torch.nn.Parameter(p.data.clone()) for p in halves]
+        flat = FlatOptimizer(Inner(masters, lr=0.1), masters)
+        flat.attach_halves(SimpleNamespace(fp16_params=halves, scaler=None))
+        shared = {p.untyped_storage().data_ptr() for p in halves}
+        assert (len(shared) == 1) == together
 
 
 def test_float16_overflows_and_goes_on(build, make_sample, monkeypatch):
@@ -380,7 +452,7 @@ def test_a_training_has_the_losses_of_one_without_recordings(train, monkeypatch,
         monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
     words = f"--update-freq 2 --clip-norm 0.5 {half}"
     expected, output = train(words, "eager", recorded=False)
-    assert "--cuda-graphs has no effect here: it needs a GPU" in output
+    assert "steps are not recorded (--cuda-graphs): it needs a GPU" in output
     found, whole = train(words)
     assert len(found) == len(expected) == 4
     for one, other in zip(found, expected):
@@ -417,6 +489,8 @@ def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
 )
 def test_what_is_not_recorded_is_told_in_one_line(train, words, told):
     losses, output = train(words, updates=1)
-    (line,) = [line for line in output.splitlines() if "--cuda-graphs" in line and "has no" in line]
-    assert line.endswith(f"--cuda-graphs has no effect here: {told}")
+    (line,) = [
+        line for line in output.splitlines() if "--cuda-graphs" in line and "not rec" in line
+    ]
+    assert line.endswith(f"steps are not recorded (--cuda-graphs): {told}")
     assert len(losses) == 1 and "replayed" not in losses[0]
