@@ -19,14 +19,19 @@ from typing import (
 
 import fairseq_plugins
 from fairseq_plugins import pretrained
-from fairseq_plugins.errors import ConfigurationError, check_least, check_range, flag
+from fairseq_plugins.errors import ConfigurationError, check_range, flag
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.serving.text import Output
 
 LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
+LEAST = {  # of the whole numbers among the options of the search
+    "beam": 1, "nbest": 1, "min_len": 0, "no_repeat_ngram": 0, "sampling_topk": 0, "seed": 0
+}  # fmt: skip
 Place = Union[str, Path]
 # whether to show a bar on stderr, or a function called with the number of texts of each batch
 Progress = Union[bool, Callable[[int], Any]]
+Limit = Callable[[int], int]  # maps the tokens of a source to the maximum subwords to write
+Done = Callable[[int], Any]  # called with the number of sources of each finished batch
 
 
 class Options(NamedTuple):
@@ -57,12 +62,12 @@ class Options(NamedTuple):
 
     def check(self) -> None:
         """Raise a ConfigurationError for values that cannot work."""
-        for name in ("beam", "nbest", "min_len", "no_repeat_ngram", "sampling_topk", "seed"):
+        for name, least in LEAST.items():
             value = getattr(self, name)
             if not isinstance(value, numbers.Integral):
                 raise ConfigurationError(f"{flag(name)} {value!r}: must be a whole number")
-        check_least(self, beam=1, nbest=1, min_len=0, no_repeat_ngram=0, sampling_topk=0, seed=0)
-        check_range("--seed", self.seed, 0, 2**63 - 1)  # torch overflows beyond 64 bits
+            most = 2**63 - 1 if name == "seed" else math.inf  # torch overflows beyond 64 bits
+            check_range(flag(name), value, least, most)
         if self.nbest > self.beam:
             raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
         check_range("--lenpen", self.lenpen, -LARGEST_PENALTY, LARGEST_PENALTY)
@@ -108,21 +113,15 @@ class Engine(Protocol):
     tells_copied: bool
 
     def search(
-        self,
-        requests: Sequence[Request],
-        max_length: Callable[[int], int],
-        count: int = 1,
-        copied: bool = False,
-        done: Callable[[int], Any] = bool,
+        self, requests: Sequence[Request], max_length: Limit, count: int, copied: bool, done: Done
     ) -> List[List[Output]]:
         """Up to `count` hypotheses for each request, the best first.
 
         Args:
             requests: what to search for.
-            max_length: maps the tokens of a source to the maximum subwords to write.
+            max_length, done: see their types.
             count: at least 1; at most the beam size is returned.
             copied: whether outputs should have `copied`, if the engine supports it.
-            done: called with the number of sources of each finished batch.
 
         Raises:
             ConfigurationError: the options allow no hypothesis, or the memory is too small.
@@ -278,7 +277,7 @@ def find_models(
 def search(
     engine: Engine,
     requests: Sequence[Request],
-    max_length: Callable[[int], int],
+    max_length: Limit,
     count: int,
     progress: Progress,
     copied: bool = False,

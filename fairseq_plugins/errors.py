@@ -83,22 +83,6 @@ def check_path(option: str, path: Path, letters: str = os.pathsep) -> None:
             )
 
 
-def check_least(options: Any, **least: float) -> None:
-    """Refuse options below these values; None means an option that was not given.
-
-    Args:
-        options: has the options as attributes, such as the arguments of a command.
-        least: the lowest value that each option may have, by name.
-
-    Raises:
-        ConfigurationError: an option is lower, or not a number.
-    """
-    for name, lowest in least.items():
-        value = getattr(options, name)
-        if value is not None:
-            check_range(flag(name), value, lowest)
-
-
 def nearest(value: int, allowed: List[int]) -> str:
     """The allowed values closest to `value` on either side, for an error message."""
     below = [a for a in allowed if a <= value][-1:]

@@ -37,11 +37,12 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
-from fairseq_plugins.preparation.reuse import given_options
+from fairseq_plugins.preparation.reuse import given_options, settings_like
 from fairseq_plugins.preparation.summarization import (
+    SHARED_BY_LIKE,
+    SIDES,
     add_options,
     prepare_files,
-    settings_like,
     show,
     summarization_settings,
 )
@@ -80,7 +81,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     args.like_settings = {}
     if args.like is not None:
-        args.like_settings = settings_like(args.like, given_options(parser, argv, args))
+        args.like_settings = settings_like(
+            args.like, SIDES, SHARED_BY_LIKE, given_options(parser, argv, args)
+        )
     return args
 
 

@@ -19,15 +19,20 @@ from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.reuse import given_options, is_earlier, normalization
+from fairseq_plugins.preparation.reuse import (
+    given_options,
+    is_earlier,
+    normalization,
+    settings_like,
+)
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (
+    SHARED_BY_LIKE,
     add_subword_options,
     find_files,
     fits_one_dictionary,
     prepare,
     read_text,
-    settings_like,
     show,
     subword_settings,
 )
@@ -97,7 +102,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     args.like_settings = {}
     if args.like is not None:
         languages = [args.source_lang, args.target_lang]
-        args.like_settings = settings_like(args.like, languages, given_options(parser, argv, args))
+        args.like_settings = settings_like(
+            args.like, languages, SHARED_BY_LIKE, given_options(parser, argv, args)
+        )
     return args
 
 

@@ -4,7 +4,7 @@ import re
 import sys
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from fairseq import utils
@@ -14,7 +14,7 @@ from fairseq.models.nat import FairseqNATModel
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_plugins.engine import Options, Place, Request
+from fairseq_plugins.engine import Done, Limit, Options, Place, Request
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import Lock, Output
@@ -139,12 +139,7 @@ class TrainedModel:
         self._searching = Lock()  # fairseq's generator has one limit at a time
 
     def search(
-        self,
-        requests: Sequence[Request],
-        max_length: Callable[[int], int],
-        count: int = 1,
-        copied: bool = False,
-        done: Callable[[int], Any] = bool,
+        self, requests: Sequence[Request], max_length: Limit, count: int, copied: bool, done: Done
     ) -> List[List[Output]]:
         """See `Engine.search`."""
         tokens = _encode(self.task.source_dictionary, [request.pieces for request in requests])

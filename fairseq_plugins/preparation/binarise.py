@@ -115,12 +115,11 @@ def _says_something(record: logging.LogRecord) -> bool:
 
 def count_unknown(texts: Dict[str, Path], dictionaries: Dict[str, Path]) -> Dict[str, int]:
     """The tokens of texts that their dictionaries lack, so that the model sees ``<unk>``."""
-    return {name: _count_unknown(path, dictionaries[name]) for name, path in texts.items()}
-
-
-def _count_unknown(text: Path, dictionary: Path) -> int:
-    types = {END, *_types(dictionary)}  # between the texts of a pair
-    return sum(token not in types for line in read_lines(text) for token in line.split())
+    counts = {}
+    for name, text in texts.items():
+        types = {END, *_types(dictionaries[name])}  # between the texts of a pair
+        counts[name] = sum(t not in types for line in read_lines(text) for t in line.split())
+    return counts
 
 
 def read_types(folder: Path, language: str) -> Set[str]:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.documents import (
@@ -19,25 +19,24 @@ from fairseq_plugins.preparation.download import check, fetch
 from fairseq_plugins.preparation.stories import read_ids
 
 DOWNLOADS = "downloads"
+Files = Dict[str, Tuple[str, Optional[int]]]  # the SHA-256 of each file, and its bytes
 STORIES_URL = (
     "https://huggingface.co/datasets/cnn_dailymail/resolve/"
     "11343c3752184397d56efc19a8a7cceb68089318/data/"
 )
-STORIES = {  # bytes, SHA-256
+LISTS_URL = "https://raw.githubusercontent.com/abisee/cnn-dailymail/master/url_lists/"
+STORIES: Files = {
     "cnn_stories.tgz": (
-        158577824,
-        "e8fbc0027e54e0a916abd9c969eb35f708ed1467d7ef4e3b17a56739d65cb200",
+        "e8fbc0027e54e0a916abd9c969eb35f708ed1467d7ef4e3b17a56739d65cb200", 158577824,
     ),
     "dailymail_stories.tgz": (
-        375893739,
-        "ad69010002210b7c406718248ee66e65868b9f6820f163aa966369878d14147e",
+        "ad69010002210b7c406718248ee66e65868b9f6820f163aa966369878d14147e", 375893739,
     ),
-}
-LISTS_URL = "https://raw.githubusercontent.com/abisee/cnn-dailymail/master/url_lists/"
-LISTS = {
-    "all_train.txt": "a5cee49f3a6c862c26ce29308236d2a99625ab6c86a43be22d5206b2790d8029",
-    "all_val.txt": "81887e982b045083409c6ee838aede8ff4b97291605bcfb21bffc456a16991db",
-    "all_test.txt": "c4f5efb5ec2126430a5c156efbd13d0e9c4cb490169e552c38b4a51981a009bd",
+}  # fmt: skip
+LISTS: Files = {
+    "all_train.txt": ("a5cee49f3a6c862c26ce29308236d2a99625ab6c86a43be22d5206b2790d8029", None),
+    "all_val.txt": ("81887e982b045083409c6ee838aede8ff4b97291605bcfb21bffc456a16991db", None),
+    "all_test.txt": ("c4f5efb5ec2126430a5c156efbd13d0e9c4cb490169e552c38b4a51981a009bd", None),
 }
 DOCUMENTS = {"train": 287113, "valid": 13368, "test": 11490}
 
@@ -77,12 +76,12 @@ def read(
     Raises:
         ConfigurationError: a file is missing or differs from the expected one, or counts differ.
     """
-    lists = split_ids or _fetch_lists(folder)
-    archives = stories or _fetch_stories(folder)
+    lists = split_ids or _fetch(folder, LISTS_URL, LISTS)
+    archives = stories or _fetch(folder, STORIES_URL, STORIES)
     if stories and not split_ids:  # a file with the name of an original must be the original
         for path in stories:
             if path.name in STORIES:
-                size, sha256 = STORIES[path.name]
+                sha256, size = STORIES[path.name]
                 check(path, "sha256:" + sha256, size)
     wanted = splits_of_stories({split: read_ids(path) for split, path in zip(SPLITS, lists)})
     found = write_documents(
@@ -108,15 +107,8 @@ def read(
     return found
 
 
-def _fetch_lists(folder: Path) -> List[Path]:
+def _fetch(folder: Path, url: str, files: Files) -> List[Path]:
     return [
-        fetch(LISTS_URL + name, folder / DOWNLOADS / name, "sha256:" + sha256)
-        for name, sha256 in LISTS.items()
-    ]
-
-
-def _fetch_stories(folder: Path) -> List[Path]:
-    return [
-        fetch(STORIES_URL + name, folder / DOWNLOADS / name, "sha256:" + sha256, size)
-        for name, (size, sha256) in STORIES.items()
+        fetch(url + name, folder / DOWNLOADS / name, "sha256:" + sha256, size)
+        for name, (sha256, size) in files.items()
     ]

@@ -3,13 +3,14 @@
 import argparse
 import hashlib
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Dict, Iterable, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import digest, write_bytes
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import stored_settings
-from fairseq_plugins.text.processing import NFC
+from fairseq_plugins.text.processing import NFC, Processing
+from fairseq_plugins.text.subwords import KINDS
 
 
 def given_options(
@@ -70,25 +71,32 @@ def normalization(destination: Path, like: Optional[Path] = None) -> Dict[str, s
     return {} if is_earlier(destination if like is None else like) else {"normalization": NFC}
 
 
-def vocabulary_files(folder: Path, kind: Any, languages: Sequence[str]) -> List[Path]:
-    """The subword model of a prepared folder, and its dictionaries.
+def settings_like(
+    folder: Path, languages: Sequence[str], names: Sequence[str], given: Dict[str, Any]
+) -> Dict[str, Any]:
+    """The settings of a preparation with the subword model and the dictionaries of `folder`.
 
     Args:
         folder: the prepared folder.
-        kind: the class of the subword model, one of `subwords.KINDS`.
         languages: the names of the dictionaries, such as source and target.
+        names, given: see `take_settings`.
 
     Raises:
-        ConfigurationError: one is missing.
+        ConfigurationError: the folder was not prepared by this package, a file is missing, it has
+            other languages, or an option differs from the folder's.
     """
-    names = [kind.file_name, *(f"dict.{language}.txt" for language in languages)]
-    for name in names:
-        if not (folder / name).is_file():
-            raise ConfigurationError(
-                f"--like {folder} has no {name}: give a folder prepared by the same "
-                "command for the same languages"
-            )
-    return [folder / name for name in names]
+    processing = Processing.load(folder)
+    if {processing.source_lang, processing.target_lang} != set(languages):
+        raise ConfigurationError(
+            f"--like {folder} was prepared for {processing.source_lang} and "
+            f"{processing.target_lang}: give a folder of {' and '.join(languages)}"
+        )
+    model = KINDS[processing.subword].file_name
+    files = [folder / name for name in (model, *(f"dict.{lang}.txt" for lang in languages))]
+    for path in files:
+        if not path.is_file():
+            raise ConfigurationError(f"--like {folder} has no {path.name}: give a folder with it")
+    return {**take_settings(folder, names, given), "like": [digest(path) for path in files]}
 
 
 def fingerprint(paths: Iterable[Path]) -> str:

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from fairseq_plugins.arguments import add_flag, add_number
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     count_lines,
-    digest,
     read_pairs,
     write_columns,
     write_lines,
@@ -37,11 +35,8 @@ from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.reuse import (
     learn_or_copy,
     normalization,
-    take_settings,
-    vocabulary_files,
 )
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
 from fairseq_plugins.text.subwords import SentencePiece
 from fairseq_plugins.workers import add_workers_option, map_lines
@@ -182,7 +177,7 @@ def prepare_files(
         workers: number of processes.
         pretraining: how to make summaries, for documents without summaries.
         like: a prepared folder whose pieces and dictionaries are used; the settings must include
-            those of `settings_like`.
+            those of `reuse.settings_like`.
 
     Raises:
         ConfigurationError: files are missing.
@@ -287,23 +282,6 @@ def summarization_settings(args: argparse.Namespace, like: Optional[Path] = None
         "max_source": args.max_source,
         "joined_dictionary": True,
     }
-
-
-def settings_like(folder: Path, given: Dict[str, Any]) -> Dict[str, Any]:
-    """The settings of a preparation with the pieces and the dictionaries of `folder`.
-
-    Raises:
-        ConfigurationError: the folder was not prepared for summarization, a file is missing, or an
-            option differs from the folder's.
-    """
-    files = vocabulary_files(folder, SentencePiece, SIDES)
-    if not Prepared(folder).summarizes:
-        raise ConfigurationError(
-            f"--like {folder} was not prepared for summarization: give a folder made by "
-            "prepare-summarization or prepare-cnn-dm"
-        )
-    taken = take_settings(folder, SHARED_BY_LIKE, given)
-    return {**taken, "like": [digest(file) for file in files]}
 
 
 def show(folder: Path) -> None:

@@ -26,7 +26,7 @@ from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.documents import RAW, SPLITS, TOO_LONG, check_counts
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import translation_report
-from fairseq_plugins.preparation.reuse import learn_or_copy, take_settings, vocabulary_files
+from fairseq_plugins.preparation.reuse import learn_or_copy
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import stored_settings
 from fairseq_plugins.text.languages import main_script
@@ -359,24 +359,6 @@ def fits_one_dictionary(
         for language in languages
     )
     return len({main_script(line or "" for line in start) for start in starts}) == 1
-
-
-def settings_like(folder: Path, languages: Sequence[str], given: Dict[str, Any]) -> Dict[str, Any]:
-    """The settings of a preparation with the subword model and the dictionaries of `folder`.
-
-    Raises:
-        ConfigurationError: the folder was not prepared by this package, a file is missing, it has
-            other languages, or an option differs from the folder's.
-    """
-    processing = Processing.load(folder)
-    if {processing.source_lang, processing.target_lang} != set(languages):
-        raise ConfigurationError(
-            f"--like {folder} was prepared for {processing.source_lang} and "
-            f"{processing.target_lang}: give a folder of {' and '.join(languages)}"
-        )
-    files = vocabulary_files(folder, KINDS[processing.subword], languages)
-    taken = take_settings(folder, SHARED_BY_LIKE, given)
-    return {**taken, "like": [digest(file) for file in files]}
 
 
 def show(folder: Path) -> None:

@@ -1,9 +1,9 @@
 """Runs exported models with onnxruntime."""
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from fairseq_plugins.engine import Options, Request
+from fairseq_plugins.engine import Done, Limit, Options, Request
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD, subword_models
 from fairseq_plugins.text.processing import Processor
@@ -67,12 +67,7 @@ class ExportedModel:
         self.copies = export.copies
 
     def search(
-        self,
-        requests: Sequence[Request],
-        max_length: Callable[[int], int],
-        count: int = 1,
-        copied: bool = False,
-        done: Callable[[int], Any] = bool,
+        self, requests: Sequence[Request], max_length: Limit, count: int, copied: bool, done: Done
     ) -> List[List[Output]]:
         """See `Engine.search`."""
         export, options, wanted = self.export, self.options._replace(nbest=count), []

@@ -95,31 +95,21 @@ class Tokenisation:
         self, language: str, tokenizer: str, lowercase: bool, normalization: Optional[str] = None
     ):
         self.lowercase, self.normalization = lowercase, normalization
-        self.tokenizer: Any = Whitespace()
+        self.tokenizer: Any = None  # the text is tokenised already, or needs no tokens
         if tokenizer == "moses":
             from fairseq_plugins.text.moses import Moses  # a slow import: half a second
 
             self.tokenizer = Moses(language)
 
     def __call__(self, line: str) -> str:
-        tokens = self.tokenizer.tokenise(normalise(line, self.normalization))
+        line = normalise(line, self.normalization)
+        moses = self.tokenizer
+        tokens = " ".join(line.split()) if moses is None else moses.tokenise(line)
         return tokens.lower() if self.lowercase else tokens
 
     def undo(self, line: str) -> str:
         """Plain text from tokens."""
-        return self.tokenizer.detokenise(line)
-
-
-class Whitespace:
-    """For text that is already tokenised or needs no tokens: normalises only spaces."""
-
-    def tokenise(self, line: str) -> str:
-        """The words, separated by single spaces."""
-        return " ".join(line.split())
-
-    def detokenise(self, line: str) -> str:
-        """`line` itself."""
-        return line
+        return line if self.tokenizer is None else self.tokenizer.detokenise(line)
 
 
 class Processor:

@@ -141,7 +141,7 @@ def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, t
 
 @pytest.mark.parametrize("words, message", [
     (["--pretrain", "lead", "--pretrain-sentences", "0"], "--pretrain-sentences 0: must be from 1"),
-    (["--pretrain", "lead", "--like", "nowhere"], "--like nowhere has no sentencepiece.model"),
+    (["--pretrain", "lead", "--like", "nowhere"], "nowhere/preparation.json cannot be used"),
     (["--pretrain", "lead", "--lowercase", "--like", "{}/data"],
      "--lowercase: --like .*data was prepared without it: remove it"),
     (["--vocab-size", "32000", "--like", "{}/data"], "--vocab-size 32000: --like .*data has 48"),

@@ -280,9 +280,9 @@ def test_another_folders_pieces_bring_its_settings(tmp_path):
     del record["settings"]["normalization"]  # as in earlier releases
     (data / RECORD).write_text(json.dumps(record))
     assert "normalization" not in stored_settings(prepare("earlier", "--like", data))
-    del record["settings"]["boundary"]
+    record["settings"]["source_lang"] = "de"
     (data / RECORD).write_text(json.dumps(record))
-    with pytest.raises(ConfigurationError, match="--like .*data was not prepared for summarizati"):
+    with pytest.raises(ConfigurationError, match="--like .*data was prepared for de and target: "):
         prepare("more", "--like", data)
 
 

@@ -164,7 +164,7 @@ def test_threads_share_a_model(exported, sources):
         ({"beam": 2.5}, "--beam 2.5: must be a whole number"),
         ({"seed": "1"}, "--seed '1': must be a whole number"),
         ({"beam": 2, "nbest": 3}, "--nbest 3 is above --beam 2"),
-        ({"seed": -1}, "--seed -1: must be at least 0"),
+        ({"seed": -1}, "--seed -1: must be from 0 to 9"),
         ({"seed": 10**20}, "--seed 10+: must be from 0 to 9223372036854775807"),
         ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
         ({"temperature": float("nan")}, "--temperature nan: must be above 0"),

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_plugins.errors import ConfigurationError, check_least
+from fairseq_plugins.errors import ConfigurationError, check_range
 
 from . import contenders, machine, plots, results, timing, train_step
 from .results import Row
@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> results.Report:
     Raises:
         ConfigurationError: arguments are invalid, or no row has a figure.
     """
-    check_least(args, max_tokens=1, updates=0)
+    check_range("--max-tokens", args.max_tokens, 1)
+    check_range("--updates", args.updates, 0)
     if args.part in OF_MODELS and not args.arch:
         raise ConfigurationError(f"gpu-part {args.part} needs --arch")
     device = machine.choose_device(args)

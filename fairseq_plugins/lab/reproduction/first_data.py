@@ -9,7 +9,8 @@ from fairseq_plugins.json_files import read_json
 from fairseq_plugins.preparation.bidirectional import join_directions
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
-from fairseq_plugins.preparation.summarization import SIDES, prepare_files, settings_like
+from fairseq_plugins.preparation.reuse import settings_like
+from fairseq_plugins.preparation.summarization import SHARED_BY_LIKE, SIDES, prepare_files
 from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.subwords import SentencePiece
@@ -37,7 +38,7 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
                 f"DATA {prepared} lacks {name}: rerun its preparation, or give another folder that "
                 "prepare-summarization or prepare-cnn-dm made"
             )
-    settings = settings_like(prepared, {})
+    settings = settings_like(prepared, SIDES, SHARED_BY_LIKE, {})
     settings.update(Processing.load(prepared)._asdict())
     numbers = read_json(prepared / RECORD)["results"]["cut train"]
     sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
