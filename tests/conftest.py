@@ -15,7 +15,6 @@ Commands: the real `cli_main` of fairseq, in this process, so that a test takes 
                     printed or logged. What the command raises comes through; the output so far is
                     the exception's `cli_output`.
                     `stdin="one line\\n"` is the standard input.
-    here            Jobs that run fairseq-train in this process, which has imported fairseq already.
     run_process     run_process([word, ...], env=None, timeout=1200): a real process started in the
                     checkout with one thread; a subprocess.CompletedProcess, output in `.stdout`.
     tiny_args       words that make fairseq's `transformer` tiny.
@@ -180,21 +179,6 @@ def run_score():
 @pytest.fixture(scope="session")
 def run_preprocess():
     return _command("preprocess")
-
-
-@pytest.fixture(scope="session")
-def here(run_train):
-    from fairseq_plugins.training.jobs import Jobs
-
-    class Here(Jobs):
-        def run(self, words, log, on_line, lock=None, threads=None):
-            assert words[1:3] == ["-m", "fairseq_cli.train"]
-            log.write_text(run_train(*words[3:]).output)
-            for line in log.read_text().splitlines():
-                on_line(line)
-            return 0
-
-    return Here()
 
 
 @pytest.fixture(scope="session")

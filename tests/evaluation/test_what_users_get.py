@@ -1,6 +1,5 @@
 """Evaluation scores the text that `translate` and an exported model write, line by line."""
 
-import contextlib
 import io
 import json
 import random
@@ -14,10 +13,10 @@ import torch
 from fairseq_plugins import serving
 from fairseq_plugins.commands import evaluate, export, prepare_translation, train, translate
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import hypotheses
 from fairseq_plugins.training import jobs, planning, process
 from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION
+from tests.here import Here
 
 WORDS = "tea milk rice bread salt soup fish corn".split()
 MODEL = (
@@ -39,17 +38,6 @@ ODD = [
     " ".join(["rice salt"] * 55),  # longer translations are allowed here than for short lines
     " ".join(["tea milk, fish soup."] * 60),  # longer than the model reads
 ]
-
-
-class Here(jobs.Jobs):
-    """Generates in this process, which has imported fairseq already."""
-
-    def run(self, command, log, on_line, lock=None, threads=None, begun=None):
-        assert command[1:3] == ["-m", hypotheses.__name__]
-        with open(log, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
-            with mock.patch.object(sys, "argv", command[2:3]):
-                hypotheses.main(command[3:])
-        return 0
 
 
 @pytest.fixture(scope="module")

@@ -213,7 +213,8 @@ def assert_unknown_subwords_are_written(model, task, exported, sources):
 def test_eight_bits(tmp_path, export_tiny, task, sources):
     """A quarter of the size, and scores near those in float32."""
     words = "--encoder-embed-dim 256 --decoder-embed-dim 256 --encoder-ffn-embed-dim 512".split()
-    words += "--decoder-ffn-embed-dim 512 --encoder-blocks 1,1 --mscffn-subspaces 8".split()
+    words += "--decoder-ffn-embed-dim 512 --encoder-blocks 1 --mscffn-subspaces 8".split()
+    words += "--time-window 1 --feature-window 1".split()
     words += ["--encoder-ffn", "mscffn"]
     model, exported = export_tiny(tmp_path / "export", *words)
     sizes = {name: (exported.folder / name).stat().st_size for name in GRAPHS}
@@ -278,7 +279,8 @@ def test_shared_embeddings_are_stored_once(
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, export_tiny):
     """fairseq's own model and its export."""
-    return export_tiny(tmp_path_factory.mktemp("plain") / "export", arch="transformer")
+    words = ["--encoder-layers", "1"]
+    return export_tiny(tmp_path_factory.mktemp("plain") / "export", *words, arch="transformer")
 
 
 def test_graphs_name_no_files_of_the_machine(plain):
@@ -424,7 +426,7 @@ def test_a_vocabulary_smaller_than_the_beam(tmp_path, parse):
     task = parse("--arch", "transformer").task
     task.src_dict = task.tgt_dict = Dictionary()
     task.src_dict.add_symbol("a")
-    args = parse("--arch", "transformer", *drop_mscffn(TINY)).args
+    args = parse("--arch", "transformer", "--encoder-layers", "1", *drop_mscffn(TINY)).args
     model = task.build_model(args).float().eval()
     export_folder.write_graphs(model, task, tmp_path)
     export_folder.write_dictionaries(task, tmp_path)

@@ -489,26 +489,6 @@ def test_a_misspelt_option_in_yaml_is_not_ignored(parse):
     assert_one_clear_line(str(error.value), ["time_windov", "time_window"])
 
 
-def test_the_command_ends_with_the_line_and_no_traceback(run_process, toy_data, tmp_path):
-    import sys
-
-    words = [
-        sys.executable,
-        "-m",
-        "fairseq_cli.train",
-        toy_data.bin,
-        "--user-dir",
-        "fairseq_plugins",
-    ]
-    words += ["--optimizer", "sgd", "--lr", "0.1", "--max-tokens", "400", "--no-save"]
-    words += ["--arch", "transformer_ftc", "--feature-window", "5", "--save-dir", tmp_path]
-    result = run_process(words)
-    assert result.returncode != 0
-    assert "Traceback" not in result.stdout
-    last = result.stdout.strip().splitlines()[-1]
-    assert_one_clear_line(last, ["error:", "--feature-window", "5", "512", "4"])
-
-
 def _as_told(default):
     return "off" if default is False else f"{default:g}" if default == 0 else str(default)
 

@@ -20,6 +20,7 @@ from fairseq_plugins.errors import STATE_SAVED, ConfigurationError
 from fairseq_plugins.run_folder import Run
 from fairseq_plugins.training import jobs, launch
 from tests.conftest import ROOT
+from tests.here import Here
 from tests.training.conftest import BY_LOSS, plan, value
 
 TINY = (
@@ -65,7 +66,7 @@ def losses(folder):
     ],
 )
 def test_a_dry_run_measures_and_writes_nothing(
-    toy_data, tmp_path, here, by_loss, monkeypatch, limits, told
+    toy_data, tmp_path, by_loss, monkeypatch, limits, told
 ):
     monkeypatch.setattr(launch, "UPDATES", 7)
     said, run = [], tmp_path / "run"
@@ -73,7 +74,7 @@ def test_a_dry_run_measures_and_writes_nothing(
     todo = plan(toy_data.bin, "--save-dir", run, "--cpu", *words)
     if not limits:
         todo = todo._replace(end={**todo.end, "max_update": 0})
-    launch.rehearse(todo, here, said.append)
+    launch.rehearse(todo, Here(), said.append)
     *summary, parameters, time_needed, command = said
     assert summary == todo.summary and re.fullmatch(r"parameters: \d,\d+", parameters)
     assert re.search(told, time_needed)
@@ -91,11 +92,11 @@ def test_recordings_do_not_count_in_an_estimate():
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(toy_data, tmp_path, by_loss, here):
+def test_two_processes_train_as_one(toy_data, tmp_path, by_loss):
     folders = [tmp_path / "one", tmp_path / "two processes"]
     words = ["--", *TINY, "--max-tokens", 400, "--update-freq", 2, "--warmup-updates", 2]
     words += ["--max-update", 3]
-    for folder, processes, running in zip(folders, (1, 2), (here, jobs.Jobs())):
+    for folder, processes, running in zip(folders, (1, 2), (Here(), jobs.Jobs())):
         options = ["--save-dir", folder, "--cpu", "--processes", processes, *by_loss]
         launch.train(plan(toy_data.bin, *options, *words), running, lambda line: None)
     expected = losses(folders[0])
@@ -300,8 +301,12 @@ def test_failure_says_why_and_the_folder_can_be_used_again(toy_data, tmp_path):
     message = "^transformer_ftc: training failed: --encoder-attention-heads 3 does not divide"
     with pytest.raises(jobs.JobFailed, match=message) as error:
         launch.train(todo, jobs.Jobs(), lambda line: None)
-    assert str(error.value).endswith(f"; its log is {tmp_path / 'train.log'}")
+    log = tmp_path / "train.log"
+    assert str(error.value).endswith(f"; its log is {log}")
     assert "\n" not in str(error.value) and not (tmp_path / "finished").exists()
+    # fairseq-train ends with that line
+    assert log.read_text().splitlines()[-1].startswith("error: --encoder-attention-heads 3")
+    assert "Traceback" not in log.read_text()
     # nothing was trained: other settings may
     Run(tmp_path).check_same(plan(toy_data.bin, *words).settings)
 
