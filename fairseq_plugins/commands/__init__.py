@@ -24,7 +24,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS = PACKAGE / "commands", PACKAGE / "lab" / "commands"
-TITLES = "", "\nOf the laboratory: the papers' corpora and tables, measurements:\n"
+TITLES = "", "\nOf the laboratory: the papers' tables, measurements, made corpora:\n"
 # what setup.py requires, by the names of imports
 REQUIRED = {
     "argcomplete", "fairseq", "numpy", "onnxruntime", "rouge_score", "sacrebleu", "sacremoses",

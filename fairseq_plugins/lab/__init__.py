@@ -1,4 +1,4 @@
-"""The laboratory: measurements, the tables of papers and their corpora, baselines, runs on a GPU.
+"""The laboratory: measurements, the tables of papers, made corpora, baselines, runs on a GPU.
 
 Training and serving do not need it, and nothing outside this package imports it. Its commands
 are in `commands/`; `python -m fairseq_plugins.lab.gpu_report` measures on a GPU.

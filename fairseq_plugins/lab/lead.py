@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.corpora.stories import Story, parse_story, read_ids, read_story_files
+from fairseq_plugins.preparation.stories import Story, parse_story, read_ids, read_story_files
 from fairseq_plugins.text.sentences import first_sentences, join_sentences, separate_sentences
 
 

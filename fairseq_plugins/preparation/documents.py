@@ -6,6 +6,7 @@ Documents that cannot be used are skipped; the file `LEFT_OUT` names them and sa
 import contextlib
 import itertools
 import json
+import re
 import sys
 from collections import Counter
 from functools import partial
@@ -23,8 +24,10 @@ from fairseq_plugins.files import (
     written_whole,
 )
 from fairseq_plugins.preparation.pretraining import Pretraining
+from fairseq_plugins.preparation.stories import parse_story, read_story_files
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import (
+    BOUNDARY,
     is_blank,
     join_sentences,
     separate_sentences,
@@ -92,6 +95,15 @@ def check_encodes(text: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise Unusable("not UTF-8: half of a surrogate pair") from None
+
+
+def read_story(item: Item) -> Document:
+    """Convert a `.story` file to a document."""
+    story = parse_story(item.name, item.content)
+    # in a story, the boundary token's characters are ordinary text
+    highlights = (line.replace(BOUNDARY, "< q >") for line in story.highlights)
+    source, target = " ".join(story.article), join_sentences(highlights)
+    return Document(item.split, item.name, source, target, story.problem)
 
 
 class JsonReader:
@@ -178,6 +190,32 @@ def _document(item: Item, source: str, target: Sequence[str]) -> Document:
     if not source or not sentences:
         raise Unusable("no summary" if source else "no document" if sentences else "empty")
     return Document(item.split, item.name, source, join_sentences(sentences))
+
+
+def splits_of_stories(ids: Dict[str, List[str]]) -> Dict[str, str]:
+    """Invert the ids of each split to the split of each id.
+
+    Raises:
+        ConfigurationError: a story is named twice.
+    """
+    wanted: Dict[str, str] = {}
+    for split, names in ids.items():
+        for name in names:
+            if name in wanted:
+                raise ConfigurationError(
+                    f"story {name} is named twice, in {wanted[name]} and in {split}: name each "
+                    "story once"
+                )
+            wanted[name] = split
+    return wanted
+
+
+def story_items(archives: Sequence[Path], wanted: Dict[str, str]) -> Iterator[Item]:
+    """The stories of archives that are in `wanted`; removes each from `wanted` when found."""
+    for name, content in read_story_files(archives):
+        split_of_story = wanted.pop(name, None)
+        if split_of_story is not None:
+            yield Item(split_of_story, name, content)
 
 
 def line_items(split: str, path: Path) -> Iterator[Item]:
@@ -349,6 +387,22 @@ def write_documents(
 def _printable(text: str) -> str:
     """The text with escapes for bytes that are not UTF-8, such as in file names."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def parse_counts(option: str, value: str) -> Optional[Dict[str, int]]:
+    """The numbers of texts of each split that an option expects, such as 160239,7283,6750.
+
+    Returns:
+        None for `any`.
+
+    Raises:
+        ConfigurationError: the value is neither three numbers nor `any`.
+    """
+    if value == "any":
+        return None
+    if not re.fullmatch("[0-9]+,[0-9]+,[0-9]+", value):
+        raise ConfigurationError(f"{option} '{value}': give three numbers TRAIN,VALID,TEST, or any")
+    return dict(zip(SPLITS, map(int, value.split(","))))
 
 
 def check_counts(

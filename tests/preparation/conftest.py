@@ -7,7 +7,7 @@ from typing import Dict, List, NamedTuple, Tuple
 
 import pytest
 
-from fairseq_plugins.lab.commands import prepare_iwslt14
+from fairseq_plugins.commands import prepare_iwslt14
 
 
 class Archive(NamedTuple):

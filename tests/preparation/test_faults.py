@@ -17,12 +17,15 @@ from fairseq import binarizer
 from fairseq.data import data_utils
 
 from fairseq_plugins import files
-from fairseq_plugins.commands import prepare_summarization, prepare_translation
+from fairseq_plugins.commands import (
+    prepare_cnn_dm,
+    prepare_iwslt14,
+    prepare_summarization,
+    prepare_translation,
+)
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.commands import prepare_cnn_dm, prepare_iwslt14
-from fairseq_plugins.lab.corpora import iwslt14
 from fairseq_plugins.lab.lead import read_stories
-from fairseq_plugins.preparation import documents, steps
+from fairseq_plugins.preparation import documents, iwslt14, steps
 from fairseq_plugins.preparation.archives import open_archive
 from fairseq_plugins.preparation.binarise import binarise
 from fairseq_plugins.text.processing import Processor
@@ -197,8 +200,7 @@ def test_a_story_too_long_is_left_out(archive, tmp_path, monkeypatch):
     import io
     import tarfile
 
-    from fairseq_plugins.lab.corpora import stories
-    from fairseq_plugins.preparation import archives
+    from fairseq_plugins.preparation import archives, stories
 
     with tarfile.open(str(tmp_path / "stories.tgz"), "w:gz") as tar:
         for name, size in (("long", 5000), ("short", 50)):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from fairseq.data import Dictionary, data_utils
 
+from fairseq_plugins.commands import prepare_iwslt14
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.commands import prepare_iwslt14
-from fairseq_plugins.lab.corpora import iwslt14, parse_counts
-from fairseq_plugins.preparation import translation
+from fairseq_plugins.preparation import iwslt14, translation
+from fairseq_plugins.preparation.documents import parse_counts
 from fairseq_plugins.text.processing import Processor
 
 

@@ -10,9 +10,8 @@ import pytest
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.data.data_utils import post_process
 
-from fairseq_plugins.commands import prepare_summarization
+from fairseq_plugins.commands import prepare_cnn_dm, prepare_summarization
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.commands import prepare_cnn_dm
 from fairseq_plugins.prepared_folder import RECORD, stored_settings
 from fairseq_plugins.text.processing import Processor
 from fairseq_plugins.text.sentences import join_sentences, separate_sentences

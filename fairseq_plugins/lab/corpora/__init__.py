@@ -1,8 +1,7 @@
 """Corpora of the papers' tables, read in the formats in which they are released.
 
-Texts with labels become the folder that prepare-classification makes, IWSLT'14 that of
-prepare-translation, and CNN/DailyMail that of prepare-summarization. What cannot be used is left
-out, counted in the report, and named in left_out.txt with its file and line.
+Each becomes the folder that prepare-classification makes. What cannot be used is left out, counted
+in the report, and named in left_out.txt with its file and line.
 """
 
 import argparse
@@ -10,7 +9,6 @@ import lzma
 import math
 import os
 import random
-import re
 import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
@@ -191,19 +189,3 @@ def check_new(folder: Path, names: Iterable[str]) -> None:
             raise ConfigurationError(
                 f"{folder / name} exists: give another folder, or delete the file to write it again"
             )
-
-
-def parse_counts(option: str, value: str) -> Optional[Dict[str, int]]:
-    """The numbers of texts of each split that an option expects, such as 160239,7283,6750.
-
-    Returns:
-        None for `any`.
-
-    Raises:
-        ConfigurationError: the value is neither three numbers nor `any`.
-    """
-    if value == "any":
-        return None
-    if not re.fullmatch("[0-9]+,[0-9]+,[0-9]+", value):
-        raise ConfigurationError(f"{option} '{value}': give three numbers TRAIN,VALID,TEST, or any")
-    return dict(zip(SPLITS, map(int, value.split(","))))

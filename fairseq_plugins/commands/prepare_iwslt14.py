@@ -14,9 +14,10 @@ from typing import Any, Dict, Sequence
 
 from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.lab.corpora import iwslt14, parse_counts
-from fairseq_plugins.lab.corpora.download import fetch
+from fairseq_plugins.preparation import iwslt14
 from fairseq_plugins.preparation.cleaning import Limits
+from fairseq_plugins.preparation.documents import parse_counts
+from fairseq_plugins.preparation.download import fetch
 from fairseq_plugins.preparation.reuse import normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.translation import (

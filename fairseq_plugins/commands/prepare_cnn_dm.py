@@ -19,7 +19,7 @@ from typing import Sequence
 from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.files import digest
-from fairseq_plugins.lab.corpora import cnn_dm
+from fairseq_plugins.preparation import cnn_dm
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.summarization import (
     add_options,

@@ -7,8 +7,8 @@ from typing import Dict, Iterator, List, Optional
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, decode, digest, raw_lines, write_lines
-from fairseq_plugins.lab.corpora.download import DownloadError, check
 from fairseq_plugins.preparation.archives import open_archive
+from fairseq_plugins.preparation.download import DownloadError, check
 from fairseq_plugins.prepared_folder import stored_settings
 
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"

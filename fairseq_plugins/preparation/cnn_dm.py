@@ -5,20 +5,18 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.corpora import parse_counts
-from fairseq_plugins.lab.corpora.download import check, fetch
-from fairseq_plugins.lab.corpora.stories import (
-    read_ids,
-    read_story,
-    splits_of_stories,
-    story_items,
-)
 from fairseq_plugins.preparation.documents import (
     SPLITS,
     check_counts,
+    parse_counts,
+    read_story,
+    splits_of_stories,
+    story_items,
     tell_left_out,
     write_documents,
 )
+from fairseq_plugins.preparation.download import check, fetch
+from fairseq_plugins.preparation.stories import read_ids
 
 DOWNLOADS = "downloads"
 Files = Dict[str, Tuple[str, Optional[int]]]  # the SHA-256 of each file, and its bytes

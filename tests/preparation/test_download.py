@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fairseq_plugins.lab.corpora.download import DownloadError, check, fetch
+from fairseq_plugins.preparation.download import DownloadError, check, fetch
 
 CONTENT = bytes(range(256)) * 3000
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()

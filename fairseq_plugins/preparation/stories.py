@@ -7,13 +7,11 @@ highlights, each after a line `@highlight`. Its name is the SHA-1 of the story's
 import hashlib
 import re
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, read_input
 from fairseq_plugins.preparation.archives import read_members
-from fairseq_plugins.preparation.documents import Document, Item
-from fairseq_plugins.text.sentences import BOUNDARY, join_sentences
 
 MARK = "@highlight"
 ENDS = (".", "!", "?", "...", "\u2026", "'", "`", '"', "\u2019", "\u201d", ")")
@@ -123,38 +121,3 @@ def read_ids(path: Union[str, Path]) -> List[str]:
     if not ids:
         raise ConfigurationError(f"{path} is empty: give one story per line")
     return ids
-
-
-def read_story(item: Item) -> Document:
-    """Convert a `.story` file to a document."""
-    story = parse_story(item.name, item.content)
-    # in a story, the boundary token's characters are ordinary text
-    highlights = (line.replace(BOUNDARY, "< q >") for line in story.highlights)
-    source, target = " ".join(story.article), join_sentences(highlights)
-    return Document(item.split, item.name, source, target, story.problem)
-
-
-def splits_of_stories(ids: Dict[str, List[str]]) -> Dict[str, str]:
-    """Invert the ids of each split to the split of each id.
-
-    Raises:
-        ConfigurationError: a story is named twice.
-    """
-    wanted: Dict[str, str] = {}
-    for split, names in ids.items():
-        for name in names:
-            if name in wanted:
-                raise ConfigurationError(
-                    f"story {name} is named twice, in {wanted[name]} and in {split}: name each "
-                    "story once"
-                )
-            wanted[name] = split
-    return wanted
-
-
-def story_items(archives: Sequence[Path], wanted: Dict[str, str]) -> Iterator[Item]:
-    """The stories of archives that are in `wanted`; removes each from `wanted` when found."""
-    for name, content in read_story_files(archives):
-        split_of_story = wanted.pop(name, None)
-        if split_of_story is not None:
-            yield Item(split_of_story, name, content)
