@@ -154,14 +154,6 @@ def test_alone_and_in_a_batch(build_generator, model, make_sample):
         assert_same_hypotheses(generator.generate([model], {"net_input": alone}), [expected])
 
 
-def test_a_scripted_generator_finds_the_same(build_generator, model, make_sample):
-    sample = make_sample(LENGTHS)
-    net_input = {key: sample["net_input"][key] for key in ("src_tokens", "src_lengths")}
-    scripted = torch.jit.script(build_generator([model], False))
-    found = build_generator([model], True).generate([model], {"net_input": net_input})
-    assert_same_hypotheses(found, scripted.forward({"net_input": net_input}))
-
-
 def test_a_bf16_model_searches_in_bf16(build, build_generator, make_sample):
     model = build(*TWO_LAYERS.split()).to(torch.bfloat16)
     sample = make_sample(LENGTHS)

@@ -77,15 +77,8 @@ def test_beam_search_is_the_same_alone_and_in_a_batch(model, dictionary, make_sa
         assert_same_hypotheses(search(model, dictionary, alone)[0], together[number])
 
 
-def test_scripted_equals_eager(model, make_sample):
-    scripted = torch.jit.script(model)
-    for lengths in ((5, 1, 7), (4, 4), (1,), (60, 3)):  # with padding, without, short, long
-        net_input = make_sample(lengths)["net_input"]
-        expected = model(**net_input)[0]
-        assert_close(scripted(**net_input)[0], expected, str(lengths), FLOAT32_SOFTMAX)
-
-
-def test_scripted_search_equals_eager(model, dictionary, make_sample):
+def test_scripted_equals_eager(model, dictionary, make_sample):
+    """The search, and the model in it."""
     from fairseq.sequence_generator import SequenceGenerator
 
     generator = SequenceGenerator([model], dictionary, beam_size=3, max_len_b=8)
@@ -96,6 +89,10 @@ def test_scripted_search_equals_eager(model, dictionary, make_sample):
     found = scripted.forward({"net_input": net_input})
     for a, b in zip(found, expected):
         assert_same_hypotheses(a, b)
+    for lengths in ((5, 1, 7), (4, 4), (1,), (60, 3)):  # with padding, without, short, long
+        net_input = make_sample(lengths)["net_input"]
+        found, expected = (m(**net_input)[0] for m in (scripted.model.models[0], model))
+        assert_close(found, expected, str(lengths), FLOAT32_SOFTMAX)
 
 
 def test_reordering_the_encoder_output(model, make_sample):
