@@ -75,7 +75,7 @@ class Summarizer:
         """
         engine, summaries = self.engine, []
         tells_copied = self.wants_copied and engine.copies and engine.tells_copied
-        for whole, part, output in self.outputs(documents, first):
+        for whole, part, (output,) in self.candidates(documents, 1, first):
             sentences = map(self.processor.decode, sentences_of(output.pieces))
             copied = list(zip(output.pieces.split(), output.copied)) if tells_copied else None
             summaries.append(
@@ -83,17 +83,10 @@ class Summarizer:
             )
         return summaries
 
-    def outputs(
-        self, documents: Iterable[str], first: int = 0
-    ) -> Iterator[Tuple[int, int, Output]]:
-        """For each document: its number of subwords, how many are read, and the model's output."""
-        for whole, part, outputs in self.candidates(documents, 1, first):
-            yield whole, part, outputs[0]
-
     def candidates(
         self, documents: Iterable[str], count: int, first: int = 0
     ) -> Iterator[Tuple[int, int, List[Output]]]:
-        """As `outputs`, with up to `count` outputs per document, the best first."""
+        """For each document: its number of subwords, how many are read, and the best outputs."""
         lengths, kept = [], []
         for document in listed(documents):
             pieces = encode(self.processor, document)  # subwords that are not read take much memory

@@ -78,7 +78,7 @@ def pieces(given: Namespace, limited: bool) -> List[str]:
     text = Path(given.data) / RAW / f"{given.gen_subset}.{given.source_lang}"
     lines = list(read_lines(text))
     if isinstance(model, Summarizer):
-        return [output.pieces for _, _, output in model.outputs(lines)]
+        return [outputs[0].pieces for _, _, outputs in model.candidates(lines, 1)]
     return model.pieces(lines)
 
 

@@ -9,7 +9,17 @@ from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple, Uni
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.stories import Story, parse_story, read_ids, read_story_files
-from fairseq_plugins.text.sentences import first_sentences, join_sentences, separate_sentences
+from fairseq_plugins.text.sentences import join_sentences, separate_sentences, split_sentences
+
+
+def first_sentences(document: str, enough: Optional[int] = None) -> List[str]:
+    """The first `enough` sentences of a document, which may have `BOUNDARY`; None: all."""
+    found: List[str] = []
+    for part in separate_sentences(document):
+        found += split_sentences(part)
+        if enough is not None and len(found) >= enough:
+            break
+    return found[:enough]
 
 
 def lead(document: str, sentences: int) -> str:

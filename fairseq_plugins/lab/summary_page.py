@@ -4,8 +4,9 @@ import html
 from itertools import groupby
 from typing import List, Optional, Sequence, Tuple
 
+from fairseq_plugins.lab.lead import first_sentences
 from fairseq_plugins.serving.text import Summary
-from fairseq_plugins.text.sentences import BOUNDARY, first_sentences, separate_sentences
+from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
 
 
 def section(number: int, document: str, reference: str, summary: Summary) -> str:

@@ -29,21 +29,17 @@ def install() -> None:
         layers = [m for m in self.get_model().modules() if isinstance(m, EncoderLayer)]
         for layer in layers:
             layer.reordered = False
-        refused = ConfigurationError(
-            f"{filename} is a model with fairseq's encoder layers, whose optimizer state does "
-            "not fit this model: give --reset-optimizer to train on from its parameters"
-        )
-
-        def fits() -> bool:
-            loaded = not reset_optimizer and self._optimizer is not None
-            return not loaded or not any(layer.reordered for layer in layers)
-
+        error = extra_state = None
         try:
             extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
-        except ValueError:  # fairseq 0.12.2 has another number of parameters
-            if fits():
-                raise
-            raise refused from None
-        if not fits():
-            raise refused
+        except ValueError as found:  # fairseq 0.12.2 has another number of parameters
+            error = found
+        loads = not reset_optimizer and self._optimizer is not None
+        if loads and any(layer.reordered for layer in layers):
+            raise ConfigurationError(
+                f"{filename} is a model with fairseq's encoder layers, whose optimizer state does "
+                "not fit this model: give --reset-optimizer to train on from its parameters"
+            )
+        if error is not None:
+            raise error
         return extra_state

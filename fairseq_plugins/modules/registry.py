@@ -22,7 +22,30 @@ from torch import nn
 from fairseq_plugins.errors import check_choice
 from fairseq_plugins.option_fields import check_option, options_of
 
-Part = TypeVar("Part", bound=Type[nn.Module])
+Registered = TypeVar("Registered", bound=Type[nn.Module])
+
+
+class Part(nn.Module):
+    """What token mixers and feed-forward networks have in common."""
+
+    # why TorchScript cannot compile it; empty if it can
+    not_scriptable = ""
+
+    @classmethod
+    def complete(cls, options: Any, specs: Sequence[Any]) -> Any:
+        """Check the options for all layers with this part, and fill in missing ones.
+
+        Args:
+            options: those of the part.
+            specs: the MixerSpec or FeedForwardSpec of each layer.
+
+        Returns:
+            the completed options.
+
+        Raises:
+            ConfigurationError: the options cannot work; one line names the option and its value.
+        """
+        return options
 
 
 @dataclass
@@ -60,14 +83,14 @@ class Registry:
 
     def register(
         self, name: str, options: Type[FairseqDataclass] = NoOptions
-    ) -> Callable[[Part], Part]:
+    ) -> Callable[[Registered], Registered]:
         """Decorator that registers a part's class; its constructor takes a spec and the options.
 
         Raises:
             ValueError: the name is taken, or an option has no default.
         """
 
-        def add(part: Part) -> Part:
+        def add(part: Registered) -> Registered:
             if name in self._parts:
                 raise ValueError(f"a {self.kind} named {name} is already registered")
             for field in options_of(options):

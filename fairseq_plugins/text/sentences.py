@@ -11,7 +11,7 @@ become ordinary pieces.
 
 import re
 import unicodedata
-from typing import Iterable, List, Optional
+from typing import Iterable, List
 
 BOUNDARY = "<q>"
 _UNSEEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Zs"))  # categories of Unicode
@@ -73,13 +73,3 @@ def split_sentences(text: str) -> List[str]:
         sentences.append(text[start : found.end()].strip())
         start = found.end()
     return sentences + [text[start:]] if text[start:] else sentences
-
-
-def first_sentences(document: str, enough: Optional[int] = None) -> List[str]:
-    """The first `enough` sentences of a document, which may have `BOUNDARY`; None: all."""
-    found: List[str] = []
-    for part in separate_sentences(document):
-        found += split_sentences(part)
-        if enough is not None and len(found) >= enough:
-            break
-    return found[:enough]

@@ -268,8 +268,8 @@ def test_summaries_keep_their_lengths(exported):
     summarizer = Summarizer(exported.folder, min_length=4, max_length=6)
     summaries = summarizer.summarize(["a b c d e", "", "f"])
     assert summaries[1].summary == [] and summaries[0].pieces == summaries[0].read > 0
-    outputs = summarizer.outputs(["a", "b c"])
-    assert all(4 <= len(output.pieces.split()) <= 6 for _, _, output in outputs)
+    outputs = summarizer.candidates(["a", "b c"], 1)
+    assert all(4 <= len(output.pieces.split()) <= 6 for _, _, (output,) in outputs)
     with pytest.raises(ConfigurationError, match="--max-len 1000"):
         Summarizer(exported.folder, max_length=1000)
     with pytest.raises(ConfigurationError, match=r"--min-len 300 is above --max-len \d+"):

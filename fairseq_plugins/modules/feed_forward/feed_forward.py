@@ -1,10 +1,8 @@
 """The interface of feed-forward networks, and their registry."""
 
-from typing import Any, NamedTuple, Sequence
+from typing import NamedTuple
 
-from torch import nn
-
-from fairseq_plugins.modules.registry import Registry
+from fairseq_plugins.modules.registry import Part, Registry
 
 FEED_FORWARDS = Registry("feed-forward network", default="standard")
 register_feed_forward = FEED_FORWARDS.register
@@ -19,7 +17,7 @@ class FeedForwardSpec(NamedTuple):
     dropout: float = 0.0  # dropout of activations
 
 
-class FeedForward(nn.Module):
+class FeedForward(Part):
     """Base class: the part of an encoder or decoder layer that acts on each position separately.
 
     A network has ``__init__(self, spec: FeedForwardSpec, options)`` and ``forward(self, x) ->
@@ -30,20 +28,6 @@ class FeedForward(nn.Module):
 
     # whether its inner dimension is --encoder-ffn-embed-dim and --decoder-ffn-embed-dim
     uses_ffn_embed_dim = True
-    # why TorchScript cannot compile it; empty if it can
-    not_scriptable = ""
     # whether the positions of a batch compete in training. If so, forward takes a second argument,
     # the padding mask, B x T or None, with x of T x B x d; packed decoders omit it
     routes_positions = False
-
-    @classmethod
-    def complete(cls, options: Any, specs: Sequence[FeedForwardSpec]) -> Any:
-        """Check the options for all layers with this network, and fill in missing ones.
-
-        Returns:
-            the completed options.
-
-        Raises:
-            ConfigurationError: the options cannot work; one line names the option and its value.
-        """
-        return options

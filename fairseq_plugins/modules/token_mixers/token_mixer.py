@@ -1,10 +1,10 @@
 """The interface of token mixers, and their registry."""
 
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from fairseq_plugins.modules.registry import Registry
+from fairseq_plugins.modules.registry import Part, Registry
 from fairseq_plugins.modules.rows import Layout
 
 TOKEN_MIXERS = Registry("token mixer", default="softmax")
@@ -23,7 +23,7 @@ class MixerSpec(NamedTuple):
     fast: bool = False  # whether training may compute in a faster form, see --training-path
 
 
-class TokenMixer(nn.Module):
+class TokenMixer(Part):
     """Base class: the part of an encoder layer that combines positions.
 
     A mixer has ``__init__(self, spec: MixerSpec, options)`` and
@@ -45,20 +45,6 @@ class TokenMixer(nn.Module):
     drops_weights = True
     # whether `on_rows` works, with no size or number that depends on data or on updates
     takes_rows = True
-    # why TorchScript cannot compile it; empty if it can
-    not_scriptable = ""
-
-    @classmethod
-    def complete(cls, options: Any, specs: Sequence[MixerSpec]) -> Any:
-        """Check the options for all layers with this mixer, and fill in missing ones.
-
-        Returns:
-            the completed options.
-
-        Raises:
-            ConfigurationError: the options cannot work; one line names the option and its value.
-        """
-        return options
 
     @classmethod
     def shares_layers(cls, options: Any) -> bool:
