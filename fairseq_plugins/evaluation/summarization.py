@@ -21,7 +21,6 @@ from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.scoring.rouge import (
     METRICS,
     NAMES,
-    available_workers,
     prepare,
     resampled_means,
     rouge,
@@ -92,14 +91,7 @@ class Summaries(Generated):
 
     def score(self, text: Text) -> Dict[str, Dict[str, Any]]:
         """F1 (0 to 100), 95 % bootstrap interval and signature of each ROUGE metric."""
-        result = rouge(
-            text.references,
-            text.summaries,
-            stemmer=not self.unicode,
-            workers=available_workers(0),
-            show_progress=True,
-            unicode=self.unicode,
-        )
+        result = rouge(text.references, text.summaries, not self.unicode, self.unicode)
         for warning in result.warnings:
             logger.warning(warning)
         scores = {}
@@ -133,11 +125,5 @@ class Summaries(Generated):
 def _f1(text: Text, unicode: bool) -> np.ndarray:
     """F1 of each document and metric: float, documents x `METRICS`, 0 to 100."""
     references, summaries = ([prepare(line) for line in side] for side in text[::-1])
-    scores = score_documents(
-        references,
-        summaries,
-        stemmer=not unicode,
-        workers=available_workers(0),
-        unicode=unicode,
-    )
+    scores = score_documents(references, summaries, not unicode, unicode)
     return 100 * scores[:, :, 0]

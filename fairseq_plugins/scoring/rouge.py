@@ -5,7 +5,6 @@ scores documents in several processes, and computes bootstrap intervals. A signa
 everything that changes the figures.
 """
 
-import os
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED
 from fairseq_plugins.option_fields import option
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
-from fairseq_plugins.workers import map_lines
+from fairseq_plugins.workers import default_workers, map_lines
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
@@ -102,9 +101,8 @@ def score_documents(
     references: Sequence[str],
     summaries: Sequence[str],
     stemmer: bool = False,
-    workers: int = 1,
-    show_progress: bool = False,
     unicode: bool = False,
+    workers: Optional[int] = None,
 ) -> np.ndarray:
     """ROUGE of each document.
 
@@ -112,9 +110,8 @@ def score_documents(
         references: texts from `prepare`, one per document.
         summaries: texts from `prepare`, one per document.
         stemmer: strip suffixes with Porter's stemmer, as the papers' ROUGE-1.5.5 does with `-m`.
-        workers: number of processes.
-        show_progress: show a progress bar.
         unicode: words of any script (`UnicodeWords`), not only of letters a to z.
+        workers: number of processes; None: for many documents one per core.
 
     Returns:
         float64, documents x 4 (`METRICS`) x 3 (`VALUES`), 0 to 1, in the order of the documents.
@@ -129,10 +126,11 @@ def score_documents(
         raise ConfigurationError(
             f"{len(summaries)} summaries for {count} references: ROUGE needs one for each"
         )
+    many = count >= ENOUGH_FOR_PROCESSES
+    workers = (workers or default_workers()) if many else 1
     scores = map_lines(
-        partial(_score, stemmer, unicode), zip(references, summaries),
-        workers if count >= ENOUGH_FOR_PROCESSES else 1, "ROUGE", count, DOCUMENTS_A_TASK,
-        show_progress, option="",
+        partial(_score, stemmer, unicode), zip(references, summaries), workers, "ROUGE", count,
+        DOCUMENTS_A_TASK, many, option="",
     )  # fmt: skip
     return np.array(list(scores)).reshape(count, len(METRICS), len(VALUES))
 
@@ -202,20 +200,14 @@ class Rouge(NamedTuple):
         """All figures as text, one line per metric, with the signature and warnings."""
         lines = [
             "ROUGE-1/2/L/Lsum F1 = " + "/".join(f"{self.f1(m):.2f}" for m in METRICS),
-            "  {:<11}{:>7}  {:<16}{:>9}{:>8}".format(
-                "", "F1", "95 % interval", "precision", "recall"
-            ),
+            f"  {'':<11}{'F1':>7}  {'95 % interval':<16}{'precision':>9}{'recall':>8}",
         ]
         for metric in METRICS:
             f1, precision, recall = (self.estimates[metric][value] for value in VALUES)
+            interval = f"[{f1.low:.2f}, {f1.high:.2f}]"
             lines.append(
-                "  {:<11}{:>7.2f}  {:<16}{:>9.2f}{:>8.2f}".format(
-                    NAMES[metric],
-                    f1.mean,
-                    f"[{f1.low:.2f}, {f1.high:.2f}]",
-                    precision.mean,
-                    recall.mean,
-                )
+                f"  {NAMES[metric]:<11}{f1.mean:>7.2f}  {interval:<16}{precision.mean:>9.2f}"
+                f"{recall.mean:>8.2f}"
             )
         lines.append("  signature  " + self.signature)
         lines += ["  warning: " + warning for warning in self.warnings]
@@ -226,15 +218,14 @@ def rouge(
     references: Sequence[str],
     summaries: Sequence[str],
     stemmer: bool = False,
-    workers: int = 1,
-    show_progress: bool = False,
     unicode: bool = False,
+    workers: Optional[int] = None,
 ) -> Rouge:
     """ROUGE-1, 2, L and Lsum of summaries against one reference each.
 
     Args:
         references, summaries: raw texts, one per document.
-        stemmer, workers, show_progress, unicode: see `score_documents`.
+        stemmer, unicode, workers: see `score_documents`.
 
     Raises:
         ConfigurationError: the numbers of texts differ, there are no texts, or both `stemmer` and
@@ -245,14 +236,7 @@ def rouge(
     unknown = sum(UNKNOWN[0][0] in text for text in references)
     references = [prepare(text) for text in references]
     summaries = [prepare(text) for text in summaries]
-    scores = score_documents(
-        references,
-        summaries,
-        stemmer=stemmer,
-        workers=workers,
-        show_progress=show_progress,
-        unicode=unicode,
-    )
+    scores = score_documents(references, summaries, stemmer, unicode, workers)
     flat = 100 * scores.reshape(len(scores), -1)
     means = flat.mean(axis=0)
     low, high = bootstrap(flat, SAMPLES, SEED)
@@ -317,11 +301,6 @@ def _signature(stemmer: bool, unicode: bool) -> str:
     )
 
 
-def available_workers(requested: int) -> int:
-    """The number of processes: `requested`, or one per available core if `requested` is 0."""
-    return requested or len(os.sched_getaffinity(0))
-
-
 @dataclass
 class RougeConfig(FairseqDataclass):
     """Options of `--scoring rouge`."""
@@ -356,12 +335,7 @@ class RougeScorer(BaseScorer):
         """All figures of the documents added so far."""
         if self._result is None:
             self._result = rouge(
-                self.ref,
-                self.pred,
-                stemmer=self.cfg.rouge_stemmer,
-                workers=available_workers(0),
-                show_progress=len(self.ref) >= ENOUGH_FOR_PROCESSES,
-                unicode=self.cfg.rouge_unicode,
+                self.ref, self.pred, self.cfg.rouge_stemmer, self.cfg.rouge_unicode
             )
         return self._result
 

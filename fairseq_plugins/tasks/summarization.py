@@ -219,11 +219,9 @@ class SummarizationTask(WholeTexts, TranslationTask):
             logger.warning(
                 "a reference has no letter a to z and no digit, so its ROUGE is 0: " + OTHER_SCRIPTS
             )
+        summaries = [prepare(text) for text in summaries]
         scores = score_documents(
-            references,
-            [prepare(text) for text in summaries],
-            self.cfg.eval_rouge_stemmer,
-            unicode=unicode,
+            references, summaries, self.cfg.eval_rouge_stemmer, unicode, workers=1
         )
         return dict(zip(METRICS, (100 * scores[:, :, 0].sum(axis=0)).tolist()))
 

@@ -51,7 +51,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("lead-baseline")
-    from fairseq_plugins.scoring.rouge import available_workers, rouge, tokenizer_of
+    from fairseq_plugins.scoring.rouge import rouge, tokenizer_of
 
     tokenizer_of(args.stemmer, args.unicode)  # refuses both
     text_rank = TextRank() if args.all else None
@@ -75,13 +75,6 @@ def main(argv: Sequence[str]) -> int:
             ],
         }
     for name, summaries in rows.items():
-        result = rouge(
-            targets,
-            summaries,
-            stemmer=args.stemmer,
-            workers=available_workers(args.workers),
-            show_progress=True,
-            unicode=args.unicode,
-        )
+        result = rouge(targets, summaries, args.stemmer, args.unicode, args.workers)
         print(f"{name} of {len(sources):,} documents: {result.table()}")
     return 0
