@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import List, Optional
 
 import fairseq
@@ -12,6 +13,7 @@ import fairseq.dataclass
 import pytest
 
 from fairseq_plugins import fairseq_program, importing
+from fairseq_plugins.training import launch
 
 ROOT = Path(fairseq.__file__).parent
 
@@ -69,3 +71,17 @@ def test_programs_of_fairseq_run_on_newer_python(monkeypatch, capsys):
         fairseq_program.main()
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: fairseq-generate ")
+
+
+@pytest.mark.parametrize("version", [(3, 11), (3, 14)])
+def test_the_process_that_planned_a_training_gets_the_words_of_fairseq_train(monkeypatch, version):
+    monkeypatch.setattr(sys, "version_info", version)
+    command = [sys.executable, *fairseq_program.words_of("train"), "DATA", "--arch", "transformer"]
+    given = []
+    planned = SimpleNamespace(
+        environment={}, process=None, begin=lambda *words: given.extend(words)
+    )
+    jobs = SimpleNamespace(environment=lambda threads: {}, run=lambda *words, begun: 0)
+    todo = SimpleNamespace(alone=True, threads=1)
+    assert launch._run(todo, command, jobs, "log", print, planned=planned) == 0
+    assert given == [["DATA", "--arch", "transformer"], None]

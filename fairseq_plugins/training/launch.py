@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Callable, List, Optional, Tuple
 
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED
+from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.run_folder import PRECISION, SHARING, Run
 from fairseq_plugins.training.jobs import JobFailed, Jobs, failure_in
 from fairseq_plugins.training.process import Planned
@@ -112,7 +113,7 @@ def _run(
     """Run a command of the plan: in the process that planned it, or in a new one."""
     if planned is not None:
         if todo.alone and planned.environment == jobs.environment(todo.threads):
-            planned.begin(command[3:], lock)
+            planned.begin(command[1 + len(words_of("train")) :], lock)  # what follows the program
             return jobs.run(command, log, on_line, begun=planned.process)
         jobs.end(planned.process)
     return jobs.run(command, log, on_line, lock, todo.threads)
