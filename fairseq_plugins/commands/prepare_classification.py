@@ -81,9 +81,8 @@ def main(argv: Sequence[str]) -> int:
         settings["inputs"] = {name: digest(path) for name, path in given.items()}
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            form = preparation.settings.get("normalization")
-            how = (files, args.imdb, args.cifar10, valid_every, args.workers, form)
-            found = preparation.step("read texts", read_texts, preparation.folder, *how)
+            how = (preparation, files, args.imdb, args.cifar10, valid_every, args.workers)
+            found = preparation.step("read texts", read_texts, *how)
             prepare(preparation, found, args.workers)
     show(args.destination)
     return 0

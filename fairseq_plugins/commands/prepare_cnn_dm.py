@@ -60,10 +60,8 @@ def main(argv: Sequence[str]) -> int:
     settings.update(add_full_stops=True, drop_prefix=False, expect=args.expect, inputs=inputs)
     with Preparation(args.destination, settings, keep=[cnn_dm.DOWNLOADS]) as preparation:
         if not preparation.finished:
-            sources = (args.stories, args.split_ids, args.expect, preparation.settings)
-            found = preparation.step(
-                "read stories", cnn_dm.read, preparation.folder, *sources, args.workers
-            )
+            how = (preparation, args.stories, args.split_ids, args.workers)
+            found = preparation.step("read stories", cnn_dm.read, *how)
             prepare(preparation, found, args.workers)
     show(args.destination)
     return 0

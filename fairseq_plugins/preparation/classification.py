@@ -23,7 +23,6 @@ from fairseq_plugins.preparation.documents import (
     SPLITS,
     Item,
     line_items,
-    tell_left_out,
     write_documents,
 )
 from fairseq_plugins.preparation.labelled import (
@@ -46,24 +45,22 @@ NOTES = "notes"  # lines for the report, in the result of `read_texts`
 
 
 def read_texts(
-    folder: Path,
+    preparation: Preparation,
     files: Dict[str, Path],
     imdb: Optional[Path],
     cifar10: Optional[Path],
     valid_every: int,
     workers: int,
-    form: Optional[str] = None,
 ) -> Dict[str, Any]:
     """Write texts and labels to `RAW`.
 
     Args:
-        folder: the folder of the preparation.
+        preparation: see `write_documents`.
         files: for each split a file of lines ``label <TAB> text``; used without `imdb` and
             `cifar10`.
         imdb, cifar10: archives, see `labelled`.
         valid_every: every n-th training text of these archives goes to valid.
         workers: number of processes.
-        form: of the texts, see `normalise`.
 
     Returns:
         the result of `write_documents`.
@@ -80,9 +77,7 @@ def read_texts(
     else:
         splits, total = list(files), sum(map(count_lines, files.values()))
         items = itertools.chain.from_iterable(line_items(*each) for each in files.items())
-    found = write_documents(folder, items, read_labelled, workers, splits, total, form)
-    tell_left_out(found, folder)
-    return found
+    return write_documents(preparation, items, read_labelled, workers, splits, total)
 
 
 def cut_split(

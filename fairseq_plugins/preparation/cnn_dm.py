@@ -12,10 +12,10 @@ from fairseq_plugins.preparation.documents import (
     read_story,
     splits_of_stories,
     story_items,
-    tell_left_out,
     write_documents,
 )
 from fairseq_plugins.preparation.download import check, fetch
+from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.stories import read_ids
 
 DOWNLOADS = "downloads"
@@ -53,21 +53,17 @@ def expected_documents(option: Optional[str], own_lists: bool) -> Optional[Dict[
 
 
 def read(
-    folder: Path,
+    preparation: Preparation,
     stories: Optional[Sequence[Path]],
     split_ids: Optional[Sequence[Path]],
-    expect: Optional[str],
-    settings: Dict[str, Any],
     workers: int,
 ) -> Dict[str, Any]:
     """Convert archives to text; download the archives and lists that are not given.
 
     Args:
-        folder: the folder of the preparation.
+        preparation: with the setting `expect`, the value of `--expect`.
         stories: archives, or None for the original ones.
         split_ids: files of ids for train, valid and test, or None for the original ones.
-        expect: the value of `--expect`.
-        settings: the settings of the preparation; newer folders have `normalization`.
         workers: number of processes.
 
     Returns:
@@ -76,6 +72,7 @@ def read(
     Raises:
         ConfigurationError: a file is missing or differs from the expected one, or counts differ.
     """
+    folder, expect = preparation.folder, preparation.settings["expect"]
     lists = split_ids or _fetch(folder, LISTS_URL, LISTS)
     archives = stories or _fetch(folder, STORIES_URL, STORIES)
     if stories and not split_ids:  # a file with the name of an original must be the original
@@ -84,16 +81,9 @@ def read(
                 sha256, size = STORIES[path.name]
                 check(path, "sha256:" + sha256, size)
     wanted = splits_of_stories({split: read_ids(path) for split, path in zip(SPLITS, lists)})
-    found = write_documents(
-        folder,
-        story_items(archives, wanted),  # removes stories from `wanted` as it finds them
-        read_story,
-        workers,
-        SPLITS,
-        len(wanted),
-        settings.get("normalization"),
-    )
-    tell_left_out(found, folder)
+    # removes stories from `wanted` as it finds them
+    stories_found = story_items(archives, wanted)
+    found = write_documents(preparation, stories_found, read_story, workers, SPLITS, len(wanted))
     if wanted and expect == "any":
         print(f"{len(wanted):,} listed stories were not found", file=sys.stderr)
     elif wanted:

@@ -24,6 +24,7 @@ from fairseq_plugins.files import (
     written_whole,
 )
 from fairseq_plugins.preparation.pretraining import Pretraining
+from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.stories import parse_story, read_story_files
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import (
@@ -260,27 +261,24 @@ def find_files(inputs: Dict[str, Path], target: str = "target") -> Dict[str, Lis
 
 
 def read_files(
-    folder: Path,
+    preparation: Preparation,
     inputs: Dict[str, Path],
-    fields: Sequence[str],
     workers: int,
     pretraining: Optional[Pretraining] = None,
-    form: Optional[str] = None,
 ) -> Dict[str, Any]:
     """Convert the input files to text; returns the result of `write_documents`.
 
     Args:
-        folder: the folder of the preparation.
+        preparation: with the setting `fields`, those of document and summary in JSON lines.
         inputs: for each split a file of JSON lines, or the prefix of two files.
-        fields: the fields of the document and of the summary in JSON lines.
         workers: number of processes.
         pretraining: extracts summaries from documents without summaries; else None.
-        form: see `normalise`.
 
     Raises:
         ConfigurationError: a file cannot be read, or a split has no usable document.
     """
     if next(iter(inputs.values())).is_file():
+        fields = preparation.settings["fields"]
         reader: Any = JsonReader(fields)
         if pretraining is not None:
             reader = DocumentReader(pretraining, fields[0])
@@ -293,9 +291,7 @@ def read_files(
         items = [pair_items(*each, target) for each in inputs.items()]
         total = sum(count_lines(_sides(path)[0]) for path in inputs.values())
     every = itertools.chain.from_iterable(items)
-    found = write_documents(folder, every, reader, workers, list(inputs), total, form)
-    tell_left_out(found, folder)
-    return found
+    return write_documents(preparation, every, reader, workers, list(inputs), total)
 
 
 def _sides(prefix: Path, target: str = "target") -> List[Path]:
@@ -324,26 +320,34 @@ class LeftOut:
         if len(self.named) < NAMES_SHOWN:
             self.named.append(f"{split}  {name}  {problem}")
 
+    def tell(self, path: Path) -> None:
+        """Print how many were left out, and the first ones; `path` has all."""
+        count = sum(self.reasons.values())
+        if count:
+            told = [f"{count:,} documents cannot be used:", *(f"  {line}" for line in self.named)]
+            told += [f"  ... all are in {path}"] if count > len(self.named) else []
+            print("\n".join(told), file=sys.stderr)
+
 
 def write_documents(
-    folder: Path,
+    preparation: Preparation,
     items: Iterable[Any],
     read: Any,
     workers: int,
     splits: Sequence[str],
     total: Optional[int] = None,
-    form: Optional[str] = None,
 ) -> Dict[str, Any]:
     """Write `RAW` and `LEFT_OUT`, with few documents in memory at a time.
 
+    How many documents were skipped, and the first ones, are printed to stderr.
+
     Args:
-        folder: the folder of the preparation.
+        preparation: newer folders have the setting `normalization`, see `normalise`.
         items: documents as read.
         read: converts an item to a Document, or raises `Unusable`.
         workers: number of processes.
         splits: the splits; none may be empty.
         total: the number of items, if known, for the progress bar.
-        form: of documents and summaries, see `normalise`.
 
     Returns:
         `documents`: the number in each split; `left_out`: the number for each reason; `named`: the
@@ -353,6 +357,7 @@ def write_documents(
         ConfigurationError: a split has no document.
     """
     counts = dict.fromkeys(splits, 0)
+    folder, form = preparation.folder, preparation.settings.get("normalization")
     with contextlib.ExitStack() as stack:
         files = {
             split: [
@@ -381,6 +386,7 @@ def write_documents(
                 f"no document of {split} can be used"
                 + "".join(f": {x}; all are in {folder / LEFT_OUT}" for x in left_out.named[:1])
             )
+    left_out.tell(folder / LEFT_OUT)
     return {"documents": counts, "left_out": left_out.reasons, "named": left_out.named}
 
 
@@ -419,14 +425,3 @@ def check_counts(
             f"original corpus. To use it, pass {option} any; results are then not comparable with "
             "published ones"
         )
-
-
-def tell_left_out(found: Dict[str, Any], folder: Path) -> None:
-    """Print how many documents were skipped, and the first ones, to stderr."""
-    count = sum(found["left_out"].values())
-    if count:
-        print(f"{count:,} documents cannot be used:", file=sys.stderr)
-        for line in found["named"]:
-            print("  " + line, file=sys.stderr)
-        if count > len(found["named"]):
-            print(f"  ... all are in {folder / LEFT_OUT}", file=sys.stderr)

@@ -189,11 +189,8 @@ def prepare_files(
         settings["pretrain"] = list(pretraining)
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
-            how = (settings["fields"], workers, pretraining)
-            form = settings.get("normalization")
-            found = preparation.step(
-                "read documents", read_files, preparation.folder, inputs, *how, form
-            )
+            how = (preparation, inputs, workers, pretraining)
+            found = preparation.step("read documents", read_files, *how)
             prepare(preparation, found, workers, like)
 
 

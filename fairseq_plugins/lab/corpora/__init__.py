@@ -22,7 +22,6 @@ from fairseq_plugins.preparation.documents import (
     SPLITS,
     Document,
     Unusable,
-    tell_left_out,
     text_of,
     write_documents,
 )
@@ -161,10 +160,8 @@ def prepare_corpus(
         notes: lines for the report.
     """
 
-    def write(folder: Path) -> Dict[str, Any]:
-        form = preparation.settings.get("normalization")
-        found = write_documents(folder, documents(), read, args.workers, SPLITS, form=form)
-        tell_left_out(found, folder)
+    def write() -> Dict[str, Any]:
+        found = write_documents(preparation, documents(), read, args.workers, SPLITS)
         asked = settings.get("sizes", {})
         fewer = sum(found["documents"].values()) < sum(asked.values())
         told = " / ".join(f"{size:,}" for size in asked.values())
@@ -173,7 +170,7 @@ def prepare_corpus(
 
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            found = preparation.step("read texts", write, preparation.folder)
+            found = preparation.step("read texts", write)
             prepare(preparation, found, args.workers)
     show(args.destination)
 
