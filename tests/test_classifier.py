@@ -18,7 +18,6 @@ from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.request import Request
-from fairseq_plugins.generation import engine
 from fairseq_plugins.serving.folder import is_export
 from fairseq_plugins.training import planning
 from fairseq_plugins.training.jobs import Jobs
@@ -254,10 +253,3 @@ def test_what_does_not_fit_is_told_in_one_line(trained, tiny_checkpoint, toy_dat
         Classifier(trained, other, cpu=True)
     with pytest.raises(ConfigurationError, match="has no dictionaries"):
         Classifier(trained, tmp_path, cpu=True)
-
-
-def test_a_regression_is_no_classifier(trained, monkeypatch):
-    task = SimpleNamespace(cfg=SimpleNamespace(regression_target=True), label_dictionary=None)
-    monkeypatch.setattr(engine, "load_models", lambda *a, **k: (trained, [None], None, task))
-    with pytest.raises(ConfigurationError, match="trained with --regression-target"):
-        Classifier(trained, cpu=True)

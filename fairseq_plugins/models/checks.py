@@ -12,6 +12,7 @@ from fairseq_plugins.errors import ConfigurationError, check_choice, check_range
 
 LARGEST_SIZE = 2**20  # limit for features, positions and similar; a larger number is a typo
 LARGEST_DEPTH = 1000
+SIDES = ("encoder", "decoder")
 SIZES = ("embed_dim", "ffn_embed_dim", "attention_heads")
 SHARES = (
     "dropout",
@@ -31,18 +32,15 @@ REFUSED = {
 }
 
 
-def _ranges() -> Dict[str, Tuple[float, float]]:
-    ranges: Dict[str, Tuple[float, float]] = dict.fromkeys(SHARES, (0, 1))
-    for side in ("encoder", "decoder"):
-        ranges.update({f"{side}_{size}": (1, LARGEST_SIZE) for size in SIZES})
-        ranges[f"{side}_layers"] = (1, LARGEST_DEPTH)
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        ranges[name] = (1, LARGEST_SIZE)
-    for name in ("max_source_positions", "max_target_positions"):
-        ranges[name] = (1, LARGEST_SIZE)
-    ranges["base_layers"] = (0, LARGEST_DEPTH)
-    ranges["adaptive_softmax_factor"] = (1, LARGEST_SIZE)
-    return ranges
+RANGES: Dict[str, Tuple[float, float]] = {
+    **dict.fromkeys(SHARES, (0, 1)),
+    **{f"{side}_{size}": (1, LARGEST_SIZE) for side in SIDES for size in SIZES},
+    **{f"{side}_layers": (1, LARGEST_DEPTH) for side in SIDES},
+    **dict.fromkeys(("decoder_input_dim", "decoder_output_dim"), (1, LARGEST_SIZE)),
+    **dict.fromkeys(("max_source_positions", "max_target_positions"), (1, LARGEST_SIZE)),
+    "base_layers": (0, LARGEST_DEPTH),
+    "adaptive_softmax_factor": (1, LARGEST_SIZE),
+}
 
 
 def check_fairseq_options(args: Any) -> None:
@@ -57,7 +55,7 @@ def check_fairseq_options(args: Any) -> None:
     for name, reason in REFUSED.items():
         if getattr(args, name, None):
             raise ConfigurationError(f"{flag(name)} {getattr(args, name)}: {reason}: remove it")
-    for name, (least, most) in _ranges().items():
+    for name, (least, most) in RANGES.items():
         value = getattr(args, name, None)
         if value is not None:  # fairseq's parser keeps --decoder-output-dim a string
             check_range(flag(name), value, least, most)
@@ -106,16 +104,6 @@ def check_dictionaries(args: Any, source: Any, target: Any) -> None:
         raise ConfigurationError(
             "--copy-attention needs one dictionary for source and target: prepare the data with a "
             "joined dictionary, or remove --copy-attention"
-        )
-    cutoff = args.adaptive_softmax_cutoff
-    if cutoff is None:
-        return
-    bounds = parse_numbers(cutoff)
-    ascending = bool(bounds) and all(a < b for a, b in zip([0, *bounds], bounds))
-    if not ascending or bounds[-1] > len(target):
-        raise ConfigurationError(
-            f"--adaptive-softmax-cutoff {cutoff}: give ascending numbers from 1 to at most "
-            f"{len(target)}, the size of the vocabulary"
         )
 
 

@@ -111,8 +111,6 @@ def distill(
     """
     data = request.data
     prepared = Prepared(data)
-    if destination.resolve() == data.resolve():
-        raise ConfigurationError(f"--out {destination} is DATA itself: name a new folder")
     if prepared.settings.get("bidirectional"):
         raise ConfigurationError(f"{data} has both directions: give the folder it was made from")
     if reverse is not None and reverse.direction != teachers.direction[::-1]:

@@ -13,16 +13,6 @@ TASK = "classification"
 Cut = Callable[[str], List[str]]
 
 
-def cut_to_words(text: str) -> List[str]:
-    """Split text at white space; words equal to fairseq's special symbols become <unk>."""
-    return ["<unk>" if word in SPECIAL else word for word in text.split()]
-
-
-def cut_to_bytes(text: str) -> List[str]:
-    """The bytes of the text in UTF-8, each as two hexadecimal digits."""
-    return [f"{byte:02x}" for byte in text.encode("utf-8")]
-
-
 def find_cut(units: str, folder: Path, form: Optional[str] = None) -> Cut:
     """Return the function that converts a text to its tokens.
 
@@ -41,8 +31,12 @@ def find_cut(units: str, folder: Path, form: Optional[str] = None) -> Cut:
 
         return cut_to_pieces
     if units == "bytes":
-        return lambda text: cut_to_bytes(" ".join(normalise(text, form).split()))
-    return lambda text: cut_to_words(normalise(text, form))
+        # in UTF-8, each as two hexadecimal digits
+        return lambda text: [
+            f"{byte:02x}" for byte in " ".join(normalise(text, form).split()).encode("utf-8")
+        ]
+    # words equal to fairseq's special symbols are unknown
+    return lambda text: ["<unk>" if w in SPECIAL else w for w in normalise(text, form).split()]
 
 
 def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:

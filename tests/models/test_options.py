@@ -431,8 +431,6 @@ MISTAKES = [  # words, what the message must hold
     ("--time-window 100000000000000000000", ["--time-window 100000000000000000000", "1048576"]),
     ("--feature-window 100000000000000000000", ["--feature-window 100000000000000000000", "12"]),
     ("--encoder-ffn mscffn --mscffn-expansion 100000000000000000000", ["--mscffn-expansion 1000"]),
-    ("--adaptive-softmax-cutoff 20,8", ["--adaptive-softmax-cutoff", "ascend"]),
-    ("--adaptive-softmax-cutoff 8,100000", ["--adaptive-softmax-cutoff", "vocabulary"]),
     ("--adaptive-softmax-factor 0", ["--adaptive-softmax-factor 0", "from 1"]),
     (
         "--adaptive-softmax-cutoff 8 --tie-adaptive-weights",

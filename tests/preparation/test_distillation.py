@@ -429,7 +429,7 @@ def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_pat
         ([small, run, "--keep", "nearest", "--nbest", 6], "--nbest 6 texts of --beam 5"),
         ([small, run, "--back-translate", text], "go together"),
         ([small, run, "--no-tag"], "--no-tag needs --back-translate"),
-        ([small, run, "--out", small], "is DATA itself"),
+        ([small, run, "--out", small], "was prepared with other settings .distilled was null"),
         ([small, run, *back, run], "must be of opposite directions"),
         ([small, export, "--int8"], "--int8 is for checkpoints, but TEACHER .* remove it"),
         ([small, run, *back, export, "--fp16"], "--fp16 is for checkpoints, but --reverse .*"),
