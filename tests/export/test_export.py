@@ -20,6 +20,7 @@ from fairseq_plugins.generation.engine import TrainedClassifier
 from fairseq_plugins.generation.unknown import NUMBERS, to_known
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, StandardFeedForward
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.serving import Translator
 from fairseq_plugins.serving.engine import ExportedClassifier
 from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
 from fairseq_plugins.serving.search import Options, Source, search
@@ -127,6 +128,10 @@ def test_hypotheses_equal_torch(request, monkeypatch, tmp_path, sources, arch, w
     assert found.largest_difference < exporter.EXACT
     if joined:
         assert_unknown_subwords_are_written(model, task, exported, copy.deepcopy(sources))
+        with pytest.raises(
+            ConfigurationError, match="--temperature: an exported model that copies"
+        ):
+            Translator(exported.folder, sampling=True, temperature=2.0)
         monkeypatch.setattr("fairseq_plugins.export.quantization.LEAST", 100)
         export_folder.quantize_graphs(exported.folder)
         export_folder.write_config(model, task, exported.folder, {"int8": True}, "not stated")

@@ -1,4 +1,4 @@
-"""Every combination of the independent choices trains."""
+"""Combinations of the independent choices train."""
 
 import itertools
 
@@ -42,16 +42,19 @@ def one_step(setup, sample):
     return model, before
 
 
-@pytest.mark.parametrize("norm", ["", PRE_NORM])
-@pytest.mark.parametrize(
-    "mixer, encoder_ffn, decoder_ffn, compression",
-    itertools.product(
-        ["softmax", "fastformer", "linear"],
-        ["standard", "mscffn"],
-        ["standard", "mscffn"],
-        sorted(COMPRESSIONS),
-    ),
-)
+CHOICES = [
+    ["softmax", "fastformer", "linear"], ["standard", "mscffn"], ["standard", "mscffn"],
+    sorted(COMPRESSIONS), ["", PRE_NORM],
+]  # fmt: skip
+
+
+def four_of_five():
+    """Half of all combinations, which have every combination of any four choices."""
+    places = itertools.product(*(range(len(choice)) for choice in CHOICES))
+    return [found for at, found in zip(places, itertools.product(*CHOICES)) if sum(at) % 2 == 0]
+
+
+@pytest.mark.parametrize("mixer, encoder_ffn, decoder_ffn, compression, norm", four_of_five())
 def test_one_step(
     parse, tiny_words, make_sample, mixer, encoder_ffn, decoder_ffn, compression, norm
 ):

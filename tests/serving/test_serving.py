@@ -460,9 +460,3 @@ def test_overwritten_symbols_of_a_dictionary(tmp_path):
     dictionary = Dictionary(path)
     assert dictionary.words[4:] == ["a", "<unk>", "b"]
     assert dictionary.encode(["<unk>", "zzz", "b"]) == [5, 3, 6, 2]
-
-
-def test_no_temperature_where_words_are_copied(tmp_path, export_joined):
-    _, exported = export_joined(tmp_path / "export", "--copy-attention", "--share-all-embeddings")
-    with pytest.raises(ConfigurationError, match="--temperature: an exported model that copies"):
-        Translator(exported.folder, sampling=True, temperature=2.0)

@@ -84,7 +84,7 @@ def test_validation_and_test_agree(data, trained):
 
 def test_other_commands_say_what_tests_it(data, trained, monkeypatch):
     monkeypatch.delitem(TEST_SETS, TASK)  # as where the laboratory is not registered
-    with pytest.raises(ConfigurationError, match="--task news_recommendation, .*: reproduce"):
+    with pytest.raises(ConfigurationError, match="news_recommendation on .*; reproduce tests"):
         evaluate(Request(data, trained[0], cpu=True), Jobs(), print)
 
 
