@@ -222,6 +222,8 @@ class Jobs:
     def environment(self, threads: Optional[int]) -> Dict[str, str]:
         """The environment of a program; see `run`."""
         environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
+        # fairseq uses it while it is imported, before this package can act; told since torch 2.14
+        environment.setdefault("PYTHONWARNINGS", "ignore:`torch.jit.script`:FutureWarning")
         # threads that spin while waiting would take processor time from other programs
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         if self._gpus:
