@@ -1,5 +1,6 @@
 """Batches made of sentences and taken apart again, and the comparison with the ground truth."""
 
+import itertools
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import pytest
@@ -7,6 +8,12 @@ import torch
 from torch import Tensor
 
 SIDES = ("left", "right")
+
+
+def half(*choices: Sequence) -> List[Tuple]:
+    """Half of all combinations, which have every combination of all choices but any one."""
+    places = itertools.product(*(range(len(choice)) for choice in choices))
+    return [found for at, found in zip(places, itertools.product(*choices)) if sum(at) % 2 == 0]
 
 
 def make_sentences(lengths: Sequence[int], channels: int, seed: int = 0) -> List[Tensor]:

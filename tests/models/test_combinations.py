@@ -1,9 +1,9 @@
 """Combinations of the independent choices train."""
 
-import itertools
-
 import pytest
 import torch
+
+from tests.batches import half
 
 COMPRESSIONS = {
     "none": "--encoder-blocks 2 --time-window 1 --feature-window 1",
@@ -42,19 +42,16 @@ def one_step(setup, sample):
     return model, before
 
 
-CHOICES = [
-    ["softmax", "fastformer", "linear"], ["standard", "mscffn"], ["standard", "mscffn"],
-    sorted(COMPRESSIONS), ["", PRE_NORM],
-]  # fmt: skip
-
-
-def four_of_five():
-    """Half of all combinations, which have every combination of any four choices."""
-    places = itertools.product(*(range(len(choice)) for choice in CHOICES))
-    return [found for at, found in zip(places, itertools.product(*CHOICES)) if sum(at) % 2 == 0]
-
-
-@pytest.mark.parametrize("mixer, encoder_ffn, decoder_ffn, compression, norm", four_of_five())
+@pytest.mark.parametrize(
+    "mixer, encoder_ffn, decoder_ffn, compression, norm",
+    half(
+        ["softmax", "fastformer", "linear"],
+        ["standard", "mscffn"],
+        ["standard", "mscffn"],
+        sorted(COMPRESSIONS),
+        ["", PRE_NORM],
+    ),
+)
 def test_one_step(
     parse, tiny_words, make_sample, mixer, encoder_ffn, decoder_ffn, compression, norm
 ):

@@ -5,8 +5,8 @@ import torch
 
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
-from tests.batches import assert_close
-from tests.models.test_encoder import COMBINATIONS, build_combination, encode, encoder_leaves
+from tests.batches import assert_close, half
+from tests.models.test_encoder import CHOICES, build_combination, encode, encoder_leaves
 
 pytestmark = [
     pytest.mark.gpu,
@@ -15,7 +15,7 @@ pytestmark = [
 
 
 every_part = [
-    *COMBINATIONS,
+    *half(*CHOICES),
     *((mixer, "standard", "both") for mixer in TOKEN_MIXERS),
     *(("softmax", feed_forward, "both") for feed_forward in FEED_FORWARDS),
 ]

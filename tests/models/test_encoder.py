@@ -1,6 +1,5 @@
 """The whole encoder against the equations, and what padding and neighbours must not change."""
 
-import itertools
 from functools import partial
 
 import pytest
@@ -11,6 +10,7 @@ from tests.batches import (
     SIDES,
     assert_close,
     assert_same_function,
+    half,
     run_or_skip,
     unpad,
     value_and_gradients,
@@ -72,9 +72,9 @@ def sentences_of(tokens, padding):
     return [row[row.ne(padding)] for row in tokens]
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("pre_norm", [False, True])
-@pytest.mark.parametrize("configuration", sorted(CONFIGURATIONS))
+@pytest.mark.parametrize(
+    "configuration, pre_norm, side", half(sorted(CONFIGURATIONS), (False, True), SIDES)
+)
 def test_encoder_equals_the_reference(build, make_tokens, configuration, pre_norm, side):
     words = CONFIGURATIONS[configuration].split()
     # the mixers and feed-forward networks in turn, each with each
@@ -108,7 +108,8 @@ def test_fastformer_options_reach_the_encoder(build, make_tokens, interaction, s
     )
 
 
-COMBINATIONS = list(itertools.product(MIXERS, FEED_FORWARDS, sorted(COMPRESSIONS)))
+CHOICES = MIXERS, FEED_FORWARDS, sorted(COMPRESSIONS)
+PRE_NORM = (False, True)
 
 
 def build_combination(build, mixer, feed_forward, compression, pre_norm=False):
@@ -119,8 +120,7 @@ def build_combination(build, mixer, feed_forward, compression, pre_norm=False):
     return build(*" ".join(words).split())
 
 
-@pytest.mark.parametrize("pre_norm", [False, True])
-@pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)
+@pytest.mark.parametrize("mixer, feed_forward, compression, pre_norm", half(*CHOICES, PRE_NORM))
 def test_padding_and_neighbours_change_nothing(
     build, make_tokens, mixer, feed_forward, compression, pre_norm
 ):
@@ -145,9 +145,9 @@ def test_padding_and_neighbours_change_nothing(
                 assert_close(found_gradients[name], gradients[name], name, 1e-9)
 
 
-@pytest.mark.parametrize("pre_norm", [False, True])
-@pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(
+    "mixer, feed_forward, compression, pre_norm, side", half(*CHOICES, PRE_NORM, SIDES)
+)
 def test_garbage_in_the_padding_of_any_layer_changes_nothing(
     build, make_tokens, mixer, feed_forward, compression, pre_norm, side
 ):
@@ -177,7 +177,7 @@ def test_garbage_in_the_padding_of_any_layer_changes_nothing(
         assert_close(poisoned[1][name], clean[1][name], name, 1e-9)
 
 
-@pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)
+@pytest.mark.parametrize("mixer, feed_forward, compression", half(*CHOICES))
 def test_a_sentence_of_padding_alone_leaves_the_others_alone(
     build, make_tokens, mixer, feed_forward, compression
 ):
@@ -194,8 +194,9 @@ def test_a_sentence_of_padding_alone_leaves_the_others_alone(
         assert_close(found_gradients[name], gradients[name], name, 1e-9)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("mixer, feed_forward, compression", COMBINATIONS)
+@pytest.mark.parametrize(
+    "mixer, feed_forward, compression, dtype", half(*CHOICES, (torch.bfloat16, torch.float16))
+)
 def test_reduced_precision_is_finite(build, make_tokens, mixer, feed_forward, compression, dtype):
     """2,048 tokens, a fully padded row, and one token, in one batch."""
     model = build(
