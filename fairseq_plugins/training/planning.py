@@ -60,6 +60,15 @@ def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
                 )
 
 
+def check_shared_dictionary(data: Path) -> None:
+    """Raise a ConfigurationError unless both languages have the same dictionary."""
+    if len({path.read_bytes() for path in data.glob("dict.*.txt")}) > 1:
+        raise ConfigurationError(
+            f"--share-all-embeddings needs one dictionary for both languages, but {data} has two: "
+            "prepare it with --joined-dictionary, or remove that setting"
+        )
+
+
 def count_processes(asked: Optional[int], on_cpu: bool) -> int:
     gpus = 0 if on_cpu else torch.cuda.device_count()
     processes = (gpus or 1) if asked is None else asked
@@ -319,6 +328,8 @@ def plan(request: Request) -> Plan:
             "one machine"
         )
     words, given = keep_loss(request, *parse_options(request))
+    if getattr(given, "share_all_embeddings", False):
+        check_shared_dictionary(request.data)
     on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
     whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
     processes, batch, idle = share_batch(request, given, whole, on_cpu)

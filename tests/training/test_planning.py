@@ -164,6 +164,7 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
         (["--", "--arch", "transfomer"], "invalid choice: 'transfomer'$"),
         (["--", "--update-freq", "1,2"], "--update-freq: give one number"),
         (["--precision", "bf16", "--", "--fp16"], "--precision bf16 and --fp16, which the recipe"),
+        (["--", "--share-all-embeddings"], "--share-all-embeddings needs one dictionary"),
         (["--", "--log-format", "json"], "--log-format json: this command needs --log"),
         (["--", "--optimizer", "sgd"], "--adam-betas, from the recipe .* 'adam_betas: null'"),
     ],
