@@ -26,6 +26,7 @@ from fairseq_plugins.evaluation.summarization import Text as SummaryText
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.training import jobs
 from tests.conftest import ROOT, reversed_copy
+from tests.here import Here
 
 TARGET = [  # with what Moses escapes, splits and joins
     "A man isn't running, he's walking!",
@@ -444,7 +445,7 @@ def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, tr
     assert not translations.calls and not list(fresh_run.rglob("against-*.json"))
 
 
-def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generate):
+def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generate, monkeypatch):
     """The tokens that are scored are those that fairseq-generate prints."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
     environment["PATH"] = str(Path(sys.executable).parent) + os.pathsep + environment["PATH"]
@@ -467,6 +468,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
 
     # equal models agree: their ensemble translates like one of them
     equal = shutil.copytree(str(fresh_run), str(tmp_path / "equal"))
+    monkeypatch.setattr(jobs.Jobs, "run", Here.run)
     assert call(*words[:6], "--ensemble", equal, *words[6:]) == 0
     (ensemble,) = folder.parent.glob(folder.name + "-ensemble2-*")
     assert (ensemble / "hypotheses.tokens").read_text("utf-8").splitlines() == hypotheses
@@ -609,7 +611,9 @@ def documents(tmp_path_factory) -> Path:
     return folder / "data"
 
 
-def test_summaries_are_trained_on_a_cpu_and_scored(documents, run_process, tmp_path, capsys):
+def test_summaries_are_trained_on_a_cpu_and_scored(
+    documents, run_process, tmp_path, capsys, monkeypatch
+):
     """The reduced setting takes documents that are longer than a batch, as it cuts them."""
     run = tmp_path / "run"
     words = ["--save-dir", run, "--settings", "reduced_cpu", "--cpu", "--", "--max-update", 2]
@@ -622,6 +626,7 @@ def test_summaries_are_trained_on_a_cpu_and_scored(documents, run_process, tmp_p
     assert re.search(r"train: 5 of 20 documents are longer than 128 positions and cut", log)
 
     words = ["--settings", "generate_headlines", "--cpu", "--examples", 1, "--", "--num-workers", 0]
+    monkeypatch.setattr(jobs.Jobs, "run", Here.run)
     assert call(documents, run, *words) == 0
     scored = capsys.readouterr().out
     assert re.search(r"  ROUGE-Lsum = \d+\.\d\d \[.*stem:porter", scored)
