@@ -236,7 +236,7 @@ def test_a_forked_helper_ends_when_it_is_told_to(
             helper.start()
             ready.wait()  # Python forgets signals that come while it forks
             helper.terminate()
-            helper.join(60)
+            helper.join(1200)
             codes.append(helper.exitcode)
             helper.kill()
         return original(*args, **kwargs)
@@ -257,7 +257,7 @@ def test_it_saves_when_the_signal_ends_its_data_loaders_too(
         # not from this process: loaders that their parent ends do so without an error
         command = f"kill -TERM -{os.getpgrp()}"
         subprocess.run(["sh", "-c", command], start_new_session=True, check=True)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 1200
         while multiprocessing.active_children() and time.monotonic() < end:
             time.sleep(0.02)
         assert not multiprocessing.active_children()  # the loaders are gone

@@ -184,7 +184,7 @@ def test_processes_end_in_time_and_with_what_they_started(tmp_path):
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     done = subprocess.run(
         [sys.executable, "program.py"], cwd=str(tmp_path), env=environment, capture_output=True,
-        text=True, timeout=300,
+        text=True, timeout=1200,
     )  # fmt: skip
     assert done.stdout.splitlines() == [
         "finished", "failed with exit status 1", "failed with exit status -11", gpu_report.STOPPED,
@@ -193,7 +193,7 @@ def test_processes_end_in_time_and_with_what_they_started(tmp_path):
     assert gpu_report.summarize(tmp_path / "fails.log")[-1] == "RuntimeError: the reason"
     started = int((tmp_path / "hangs.log").read_text().split()[-1])
     with pytest.raises(ProcessLookupError):
-        while time.monotonic() - begin < 250:  # until the system has noticed
+        while time.monotonic() - begin < 1200:  # until the system has noticed
             os.kill(started, 0)
             time.sleep(0.1)
 
@@ -205,7 +205,7 @@ def test_tests_that_are_stopped_tell_what_failed(tmp_path):
         "def test_two():\n    os.kill(os.getpid(), 15)\n    time.sleep(600)\n"
     )
     words = [sys.executable, "-c", gpu_report.PYTEST, "-q", "-p", "no:cacheprovider", "test_two.py"]
-    ended = subprocess.run(words, cwd=str(tmp_path), stdout=subprocess.PIPE, timeout=300)
+    ended = subprocess.run(words, cwd=str(tmp_path), stdout=subprocess.PIPE, timeout=1200)
     assert ended.returncode != 0 and b"FAILED test_two.py::test_one" in ended.stdout
 
 
