@@ -290,12 +290,13 @@ class _Batch:
             found = self.unknown.divide(self.outputs)
         _, tokens, parents = found
         if self.repeated or np.count_nonzero(tokens <= self.export.eos):
-            bad = np.isin(tokens, self.never)
+            bad = (tokens[:, :, None] == self.never).any(axis=2)
             for row, number, token in self.repeated:
                 bad[row] |= (parents[row] == number) & (tokens[row] == token)
-            found[0][bad] = NEVER
-            order = np.argsort(bad, axis=1, kind="stable")
-            found = tuple(np.take_along_axis(array, order, axis=1) for array in found)
+            if bad.any():
+                found[0][bad] = NEVER
+                order = np.argsort(bad, axis=1, kind="stable")
+                found = tuple(array[self.index, order] for array in found)
         return tuple(array[:, : 2 * self.options.beam] for array in found)  # type: ignore
 
     def _sampled(self) -> Candidates:
@@ -372,9 +373,9 @@ class _Batch:
             if self.options.sampling:
                 totals[ends] = NEVER
             else:
-                order = np.argsort(ends, axis=1, kind="stable")
+                order = np.argsort(ends, axis=1, kind="stable")[:, :beam]
                 totals, tokens, parents = (
-                    np.take_along_axis(array, order, axis=1) for array in (totals, tokens, parents)
+                    array[self.index, order] for array in (totals, tokens, parents)
                 )
         totals, tokens, parents = totals[:, :beam], tokens[:, :beam], parents[:, :beam]
         arrays["totals"][:] = totals
