@@ -84,6 +84,7 @@ def main(argv: Sequence[str]) -> int:
             say(f"command: {shlex.join(planned.plan.command)}")
         work = launch.rehearse if request.dry_run else launch.train
         work(planned.plan, running, say, planned=planned)
+        planned.dismiss()
     finally:
         running.end(planned.process)
     return 0

@@ -115,6 +115,7 @@ def _run(
         if todo.alone and planned.environment == jobs.environment(todo.threads):
             planned.begin(command[1 + len(words_of("train")) :], lock)  # what follows the program
             return jobs.run(command, log, on_line, begun=planned.process)
+        planned.dismiss()
         jobs.end(planned.process)
     return jobs.run(command, log, on_line, lock, todo.threads)
 

@@ -9,9 +9,11 @@ which this process holds until it ends, or it closes the socket.
 """
 
 import argparse
+import contextlib
 import logging
 import multiprocessing
 import os
+import subprocess
 import sys
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -66,6 +68,12 @@ class Planned:
         self.connection.send((list(words), held is not None))
         if held is not None:
             reduction.send_handle(self.connection, held.fileno(), self.process.pid)
+
+    def dismiss(self) -> None:
+        """Let a process that did not begin end by itself: killed, it leaves semaphores."""
+        self.connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
 
 
 def has_gpu_files() -> bool:
