@@ -5,12 +5,7 @@ import json
 import pytest
 
 from fairseq_plugins import prepared_folder
-from fairseq_plugins.prepared_folder import (
-    RECORD,
-    Prepared,
-    dictionaries,
-    stored_settings,
-)
+from fairseq_plugins.prepared_folder import RECORD, Prepared, dictionaries, stored_settings
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"settings": [1]}', '{"results": {}}', "{", "\xff"])

@@ -89,12 +89,7 @@ def multi_head(one_head: Callable[..., Sequence[Tensor]]) -> Callable[..., Tenso
     """
 
     def rows(
-        mixer: nn.Module,
-        heads: int,
-        options: Options,
-        x: Tensor,
-        memory: Tensor,
-        pooled: int = 1,
+        mixer: nn.Module, heads: int, options: Options, x: Tensor, memory: Tensor, pooled: int = 1
     ) -> Tensor:
         projections = ((getattr(mixer, f"{name}_proj", None), name) for name in "qkv")
         found = (

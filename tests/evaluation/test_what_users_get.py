@@ -203,12 +203,7 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
         "folder with --data",
         ["--model", "{gone}", "--data", "{data}"],
     ),
-    (
-        translate,
-        ["--threads", "2"],
-        "for exported models",
-        ["--model", "{exported}"],
-    ),
+    (translate, ["--threads", "2"], "for exported models", ["--model", "{exported}"]),
     (translate, ["--model", "{exported}", "--int8"], "--int8 is for checkpoints", ["--int8"]),
     (
         translate,

@@ -14,10 +14,7 @@ ORDINARY = "--encoder-blocks 2 --time-window 1 --feature-window 1"  # no compres
     "arch, words",
     [
         ("transformer", "--encoder-layers 3 --decoder-layers 1"),
-        (
-            "transformer_ftc",
-            ORDINARY + " --encoder-normalize-before --decoder-normalize-before",
-        ),
+        ("transformer_ftc", ORDINARY + " --encoder-normalize-before --decoder-normalize-before"),
     ],
 )
 def test_greedy_search_equals_torch(tmp_path, build, task, arch, words):

@@ -235,11 +235,7 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
 
 @pytest.mark.parametrize(
     "words, lookups",
-    [
-        ("--share-all-embeddings", 3),
-        ("--share-decoder-input-output-embed", 2),
-        ("", 0),
-    ],
+    [("--share-all-embeddings", 3), ("--share-decoder-input-output-embed", 2), ("", 0)],
 )
 def test_shared_embeddings_are_stored_once(
     tmp_path, monkeypatch, export_joined, joined_task, sources, words, lookups

@@ -73,12 +73,7 @@ OPTIONS: List[List[List[Any]]] = [
         ["--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.01],
         ["--memory-efficient-bf16", "--fp16-scale-window", 8],
     ],
-    [
-        [],
-        [],
-        ["--bf16", "--fp16-scale-window", 8],
-        ["--store-ema"],
-    ],
+    [[], [], ["--bf16", "--fp16-scale-window", 8], ["--store-ema"]],
     [[], [], ["--curriculum", 1], ["--update-ordered-indices-seed"]],
     [["--disable-validation"], [], ["--patience", 2], ["--keep-best-checkpoints", 2]],
     [[], ["--no-epoch-checkpoints"], ["--keep-last-epochs", 2]],

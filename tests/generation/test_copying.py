@@ -60,12 +60,7 @@ def test_decoders(build_joined, build_generator, make_sample, words):
     assert_same_results(build_generator, [model], make_sample(LENGTHS))
 
 
-def test_an_ensemble_with_one_that_does_not_copy(
-    build_joined,
-    build_generator,
-    model,
-    make_sample,
-):
+def test_an_ensemble_with_one_that_does_not_copy(build_joined, build_generator, model, make_sample):
     other = build_joined("--encoder-blocks", "1,1", seed=2)
     assert_same_results(build_generator, [model, other], make_sample(LENGTHS))
 

@@ -100,9 +100,7 @@ def search(generator, models, sample, **options):
 
 
 @pytest.mark.parametrize(
-    "side, options",
-    [("left", {}), ("right", {"no_repeat_ngram_size": 2})],
-    ids=str,
+    "side, options", [("left", {}), ("right", {"no_repeat_ngram_size": 2})], ids=str
 )
 @pytest.mark.parametrize("more", ["--copy-next", "", "another"])
 def test_it_equals_the_slow_reference(

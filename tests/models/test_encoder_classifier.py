@@ -160,8 +160,7 @@ def test_options_that_cannot_work_are_refused_in_one_line(words, message):
 
 
 @pytest.mark.parametrize(
-    "option",
-    ["--decoder-layers", "--max-source-positions", "--base-layers", "--copy-next"],
+    "option", ["--decoder-layers", "--max-source-positions", "--base-layers", "--copy-next"]
 )
 def test_options_of_decoders_are_unknown(option, capsys):
     with pytest.raises(SystemExit):

@@ -432,10 +432,7 @@ MISTAKES = [  # words, what the message must hold
     ("--feature-window 100000000000000000000", ["--feature-window 100000000000000000000", "12"]),
     ("--encoder-ffn mscffn --mscffn-expansion 100000000000000000000", ["--mscffn-expansion 1000"]),
     ("--adaptive-softmax-factor 0", ["--adaptive-softmax-factor 0", "from 1"]),
-    (
-        "--adaptive-softmax-cutoff 8 --tie-adaptive-weights",
-        ["--tie-adaptive-weights", "remove it"],
-    ),
+    ("--adaptive-softmax-cutoff 8 --tie-adaptive-weights", ["--tie-adaptive-weights", "remove it"]),
     ("--encoder-layers-to-keep 0,1", ["--encoder-layers-to-keep", "--encoder-blocks 3,3"]),
     ("--decoder-layers-to-keep 0,0", ["--decoder-layers-to-keep", "0 to 0"]),
     ("--decoder-layers-to-keep 3", ["--decoder-layers-to-keep", "0 to 0"]),

@@ -115,9 +115,7 @@ def test_everything_but_training_is_fairseqs_own_forward(build, make_sample, mon
     calls = []
     packed = model.decoder.extract_packed_features
     monkeypatch.setattr(
-        model.decoder,
-        "extract_packed_features",
-        lambda *args: calls.append(args) or packed(*args),
+        model.decoder, "extract_packed_features", lambda *args: calls.append(args) or packed(*args)
     )
     words = make_sample((5, 1, 7))["net_input"]
     model.train()

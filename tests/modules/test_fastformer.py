@@ -88,12 +88,7 @@ def test_the_form_is_chosen_by_the_size_of_the_batch(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"shared": "head"},
-        {"interaction": "add"},
-        {"interaction": "concat"},
-    ],
+    "options", [{"shared": "head"}, {"interaction": "add"}, {"interaction": "concat"}]
 )
 def test_options_that_exclude_reassociation_use_the_plain_form(options):
     mixer = make_fastformer(**options)

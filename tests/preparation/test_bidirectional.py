@@ -90,10 +90,7 @@ def test_folders_that_cannot_be_joined_are_refused(make_pair, pair, both, tmp_pa
     record["settings"]["boundary"] = "<q>"
     (documents / "preparation.json").write_text(json.dumps(record))
     for folder, message in (
-        (
-            make_pair("--no-joined-dictionary"),
-            "one dictionary per language.*--joined-dictionary",
-        ),
+        (make_pair("--no-joined-dictionary"), "one dictionary per language.*--joined-dictionary"),
         (both, "has both directions"),
         (documents, "was prepared for summarization, which has one direction"),
         (tmp_path / "none", "none.* cannot be used"),

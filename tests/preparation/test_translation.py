@@ -82,10 +82,7 @@ def test_what_differs_from_the_other_folder_is_refused(run, corpus, tmp_path):
         (["--no-joined-dictionary"], f"--no-.*: --like {folder} was prepared with --joined-dict"),
         (["--vocab-size", 30], f"--vocab-size 30: --like {folder} has 40: remove it"),
         (["--lowercase"], f"--lowercase: --like {folder} was prepared without it: remove it"),
-        (
-            ["--subword", "sentencepiece"],
-            "--subword sentencepiece: --like .* has bpe: remove it",
-        ),
+        (["--subword", "sentencepiece"], "--subword sentencepiece: --like .* has bpe: remove it"),
         (["--target-lang", "de"], "was prepared for fr and en: give a folder of en and de"),
         (["--like", corpus], "preparation.json cannot be used"),
     ):

@@ -229,9 +229,7 @@ def test_fairseq_generate(run_generate, toy_data, tiny_checkpoint):
     assert len(texts["T"]) == len(texts["D"]) == toy_data.sizes["test"]
     names = sorted(texts["T"])
     expected = rouge(
-        [texts["T"][n] for n in names],
-        [texts["D"][n].split("\t")[1] for n in names],
-        stemmer=True,
+        [texts["T"][n] for n in names], [texts["D"][n].split("\t")[1] for n in names], stemmer=True
     )
     figures = "/".join(f"{expected.f1(metric):.2f}" for metric in METRICS)
     assert "Generate test with beam=1: ROUGE-1/2/L/Lsum F1 = " + figures in output

@@ -104,10 +104,7 @@ def test_validation_counts_words_of_any_script(tmp_path, run_preprocess, run_tra
 def test_bad_json_is_one_clear_error(value, data, run_train, train_args, tmp_path):
     words = [data, *train_args, "--task", "summarization", "--eval-rouge"]
     with pytest.raises(ConfigurationError, match="--eval-rouge-args"):
-        run_train(
-            *[*words, "--eval-rouge-args", value],
-            *["--save-dir", tmp_path, "--cpu"],
-        )
+        run_train(*[*words, "--eval-rouge-args", value], *["--save-dir", tmp_path, "--cpu"])
 
 
 # --------------------------------------------------------------------------------------------------

@@ -123,10 +123,7 @@ def test_the_log_keeps_what_a_program_says_while_it_ends(tmp_path):
         (["# now", "# x", "[rank0]: ValueError: a", "INFO b"], "ValueError: a"),
         (["# now", "# x", "error: --lr 1: no"], "--lr 1: no"),
         (["ValueError: before", "# now", "# x", "a", "", "f.py: UserWarning: c", "d"], "a / d"),
-        (
-            ["torch.SomeError: big", "x.ChildFailedError: "],
-            "torch.SomeError: big",
-        ),
+        (["torch.SomeError: big", "x.ChildFailedError: "], "torch.SomeError: big"),
         (
             [
                 "[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer",

@@ -48,10 +48,7 @@ def test_a_criterion_without_label_smoothing_has_only_a_loss():
         "train_inner | epoch 001: 1 / 9 loss=3.5, ppl=8, wps=2, num_updates=50, lr=1",
         "valid on 'valid' subset | loss 2.25 | ppl 8 | wps 1 | num_updates 50",
     ]
-    assert summarise(log, updates=0) == [
-        "update 50  train nll 3.5",
-        "update 50  valid nll 2.25",
-    ]
+    assert summarise(log, updates=0) == ["update 50  train nll 3.5", "update 50  valid nll 2.25"]
 
 
 def test_scores_of_valid_are_told():

@@ -183,10 +183,7 @@ def test_out_of_memory_while_recording_falls_back(make_step, make_sample, caplog
 
 UPDATES = 8
 HALF = {"bf16": "--bf16", "fp16": "--fp16 --fp16-init-scale 4"}
-TRAINED = {
-    "ftc": "--arch transformer_ftc --encoder-blocks 1,1",
-    "fairseq's": "--arch transformer",
-}
+TRAINED = {"ftc": "--arch transformer_ftc --encoder-blocks 1,1", "fairseq's": "--arch transformer"}
 
 
 @pytest.fixture
