@@ -3,7 +3,7 @@
 Translator("runs/transformer_ftc").translate(["Guten Morgen!"])
 """
 
-from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine, search
 from fairseq_plugins.errors import ConfigurationError
@@ -18,6 +18,7 @@ class Scored(NamedTuple):
     text: str
     score: float  # as in fairseq: sum of log-probabilities over length to the power of lenpen
     complete: bool = True  # False if it was stopped at the length limit
+    tokens: Tuple[str, ...] = ()  # the subwords of the text
 
 
 class Translator:
@@ -170,7 +171,12 @@ class Translator:
                 )
         return [
             [
-                Scored(self.processor.decode(o.pieces) if o.pieces else "", o.score, o.complete)
+                Scored(
+                    self.processor.decode(o.pieces) if o.pieces else "",
+                    o.score,
+                    o.complete,
+                    tuple(o.pieces.split()),
+                )
                 for o in outputs
             ]
             for outputs in self.candidates(lines, self._nbest, prefixes, first)

@@ -37,7 +37,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     add_flag(
         parser, "--json", "write one JSON object a line: translations, a list with the best first, "
-        "each with text, score and complete (false where it was stopped at the length limit)",
+        "each with text, score, complete (false if stopped at the length limit) and tokens",
     )  # fmt: skip
     add_number(parser, "--nbest", "how many translations --json writes for each line", 1)
     add_number(

@@ -146,6 +146,10 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
         for each, hypotheses in zip(found, expected, strict=True):
             texts = [(h["text"], h["complete"]) for h in each["translations"]]
             assert texts == [(h.text, h.complete) for h in hypotheses]
+            tokens = [h["tokens"] for h in each["translations"]]
+            assert tokens == [list(h.tokens) for h in hypotheses]
+            decoded = [several.processor.decode(" ".join(each)) for each in tokens]
+            assert decoded == [h.text for h in hypotheses]
             scores = [h["score"] for h in each["translations"]]
             assert scores == pytest.approx([h.score for h in hypotheses], abs=1e-5)
     for more in ([], ["--processes", "2", "--buffer", "2"]):
