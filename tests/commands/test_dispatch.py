@@ -32,7 +32,7 @@ def test_an_unknown_command_is_told_with_those_that_exist():
 
 def test_without_fairseq_one_line_says_what_runs(monkeypatch):
     monkeypatch.setattr(commands.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match="^evaluate needs torch and fairseq, .* translate"):
+    with pytest.raises(ConfigurationError, match="^evaluate needs torch and fairseq, .*exported"):
         commands.main(["evaluate", "data", "runs/imdb"])
 
 
