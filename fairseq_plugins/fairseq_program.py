@@ -7,6 +7,7 @@ is fairseq-train, and so on.
 
 import argparse
 import importlib
+import logging
 import sys
 from typing import Any, List
 
@@ -23,6 +24,7 @@ def words_of(program: str) -> List[str]:
 def main() -> None:
     """Run the program that the first argument names."""
     fairseq_plugins.register()
+    logging.getLogger().handlers.clear()  # of a message so far; the program adds its own
     # argparse checks all help texts since Python 3.14, and one of hydra's is no text
     parser: Any = argparse.ArgumentParser
     parser._check_help = lambda self, action: None

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import logging
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,10 +68,13 @@ def test_programs_of_fairseq_run_on_newer_python(monkeypatch, capsys):
     monkeypatch.undo()
     assert importlib.import_module(module) is fairseq_program
     monkeypatch.setattr(sys, "argv", ["", program, "-h"])
+    before = logging.NullHandler()  # with it, fairseq's basicConfig would set no format
+    monkeypatch.setattr(logging.getLogger(), "handlers", [before])
     with pytest.raises(SystemExit) as ended:
         fairseq_program.main()
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: fairseq-generate ")
+    assert before not in logging.getLogger().handlers
 
 
 @pytest.mark.parametrize("version", [(3, 11), (3, 14)])

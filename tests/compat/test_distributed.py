@@ -131,8 +131,8 @@ def test_srun_with_a_process_for_each_machine_leaves_fairseq_its_gpus(monkeypatc
 def test_a_spawned_process_finds_the_repairs():
     """It unpickles what fairseq gives it to run, before it reads --user-dir."""
     given = pickle.dumps(distributed_utils.distributed_main)
-    code = "import pickle, sys; from fairseq.distributed import utils; "
-    code += f"main = pickle.loads({given!r}); assert main is utils.distributed_main; print(main)"
+    code = f"import pickle; main = pickle.loads({given!r}); from fairseq.distributed import utils; "
+    code += "assert main is utils.distributed_main; print(main)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "main_of_a_process" in done.stdout
 

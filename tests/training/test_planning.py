@@ -8,6 +8,7 @@ import pytest
 from fairseq_plugins import processor
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.run_folder import Run
 from fairseq_plugins.training import jobs, planning, process
 from tests.training.conftest import BY_LOSS, gpus, plan, value
@@ -93,7 +94,7 @@ def test_as_many_gpus_as_can_share_the_batch(monkeypatch, toy_data, count, used)
 def test_on_the_cpu(monkeypatch, toy_data):
     gpus(monkeypatch, 0)
     command = plan(toy_data.bin).command
-    assert command[1:3] == ["-m", "fairseq_cli.train"] and "--cpu" in command
+    assert command[1:3] == words_of("train")[:2] and "--cpu" in command
     assert not {"--fp16", "--bf16"} & set(command)
     assert value(command, "--max-tokens") == "4096"
     assert "--bf16" in plan(toy_data.bin, "--precision", "bf16").command

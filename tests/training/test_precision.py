@@ -4,6 +4,7 @@ import pytest
 
 from fairseq_plugins import processor
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.run_folder import Run
 from tests.training.conftest import gpus, plan, value
 
@@ -22,7 +23,7 @@ def test_one_gpu_of_two_and_its_precision(monkeypatch, toy_data, capability, fla
     fastest = plan(toy_data.bin, "--processes", 1, "--precision", "fastest").command
     command = plan(toy_data.bin, "--processes", 1).command
     assert fastest == command
-    assert command[1:3] == ["-m", "fairseq_cli.train"] and "--cpu" not in command
+    assert command[1:3] == words_of("train")[:2] and "--cpu" not in command
     assert value(command, "--distributed-world-size") == "1"
     assert [word for word in command if word in ("--fp16", "--bf16")] == [flag]
     command = plan(toy_data.bin, "--precision", "fp32").command
