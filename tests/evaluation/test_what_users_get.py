@@ -171,6 +171,9 @@ class PlannedHere:
     def __init__(self, request, running):
         self.plan = planning.plan(request)
 
+    def dismiss(self):
+        """There is no process to end."""
+
 
 SHORT = ["--", "--min-len", "9", "--max-len-b", "5"]
 TRAIN = ["quickstart", "{data}", "--save-dir", "{new}", "--cpu"]
