@@ -21,8 +21,7 @@ Makes a virtual environment, .venv in the checkout, with torch, fairseq and this
   --extras NAMES     also plot (matplotlib, for plots), onnx (to export models), shortlist (word
                      alignments, for export --shortlist), textrank (a baseline), test (all of
                      these and what scripts/test.sh needs), or several with commas between; remembered
-  --device D         which build of torch: cpu, gpu, or auto (default: gpu where nvidia-smi sees one);
-                     none installs only what runs exported models, and a rerun adds the rest
+  --device D         torch for cpu, gpu, or auto (default: gpu where nvidia-smi sees one); none: only exports run
   --torch SPEC       another torch than the default: a version or a wheel
   --torch-index URL  take torch from this package index (also: TORCH_INDEX_URL)
   --print-python     print the path of the Python that was set up, and do nothing else
@@ -86,7 +85,8 @@ if command -v flock >/dev/null; then # pip inherits the lock, so a pip that outl
     flock -n 9 || status=$? # 1: it is held; other failures: this file system has no locks
     if [ "$status" -eq 1 ]; then say "Another set-up of this checkout is running: waiting for it." && flock 9; fi
 fi
-scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 
 # Without options, reuse the environment of the last run; a .venv that was moved or lost its Python is made again.
 works() { grep -qsF "$venv" "$venv/bin/activate" && "$venv/bin/python3" -m pip --version >/dev/null 2>&1; }

@@ -18,6 +18,7 @@ from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.request import Request
+from fairseq_plugins.generation import engine
 from fairseq_plugins.serving.folder import is_export
 from fairseq_plugins.training import planning
 from fairseq_plugins.training.jobs import Jobs
@@ -184,7 +185,7 @@ def test_evaluate_refuses_what_is_for_generation(data, trained, tmp_path):
     with pytest.raises(ConfigurationError, match="is a classifier: --beam"):
         evaluate.main([str(data), str(trained), "--beam", "3"])
     other = shutil.copytree(str(trained), str(tmp_path / "other"))
-    with pytest.raises(ConfigurationError, match="is a classifier: .*--ensemble"):
+    with pytest.raises(ConfigurationError, match="--ensemble: .* is a classifier, but only"):
         evaluate.main([str(data), str(trained), "--ensemble", other])
 
 
@@ -253,3 +254,10 @@ def test_what_does_not_fit_is_told_in_one_line(trained, tiny_checkpoint, toy_dat
         Classifier(trained, other, cpu=True)
     with pytest.raises(ConfigurationError, match="has no dictionaries"):
         Classifier(trained, tmp_path, cpu=True)
+
+
+def test_a_regression_is_no_classifier(trained, monkeypatch):
+    task = SimpleNamespace(cfg=SimpleNamespace(regression_target=True), label_dictionary=None)
+    monkeypatch.setattr(engine, "load_models", lambda *a, **k: (trained, [None], None, task))
+    with pytest.raises(ConfigurationError, match="trained with --regression-target"):
+        Classifier(trained, cpu=True)

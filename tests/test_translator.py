@@ -216,6 +216,8 @@ def test_a_convolutional_model_has_the_beam_that_is_asked(folder, run_train):
         translator = Translator([folder / "fconv"], cpu=True, beam=beam)
         alone = [translator.translate([line])[0] for line in SENTENCES]
         assert translator.translate(SENTENCES) == alone and len(set(alone)) > 1
+    with pytest.raises(ConfigurationError, match="--int8 is for Transformers, .* FConvEncoder"):
+        Translator([folder / "fconv"], cpu=True, int8=True)
 
 
 def test_a_model_that_writes_all_words_at_once_is_told(folder, model, run_train, train_args):

@@ -32,6 +32,7 @@ from fairseq_plugins.compat import (
     resumed_options,
     resuming,
     stopping,
+    stored_options,
     text_tasks,
     training_options,
     uncompiled,
@@ -46,6 +47,7 @@ def apply() -> None:
     unpickling.allow_types_of_fairseq_checkpoints()
     checkpoints.read_checkpoints_safely()
     checkpoints.name_files_that_are_no_checkpoints()
+    stored_options.ignore_removed_options_of_criterions()
     checkpoints.copy_checkpoints_in_one_step()
     checkpoints.store_digests_of_words()
     checkpoints.warn_of_other_words()

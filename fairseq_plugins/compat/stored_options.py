@@ -14,12 +14,14 @@ import logging
 import os
 import re
 from argparse import Namespace
-from typing import Any, Dict, FrozenSet, Optional
+from typing import Any, Callable, Dict, FrozenSet, Optional
 
+from fairseq import criterions
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.base import Node
 
 from fairseq_plugins.compat.literals import read_literal
+from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -93,6 +95,17 @@ def plain(value: Any, name: str = "") -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(plain(item, name) for item in value)
     return _plain_text(value, name) if isinstance(value, str) else value
+
+
+def ignore_removed_options_of_criterions() -> None:
+    """Build a checkpoint's criterion, for fairseq-validate, without options that it has lost.
+
+    fairseq does so for models and tasks. Options from a command line are never unknown here.
+    """
+
+    @around(criterions, "build_criterion")
+    def build_criterion(original: Callable, cfg: Any, task: Any, **kwargs: Any) -> Any:
+        return original(cfg, task, from_checkpoint=True)
 
 
 def _plain_text(value: str, name: str) -> str:

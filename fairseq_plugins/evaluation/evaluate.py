@@ -151,7 +151,18 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
         ConfigurationError: the models do not fit the data, each other or the options.
     """
     trainings = [_training(each[-1]) for each in chosen]
-    task = trainings[0].task["_name"]
+    tasks = [training.task["_name"] for training in trainings]
+    for member, other in zip(request.members if request.ensemble else (), tasks):
+        if is_export(member.run):
+            raise ConfigurationError(
+                f"--ensemble: {member.run} is an exported model, which cannot join one"
+            )
+        if not test_set_of(other).generates:
+            raise ConfigurationError(
+                f"--ensemble: {member.run} is a classifier, but only models that generate are "
+                "combined"
+            )
+    task = tasks[0]
     kind = test_set_of(task)
     if request.unicode and not kind.has_rouge:
         raise ConfigurationError("--unicode is for summaries, scored by ROUGE: remove it")

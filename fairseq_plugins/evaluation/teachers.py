@@ -139,6 +139,8 @@ class Teachers:
                 )
             theirs = Processing.load(folder) if others else prepared.processing
             pairs = {trained_models.direction(training.task) for training in trainings} - {None}
+            if len(pairs) > 1:
+                raise ConfigurationError(f"{option}: models of two directions cannot be combined")
             pair = pairs.pop() if pairs else None
         self.direction: Tuple[str, str] = pair or prepared.languages
         prepared.processing.check_languages(*self.direction, data)

@@ -253,6 +253,10 @@ class TrainedClassifier:
 
     def __init__(self, name: str, folder: Path, model: Any, task: Any, cpu: bool):
         cfg, dictionary = task.cfg, task.label_dictionary
+        if getattr(cfg, "regression_target", False):
+            raise ConfigurationError(
+                f"--model {name} is trained with --regression-target: it has no labels"
+            )
         self.name, self.folder, self.task, self.device = name, folder, task, _device(cpu)
         self.model = model.to(self.device).eval()
         self.labels: List[str] = dictionary.symbols[dictionary.nspecial :][: cfg.num_classes]

@@ -36,12 +36,21 @@ def quantize(model: Any) -> Any:
         the same model, in evaluation mode.
 
     Raises:
-        ConfigurationError: the model is not on a CPU, or this build of torch has no
+        ConfigurationError: the model is not in float32 on a CPU, or this build of torch has no
             8-bit products.
     """
     weight = model.decoder.embed_tokens.weight
     if weight.device.type != "cpu":
         raise ConfigurationError("--int8 is for CPUs, but the model is on a GPU: add --cpu")
+    if weight.dtype != torch.float32:
+        raise ConfigurationError(
+            f"--int8 needs a model in float32, but this one is in {weight.dtype}"
+        )
+    for part in (model.encoder, model.decoder):
+        if not hasattr(part, "layers"):
+            raise ConfigurationError(
+                f"--int8 is for Transformers, but this model has a {type(part).__name__}: remove it"
+            )
     engine = torch.backends.quantized.engine
     if engine in (None, "none"):
         raise ConfigurationError("--int8: this build of torch has no 8-bit products for this CPU")

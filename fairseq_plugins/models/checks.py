@@ -6,6 +6,7 @@ first batch.
 
 from typing import Any, Dict, List, Optional, Tuple
 
+import torch.distributed as dist
 from fairseq import utils
 
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
@@ -50,7 +51,8 @@ def check_fairseq_options(args: Any) -> None:
         args: fairseq's TransformerConfig.
 
     Raises:
-        ConfigurationError: an option is out of range, or conflicts with another option.
+        ConfigurationError: an option is out of range, or conflicts with another option or with
+            this machine.
     """
     for name, reason in REFUSED.items():
         if getattr(args, name, None):
@@ -64,6 +66,11 @@ def check_fairseq_options(args: Any) -> None:
             "--tie-adaptive-weights needs an adaptive input, which this model lacks: remove it"
         )
     check_choice("activation_fn", args.activation_fn, utils.get_available_activation_fns())
+    if args.base_layers and not (dist.is_available() and dist.is_initialized()):
+        raise ConfigurationError(
+            f"--base-layers {args.base_layers} spreads experts over processes, but this is a "
+            "single one: remove it, or train with --distributed-world-size 2 or more"
+        )
     _check_sharing(args)
 
 
@@ -74,6 +81,17 @@ def _check_sharing(args: Any) -> None:
             raise ConfigurationError(
                 f"{flag(name)} needs equal sizes, but --encoder-embed-dim {source} and "
                 f"--decoder-embed-dim {target} differ"
+            )
+    if args.share_all_embeddings and args.decoder_embed_path not in (None, args.encoder_embed_path):
+        raise ConfigurationError(
+            f"--share-all-embeddings has one embedding, but --decoder-embed-path "
+            f"{args.decoder_embed_path} differs from the encoder's: remove one of them"
+        )
+    for name in ("encoder_embed_path", "decoder_embed_path"):
+        if getattr(args, "merge_src_tgt_embed", False) and getattr(args, name):
+            raise ConfigurationError(
+                f"{flag(name)} {getattr(args, name)} has no effect with --merge-src-tgt-embed: "
+                "remove one of them"
             )
     tied = args.share_all_embeddings or args.share_decoder_input_output_embed
     tied = tied or getattr(args, "merge_src_tgt_embed", False)
@@ -104,6 +122,16 @@ def check_dictionaries(args: Any, source: Any, target: Any) -> None:
         raise ConfigurationError(
             "--copy-attention needs one dictionary for source and target: prepare the data with a "
             "joined dictionary, or remove --copy-attention"
+        )
+    cutoff = args.adaptive_softmax_cutoff
+    if cutoff is None:
+        return
+    bounds = parse_numbers(cutoff)
+    ascending = bool(bounds) and all(a < b for a, b in zip([0, *bounds], bounds))
+    if not ascending or bounds[-1] > len(target):
+        raise ConfigurationError(
+            f"--adaptive-softmax-cutoff {cutoff}: give ascending numbers from 1 to at most "
+            f"{len(target)}, the size of the vocabulary"
         )
 
 

@@ -55,6 +55,11 @@ class ClassificationTask(WholeTexts, SentencePredictionTask):
 
     @classmethod
     def setup_task(cls, cfg: ClassificationConfig, **kwargs: Any) -> "ClassificationTask":
+        if cfg.regression_target:
+            raise ConfigurationError(
+                "--regression-target does not fit --task classification, which has classes: "
+                "use --task sentence_prediction"
+            )
         labels = cls.load_dictionary(str(Path(cfg.data) / "label" / "dict.txt"))
         names = [n for n in labels.symbols[labels.nspecial :] if not n.startswith("madeupword")]
         classes = len(names)

@@ -196,7 +196,7 @@ def test_equals_the_reference_in_any_batch(part, side):
         raise AssertionError(f"{where}: {error}") from None
 
 
-@pytest.mark.parametrize("memory_dim, side", zip((DIM, MEMORY_DIM), SIDES))
+@pytest.mark.parametrize("memory_dim, side", list(zip((DIM, MEMORY_DIM), SIDES)))
 @pytest.mark.parametrize("part", [p for p in parts() if p.values[0].is_mixer])
 def test_reads_a_memory_of_another_length_and_size(part, side, memory_dim):
     lengths, memory_lengths = (4, 1, 6), (7, 2, 11)

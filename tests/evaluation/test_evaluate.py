@@ -365,7 +365,18 @@ def test_an_ensemble_is_of_models_for_one_direction(data, fresh_run, tmp_path, t
     torch.save(state, other / "checkpoint_best.pt")
     with pytest.raises(ConfigurationError, match="two directions .*de-en, .*other.*en-de"):
         call(data, fresh_run, "--ensemble", other)
+    state["cfg"]["task"].update(_name="classification")
+    torch.save(state, other / "checkpoint_best.pt")
+    with pytest.raises(ConfigurationError, match="--ensemble: .*other is a classifier, but only"):
+        call(data, fresh_run, "--ensemble", other)
     assert translations.calls == []
+
+
+def test_an_export_joins_no_ensemble(data, fresh_run, tmp_path, monkeypatch):
+    other = Path(shutil.copytree(str(fresh_run), str(tmp_path / "other")))
+    monkeypatch.setattr(evaluation, "is_export", lambda run: run == other)
+    with pytest.raises(ConfigurationError, match="--ensemble: .*other is an exported model"):
+        call(data, fresh_run, "--ensemble", other)
 
 
 def test_data_of_the_laboratory_is_refused(data, fresh_run, tmp_path):

@@ -110,8 +110,10 @@ def test_long_texts_are_told_or_cut_and_counted(data, caplog):
         only.load_dataset("train")
 
 
-def test_a_missing_split_is_told(data):
+def test_a_missing_split_and_regression_are_told(data):
     with pytest.raises(
         ConfigurationError, match="input0/dev.idx is missing: choose another subset"
     ):
         setup(data).load_dataset("dev")
+    with pytest.raises(ConfigurationError, match="--regression-target does not fit"):
+        setup(data, regression_target=True)

@@ -35,6 +35,11 @@ def main(argv: Sequence[str]) -> int:
         )
     for number, texts in enumerate(zip(documents, references, summaries), 1):
         document, reference, found = texts
-        summary = Summary(**{"copied": None, **json.loads(found)})
+        try:
+            summary = Summary(**{"copied": None, **json.loads(found)})
+        except (TypeError, ValueError):
+            raise ConfigurationError(
+                f"{args.summaries}, line {number}: not of summarize --json: add --json there"
+            ) from None
         print(section(number, document, reference, summary) + "\n")
     return 0
