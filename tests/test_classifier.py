@@ -112,6 +112,19 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
     assert [line.split("\t")[0] for line in run.stdout.splitlines()] == ["bad", "good"]
     imported = {line.split("|")[-1].strip() for line in run.stderr.splitlines() if "|" in line}
     assert "onnxruntime" in imported and not imported & {"torch", "fairseq", "onnx"}
+    (tmp_path / "in").write_text("".join(text + "\n" for text in texts))
+    words = ["classify", "--model", out, "--input", tmp_path / "in", "--output"]
+    for name, more in (("one", []), ("two", ["--processes", 2, "--buffer", 4])):
+        capsys.readouterr()
+        assert commands.main([str(word) for word in [*words, tmp_path / name, *more]]) == 0
+        told = capsys.readouterr().err
+        assert "1 line(s) without text got a meaningless label: number 2" in told
+        assert "1 line(s) were truncated to " in told and told.endswith("limit: number 5\n")
+    one, two = (
+        [line.split("\t")[0] for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("one", "two")
+    )
+    assert one == two == [label for label, _ in exported.classify(texts)]
     copy = shutil.copytree(data, tmp_path / "copy")
     shutil.rmtree(copy / "text" / "pieces")  # earlier versions did not read them
     scored = [str(copy), str(out), "--cpu"]

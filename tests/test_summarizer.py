@@ -213,14 +213,16 @@ def test_copied_words_that_the_dictionary_lacks_have_their_characters(copying, s
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_an_export_that_copies_says_that_it_does_not_tell(copies, monkeypatch, capsys):
+def test_an_export_that_copies_says_that_it_does_not_tell(copies, monkeypatch):
     exported = SimpleNamespace(
         engine=SimpleNamespace(copies=copies, tells_copied=False),
         processor=SimpleNamespace(for_summaries=True),
-        summarize=lambda texts: [],
+        summarize=lambda documents, first: [],
+        max_length=lambda length: 9,
+        max_source=5,
     )
     monkeypatch.setattr(summarize_command, "Summarizer", lambda model, **options: exported)
-    monkeypatch.setattr(summarize_command._lines, "convert", lambda *arguments: 0)
-    assert summarize_command.main(["--model", "DIR", "--json"]) == 0
-    told = "an exported model cannot report which subwords it copied"
-    assert (told in capsys.readouterr().err) is copies
+    args = summarize_command.read_arguments(["--model", "DIR", "--json"])
+    remarks = summarize_command.load(args)((["a"], 0)).remarks
+    assert bool(remarks) is copies
+    assert all("cannot report which subwords it copied" in remark for remark in remarks)

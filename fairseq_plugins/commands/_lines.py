@@ -7,7 +7,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 from fairseq_plugins import pretrained
 from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least
@@ -40,6 +40,10 @@ def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffe
     )  # fmt: skip
     add_flag(parser, "--cpu", "do not use a GPU")
     add_number(parser, "--threads", "threads of an exported model", 1)
+    add_number(
+        parser, "--processes", "processes, each with its own copy of an exported model; only for "
+        "files", 1,
+    )  # fmt: skip
 
 
 def add_options(
@@ -121,6 +125,27 @@ def check_files(args: argparse.Namespace) -> None:
             )
     if sys.stdin is None and not documents and args.input is None:
         raise ConfigurationError("standard input is closed: give --input, a file or a pipe")
+    if args.processes > 1:
+        from fairseq_plugins.serving.folder import is_export
+
+        models = args.model if isinstance(args.model, list) else [args.model]
+        if not is_export(pretrained.find(models[0])):
+            raise ConfigurationError("--processes is for exported models: remove it")
+        if not documents and args.input is None and sys.stdin.buffer.isatty():
+            raise ConfigurationError(
+                f"--processes {args.processes} is for files: give --input, or remove it"
+            )
+
+
+def in_processes(
+    args: argparse.Namespace, begin: Callable[[], Callable[[Any], Any]], batches: Iterable[Any]
+) -> Iterator[Any]:
+    """Like `map(begin(), batches)`, in as many processes as --processes says, and in order."""
+    if args.processes == 1:
+        return map(begin(), batches)
+    from fairseq_plugins.workers import map_batches  # a slow import
+
+    return map_batches(begin, batches, args.processes)
 
 
 def engine_options(args: argparse.Namespace) -> Dict[str, Any]:
@@ -154,13 +179,11 @@ def own_output(path: Optional[Path] = None) -> Iterator[IO[str]]:
 
 
 def convert(
+    args: argparse.Namespace,
     run: Callable[[Iterator[List[str]]], Iterator[List[str]]],
     out: IO[str],
-    buffer: int,
     done: str,
     unit: str,
-    path: Optional[Path] = None,
-    documents: Sequence[Path] = (),
 ) -> Optional[int]:
     """Pass lines to `run` in groups, and write its results.
 
@@ -168,19 +191,21 @@ def convert(
     one: the others are answered.
 
     Args:
+        args: --input or --documents, files to read, each of the latter as one line; --buffer, the
+            most lines that all --processes have at a time, 1 on a terminal; a group ends at
+            `MOST_CHARACTERS`.
         run: from lists of lines to lists of the same lengths, in order.
         out: where to write.
-        buffer: the most lines at a time, 1 on a terminal; a group ends at `MOST_CHARACTERS`.
         done: the word before the progress bar, such as "translated".
         unit: what a line is, such as "lines".
-        path: the file to read; None for standard input.
-        documents: files to read instead, each as one line.
 
     Returns:
         The exit status: 1 if a line could not be read; None if the reader went away, such as
         `| head`.
     """
     unread: List[int] = []
+    path, documents = args.input, getattr(args, "documents", [])
+    buffer = -(-args.buffer // args.processes)
     with contextlib.ExitStack() as stack:
         if documents:
             texts: Iterator[Callable[[], str]] = (partial(_in_one_line, file) for file in documents)

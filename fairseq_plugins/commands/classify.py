@@ -8,12 +8,41 @@ the model's limit is ignored; a message at the end counts such texts. --model al
 of the command `export`, which needs neither torch nor fairseq.
 """
 
+import argparse
 import functools
-from typing import List, Sequence
+from typing import Callable, Iterator, List, NamedTuple, Sequence
 
 from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.classifier import Classifier
 from fairseq_plugins.commands import _lines
+
+
+class Done(NamedTuple):
+    """The labels of some lines; numbers are of these lines, from 1."""
+
+    lines: List[str]
+    empty: List[int]
+    cut: List[int]
+    limit: int  # tokens that the model reads
+
+
+def load(args: argparse.Namespace) -> Callable[[List[str]], Done]:
+    """Load the model; returns what classifies lines."""
+    options = {name: vars(args)[name] for name in ("data", "cpu", "max_tokens", "threads")}
+    classifier = Classifier(args.model, **options)
+    seen = 0
+
+    def classify(texts: List[str]) -> Done:
+        nonlocal seen
+        found = [f"{label}\t{value:.4f}" for label, value in classifier.classify(texts)]
+        empty, cut = (
+            [number - seen for number in numbers if number > seen]
+            for numbers in (classifier.empty, classifier.cut)
+        )
+        seen += len(texts)
+        return Done(found, empty, cut, classifier.max_tokens_of_text)
+
+    return classify
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,21 +53,22 @@ def main(argv: Sequence[str]) -> int:
     _lines.add_model(parser, 16384, "lines", buffer=2000)
     args = parser.parse_args(argv)
     _lines.check_files(args)
+    empty: List[int] = []
+    cut: List[int] = []
+    seen = limit = 0
+
+    def run(batches: Iterator[List[str]]) -> Iterator[List[str]]:
+        nonlocal seen, limit
+        for done in _lines.in_processes(args, functools.partial(load, args), batches):
+            empty.extend(seen + number for number in done.empty)
+            cut.extend(seen + number for number in done.cut)
+            seen, limit = seen + len(done.lines), done.limit
+            yield done.lines
+
     with _lines.own_output(args.output) as out:
-        options = {name: vars(args)[name] for name in ("data", "cpu", "max_tokens", "threads")}
-        classifier = Classifier(args.model, **options)
-
-        def classify(texts: List[str]) -> List[str]:
-            return [f"{label}\t{value:.4f}" for label, value in classifier.classify(texts)]
-
-        status = _lines.convert(
-            functools.partial(map, classify), out, args.buffer, "classified", "lines", args.input
-        )
+        status = _lines.convert(args, run, out, "classified", "lines")
     if status is None:
         return 1
-    _lines.tell(classifier.empty, "line(s) without text got a meaningless label")
-    _lines.tell(
-        classifier.cut,
-        f"line(s) were truncated to {classifier.max_tokens_of_text:,} tokens, the model's limit",
-    )
+    _lines.tell(empty, "line(s) without text got a meaningless label")
+    _lines.tell(cut, f"line(s) were truncated to {limit:,} tokens, the model's limit")
     return status

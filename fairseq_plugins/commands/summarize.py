@@ -15,7 +15,7 @@ import argparse
 import functools
 import json
 import sys
-from typing import Any, Dict, List, Sequence
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from fairseq_plugins.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.commands import _lines
@@ -65,56 +65,81 @@ def as_object(summary: Summary) -> Dict[str, Any]:
     return {name: value for name, value in summary._asdict().items() if value is not None}
 
 
+class Done(NamedTuple):
+    """The summaries of some documents, and what is known of the model."""
+
+    summaries: List[Summary]
+    max_source: int
+    max_length: int
+    remarks: List[str]  # to tell once
+
+
+def load(args: argparse.Namespace) -> Callable[[Tuple[List[str], int]], Done]:
+    """Load the model; returns what summarizes documents, with the number of the first."""
+    options = _lines.engine_options(args)
+    least = options.pop("min_len")
+    summarizer = Summarizer(args.model, min_length=least, max_length=args.max_len, **options)
+    summarizer.wants_copied = args.json
+    engine, remarks = summarizer.engine, []
+    if not summarizer.processor.for_summaries:
+        remarks.append(
+            "the model's data was prepared for translation: if it translates, use the command "
+            "translate"
+        )
+    if summarizer.wants_copied and engine.copies and not engine.tells_copied:
+        remarks.append(
+            "an exported model cannot report which subwords it copied: give the checkpoint"
+        )
+    longest = summarizer.max_length(summarizer.max_source)
+
+    def summarize(batch: Tuple[List[str], int]) -> Done:
+        documents, first = batch
+        summaries = summarizer.summarize(documents, first=first)
+        return Done(summaries, summarizer.max_source, longest, remarks)
+
+    return summarize
+
+
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     _lines.check_files(args)
-    notes = Notes()
-    with _lines.own_output(args.output) as out:
-        options = _lines.engine_options(args)
-        least = options.pop("min_len")
-        summarizer = Summarizer(args.model, min_length=least, max_length=args.max_len, **options)
-        if not summarizer.processor.for_summaries:
-            print(
-                "the model's data was prepared for translation: if it translates, use the command "
-                "translate",
-                file=sys.stderr,
-            )
-        summarizer.wants_copied = args.json
-        engine = summarizer.engine
-        if summarizer.wants_copied and engine.copies and not engine.tells_copied:
-            print(
-                "an exported model cannot report which subwords it copied: give the checkpoint",
-                file=sys.stderr,
-            )
+    notes, read, done = Notes(), 0, Done([], 0, 0, [])
 
-        def summarize(documents: List[str]) -> List[str]:
+    def numbered(documents: List[str]) -> Tuple[List[str], int]:
+        nonlocal read
+        first, read = read, read + len(documents)
+        return documents, first
+
+    def run(batches: Iterator[List[str]]) -> Iterator[List[str]]:
+        nonlocal done
+        begin = functools.partial(load, args)
+        for done in _lines.in_processes(args, begin, map(numbered, batches)):
+            for remark in done.remarks if notes.documents == 0 else ():
+                print(remark, file=sys.stderr)
             lines = []
-            for summary in summarizer.summarize(documents, first=notes.documents):
+            for summary in done.summaries:
                 notes.add(summary)
                 if args.json:
                     lines.append(json.dumps(as_object(summary), ensure_ascii=False))
                 else:
                     lines.append(" ".join(summary.summary))
-            return lines
+            yield lines
 
-        run = functools.partial(map, summarize)
-        status = _lines.convert(
-            run, out, args.buffer, "summarized", "documents", args.input, args.documents
-        )
+    with _lines.own_output(args.output) as out:
+        status = _lines.convert(args, run, out, "summarized", "documents")
     if status is None:
         return 1
     if notes.cut:
         print(
             f"{len(notes.cut):,} of {notes.documents:,} document(s) are longer than "
-            f"{summarizer.max_source:,} subwords, which is what the model reads: "
+            f"{done.max_source:,} subwords, which is what the model reads: "
             f"{notes.pieces_not_read:,} subwords at their ends were not read; number "
             + first_ten(notes.cut),
             file=sys.stderr,
         )
     if notes.stopped:
-        limit = summarizer.max_length(summarizer.max_source)
         print(
-            f"the summary of {len(notes.stopped):,} document(s) reached {limit} subwords "
+            f"the summary of {len(notes.stopped):,} document(s) reached {done.max_length} subwords "
             f"(--max-len) and may be cut off: number {first_ten(notes.stopped)}",
             file=sys.stderr,
         )

@@ -13,10 +13,8 @@ import argparse
 import functools
 import itertools
 import json
-import sys
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from fairseq_plugins import pretrained
 from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.errors import ConfigurationError
@@ -40,10 +38,6 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "each with text, score, complete (false if stopped at the length limit) and tokens",
     )  # fmt: skip
     add_number(parser, "--nbest", "how many translations --json writes for each line", 1)
-    add_number(
-        parser, "--processes", "processes, each with its own copy of an exported model; only for "
-        "files", 1,
-    )  # fmt: skip
     args = parser.parse_args(argv)
     if args.nbest > 1 and not args.json:
         raise ConfigurationError(f"--nbest {args.nbest} is for --json: add it")
@@ -84,15 +78,6 @@ def load(args: argparse.Namespace) -> Callable[[Batch], Done]:
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     _lines.check_files(args)
-    if args.processes > 1:
-        from fairseq_plugins.serving.folder import is_export
-
-        if not is_export(pretrained.find(args.model[0])):
-            raise ConfigurationError("--processes is for exported models")
-        if args.input is None and sys.stdin.buffer.isatty():
-            raise ConfigurationError(
-                f"--processes {args.processes} is for files: give --input, or remove it"
-            )
     prefixes = None if args.prefixes is None else iter(list(read_lines(args.prefixes)))
     split: List[int] = []
     cut_off: List[int] = []
@@ -113,23 +98,15 @@ def main(argv: Sequence[str]) -> int:
 
     def run(batches: Iterator[List[str]]) -> Iterator[List[str]]:
         nonlocal lines_seen, max_source
-        whole = map(with_prefixes, batches)
-        begin = functools.partial(load, args)
-        if args.processes > 1:
-            from fairseq_plugins.workers import map_batches  # a slow import
-
-            found: Iterator[Done] = map_batches(begin, whole, args.processes)
-        else:
-            found = map(begin(), whole)
-        for done in found:
+        begin, whole = functools.partial(load, args), map(with_prefixes, batches)
+        for done in _lines.in_processes(args, begin, whole):
             split.extend(lines_seen + number for number in done.split)
             cut_off.extend(lines_seen + number for number in done.cut_off)
             lines_seen, max_source = lines_seen + len(done.texts), done.max_source
             yield done.texts
 
     with _lines.own_output(args.output) as out:
-        buffer = -(-args.buffer // args.processes)
-        status = _lines.convert(run, out, buffer, "translated", "lines", args.input)
+        status = _lines.convert(args, run, out, "translated", "lines")
         if status is None:
             return 1
         if prefixes is not None and next(prefixes, None) is not None:

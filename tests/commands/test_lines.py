@@ -18,6 +18,10 @@ from fairseq_plugins.serving.text import Output
 from fairseq_plugins.summarizer import Summarizer
 
 
+def given(buffer=2, **where):
+    return SimpleNamespace(**{"buffer": buffer, "processes": 1, "input": None, **where})
+
+
 @pytest.fixture
 def batches(monkeypatch):
     """batches(text, buffer) -> what is given to the model at a time."""
@@ -27,7 +31,10 @@ def batches(monkeypatch):
         source = SimpleNamespace(buffer=io.BytesIO(text.encode("utf-8")))
         monkeypatch.setattr(sys, "stdin", source)
         convert = lambda lines: found.append(lines) or lines  # noqa: E731
-        assert _lines.convert(functools.partial(map, convert), out, buffer, "read", "lines") == 0
+        assert (
+            _lines.convert(given(buffer), functools.partial(map, convert), out, "read", "lines")
+            == 0
+        )
         assert out.getvalue().splitlines() == text.splitlines()
         return found
 
@@ -42,7 +49,7 @@ def read(tmp_path):
         found, output = [], tmp_path / "out"
         with _lines.own_output(output) as out:
             convert = lambda lines: found.extend(lines) or lines  # noqa: E731
-            _lines.convert(functools.partial(map, convert), out, 2, "read", "lines", **where)
+            _lines.convert(given(**where), functools.partial(map, convert), out, "read", "lines")
         return found, output.read_text("utf-8")
 
     return run
@@ -50,7 +57,7 @@ def read(tmp_path):
 
 def test_a_file_is_read_and_written(read, tmp_path):
     (tmp_path / "in").write_text("a\n\n\u00e4", encoding="utf-8")
-    assert read(path=tmp_path / "in") == (["a", "", "\u00e4"], "a\n\n\u00e4\n")
+    assert read(input=tmp_path / "in") == (["a", "", "\u00e4"], "a\n\n\u00e4\n")
 
 
 def test_output_that_was_not_finished_has_another_name(read, tmp_path, capsys):
@@ -65,7 +72,8 @@ def test_output_that_was_not_finished_has_another_name(read, tmp_path, capsys):
         pytest.raises(ConfigurationError, match="stopped"),
         _lines.own_output(tmp_path / "o") as out,
     ):
-        _lines.convert(functools.partial(map, fail), out, 2, "read", "lines", tmp_path / "in")
+        where = given(input=tmp_path / "in")
+        _lines.convert(where, functools.partial(map, fail), out, "read", "lines")
     part = next(path for path in tmp_path.iterdir() if path.name != "in")
     assert part.name.endswith(".part") and part.read_text() == "a\nb\n"
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"is in {part}")
@@ -82,7 +90,7 @@ def test_only_files_are_replaced(tmp_path):
             commands.main(["translate", "--model", "nowhere", "--output", str(place)])
     (tmp_path / "file").write_text("old")
     (tmp_path / "link").symlink_to("file")
-    args = SimpleNamespace(input=None, output=tmp_path / "link")
+    args = given(output=tmp_path / "link")
     _lines.check_files(args)
     with _lines.own_output(args.output) as out:
         out.write("new")
@@ -93,8 +101,8 @@ def test_a_pipe_is_opened_once(read, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("a\n",))
     writer.start()
-    _lines.check_files(SimpleNamespace(input=tmp_path / "pipe", output=None))
-    assert read(path=tmp_path / "pipe")[0] == ["a"]
+    _lines.check_files(given(input=tmp_path / "pipe", output=None))
+    assert read(input=tmp_path / "pipe")[0] == ["a"]
     writer.join()
 
 
@@ -162,7 +170,7 @@ def test_lines_that_cannot_be_read_do_not_stop_the_others(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=source))
     out = io.StringIO()
     tracemalloc.start()
-    status = _lines.convert(functools.partial(map, list), out, 2, "read", "lines")
+    status = _lines.convert(given(), functools.partial(map, list), out, "read", "lines")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (status, out.getvalue()) == (1, "\n\n\nd\n")

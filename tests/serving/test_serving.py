@@ -186,6 +186,21 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
             commands.main([*words, "--buffer", "2"])
 
 
+def test_documents_are_summarized_in_several_processes(exported, tmp_path, capsys):
+    """In order, with the draws of their numbers, and each message once."""
+    documents = ["a b c", "", "b " * 100, "c a", "b"]
+    (tmp_path / "in").write_text("".join(document + "\n" for document in documents))
+    words = ["summarize", "--model", exported.folder, "--input", tmp_path / "in", "--sampling"]
+    words += ["--max-len", 7, "--min-len", 3, "--json", "--output"]
+    told = []
+    for name, more in (("one", []), ("two", ["--processes", 2, "--buffer", 4])):
+        assert commands.main([str(word) for word in [*words, tmp_path / name, *more]]) == 0
+        told.append(capsys.readouterr().err)
+    assert (tmp_path / "two").read_text() == (tmp_path / "one").read_text()
+    assert told[0] == told[1] and told[0].count("was prepared for translation") == 1
+    assert "1 of 5 document(s) are longer than" in told[0] and "number 3" in told[0]
+
+
 def test_prefixes_and_lines_that_cannot_be_used(exported):
     translator = Translator(exported.folder)
     for lines, prefixes, told in (
