@@ -9,10 +9,11 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
-from fairseq_plugins import commands
+from fairseq_plugins import commands, workers
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.serving import Scored, Summarizer, Translator, engine
@@ -186,8 +187,10 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
             commands.main([*words, "--buffer", "2"])
 
 
-def test_documents_are_summarized_in_several_processes(exported, tmp_path, capsys):
+def test_documents_are_summarized_in_several_processes(exported, tmp_path, capsys, monkeypatch):
     """In order, with the draws of their numbers, and each message once."""
+    asked = mock.Mock(side_effect=workers.map_batches)
+    monkeypatch.setattr(workers, "map_batches", asked)
     documents = ["a b c", "", "b " * 100, "c a", "b"]
     (tmp_path / "in").write_text("".join(document + "\n" for document in documents))
     words = ["summarize", "--model", exported.folder, "--input", tmp_path / "in", "--sampling"]
@@ -197,6 +200,7 @@ def test_documents_are_summarized_in_several_processes(exported, tmp_path, capsy
         assert commands.main([str(word) for word in [*words, tmp_path / name, *more]]) == 0
         told.append(capsys.readouterr().err)
     assert (tmp_path / "two").read_text() == (tmp_path / "one").read_text()
+    assert [call.args[2] for call in asked.call_args_list] == [2]
     assert told[0] == told[1] and told[0].count("was prepared for translation") == 1
     assert "1 of 5 document(s) are longer than" in told[0] and "number 3" in told[0]
 
