@@ -1,15 +1,13 @@
-"""Prepare labelled texts, from lines, IMDB or CIFAR-10.
+"""Prepare labelled texts, from lines or IMDB.
 
     python -m fairseq_plugins prepare-classification DIR --train train.tsv --valid valid.tsv
     python -m fairseq_plugins prepare-classification DIR --imdb aclImdb_v1.tar.gz
     python -m fairseq_plugins prepare-classification DIR --imdb aclImdb_v1.tar.gz --bytes \\
         --max-positions 4000
-    python -m fairseq_plugins prepare-classification DIR --cifar10 cifar-10-binary.tar.gz
 
 Each line of a file is a label of one word, a tab, and a text. --imdb takes the archive or the
-unpacked folder aclImdb. --cifar10 takes the archive of the binary version; an image becomes 1,024
-words, its grey levels. With both, every tenth training text goes to the valid split. Archives are
-not unpacked to disk.
+unpacked folder aclImdb: every tenth training text goes to the valid split. An archive is not
+unpacked to disk.
 
 Texts that cannot be used are skipped; left_out.txt in DIR says why.
 
@@ -46,9 +44,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     for split in SPLITS:
         add_path(parser, "--" + split, "FILE", "label<TAB>text")
     add_path(parser, "--imdb", "PATH", "aclImdb_v1.tar.gz, or aclImdb")
-    add_path(parser, "--cifar10", "ARCHIVE", "cifar-10-binary.tar.gz (no pickles)")
     add_number(
-        parser, "--valid-every", "with --imdb and --cifar10: every Nth training text goes to valid "
+        parser, "--valid-every", "with --imdb: every Nth training text goes to valid "
         f"(default: {VALID_EVERY})", least=2,
     )  # fmt: skip
     add_options(parser)
@@ -59,29 +56,25 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("prepare-classification")
     files = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
-    sources = [bool(files), args.imdb is not None, args.cifar10 is not None]
-    if sum(sources) != 1 or (files and not {"train", "valid"} <= set(files)):
-        raise ConfigurationError("give --train and --valid, or --imdb, or --cifar10")
+    if bool(files) == (args.imdb is not None) or (files and not {"train", "valid"} <= set(files)):
+        raise ConfigurationError("give --train and --valid, or --imdb")
     if files and args.valid_every is not None:
         raise ConfigurationError(
-            f"--valid-every {args.valid_every} is for --imdb and --cifar10, but --valid names the "
+            f"--valid-every {args.valid_every} is for --imdb, but --valid names the "
             "validation texts: remove one of them"
         )
     valid_every = VALID_EVERY if args.valid_every is None else args.valid_every
-    if args.cifar10 is not None and (args.bytes or args.words):
-        raise ConfigurationError("--cifar10 has grey levels, not text: remove --bytes and --words")
-    units = "pixels" if args.cifar10 is not None else units_of(args)
-    settings = classification_settings(args, units)
+    settings = classification_settings(args, units_of(args))
     if not files:
         settings["valid_every"] = valid_every
     if args.imdb is not None and args.imdb.is_dir():
         settings["inputs"] = _identity(args.imdb)
     else:
-        given = files or {"archive": args.imdb or args.cifar10}
+        given = files or {"archive": args.imdb}
         settings["inputs"] = {name: digest(path) for name, path in given.items()}
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            how = (preparation, files, args.imdb, args.cifar10, valid_every, args.workers)
+            how = (preparation, files, args.imdb, valid_every, args.workers)
             found = preparation.step("read texts", read_texts, *how)
             prepare(preparation, found, args.workers)
     show(args.destination)

@@ -25,12 +25,7 @@ from fairseq_plugins.preparation.documents import (
     line_items,
     write_documents,
 )
-from fairseq_plugins.preparation.labelled import (
-    cifar10_items,
-    count_labels,
-    imdb_items,
-    read_labelled,
-)
+from fairseq_plugins.preparation.labelled import count_labels, imdb_items, read_labelled
 from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
 from fairseq_plugins.preparation.reuse import learn_or_copy, normalization
@@ -48,7 +43,6 @@ def read_texts(
     preparation: Preparation,
     files: Dict[str, Path],
     imdb: Optional[Path],
-    cifar10: Optional[Path],
     valid_every: int,
     workers: int,
 ) -> Dict[str, Any]:
@@ -56,10 +50,9 @@ def read_texts(
 
     Args:
         preparation: see `write_documents`.
-        files: for each split a file of lines ``label <TAB> text``; used without `imdb` and
-            `cifar10`.
-        imdb, cifar10: archives, see `labelled`.
-        valid_every: every n-th training text of these archives goes to valid.
+        files: for each split a file of lines ``label <TAB> text``; used without `imdb`.
+        imdb: archive or folder, see `imdb_items`.
+        valid_every: every n-th training text of it goes to valid.
         workers: number of processes.
 
     Returns:
@@ -72,8 +65,6 @@ def read_texts(
     items: Iterable[Item]
     if imdb is not None:
         items = imdb_items(imdb, valid_every)
-    elif cifar10 is not None:
-        items = cifar10_items(cifar10, valid_every)
     else:
         splits, total = list(files), sum(map(count_lines, files.values()))
         items = itertools.chain.from_iterable(line_items(*each) for each in files.items())

@@ -12,9 +12,6 @@ from fairseq_plugins.preparation.documents import Document, Item, Unusable, text
 from fairseq_plugins.text.subwords import SPECIAL
 
 REVIEW = re.compile(r"(?:^|/)(train|test)/(pos|neg)/(\d+)_\d+\.txt$")
-IMAGES = re.compile(r"(?:^|/)(data_batch_\d|test_batch)\.bin$")
-CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()  # CIFAR-10's order
-PIXELS = 32 * 32
 
 
 def read_labelled(item: Item) -> Document:
@@ -73,45 +70,6 @@ def imdb_files(folder: Path) -> List[Path]:
     """The files of the labelled reviews in the folder aclImdb, sorted."""
     files = [file for part in ("train", "test") for file in (folder / part).glob("*/*.txt")]
     return sorted(file for file in files if REVIEW.search(file.as_posix()))
-
-
-def cifar10_items(path: Path, valid_every: int) -> Iterator[Item]:
-    """The images of the binary version of CIFAR-10, each as 1,024 grey levels.
-
-    A record is one byte for the class, then 3 x 1,024 bytes for red, green and blue, row by row.
-    The grey level is ``0.299 R + 0.587 G + 0.114 B``, rounded to an integer from 0 to 255.
-
-    Args:
-        path: cifar-10-binary.tar.gz.
-        valid_every: every n-th image of the training files goes to valid.
-
-    Raises:
-        ConfigurationError: the archive is not the binary version.
-    """
-    number = 0
-    for name, content in read_members(path, lambda name: IMAGES.search(name) is not None):
-        size = 1 + 3 * PIXELS
-        if content is None or len(content) % size or max(content[::size], default=0) > 9:
-            raise ConfigurationError(
-                f"--cifar10 {path}: {name} is not a file of CIFAR-10's binary version"
-            )
-        for start in range(0, len(content), size):
-            split = "test" if "test_batch" in name else "train"
-            if split == "train":
-                number += 1
-                split = "valid" if number % valid_every == 0 else "train"
-            image = content[start + 1 : start + size]
-            red, green, blue = (image[c * PIXELS : (c + 1) * PIXELS] for c in range(3))
-            levels = [
-                (299 * r + 587 * g + 114 * b + 500) // 1000 for r, g, b in zip(red, green, blue)
-            ]
-            text = f"{CLASSES[content[start]]}\t{' '.join(map(str, levels))}"
-            yield Item(split, f"{name.rpartition('/')[2]}:{start // size}", text.encode())
-    if not number:
-        raise ConfigurationError(
-            f"--cifar10 {path} holds no data_batch_1.bin: give cifar-10-binary.tar.gz, the version "
-            "for C programs (the one for Python holds pickles, which can run code)"
-        )
 
 
 def count_labels(targets: Dict[str, Path]) -> Dict[str, Dict[str, int]]:

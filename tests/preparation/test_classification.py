@@ -4,13 +4,11 @@ import io
 import json
 import tarfile
 
-import numpy as np
 import pytest
 from fairseq.data import Dictionary, indexed_dataset
 
 from fairseq_plugins.commands import prepare_classification
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.labelled import CLASSES
 from fairseq_plugins.text.units import load_cut
 from tests.labelled import SIZES, prepare
 
@@ -147,13 +145,12 @@ def test_labels_that_cannot_work_are_refused(tmp_path, train, valid, message):
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("", "give --train and --valid, or --imdb, or --cifar10"),
+        ("", "give --train and --valid, or --imdb"),
         ("--train x", "give --train and --valid"),
         ("--train x --valid y --imdb z", "give --train and --valid, or"),
-        ("--cifar10 x --bytes", "--cifar10 has grey levels"),
-        ("--train x --valid y --valid-every 3", "--valid-every 3 is for --imdb and --cifar10"),
+        ("--train x --valid y --valid-every 3", "--valid-every 3 is for --imdb, but --valid"),
         ("--imdb x --bytes --vocab-size 500", "--vocab-size 500 is for .*, but tokens are bytes"),
-        ("--cifar10 x --sentencepiece-documents 5", "--sentencepiece-documents 5 is for .* pixels"),
+        ("--imdb x --words --sentencepiece-documents 5", "--sentencepiece-documents 5 is .* words"),
         ("--imdb x --valid-every 1", "--valid-every 1: must be at least 2"),
         ("--imdb x --max-positions 1", "--max-positions 1: must be at least 2"),
         ("--imdb nowhere", "nowhere cannot be read"),
@@ -241,41 +238,11 @@ def test_the_report_counts_unknown_words(tmp_path):
 
 def test_another_archive_is_refused(tmp_path):
     path = write_tar(tmp_path / "some.tar.gz", OTHERS)
-    for option, message in (("--imdb", "holds no reviews"), ("--cifar10", "holds no data_batch_1")):
-        with pytest.raises(ConfigurationError, match=message):
-            run(tmp_path / "data", option, path, "--workers", 1)
+    with pytest.raises(ConfigurationError, match="holds no reviews"):
+        run(tmp_path / "data", "--imdb", path, "--workers", 1)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ConfigurationError, match="is damaged"):
         run(tmp_path / "data", "--imdb", path, "--workers", 1)
-
-
-def test_images_are_grey_levels_and_their_class(tmp_path):
-    generator = np.random.RandomState(1)
-    records = generator.randint(0, 256, (30, 3073)).astype(np.uint8)
-    records[:, 0] = np.arange(30) % 10
-    files = {
-        "cifar-10-batches-bin/data_batch_1.bin": records[:12].tobytes(),
-        "cifar-10-batches-bin/data_batch_2.bin": records[12:20].tobytes(),
-        "cifar-10-batches-bin/test_batch.bin": records[20:].tobytes(),
-        "cifar-10-batches-bin/readme.html": b"",
-    }
-    path = write_tar(tmp_path / "cifar-10-binary.tar.gz", files)
-    run(tmp_path / "data", "--cifar10", path, "--valid-every", 3, "--workers", 1)
-    train = [n for n in range(20) if (n + 1) % 3]
-    weights = np.array([0.299, 0.587, 0.114])
-    for split, numbers in (("train", train), ("test", range(20, 30))):
-        labels, images = binary(tmp_path / "data", split, "label"), texts(tmp_path / "data", split)
-        assert labels == [[CLASSES[records[n, 0]]] for n in numbers]
-        for image, n in zip(images, numbers):
-            grey = weights @ records[n, 1:].reshape(3, 1024)
-            levels = np.array(image.split(), dtype=int)
-            assert levels.shape == (1024,) and np.abs(levels - grey).max() <= 0.5 + 1e-9
-    with pytest.raises(ConfigurationError, match="was made from images"):
-        load_cut(tmp_path / "data")
-
-    write_tar(path, {"cifar-10-batches-bin/data_batch_1.bin": records[:2].tobytes()[:-1]})
-    with pytest.raises(ConfigurationError, match="not a file of CIFAR-10's binary version"):
-        run(tmp_path / "other", "--cifar10", path, "--workers", 1)
 
 
 def test_a_folder_of_something_else_tells_how_text_cannot_be_cut(tmp_path):

@@ -1,7 +1,8 @@
 """Draw made-up images in CIFAR-10's format, for the Long-Range Arena.
 
     python -m fairseq_plugins make-images DIR --images 60000
-    python -m fairseq_plugins prepare-classification DATA --cifar10 DIR/made-up-binary.tar.gz
+    python -m fairseq_plugins make-images DIR --images 6000 --plain     # easier ones
+    python -m fairseq_plugins prepare-images DATA DIR/made-up-binary.tar.gz
 
 Each shows one of ten shapes; the classes have CIFAR-10's names, in its order. They are not the
 benchmark's images: results do not compare with published ones. The same arguments give the same
@@ -11,7 +12,7 @@ images. A file that exists is not replaced.
 from pathlib import Path
 from typing import Sequence
 
-from fairseq_plugins.arguments import add_number, parser_of
+from fairseq_plugins.arguments import add_flag, add_number, parser_of
 from fairseq_plugins.lab.corpora import add_seed, check_new, shapes
 
 NAME = "made-up-binary.tar.gz"
@@ -22,9 +23,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
     add_number(parser, "--images", "images, a sixth of them for test", 60000, least=60)
     add_seed(parser, "set of images")
+    add_flag(parser, "--plain", "draw upright shapes, black on white, without noise")
     args = parser.parse_args(argv)
     check_new(args.folder, [NAME])
     args.folder.mkdir(parents=True, exist_ok=True)
-    shapes.write(args.folder / NAME, args.images, args.seed)
+    shapes.write(args.folder / NAME, args.images, args.seed, args.plain)
     print(f"drew {args.images:,} images in {args.folder / NAME}")
     return 0

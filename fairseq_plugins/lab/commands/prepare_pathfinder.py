@@ -18,9 +18,7 @@ from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
-from fairseq_plugins.lab.corpora import pathfinder
-from fairseq_plugins.preparation.classification import classification_settings
-from fairseq_plugins.workers import add_workers_option
+from fairseq_plugins.lab.corpora import grey_levels, pathfinder
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,13 +26,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     parser.add_argument("pictures", type=Path, metavar="FOLDER", help="metadata/ and pictures")
     corpora.add_sizes(parser, 160000, 20000)
-    add_workers_option(parser)
-    parser.set_defaults(vocab_size=None, sentencepiece_documents=None, max_positions=None)
+    grey_levels.add_options(parser)
     args = parser.parse_args(argv)
     needs_fairseq("prepare-pathfinder")
-    settings = classification_settings(args, "pixels")
+    settings = grey_levels.settings(args)
     files = sorted(args.pictures.glob("metadata/*.npy"))
     settings["inputs"] = {path.name: digest(path) for path in files}
     pictures = partial(pathfinder.pictures, args.pictures)
-    corpora.prepare_sample(args, settings, pictures, read=pathfinder.read_picture)
+    read = partial(pathfinder.read_picture, shrink=args.shrink)
+    corpora.prepare_sample(args, settings, pictures, read=read)
     return 0

@@ -21,10 +21,10 @@ import numpy as np
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_lines
 from fairseq_plugins.lab.corpora import numbered_lines, png
+from fairseq_plugins.lab.corpora.grey_levels import SIZE, as_text
 from fairseq_plugins.preparation.documents import Document, Unusable
 from fairseq_plugins.progress import progress_bar
 
-SIZE = 32
 DASH, GAP, THICKNESS, RADIUS = 2.0, 1.0, 0.5, 1.5  # pixels, as in the release
 EDGE = 2.0  # from a dash to the border
 APART, DOTS_APART = 2.0, 7.0  # between paths, and between dots
@@ -63,8 +63,8 @@ def pictures(folder: Path) -> Iterator[Document]:
                 yield Document("all", place, str(folder / columns[0] / columns[1]), columns[3])
 
 
-def read_picture(document: Document) -> Document:
-    """The document with the 1,024 grey levels of the picture that its text names."""
+def read_picture(document: Document, shrink: int) -> Document:
+    """The document with the grey levels of the picture that its text names, see `as_text`."""
     if document.problem:
         return document
     try:
@@ -75,7 +75,8 @@ def read_picture(document: Document) -> Document:
         raise Unusable(f"the picture cannot be read: {document.source}: {error.strerror}") from None
     except ValueError as error:
         raise Unusable(str(error)) from None
-    return document._replace(source=" ".join(map(str, levels)))
+    picture = np.frombuffer(levels, np.uint8).reshape(SIZE, SIZE)
+    return document._replace(source=as_text(picture, shrink))
 
 
 class Picture(NamedTuple):

@@ -2,6 +2,7 @@
 
 A record is one byte for the class, then 3 x 1,024 bytes for red, green and blue, row by row
 (Krizhevsky 2009). Shape, place, size, angle and colours are random, and each level has noise.
+Plain ones are upright, black on white, without noise.
 """
 
 import io
@@ -13,11 +14,12 @@ from typing import Callable, Dict
 import numpy as np
 
 from fairseq_plugins.files import replacing
+from fairseq_plugins.lab.corpora.cifar10 import BLUE, GREEN, RED
+from fairseq_plugins.lab.corpora.grey_levels import SIZE
 from fairseq_plugins.progress import progress_bar
 
-SIZE = 32
 RADII, MARGIN = (6.0, 11.0), 3.0  # pixels: of the circle around a shape, and outside of it
-GREY = (0.299, 0.587, 0.114)  # the share of red, green and blue in a grey level
+GREY = np.array([RED, GREEN, BLUE]) / 1000
 CONTRAST, NOISE = 60.0, 15.0  # grey levels: between both colours; standard deviation
 TEST_SHARE = 6  # CIFAR-10 has 50,000 images for training and 10,000 for test
 
@@ -41,16 +43,18 @@ SHAPES: Dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def draw(random: np.random.RandomState, kind: int) -> np.ndarray:
+def draw(random: np.random.RandomState, kind: int, plain: bool = False) -> np.ndarray:
     """Draw an image of the shape with this number: 3 x 32 x 32 levels of 8 bits."""
     radius = random.uniform(*RADII)
     centre_x, centre_y = random.uniform(radius + MARGIN, SIZE - 1 - radius - MARGIN, 2)
-    angle = random.uniform(0, 2 * math.pi)
+    angle = 0.0 if plain else random.uniform(0, 2 * math.pi)
     y, x = np.mgrid[:SIZE, :SIZE]
     x, y = (x - centre_x) / radius, (y - centre_y) / radius
     u = math.cos(angle) * x + math.sin(angle) * y
     v = math.cos(angle) * y - math.sin(angle) * x
     inside = list(SHAPES.values())[kind](u, v)
+    if plain:
+        return np.where(inside, 0, 255).astype(np.uint8)[None].repeat(3, axis=0)
     colours = np.zeros((2, 3))
     while abs((colours[0] - colours[1]) @ GREY) < CONTRAST:
         colours = random.uniform(0, 255, (2, 3))
@@ -58,7 +62,7 @@ def draw(random: np.random.RandomState, kind: int) -> np.ndarray:
     return levels.clip(0, 255).round().astype(np.uint8)
 
 
-def write(archive: Path, count: int, seed: int) -> None:
+def write(archive: Path, count: int, seed: int, plain: bool = False) -> None:
     """Write an archive like cifar-10-binary.tar.gz, with a sixth of the images for test.
 
     All classes are equally frequent, in random order. The same arguments give the same images.
@@ -66,7 +70,7 @@ def write(archive: Path, count: int, seed: int) -> None:
     random = np.random.RandomState(seed)  # its stream stays the same across versions
     kinds = random.permutation(np.arange(count) % len(SHAPES))
     images = progress_bar(kinds, description="images", unit=" images")
-    records = [bytes([kind]) + draw(random, kind).tobytes() for kind in images]
+    records = [bytes([kind]) + draw(random, kind, plain).tobytes() for kind in images]
     test = count // TEST_SHARE
     with replacing(archive) as part, tarfile.open(part, "w:gz") as file:
         for name, some in (("data_batch_1", records[test:]), ("test_batch", records[:test])):

@@ -1,0 +1,34 @@
+"""Prepare Image of the Long-Range Arena: the images of CIFAR-10 as 1,024 grey levels.
+
+    python -m fairseq_plugins prepare-images DIR cifar-10-binary.tar.gz
+    python -m fairseq_plugins train image DIR
+
+The archive is that of the binary version; make-images writes one of made-up images. Every tenth
+image for training goes to valid.
+
+Rerun to resume. Until all is done, DIR is named DIR.part.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Sequence
+
+from fairseq_plugins.arguments import parser_of
+from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.files import digest
+from fairseq_plugins.lab import corpora
+from fairseq_plugins.lab.corpora import cifar10, grey_levels
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = parser_of("prepare-images", __doc__)
+    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
+    parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="cifar-10-binary.tar.gz")
+    grey_levels.add_options(parser)
+    args = parser.parse_args(argv)
+    needs_fairseq("prepare-images")
+    settings = grey_levels.settings(args)
+    # the names under which prepare-classification --cifar10 of version 0.1.0 recorded them
+    settings.update(valid_every=cifar10.VALID_EVERY, inputs={"archive": digest(args.archive)})
+    corpora.prepare_corpus(args, settings, partial(cifar10.images, args.archive, args.shrink))
+    return 0
