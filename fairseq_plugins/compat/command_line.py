@@ -58,6 +58,7 @@ def decay_until_max_update() -> None:
     fairseq's command line passes null instead, which hydra refuses (0.12.2 and ff).
     """
 
+    @after_parsing
     def check(given: Namespace) -> None:
         if getattr(given, "total_num_update", 0) is None:
             if not given.max_update:
@@ -67,8 +68,6 @@ def decay_until_max_update() -> None:
                 )
             given.total_num_update = given.max_update
 
-    after_parsing("decay_until_max_update", check)
-
 
 def require_a_criterion_of_labels() -> None:
     """Name the criterion for a task of labels.
@@ -77,6 +76,7 @@ def require_a_criterion_of_labels() -> None:
     InterpolationKeyError (0.12.2 and ff).
     """
 
+    @after_parsing
     def check(given: Namespace) -> None:
         task, name = (getattr(given, key, None) for key in ("task", "criterion"))
         options_of = CRITERION_DATACLASS_REGISTRY.get(name)
@@ -86,8 +86,6 @@ def require_a_criterion_of_labels() -> None:
                 f"--criterion {name} is for text, but --task {task} has labels: use --criterion "
                 "sentence_prediction"
             )
-
-    after_parsing("require_a_criterion_of_labels", check)
 
 
 def refuse_fractions_in_lists_of_whole_numbers() -> None:

@@ -171,6 +171,7 @@ def obey_or_refuse_options() -> None:
         ConfigurationError: on parsing, an option would have no effect.
     """
 
+    @after_parsing
     def check(given: Namespace) -> None:
         interactive = hasattr(given, "buffer_size")
         generates = hasattr(given, "replace_unk") and not interactive
@@ -198,8 +199,6 @@ def obey_or_refuse_options() -> None:
                     f"{flag(option)} has no effect in fairseq-interactive: remove it, or "
                     "use fairseq-generate"
                 )
-
-    after_parsing("obey_or_refuse_options", check)
 
 
 def refuse_unknown_words_of_search() -> None:
@@ -262,6 +261,7 @@ def replace_unknown_words() -> None:
             it.
     """
 
+    @after_parsing
     def check(given: Namespace) -> None:
         if getattr(given, "replace_unk", None) is not None:
             if given.print_alignment != "hard":
@@ -290,9 +290,6 @@ def replace_unknown_words() -> None:
     @around(utils, "load_align_dict")
     def load_align_dict(original: Callable, replace_unk: Optional[str]) -> Optional[Dict[str, str]]:
         return original("" if replace_unk == "@@ " else replace_unk)
-
-    name = "replace_unknown_words"
-    after_parsing(name, check)
 
 
 _SOFT = "\0soft"  # placeholder for the source position, which soft alignments lack

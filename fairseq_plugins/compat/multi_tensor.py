@@ -9,7 +9,7 @@ from fairseq.optim.adam import Adam
 from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin as HalfOptimizer
 from torch import Tensor
 
-from fairseq_plugins.compat.patch import wrap
+from fairseq_plugins.compat.patch import around
 
 DEVICES = ("cuda",)  # where launching a kernel takes longer than most of these kernels run
 
@@ -24,38 +24,34 @@ def update_all_parameters_at_once() -> None:
     only the norm may be summed in another order. During the update, Adam takes 4 more bytes per
     parameter. With `--fp16` fairseq has one flat tensor, whose gradients it copies.
     """
-    wrap(Adam, "step", "multi_tensor", _make_step)
-    wrap(HalfOptimizer, "_sync_fp16_grads_to_fp32", "multi_tensor", _make_copy_of_gradients)
-    wrap(HalfOptimizer, "_sync_fp32_params_to_fp16", "multi_tensor", _make_copy_of_parameters)
-    wrap(HalfOptimizer, "zero_grad", "multi_tensor", _make_zero)
-    wrap(utils, "clip_grad_norm_", "multi_tensor", _make_clip)
+    around(Adam, "step")(_step)
+    around(HalfOptimizer, "_sync_fp16_grads_to_fp32")(_copy_gradients)
+    around(HalfOptimizer, "_sync_fp32_params_to_fp16")(_copy_parameters)
+    around(HalfOptimizer, "zero_grad")(_zero_gradients)
+    around(utils, "clip_grad_norm_")(_clip)
 
 
 def _may_be_listed(tensors: Sequence[Tensor]) -> bool:
     return bool(tensors) and all(t.device.type in DEVICES and not t.is_sparse for t in tensors)
 
 
-def _make_step(original: Callable) -> Callable:
-    def step(self: Any, closure: Any = None) -> Any:
-        groups = [
-            (group, [p for p in group["params"] if p.grad is not None])
-            for group in self.param_groups
-        ]
-        every = [tensor for _, params in groups for p in params for tensor in (p.data, p.grad)]
-        if (
-            closure is not None  # it would compute the gradients
-            or not _may_be_listed(every)
-            or any(tensor.dtype != torch.float32 for tensor in every)
-            or any(group.get("amsgrad", False) for group, _ in groups)
-        ):
-            return original(self, closure)
-        with torch.no_grad():
-            for group, params in groups:
-                if params:
-                    _adam(group, params, [_state_of(self, p) for p in params])
-        return None
-
-    return step
+def _step(original: Callable, self: Any, closure: Any = None) -> Any:
+    groups = [
+        (group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups
+    ]
+    every = [tensor for _, params in groups for p in params for tensor in (p.data, p.grad)]
+    if (
+        closure is not None  # it would compute the gradients
+        or not _may_be_listed(every)
+        or any(tensor.dtype != torch.float32 for tensor in every)
+        or any(group.get("amsgrad", False) for group, _ in groups)
+    ):
+        return original(self, closure)
+    with torch.no_grad():
+        for group, params in groups:
+            if params:
+                _adam(group, params, [_state_of(self, p) for p in params])
+    return None
 
 
 def _state_of(optimizer: Any, p: Tensor) -> Dict[str, Any]:
@@ -89,36 +85,30 @@ def _adam(group: Dict[str, Any], params: List[Tensor], states: List[Dict[str, An
     torch._foreach_addcdiv_(params, first, denominators, sizes)
 
 
-def _make_copy_of_gradients(original: Callable) -> Callable:
-    def copy(self: Any) -> None:
-        if self._needs_sync and not self.has_flat_params:
-            pairs = [
-                (p32.grad, p.grad)
-                for p, p32 in zip(self.fp16_params, self.fp32_params)
-                if p.requires_grad
-            ]
-            if all(there is not None and here is not None for there, here in pairs):
-                if _copied([(there.data, here.data) for there, here in pairs]):
-                    self._needs_sync = False
+def _copy_gradients(original: Callable, self: Any) -> None:
+    if self._needs_sync and not self.has_flat_params:
+        pairs = [
+            (p32.grad, p.grad)
+            for p, p32 in zip(self.fp16_params, self.fp32_params)
+            if p.requires_grad
+        ]
+        if all(there is not None and here is not None for there, here in pairs):
+            if _copied([(there.data, here.data) for there, here in pairs]):
+                self._needs_sync = False
+    original(self)
+
+
+def _copy_parameters(original: Callable, self: Any) -> None:
+    copies = self.fp32_params
+    if isinstance(copies, dict):  # flat tensors, by device
+        (flat, *others) = copies.values()
+        pieces = flat.data.split([p.numel() for p in self.fp16_params]) if not others else []
+        pairs = [(p.data, piece.view_as(p)) for p, piece in zip(self.fp16_params, pieces)]
+    else:
+        both = zip(self.fp16_params, copies)
+        pairs = [(p.data, p32.data) for p, p32 in both if p.requires_grad]
+    if not _copied(pairs):
         original(self)
-
-    return copy
-
-
-def _make_copy_of_parameters(original: Callable) -> Callable:
-    def copy(self: Any) -> None:
-        copies = self.fp32_params
-        if isinstance(copies, dict):  # flat tensors, by device
-            (flat, *others) = copies.values()
-            pieces = flat.data.split([p.numel() for p in self.fp16_params]) if not others else []
-            pairs = [(p.data, piece.view_as(p)) for p, piece in zip(self.fp16_params, pieces)]
-        else:
-            both = zip(self.fp16_params, copies)
-            pairs = [(p.data, p32.data) for p, p32 in both if p.requires_grad]
-        if not _copied(pairs):
-            original(self)
-
-    return copy
 
 
 def _copied(pairs: Sequence[Tuple[Tensor, Tensor]]) -> bool:
@@ -131,32 +121,28 @@ def _copied(pairs: Sequence[Tuple[Tensor, Tensor]]) -> bool:
     return True
 
 
-def _make_zero(original: Callable) -> Callable:
-    def zero(self: Any) -> None:
-        gradients: List[Tensor] = []
-        if not self.has_flat_params:
-            gradients = [p.grad for p in self.fp32_params if p.grad is not None]
-        if not _may_be_listed(gradients):
-            return original(self)
-        torch._foreach_zero_(gradients)
-        kept, self.fp32_params = self.fp32_params, []
-        try:
-            original(self)  # the rest
-        finally:
-            self.fp32_params = kept
-
-    return zero
+def _zero_gradients(original: Callable, self: Any) -> None:
+    gradients: List[Tensor] = []
+    if not self.has_flat_params:
+        gradients = [p.grad for p in self.fp32_params if p.grad is not None]
+    if not _may_be_listed(gradients):
+        return original(self)
+    torch._foreach_zero_(gradients)
+    kept, self.fp32_params = self.fp32_params, []
+    try:
+        original(self)  # the rest
+    finally:
+        self.fp32_params = kept
 
 
-def _make_clip(original: Callable) -> Callable:
-    def clip(params: Any, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
-        if not utils.multi_tensor_l2norm_available and torch.cuda.is_available():
-            # fairseq's name for apex's function
-            utils.multi_tensor_total_norm = total_norm
-            utils.multi_tensor_l2norm_available = True
-        return original(params, max_norm, aggregate_norm_fn)
-
-    return clip
+def _clip(
+    original: Callable, params: Any, max_norm: float, aggregate_norm_fn: Any = None
+) -> Tensor:
+    if not utils.multi_tensor_l2norm_available and torch.cuda.is_available():
+        # fairseq's name for apex's function
+        utils.multi_tensor_total_norm = total_norm
+        utils.multi_tensor_l2norm_available = True
+    return original(params, max_norm, aggregate_norm_fn)
 
 
 def total_norm(gradients: Sequence[Tensor], chunk_size: int = 0) -> Tensor:

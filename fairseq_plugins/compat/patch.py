@@ -7,18 +7,6 @@ from typing import Any, Callable
 from fairseq import options
 
 
-def wrap(owner: Any, name: str, repair: str, make: Callable[[Callable], Callable]) -> None:
-    """Replace `owner.name` by `make(original)`, unless `repair` has done so before."""
-    original = getattr(owner, name)
-    done = getattr(original, "repaired_by", ())
-    if repair in done:
-        return
-    replacement = functools.wraps(original)(make(original))
-    replacement.repaired_by = done + (repair,)  # type: ignore[attr-defined]
-    static = isinstance(vars(owner).get(name), staticmethod)
-    setattr(owner, name, staticmethod(replacement) if static else replacement)
-
-
 def around(owner: Any, *names: str) -> Callable[[Callable], Callable]:
     """Decorator: call this function instead of those of a module or class.
 
@@ -27,29 +15,41 @@ def around(owner: Any, *names: str) -> Callable[[Callable], Callable]:
     """
 
     def replace(function: Callable) -> Callable:
-        def make(original: Callable) -> Callable:
-            return lambda *args, **kwargs: function(original, *args, **kwargs)
-
         for each in owner if isinstance(owner, tuple) else (owner,):
             for name in names:
-                wrap(each, name, f"{function.__module__}.{function.__qualname__}", make)
+                _replace(each, name, function)
         return function
 
     return replace
 
 
-def after_parsing(repair: str, check: Callable[[Namespace], None]) -> None:
-    """Let `check` read, change or refuse the options parsed by any command of fairseq."""
+def _replace(owner: Any, name: str, function: Callable) -> None:
+    original = getattr(owner, name)
+    repair = f"{function.__module__}.{function.__qualname__}"
+    done = getattr(original, "repaired_by", ())
+    if repair in done:
+        return
 
-    def make(original: Callable) -> Callable:
-        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
-            parsed = original(*args, **kwargs)  # with parse_known, also the unknown words
-            check(parsed[0] if isinstance(parsed, tuple) else parsed)
-            return parsed
+    @functools.wraps(original)
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return function(original, *args, **kwargs)
 
-        return parse_args_and_arch
+    replacement.repaired_by = (*done, repair)  # type: ignore[attr-defined]
+    static = isinstance(vars(owner).get(name), staticmethod)
+    setattr(owner, name, staticmethod(replacement) if static else replacement)
 
-    wrap(options, "parse_args_and_arch", repair, make)
+
+def after_parsing(check: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
+    """Decorator: let this function read, change or refuse the options of any command of fairseq."""
+
+    @around(options, "parse_args_and_arch")
+    @functools.wraps(check)  # `around` tells repairs apart by their names
+    def parse_args_and_arch(original: Callable, *args: Any, **kwargs: Any) -> Any:
+        parsed = original(*args, **kwargs)  # with parse_known, also the unknown words
+        check(parsed[0] if isinstance(parsed, tuple) else parsed)
+        return parsed
+
+    return check
 
 
 class Overlay:

@@ -13,7 +13,7 @@ from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageMod
 from fairseq.tasks.semisupervised_translation import SemisupervisedTranslationTask
 from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 
-from fairseq_plugins.compat.patch import around, wrap
+from fairseq_plugins.compat.patch import around
 
 
 def keep_the_options_of_pretrained_bart() -> None:
@@ -27,19 +27,11 @@ def keep_the_options_of_pretrained_bart() -> None:
 
 def sum_the_logs_of_semisupervised_translation() -> None:
     """Let `semisupervised_translation` train, which adds to sums that do not exist yet."""
-
-    def make(original: Callable) -> Callable:
-        return _train_step
-
-    wrap(
-        SemisupervisedTranslationTask,
-        "train_step",
-        "sum_the_logs_of_semisupervised_translation",
-        make,
-    )
+    around(SemisupervisedTranslationTask, "train_step")(_train_step)
 
 
 def _train_step(
+    original: Callable,
     self: SemisupervisedTranslationTask,
     sample: Dict[str, Any],
     model: Any,

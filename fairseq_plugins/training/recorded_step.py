@@ -26,7 +26,7 @@ from fairseq.trainer import Trainer
 from fairseq.utils import has_parameters, move_to_cpu
 from torch import Tensor
 
-from fairseq_plugins.compat.patch import after_parsing, wrap
+from fairseq_plugins.compat.patch import after_parsing, around
 from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
@@ -248,57 +248,48 @@ class RecordedStep:
 def install() -> None:
     """Add --cuda-graphs to fairseq-train. A second call does nothing."""
 
-    def make_option(original: Callable) -> Callable:
-        def add_model_args(parser: Any) -> Any:
-            group = original(parser)
-            group.add_argument(
-                "--cuda-graphs", action="store_true", default=False, help=CUDA_GRAPHS_HELP
-            )
-            return group
+    @around(options, "add_model_args")
+    def add_model_args(original: Callable, parser: Any) -> Any:
+        group = original(parser)
+        group.add_argument(
+            "--cuda-graphs", action="store_true", default=False, help=CUDA_GRAPHS_HELP
+        )
+        return group
 
-        return add_model_args
-
+    @after_parsing
     def check(given: Namespace) -> None:
         model = ARCH_MODEL_REGISTRY.get(getattr(given, "arch", None))
         if getattr(given, "cuda_graphs", False) and getattr(model, "__dataclass", None) is not None:
             logger.warning(_not_recorded(f"--arch {given.arch}"))
 
-    def make_iterator(original: Callable) -> Callable:
-        def get_train_iterator(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-            iterator = original(self, *args, **kwargs)
-            step = prepare(self) if getattr(self.cfg.model, "cuda_graphs", False) else None
-            if step is not None and not isinstance(iterator.collate_fn, Collate):
-                iterator.collate_fn = Collate(iterator.collate_fn, step.spec)
-            return iterator
+    @around(Trainer, "get_train_iterator")
+    def get_train_iterator(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        iterator = original(self, *args, **kwargs)
+        step = prepare(self) if getattr(self.cfg.model, "cuda_graphs", False) else None
+        if step is not None and not isinstance(iterator.collate_fn, Collate):
+            iterator.collate_fn = Collate(iterator.collate_fn, step.spec)
+        return iterator
 
-        return get_train_iterator
-
-    def make_step(original: Callable) -> Callable:
-        def train_step(
-            self: FairseqTask,
-            sample: Any,
-            model: Any,
-            criterion: Any,
-            optimizer: Any,
-            update_num: int,
-            ignore_grad: bool = False,
-            **kwargs: Any,
-        ) -> Any:
-            step: Optional[RecordedStep] = getattr(optimizer, "recorded_step", None)
-            if step is None:
-                arguments = (sample, model, criterion, optimizer, update_num, ignore_grad)
-                return original(self, *arguments, **kwargs)
-            rows = sample.get("rows")
-            if rows is None:  # without a batch, join in with one of another data set
-                rows = lay_out(move_to_cpu(sample), step.spec)
-            return step(rows, not ignore_grad)
-
-        return train_step
-
-    wrap(options, "add_model_args", "cuda_graphs", make_option)
-    after_parsing("cuda_graphs", check)
-    wrap(Trainer, "get_train_iterator", "cuda_graphs", make_iterator)
-    wrap(FairseqTask, "train_step", "cuda_graphs", make_step)
+    @around(FairseqTask, "train_step")
+    def train_step(
+        original: Callable,
+        self: FairseqTask,
+        sample: Any,
+        model: Any,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        step: Optional[RecordedStep] = getattr(optimizer, "recorded_step", None)
+        if step is None:
+            arguments = (sample, model, criterion, optimizer, update_num, ignore_grad)
+            return original(self, *arguments, **kwargs)
+        rows = sample.get("rows")
+        if rows is None:  # without a batch, join in with one of another data set
+            rows = lay_out(move_to_cpu(sample), step.spec)
+        return step(rows, not ignore_grad)
 
 
 def prepare(trainer: Trainer) -> Optional[RecordedStep]:
