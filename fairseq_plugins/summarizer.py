@@ -3,6 +3,7 @@
 Summarizer("runs/fastformer_copy_cnn_dm").summarize(["A long document."])[0].summary
 """
 
+import warnings
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine, search
@@ -10,10 +11,13 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.text import LONGEST, Output, Summary, encode, listed, sentences_of
 
 __all__ = ["LONGEST", "Summarizer", "Summary"]
+FOR_TRANSLATION = "the model's data was prepared for translation: if it translates, use "
 
 
 class Summarizer:
     """Summarizes documents with beam search. Several threads may share one.
+
+    It warns if the model's data was prepared for translation.
 
     Args:
         models, data: see `engine.open_engine`.
@@ -53,6 +57,8 @@ class Summarizer:
         options.update(min_len=min_length, no_repeat_ngram=no_repeat_ngram)
         engine = self.engine = open_engine(models, data, **options)
         self.processor, self.max_source = engine.processor, engine.max_source
+        if not self.processor.for_summaries:
+            warnings.warn(FOR_TRANSLATION + "Translator", stacklevel=2)
         prepared = self.processor.settings.max_source
         if prepared is not None:
             self.max_source = min(self.max_source, prepared - 1)

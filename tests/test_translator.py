@@ -24,6 +24,7 @@ from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.engine import LARGEST_PENALTY, Options
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import DIGESTS, RECORD, digests_of_words
+from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION, reversed_copy
 
@@ -331,6 +332,13 @@ def test_summarize_tells_what_translates(model, monkeypatch, capsys):
     said = capsys.readouterr()
     assert said.out.count("\n") == 1
     assert said.err.startswith("the model's data was prepared for translation: if it translates,")
+
+
+def test_summarizer_tells_what_translates(model):
+    with pytest.warns(UserWarning, match="translation: if it translates, use Translator") as told:
+        Summarizer(model, cpu=True)
+    (warning,) = [each for each in told if "translates" in str(each.message)]
+    assert warning.filename == __file__
 
 
 def test_models_of_two_directions_are_no_ensemble(model, tmp_path):

@@ -15,12 +15,13 @@ import argparse
 import functools
 import json
 import sys
+import warnings
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from fairseq_plugins.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.commands._lines import first_ten
-from fairseq_plugins.summarizer import LONGEST, Summarizer, Summary
+from fairseq_plugins.summarizer import FOR_TRANSLATION, LONGEST, Summarizer, Summary
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -78,14 +79,13 @@ def load(args: argparse.Namespace) -> Callable[[Tuple[List[str], int]], Done]:
     """Load the model; returns what summarizes documents, with the number of the first."""
     options = _lines.engine_options(args)
     least = options.pop("min_len")
-    summarizer = Summarizer(args.model, min_length=least, max_length=args.max_len, **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", FOR_TRANSLATION)  # a remark below, told once
+        summarizer = Summarizer(args.model, min_length=least, max_length=args.max_len, **options)
     summarizer.wants_copied = args.json
     engine, remarks = summarizer.engine, []
     if not summarizer.processor.for_summaries:
-        remarks.append(
-            "the model's data was prepared for translation: if it translates, use the command "
-            "translate"
-        )
+        remarks.append(FOR_TRANSLATION + "the command translate")
     if summarizer.wants_copied and engine.copies and not engine.tells_copied:
         remarks.append(
             "an exported model cannot report which subwords it copied: give the checkpoint"
