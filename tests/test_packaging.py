@@ -117,6 +117,12 @@ def test_the_wheel_holds_every_file_and_says_what_it_needs(checkout, tmp_path):
     assert needed["torch"] == ">=2.10" and fields["Requires-Python"] == ">=3.11"
 
 
+def test_the_version_is_the_newest_of_the_changelog():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    number, unreleased = re.search(r"^## (\S+)( \(unreleased\))?$", text, re.M).groups()
+    assert __version__ == number + (".dev0" if unreleased else "")
+
+
 def test_readme_installs_what_serving_needs():
     """Without a checkout, as from a git address, there is no file of requirements."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
