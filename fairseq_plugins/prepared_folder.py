@@ -3,7 +3,7 @@
 import functools
 import hashlib
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Tuple, Union
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
@@ -31,14 +31,10 @@ class Prepared:
         return stored_settings(self.folder)
 
     @property
-    def task(self) -> Optional[str]:
-        """What a folder is for that has no two sides of text; otherwise None."""
-        return self.settings.get("task")
-
-    @property
-    def summarizes(self) -> bool:
-        """Whether it has documents and summaries: only they have a sentence boundary."""
-        return "boundary" in self.settings
+    def task(self) -> str:
+        """What it was prepared for, such as "translation", also without a record."""
+        of_pairs = "summarization" if "boundary" in self.settings else "translation"
+        return str(self.settings.get("task") or of_pairs)  # recorded only of other folders
 
     @functools.cached_property
     def processing(self) -> Any:

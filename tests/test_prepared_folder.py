@@ -10,7 +10,7 @@ from fairseq_plugins.prepared_folder import RECORD, Prepared, dictionaries, stor
 
 @pytest.mark.parametrize("content", ["", "[]", '{"settings": [1]}', '{"results": {}}', "{", "\xff"])
 def test_a_record_that_says_nothing_gives_no_settings(tmp_path, content):
-    assert stored_settings(tmp_path) == {}
+    assert stored_settings(tmp_path) == {} and Prepared(tmp_path).task == "translation"
     (tmp_path / RECORD).write_bytes(content.encode("latin-1"))
     assert stored_settings(tmp_path) == {}
 
@@ -19,9 +19,9 @@ def test_settings_are_those_of_the_record(tmp_path):
     settings = {"source_lang": "source", "boundary": "<q>"}
     (tmp_path / RECORD).write_text(json.dumps({"settings": settings}))
     assert stored_settings(tmp_path) == stored_settings(str(tmp_path)) == settings
-    assert Prepared(tmp_path).summarizes and Prepared(tmp_path).task is None
+    assert Prepared(tmp_path).task == "summarization"
     (tmp_path / RECORD).write_text(json.dumps({"settings": {"task": "classification"}}))
-    assert not Prepared(tmp_path).summarizes and Prepared(tmp_path).task == "classification"
+    assert Prepared(tmp_path).task == "classification"
 
 
 def test_what_is_handed_down_is_read_once(tmp_path, monkeypatch):

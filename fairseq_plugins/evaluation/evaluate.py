@@ -175,7 +175,7 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
             )
         check_same_text(names, trainings, prepared)
         return kind(request.data, request.split)
-    if prepared.task is not None:  # text has languages
+    if prepared.task not in ("translation", "summarization"):
         raise ConfigurationError(
             f"evaluate does not test --task {task} on {request.data}, which was prepared for "
             f"{prepared.task}: give data of the model's task; reproduce tests the laboratory's "

@@ -5,7 +5,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -70,6 +70,7 @@ class Written(NamedTuple):
 class _Job(NamedTuple):
     """Everything a process needs to load a teacher and to convert its output."""
 
+    kind: Any  # of `KINDS`
     paths: List[str]
     own: Optional[str]  # the prepared folder; None: the one the model was trained on
     data: str
@@ -112,7 +113,8 @@ class Teachers:
         say: Callable[[str], None] = print,
     ) -> None:
         prepared = Prepared(data)
-        if prepared.task is not None:  # text has languages
+        kind = KINDS.get(prepared.task)
+        if kind is None:
             raise ConfigurationError(
                 f"{data} was prepared for {prepared.task}: distill is for translation and "
                 "summarization"
@@ -147,20 +149,15 @@ class Teachers:
         models = places if exported else files
         _check_text(theirs, prepared.processing, f"{option} {models[0]}", data)
         if search.no_repeat_ngram is None:
-            search = search._replace(no_repeat_ngram=3 if prepared.summarizes else 0)
+            search = search._replace(no_repeat_ngram=kind.no_repeat_ngram)
         self.names = [str(path) for path in models]
         self.digests = [digest(path) for path in files]
         given = search._asdict()
         for name in ("cpu", "max_tokens"):  # these do not change the texts
             del given[name]
-        # earlier releases limited only summaries, and stored limits only of these
-        usual = {"min_length": 1, "max_length": None, "no_repeat_ngram": 0}
-        self.search = {
-            name: value
-            for name, value in given.items()
-            if prepared.summarizes or name not in usual or value != usual[name]
-        }
-        self._job = _Job(self.names, own, str(data), self.direction[1], search)
+        usual = kind.not_recorded.items()
+        self.search = {name: given[name] for name in given if (name, given[name]) not in usual}
+        self._job = _Job(kind, self.names, own, str(data), self.direction[1], search)
         self._gpus = 0 if search.cpu or exported else torch.cuda.device_count()
         self._processes = processes or self._gpus or default_workers()
         self._pool: Optional[ProcessPoolExecutor] = None
@@ -187,7 +184,7 @@ class Teachers:
             ConfigurationError: a model cannot be loaded, or a process was killed.
         """
         if self._processes == 1:
-            self._loaded = self._loaded or _Teacher(self._job)
+            self._loaded = self._loaded or self._job.kind(self._job)
             return self._loaded.write(lines, count)
         if self._pool is None:
             # forks of a process that used a GPU, or several threads, cannot use them
@@ -259,48 +256,37 @@ def _begin(job: _Job, number: Any, processes: int, gpus: int) -> None:
 def _write(lines: Sequence[str], count: int) -> List[List[Written]]:
     global _teacher
     assert _job is not None
-    _teacher = _teacher or _Teacher(_job)  # here, as an error in `_begin` would be lost
+    _teacher = _teacher or _job.kind(_job)  # here, as an error in `_begin` would be lost
     return _teacher.write(lines, count)
 
 
 class _Teacher:
-    """A loaded teacher."""
+    """A loaded teacher.
 
-    def __init__(self, job: _Job) -> None:
-        search, prepared = job.search._asdict(), Prepared(job.data)
-        self._summarizes = prepared.summarizes
-        self._model: Any
-        if self._summarizes:
-            self._model = Summarizer(job.paths, job.own, **search)
-        else:
-            least, longest = search.pop("min_length"), search.pop("max_length")
-            self._model = Translator(job.paths, job.own, min_len=least, **search)
-            if longest is not None:
-                self._model.max_length = lambda source_length: longest
-        theirs, ours = self._model.processor.settings, prepared.processing
-        same = (theirs.tokenizer, theirs.lowercase) == (ours.tokenizer, ours.lowercase)
-        # Moses' rules are not always reversible: through text only if tokens differ
-        self._tokenise = None if same else ours.tokenise(job.target)
+    Attributes:
+        no_repeat_ngram: the default of the search.
+        not_recorded: options that a distilled folder does not record if they have these values.
+    """
+
+    no_repeat_ngram = 0
+    not_recorded: Dict[str, Any] = {}
+    model: Any
+
+    def candidates(self, lines: Sequence[str], count: int) -> Iterable[List[Output]]:
+        """Up to `count` outputs for each line."""
+        raise NotImplementedError
+
+    def text(self, pieces: str) -> str:
+        """The `Written.text` of an output."""
+        raise NotImplementedError
 
     def write(self, lines: Sequence[str], count: int) -> List[List[Written]]:
         """See `Teachers.write`."""
-        if self._summarizes:
-            found = [outputs for _, _, outputs in self._model.candidates(lines, count)]
-        else:
-            found = self._model.candidates(lines, count)
+        found = self.candidates(lines, count)
         return [[self._written(output) for output in outputs] for outputs in found]
 
     def _written(self, output: Output) -> Written:
-        processor = self._model.processor
-        if self._summarizes:
-            sentences = map(processor.decode, sentences_of(output.pieces))
-            # the boundary is never text, as in preparation
-            text = join_sentences(s.replace(BOUNDARY, "< q >") for s in sentences)
-        elif self._tokenise is None:
-            text = " ".join(processor.subwords.join(output.pieces).split())
-        else:
-            text = self._tokenise(processor.decode(output.pieces))
-        problem = ""
+        text, problem = self.text(output.pieces), ""
         if is_blank(text):
             problem = EMPTY
         elif not output.complete:
@@ -308,3 +294,45 @@ class _Teacher:
         elif UNKNOWN in output.pieces.split(" "):
             problem = UNKNOWN_WORD
         return Written(text, problem)
+
+
+class _Translating(_Teacher):
+    # earlier releases limited only summaries
+    not_recorded = {"min_length": 1, "max_length": None, "no_repeat_ngram": 0}
+
+    def __init__(self, job: _Job) -> None:
+        search, ours = job.search._asdict(), Prepared(job.data).processing
+        least, longest = search.pop("min_length"), search.pop("max_length")
+        self.model = Translator(job.paths, job.own, min_len=least, **search)
+        if longest is not None:
+            self.model.max_length = lambda source_length: longest
+        theirs = self.model.processor.settings
+        same = (theirs.tokenizer, theirs.lowercase) == (ours.tokenizer, ours.lowercase)
+        # Moses' rules are not always reversible: through text only if tokens differ
+        self._tokenise = None if same else ours.tokenise(job.target)
+
+    def candidates(self, lines: Sequence[str], count: int) -> Iterable[List[Output]]:
+        return self.model.candidates(lines, count)
+
+    def text(self, pieces: str) -> str:
+        if self._tokenise is None:
+            return " ".join(self.model.processor.subwords.join(pieces).split())
+        return self._tokenise(self.model.processor.decode(pieces))
+
+
+class _Summarizing(_Teacher):
+    no_repeat_ngram = 3
+
+    def __init__(self, job: _Job) -> None:
+        self.model = Summarizer(job.paths, job.own, **job.search._asdict())
+
+    def candidates(self, lines: Sequence[str], count: int) -> Iterable[List[Output]]:
+        return (outputs for _, _, outputs in self.model.candidates(lines, count))
+
+    def text(self, pieces: str) -> str:
+        sentences = map(self.model.processor.decode, sentences_of(pieces))
+        # the boundary is never text, as in preparation
+        return join_sentences(s.replace(BOUNDARY, "< q >") for s in sentences)
+
+
+KINDS: Dict[str, Any] = {"translation": _Translating, "summarization": _Summarizing}

@@ -39,7 +39,7 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
     languages, settings = prepared.languages, prepared.settings
     if settings.get("bidirectional"):
         raise ConfigurationError(f"{pair} has both directions: give the folder it was made from")
-    if prepared.summarizes:
+    if prepared.task == "summarization":
         raise ConfigurationError(
             f"{pair} was prepared for summarization, which has one direction: give a folder "
             "prepared for a language pair"

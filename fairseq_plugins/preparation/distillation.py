@@ -118,7 +118,7 @@ def distill(
             "--reverse {} translates {}-{}, and TEACHER {}-{}: they must be of opposite "
             "directions".format(reverse.names[0], *reverse.direction, *teachers.direction)
         )
-    kind: Any = (Documents if prepared.summarizes else Pairs)(prepared, teachers.direction)
+    kind: Any = TEXTS[prepared.task](prepared, teachers.direction)
     tag = find_tag(data, kind.source) if reverse is not None and request.tag else None
     wanted = {
         **prepared.settings,
@@ -293,6 +293,9 @@ class Documents(Pairs):
         model = folder / KINDS[settings.subword].file_name
         how = (settings.max_source, workers, settings.lowercase)
         return summarization.cut(folder, "train", model, *how)
+
+
+TEXTS = {"translation": Pairs, "summarization": Documents}  # by the task of a prepared folder
 
 
 class Comparison:

@@ -99,7 +99,7 @@ def find_scorer(data: Path, split: str, target: Optional[str], tokenised: bool) 
     prepared = Prepared(data)
     settings = prepared.settings
     try:
-        if not settings or prepared.summarizes:
+        if not settings or prepared.task != "translation":
             raise ConfigurationError(f"{data} was not made by prepare-translation")
         if settings.get("bidirectional"):
             raise ConfigurationError(f"{data} has both directions")

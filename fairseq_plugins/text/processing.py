@@ -128,7 +128,8 @@ class Processor:
 
     def __init__(self, folder: Path, source_lang: str, target_lang: str):
         prepared = Prepared(folder)
-        self.settings, self.for_summaries = prepared.processing, prepared.summarizes
+        self.settings = prepared.processing
+        self.for_summaries = prepared.task == "summarization"
         self.settings.check_languages(source_lang, target_lang, folder)
         self.subwords = prepared.subwords
         self._source = self.settings.tokenise(source_lang)
