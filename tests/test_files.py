@@ -26,7 +26,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
 def test_lines_have_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LONGEST_LINE", 10)
     monkeypatch.setattr(files, "BLOCK", 7)
-    lengths = [0, 9, 10, 11, 12, 17, 18, 24, 25, 10, 40, 3]
+    lengths = [0, 9, 10, 11, 12, 17, 18, 24, 25, 10, 40, 3, 10]
     for end in ("\n", ""):
         text = "\n".join("x" * length for length in lengths) + end
         (tmp_path / "text").write_text(text)

@@ -26,15 +26,13 @@ def given(buffer=2, **where):
 def batches(monkeypatch):
     """batches(text, buffer) -> what is given to the model at a time."""
 
-    def run(text, buffer):
+    def run(text, buffer, of=io.BytesIO, **more):
         out, found = io.StringIO(), []
-        source = SimpleNamespace(buffer=io.BytesIO(text.encode("utf-8")))
+        source = SimpleNamespace(buffer=of(text.encode("utf-8")))
         monkeypatch.setattr(sys, "stdin", source)
         convert = lambda lines: found.append(lines) or lines  # noqa: E731
-        assert (
-            _lines.convert(given(buffer), functools.partial(map, convert), out, "read", "lines")
-            == 0
-        )
+        where = given(buffer, **more)
+        assert _lines.convert(where, functools.partial(map, convert), out, "read", "lines") == 0
         assert out.getvalue().splitlines() == text.splitlines()
         return found
 
@@ -138,6 +136,32 @@ def test_files_are_checked_before_a_model_is_loaded(words, expected):
 def test_as_many_as_asked_for(batches):
     assert batches("a\n\nb\nc\nd", 2) == [["a", ""], ["b", "c"], ["d"]]
     assert batches("", 2) == []
+    assert batches("a\nb\nc\nd\ne", 3, processes=2) == [["a", "b"], ["c", "d"], ["e"]]
+
+
+class Typed(io.BytesIO):
+    def isatty(self):
+        return True
+
+
+def test_what_is_typed_is_answered_line_by_line(batches):
+    assert batches("a\nb\n", 100, Typed) == [["a"], ["b"]]
+
+
+def test_a_bar_on_a_terminal_counts_the_lines_and_takes_none(read, tmp_path, monkeypatch):
+    (tmp_path / "in").write_bytes(b"a\nb\nc\n")
+    screen = io.TextIOWrapper(Typed())
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert read(input=tmp_path / "in") == (["a", "b", "c"], "a\nb\nc\n")
+    screen.flush()
+    assert b"3/3" in screen.buffer.getvalue()
+
+
+def test_what_libraries_print_is_no_output(capsys):
+    with _lines.own_output() as out:
+        print("hello from a library")
+        out.write("a translation\n")
+    assert capsys.readouterr() == ("a translation\n", "hello from a library\n")
 
 
 def test_no_more_characters_than_fit(batches, monkeypatch):
@@ -185,7 +209,7 @@ def test_of_documents_only_what_the_model_reads_is_held():
     settings = SimpleNamespace(max_source=None)
 
     class Fake:
-        processor = SimpleNamespace(encode=str, decode=str, settings=settings)
+        processor = SimpleNamespace(encode=str, decode=str, settings=settings, for_summaries=True)
         name, max_source, max_output = "fake", 3, 3
         summarizes = copies = tells_copied = False
 

@@ -35,6 +35,7 @@ def test_a_batch_takes_no_more_bytes_than_one_may(monkeypatch):
     monkeypatch.setattr(batches, "MOST_BYTES", 100)
     sizes = [30, 50, 20, 101, 20]
     assert fill_batches([3, 5, 2, 9, 1], 1000, sizes=sizes) == [[3], [1, 0], [2, 4]]
+    assert fill_batches([3, 2, 1], 1000, sizes=[20, 40, 20]) == [[0, 1], [2]]
     read = []
 
     class Sizes(list):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving.search import Options, Source, _Batch, search
+from fairseq_plugins.serving.search import Hypothesis, Options, Source, _Batch, search
 
 LIMIT = 12
 
@@ -63,6 +63,15 @@ def test_all_hypotheses_equal_fairseq(pair, task, sources, ours, theirs):
         assert_equal(hypotheses, by_fairseq(pair, task, tokens, **theirs))
 
 
+def test_a_sentence_has_no_more_hypotheses_than_its_beam(exported, sources):
+    """One that ended before keeps its place, although as many as the beam end at the limit."""
+    batch = _Batch(exported, [Source(sources[0], LIMIT)], Options(beam=3, nbest=3))
+    ended = Hypothesis([exported.eos], -99.0, [-99.0])
+    batch.finished[0].append(ended)
+    (found,) = batch.run()
+    assert len(found) == 3 and found[-1] is ended
+
+
 def test_the_end_may_follow_where_no_token_may_repeat(exported, sources, monkeypatch):
     """The search begins after an end symbol, which is no token of the hypothesis."""
     original, forbidden = _Batch._repeated, set()
@@ -105,14 +114,21 @@ def test_caches_grow(pair, task, sources):
 
 
 def test_sampling_repeats_with_a_seed_and_alone(exported, sources):
-    wanted = [Source(tokens, LIMIT, (), number) for number, tokens in enumerate(sources)]
-    options = Options(sampling=True, nbest=5, seed=3)
+    """Also where sentences finish and leave the batch. What has ended does not go on."""
+    limits = (2, 40, 5, 60, 3, 50)
+    wanted = [Source(*each, (), number) for number, each in enumerate(zip(sources, limits))]
+    options = Options(sampling=True, nbest=5, seed=3, temperature=3.0)
     first = search(exported, wanted, options)
     assert [[h.tokens for h in found] for found in search(exported, wanted, options)] == [
         [h.tokens for h in found] for found in first
     ]
-    (alone,) = search(exported, wanted[1:2], options)
-    assert [h.tokens for h in alone] == [h.tokens for h in first[1]]
+    early = 0
+    for source, found in zip(wanted, first):
+        (alone,) = search(exported, [source], options)
+        assert [h.tokens for h in alone] == [h.tokens for h in found]
+        assert all(h.tokens.index(exported.eos) == len(h.tokens) - 1 for h in found)
+        early += sum(len(h.tokens) <= source.max_len for h in found)
+    assert early > 5, "all reach their limits: nothing is tested"
     other = search(exported, wanted, options._replace(seed=4))
     assert [h.tokens for h in other[0]] != [h.tokens for h in first[0]]
 
