@@ -1,4 +1,4 @@
-"""Prepare Image of the Long-Range Arena: the images of CIFAR-10 as 1,024 grey levels.
+"""Prepare Image of the Long-Range Arena: CIFAR-10 as 1,024 grey levels.
 
     python -m fairseq_plugins prepare-images DIR cifar-10-binary.tar.gz
     python -m fairseq_plugins train image DIR
