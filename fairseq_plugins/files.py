@@ -38,14 +38,11 @@ def digest(path: AnyPath, algorithm: str = "sha256") -> str:
     Raises:
         ConfigurationError: the file cannot be read.
     """
-    state = hashlib.new(algorithm)
     try:
         with open(path, "rb") as file:
-            for block in iter(lambda: file.read(BLOCK), b""):
-                state.update(block)
+            return hashlib.file_digest(file, algorithm).hexdigest()
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-    return state.hexdigest()
 
 
 def raw_lines(file: IO[bytes]) -> Iterator[Optional[bytes]]:
@@ -171,9 +168,15 @@ def written_whole(path: AnyPath, keep: bool = False) -> Iterator[IO[str]]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file as `replacing`."""
+    """Write a file as `replacing`; creates its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         part.write_bytes(content)
+
+
+def copy(source: Path, path: Path) -> None:
+    """Copy a file, written as `write_bytes`."""
+    write_bytes(path, source.read_bytes())
 
 
 def without_links(path: str, flags: int) -> int:
@@ -234,15 +237,26 @@ def flush_to_disk(path: AnyPath) -> None:
         os.fsync(file.fileno())
 
 
+@contextlib.contextmanager
+def columns_written(paths: Sequence[Path]) -> Iterator[Callable[[Sequence[str]], None]]:
+    """A function that writes a row of lines, one file for each column."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(written_whole(path)) for path in paths]
+
+        def write(row: Sequence[str]) -> None:
+            for file, line in zip(files, row, strict=True):
+                file.write(line + "\n")
+
+        yield write
+
+
 def write_columns(paths: Sequence[Path], rows: Iterable[Sequence[str]]) -> int:
     """Write rows of lines, one file for each column; returns their number."""
     count = 0
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(written_whole(path)) for path in paths]
+    with columns_written(paths) as write:
         for row in rows:
+            write(row)
             count += 1
-            for file, line in zip(files, row, strict=True):
-                file.write(line + "\n")
     return count
 
 

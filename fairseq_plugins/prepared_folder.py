@@ -36,6 +36,13 @@ class Prepared:
         of_pairs = "summarization" if "boundary" in self.settings else "translation"
         return str(self.settings.get("task") or of_pairs)  # recorded only of other folders
 
+    def check_one_direction(self) -> None:
+        """Raise a ConfigurationError if `prepare-bidirectional` made the folder."""
+        if self.settings.get("bidirectional"):
+            raise ConfigurationError(
+                f"{self.folder} has both directions: give the folder it was made from"
+            )
+
     @functools.cached_property
     def processing(self) -> Any:
         """The `Processing` of its text.

@@ -228,8 +228,7 @@ def _check_text(theirs: Processing, ours: Processing, teacher: str, data: Path) 
             f"{teacher} writes lower case only, but {data} has upper case: prepare it with "
             "--lowercase, or take another teacher"
         )
-    tokenised = [(s.tokenizer, s.subword) == ("none", "bpe") for s in (theirs, ours)]
-    if tokenised[0] != tokenised[1]:
+    if theirs.tokenised_before != ours.tokenised_before:
         raise ConfigurationError(
             f"{teacher}: either its text or that of {data} was tokenised before preparation, but "
             "not both: prepare both alike"

@@ -102,8 +102,8 @@ class Translations(Generated):
         self._subwords = prepared.subwords
         self.language = target
         self._moses, self._undo = Moses(two_letters(target)), settings.tokenise(target).undo
-        self._tokenised_before = settings.tokenizer == "none" and settings.subword == "bpe"
-        self._untokenised = settings.tokenizer == "none" and settings.subword != "bpe"
+        self._tokenised_before = settings.tokenised_before
+        self._untokenised = settings.tokenizer == "none" and not self._tokenised_before
         plain = list(read_lines(raw))
         if self._tokenised_before:
             plain = [self._moses.detokenise(line) for line in plain]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Sequence
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import flush_to_disk, write_bytes
+from fairseq_plugins.files import copy, flush_to_disk
 from fairseq_plugins.preparation.reuse import fingerprint
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import Prepared
@@ -37,8 +37,7 @@ def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
     """
     prepared = Prepared(pair)
     languages, settings = prepared.languages, prepared.settings
-    if settings.get("bidirectional"):
-        raise ConfigurationError(f"{pair} has both directions: give the folder it was made from")
+    prepared.check_one_direction()
     if prepared.task == "summarization":
         raise ConfigurationError(
             f"{pair} was prepared for summarization, which has one direction: give a folder "
@@ -68,7 +67,7 @@ def _copy(pair: Path, folder: Path, names: Sequence[str], languages: Sequence[st
     for split in COPIED:
         names = [*names, *(path.name for path in pair.glob(f"{split}.{data}.*"))]
     for name in names:
-        write_bytes(folder / name, (pair / name).read_bytes())
+        copy(pair / name, folder / name)
 
 
 def _join(pair: Path, folder: Path, split: str, languages: Sequence[str]) -> int:

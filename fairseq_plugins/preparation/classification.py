@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterable, List, Optional
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import count_lines, write_lines, written_whole
+from fairseq_plugins.preparation import report
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.documents import (
     LEFT_OUT,
@@ -26,7 +27,6 @@ from fairseq_plugins.preparation.documents import (
     write_documents,
 )
 from fairseq_plugins.preparation.labelled import count_labels, imdb_items, read_labelled
-from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
 from fairseq_plugins.preparation.reuse import learn_or_copy, normalization
 from fairseq_plugins.preparation.steps import Preparation
@@ -123,8 +123,7 @@ def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> No
     pieces = {split: folder / PIECES / split for split in splits}
     known = dict.fromkeys(splits, folder / "input0" / "dict.txt")
     unknown = step("count unknown tokens", count_unknown, pieces, known)
-    with written_whole(folder / REPORT) as file:
-        file.write(_report(settings, found, labels, numbers, folder, unknown))
+    report.write(folder, _report(settings, found, labels, numbers, folder, unknown))
     preparation.finish(leave_out=["work"])
 
 
@@ -152,7 +151,7 @@ def _report(
     numbers: Dict[str, Dict[str, int]],
     folder: Path,
     unknown: Dict[str, int],
-) -> str:
+) -> List[str]:
     units = settings["units"]
     rows = [["split", "texts", units, "longest", "cut off", f"{units} not kept"]]
     for split, n in numbers.items():
@@ -178,8 +177,7 @@ def _report(
     if len(names) > len(shown):
         lines.append(f"... and {len(names) - len(shown):,} more labels: label/dict.txt has all")
     lines += ["", *left_out(found["left_out"], "texts", LEFT_OUT), *form_of_text(settings)]
-    lines += found.get(NOTES, [])
-    return "\n".join(lines) + "\n"
+    return lines + found.get(NOTES, [])
 
 
 OF_PIECES = {"vocab_size": 16000, "sentencepiece_documents": 20000}  # options only for subwords

@@ -1,6 +1,6 @@
 """Filter sentence pairs for training with the rules of Moses' clean-corpus-n."""
 
-from typing import NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
 from fairseq_plugins.text.sentences import is_blank
 
@@ -13,6 +13,11 @@ class Limits(NamedTuple):
     min_words: int = 1
     max_words: int = 175
     max_ratio: float = 1.5
+
+    @classmethod
+    def of(cls, settings: Dict[str, Any]) -> "Limits":
+        """Those in the settings of a preparation."""
+        return cls(*(settings[name] for name in cls._fields))
 
     @staticmethod
     def uneven(ratio: float) -> str:

@@ -22,28 +22,26 @@ from typing import (
     Union,
 )  # fmt: skip
 
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teachers, Written
 from fairseq_plugins.evaluation.translation import bleu_of
 from fairseq_plugins.files import (
     LONGEST_LINE,
+    copy,
     count_lines,
     digest,
     in_groups,
     read_input,
     read_lines,
-    write_bytes,
     write_columns,
     write_lines,
-    written_whole,
 )
-from fairseq_plugins.preparation import summarization, translation
+from fairseq_plugins.preparation import report, summarization, translation
 from fairseq_plugins.preparation.binarise import binarise
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.documents import RAW
-from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import left_out, table
 from fairseq_plugins.preparation.reuse import copy_model, fingerprint
 from fairseq_plugins.preparation.steps import Preparation
@@ -111,8 +109,7 @@ def distill(
     """
     data = request.data
     prepared = Prepared(data)
-    if prepared.settings.get("bidirectional"):
-        raise ConfigurationError(f"{data} has both directions: give the folder it was made from")
+    prepared.check_one_direction()
     if reverse is not None and reverse.direction != teachers.direction[::-1]:
         raise ConfigurationError(
             "--reverse {} translates {}-{}, and TEACHER {}-{}: they must be of opposite "
@@ -215,7 +212,7 @@ class Pairs:
                     "text"
                 )
         self._bleu = bleu_of(self.target, self.settings.lowercase, sentences=True)
-        before = self.settings.tokenizer == "none" and self.settings.subword == "bpe"
+        before = self.settings.tokenised_before
         self._moses = Moses(two_letters(self.target)) if before else None
 
     def signature(self) -> str:
@@ -250,19 +247,17 @@ class Pairs:
         expected = [self.plain(reference)]
         raw = [self.written(self.target, text.text)[0] for text in texts]
         scores = [self._bleu.corpus_score([self.plain(text)], [expected]) for text in raw]
-        counts = [[x.sys_len, x.ref_len, *x.counts, *x.totals] for x in scores]
+        counts = list(map(parts_of_bleu, scores))
         usable = [number for number, text in enumerate(texts) if not text.problem]
         if not usable:
             same = self._bleu.corpus_score(expected, [expected])
-            kept = [same.sys_len, same.ref_len, *same.counts, *same.totals]
-            return Verdict(0, texts[0].problem, counts[0], kept)
+            return Verdict(0, texts[0].problem, counts[0], parts_of_bleu(same))
         nearest = max(usable, key=lambda number: scores[number].score)
         return Verdict(nearest + 1, texts[0].problem, counts[0], counts[nearest])
 
     def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
         """Why preparation would have skipped a pair (in all forms); None to keep it."""
-        limits = Limits(**{name: self.stored[name] for name in Limits._fields})
-        return limits.reason_against(source[-1], target[-1])
+        return Limits.of(self.stored).reason_against(source[-1], target[-1])
 
     def cut(self, folder: Path, workers: int) -> Any:
         """Split train into subwords."""
@@ -347,8 +342,7 @@ class _Distillation:
         step("cut train", self._cut, written["kept"][BACK])
         step("binarise", self._binarise)
         step("copy valid and test", self._copy)
-        with written_whole(self.folder / REPORT) as file:
-            file.write("\n".join(self._report(found, written)) + "\n")
+        report.write(self.folder, self._report(found, written))
         self.preparation.finish(leave_out=[WORK])
 
     def _teach(self, name: str, teachers: Teachers, source: Path, count: int = 1) -> None:
@@ -482,7 +476,7 @@ class _Distillation:
         text = self.folder / self.kind.pieces
         binarise(text, ["train"], self.kind.languages, self.folder, *how)
         for path in dictionaries(self.data):
-            write_bytes(self.folder / path.name, path.read_bytes())
+            copy(path, self.folder / path.name)
 
     def _copy(self) -> None:
         """Copy valid and test."""
@@ -493,61 +487,71 @@ class _Distillation:
             if path.is_file() and path.name.split(".")[0] in ("valid", "test")
         ]
         for path in of_splits:
-            copy = self.folder / path.relative_to(self.data)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(copy, path.read_bytes())
+            copy(path, self.folder / path.relative_to(self.data))
 
     def _report(self, found: Dict[str, Any], written: Dict[str, Any]) -> List[str]:
-        source, target = self.kind.source, self.kind.target
-        lines = [
-            f"{source} to {target}, distilled from {self.data}",
+        """Lines about the teachers, their texts (`found`, by split), and train (`written`)."""
+        reverse = self.reverse.names if self.reverse else []
+        return [
+            f"{self.kind.source} to {self.kind.target}, distilled from {self.data}",
             *(f"Teacher: {name}" for name in self.teachers.names),
-            *(f"Reverse teacher: {name}" for name in (self.reverse.names if self.reverse else ())),
+            *(f"Reverse teacher: {name}" for name in reverse),
             "",
-        ]
-        problems = (EMPTY, CUT_OFF, UNKNOWN_WORD)
-        rows = [["", "lines", "BLEU", "teacher's words", "reference's words", *problems]]
-        for split, of_split in found.items():
-            counts = [of_split["lines"], *of_split["best"][:2]]
-            counts += [of_split["problems"].get(problem, 0) for problem in problems]
-            cells = [f"{number:,}" for number in counts]
-            rows.append([split, cells[0], f"{bleu_from(of_split['best']):.2f}", *cells[1:]])
-        lines += [
-            *table(rows),
+            *table(_distances(found)),
             "",
             f"BLEU of the teacher's best against the reference: {self.kind.signature()}",
+            "unknown: with a word that the teacher's dictionary lacks",
+            "",
+            *self._pairs_of_train(written),
+            f"{KEPT} has for each pair its origin, its line there and the teacher's rank",
+            "valid and test are the original ones",
         ]
-        lines += ["unknown: with a word that the teacher's dictionary lacks", ""]
-        kept, ranks = (
-            written["kept"],
-            dict(sorted(written["teacher"]["ranks"].items(), key=lambda item: int(item[0]))),
-        )
-        none = ranks.pop("0", 0)
-        lines += [f"Train has {sum(kept.values()):,} pairs"]
+
+    def _pairs_of_train(self, written: Dict[str, Any]) -> List[str]:
+        """Lines about the origin of the pairs of train; `written` is the result of `_write`."""
+        kept, teacher = written["kept"], written["teacher"]
+        lines = [f"Train has {sum(kept.values()):,} pairs"]
         lines += [f"  {number:>9,}  {origin}" for origin, number in kept.items() if number]
+        none = teacher["ranks"].get("0", 0)
         if none:
             lines += [
                 "Lines for which the teacher wrote nothing to learn (empty, cut off, unknown) and "
                 f"which are original: {none:,}"
             ]
         if self.request.nbest > 1:
+            ranks = sorted((int(rank), count) for rank, count in teacher["ranks"].items())
             lines += [
                 f"Of {self.request.nbest} texts the one nearest to the reference is kept; BLEU of "
-                f"these {bleu_from(written['teacher']['kept']):.2f}; lines by the rank of their "
-                "text: " + ", ".join(f"{rank}: {number:,}" for rank, number in ranks.items())
+                f"these {bleu_from(teacher['kept']):.2f}; lines by the rank of their text: "
+                + ", ".join(f"{rank}: {count:,}" for rank, count in ranks if rank)
             ]
         for name, path in ((EXTRA, self.request.extra), (BACK, self.request.back)):
             if path is not None:
-                more = left_out(written["left_out"][name], "lines", f"{KEPT} lacks them and")
-                lines += [f"{path}: {kept[name]:,} lines are kept", *more]
+                lines += [f"{path}: {kept[name]:,} lines are kept"]
+                lines += left_out(written["left_out"][name], "lines")
         if self.tag is not None:
             lines += [f"Back-translated sources begin with {self.tag}"]
-        lines += [f"{KEPT} has for each pair its origin, its line there and the teacher's rank"]
-        return [*lines, "valid and test are the original ones"]
+        return lines
+
+
+def _distances(found: Dict[str, Any]) -> List[List[str]]:
+    """A table of the teacher's best texts against the references, by split."""
+    problems = (EMPTY, CUT_OFF, UNKNOWN_WORD)
+    rows = [["", "lines", "BLEU", "teacher's words", "reference's words", *problems]]
+    for split, of_split in found.items():
+        counts = [*of_split["best"][:2], *(of_split["problems"].get(each, 0) for each in problems)]
+        bleu = f"{bleu_from(of_split['best']):.2f}"
+        rows.append([split, f"{of_split['lines']:,}", bleu, *(f"{count:,}" for count in counts)])
+    return rows
+
+
+def parts_of_bleu(score: BLEUScore) -> List[int]:
+    """The counts that give BLEU, which add up over sentences."""
+    return [score.sys_len, score.ref_len, *score.counts, *score.totals]
 
 
 def bleu_from(sums: Sequence[int]) -> float:
-    """Corpus BLEU from the summed counts of its parts."""
+    """Corpus BLEU from sums of `parts_of_bleu`."""
     order = (len(sums) - 2) // 2
     counts, totals = list(sums[2 : 2 + order]), list(sums[2 + order :])
     return BLEU.compute_bleu(counts, totals, sums[0], sums[1], smooth_method="exp").score

@@ -16,6 +16,7 @@ from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
+    columns_written,
     count_lines,
     digest,
     open_to_read,
@@ -359,13 +360,10 @@ def write_documents(
     counts = dict.fromkeys(splits, 0)
     folder, form = preparation.folder, preparation.settings.get("normalization")
     with contextlib.ExitStack() as stack:
-        files = {
-            split: [
-                stack.enter_context(written_whole(folder / RAW / f"{split}.{kind}"))
-                for kind in ("source", "target", "id")
-            ]
-            for split in splits
-        }
+        write = {}
+        for split in splits:
+            paths = [folder / RAW / f"{split}.{kind}" for kind in ("source", "target", "id")]
+            write[split] = stack.enter_context(columns_written(paths))
         left_out = LeftOut(stack.enter_context(written_whole(folder / LEFT_OUT)))
         documents = map_lines(partial(usable, read), items, workers, "documents read", total)
         for document in documents:
@@ -377,9 +375,8 @@ def write_documents(
                 left_out.add(document.split, name, problem)
                 continue
             counts[document.split] += 1
-            texts = normalise(document.source, form), normalise(document.target, form), name
-            for file, text in zip(files[document.split], texts):
-                file.write(text + "\n")
+            sides = normalise(document.source, form), normalise(document.target, form)
+            write[document.split]([*sides, name])
     for split, count in counts.items():
         if not count:
             raise ConfigurationError(

@@ -1,12 +1,17 @@
 """The report of a preparation: how much was read, kept, skipped and learnt."""
 
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
+from fairseq_plugins.files import write_lines
 from fairseq_plugins.preparation.cleaning import Limits
 
 NAME = "report.txt"
-CHARACTERS = " (by BPE, as a unigram model found mostly single characters)"
+
+
+def write(folder: Path, lines: Iterable[str]) -> None:
+    """Write the report of a folder."""
+    write_lines(folder / NAME, lines)
 
 
 def show(folder: Path, *more: str) -> None:
@@ -43,19 +48,20 @@ def form_of_text(settings: Dict[str, Any]) -> List[str]:
     return [f"All text was brought into Unicode's form {form}."] if form else []
 
 
-def left_out(reasons: Dict[str, int], units: str, names: str) -> List[str]:
+def left_out(reasons: Dict[str, int], units: str, names: Optional[str] = None) -> List[str]:
     """How many texts were skipped, and why.
 
     Args:
         reasons: the number of texts by the reason.
         units: what the texts are, such as "documents".
-        names: the file that names them.
+        names: the file that names them, if there is one.
     """
     count = sum(reasons.values())
     if not count:
         return [f"No {units[:-1]} was left out."]
     by_reason = [f"  {number:>9,}  {reason}" for reason, number in sorted(reasons.items())]
-    return [f"{count:,} {units} were left out; {names} names them", *by_reason]
+    where = "" if names is None else f"; {names} names them"
+    return [f"{count:,} {units} were left out{where}", *by_reason]
 
 
 def translation_report(
@@ -64,8 +70,8 @@ def translation_report(
     subwords: Dict[str, Any],
     splits: Dict[str, Any],
     changed: Dict[str, Any],
-) -> str:
-    """A page about a prepared language pair.
+) -> List[str]:
+    """Lines about a prepared language pair.
 
     Args:
         settings: the settings of the preparation.
@@ -77,8 +83,7 @@ def translation_report(
     lines += _sizes_of_pairs(settings, splits)
     lines += ["", *_cleaning(settings, cleaned, splits)]
     lines += ["", *_vocabulary(settings, subwords, splits)]
-    lines += ["", *_given_back(settings, changed, splits["valid"]["pairs"])]
-    return "\n".join(lines) + "\n"
+    return [*lines, "", *_given_back(settings, changed, splits["valid"]["pairs"])]
 
 
 def _sizes_of_pairs(settings: Dict[str, Any], splits: Dict[str, Any]) -> List[str]:
@@ -142,12 +147,10 @@ def _vocabulary(
     settings: Dict[str, Any], subwords: Dict[str, Any], splits: Dict[str, Any]
 ) -> List[str]:
     languages = settings["source_lang"], settings["target_lang"]
-    what = "BPE merges" if settings["subword"] == "bpe" else "SentencePiece pieces"
-    what += CHARACTERS if subwords.get("bpe") else ""
     origin = f"of {settings['vocab_size']:,} asked for, on both sides together"
     if "like" in settings:
         origin = "of another folder (--like)"
-    lines = [f"Subwords: {subwords['learnt']:,} {what} {origin}"]
+    lines = [f"Subwords: {subwords['learnt']:,} {subwords['contents']} {origin}"]
     sizes = subwords["types"]
     if settings["joined_dictionary"]:
         lines += [f"Vocabulary: {sizes[languages[0]]:,} types for both sides"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Optional, Sequence
 
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.files import digest, write_bytes
+from fairseq_plugins.files import copy, digest
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import stored_settings
 from fairseq_plugins.text.processing import NFC, Processing
@@ -131,5 +131,5 @@ def learn_or_copy(
 
 def copy_model(kind: Any, source: Path, model: Path) -> int:
     """Copy a subword model; returns the number of its merges or pieces."""
-    write_bytes(model, source.read_bytes())
+    copy(source, model)
     return len(kind(model))

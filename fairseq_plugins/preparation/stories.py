@@ -93,7 +93,7 @@ def read_story_files(
         found = 0
         for name, content in read_members(path, lambda name: name.endswith(".story")):
             found += 1
-            yield name.rpartition("/")[2][: -len(".story")], content
+            yield name.rpartition("/")[2].removesuffix(".story"), content
         if not found:
             raise ConfigurationError(f"{path} holds no file named *.story")
 
@@ -111,8 +111,7 @@ def read_ids(path: Union[str, Path]) -> List[str]:
             continue
         if "://" in line:
             line = hashlib.sha1(line.encode("utf-8")).hexdigest()
-        elif line.endswith(".story"):
-            line = line[: -len(".story")]
+        line = line.removesuffix(".story")
         if not line or " " in line:
             raise ConfigurationError(
                 f"{path}, line {number}: '{line}' is neither a story's id nor its URL"

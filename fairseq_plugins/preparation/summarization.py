@@ -10,32 +10,16 @@ The prepared folder holds the binary data and
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from fairseq_plugins.arguments import add_flag, add_number
-from fairseq_plugins.files import (
-    count_lines,
-    read_pairs,
-    write_columns,
-    write_lines,
-    written_whole,
-)
+from fairseq_plugins.files import count_lines, read_pairs, write_columns, write_lines
 from fairseq_plugins.preparation import report
 from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
 from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.preparation.pretraining import Pretraining
-from fairseq_plugins.preparation.report import (
-    CHARACTERS,
-    form_of_text,
-    left_out,
-    table,
-    unknown_tokens,
-)
-from fairseq_plugins.preparation.report import NAME as REPORT
-from fairseq_plugins.preparation.reuse import (
-    learn_or_copy,
-    normalization,
-)
+from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
+from fairseq_plugins.preparation.reuse import learn_or_copy, normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
 from fairseq_plugins.text.subwords import SentencePiece
@@ -154,9 +138,8 @@ def prepare(
     pieces = {name: folder / PIECES / name for name in names}
     known = {name: folder / f"dict.{side}.txt" for name, side in names.items()}
     unknown = step("count unknown pieces", count_unknown, pieces, known)
-    with written_whole(folder / REPORT) as file:
-        what = "SentencePiece pieces" + CHARACTERS * SentencePiece(model).is_bpe
-        file.write(_report(settings, found, f"{learnt:,} {what}", types, numbers, unknown))
+    what = f"{learnt:,} {SentencePiece(model).contents}"
+    report.write(folder, _report(settings, found, what, types, numbers, unknown))
     preparation.finish(leave_out=["work"])
 
 
@@ -201,7 +184,7 @@ def _report(
     types: Dict[str, int],
     numbers: Dict[str, Dict[str, int]],
     unknown: Dict[str, int],
-) -> str:
+) -> List[str]:
     rows = [["split", "documents", "source pieces", "longest", "target pieces", "longest"]]
     rows[0].append("summary sentences")
     for split, n in numbers.items():
@@ -225,7 +208,8 @@ def _report(
             f"{limit:,} positions, {n['cut_pieces']:,} pieces in all ({share:.1f} %)"
         )
     of_sides = {f"{split}.{side}": n[side] for split, n in numbers.items() for side in SIDES}
-    lines += [
+    return [
+        *lines,
         "",
         *left_out(found["left_out"], "documents", LEFT_OUT),
         "",
@@ -235,7 +219,6 @@ def _report(
         f"Between the sentences of a summary stands {BOUNDARY}",
         *form_of_text(settings),
     ]
-    return "\n".join(lines) + "\n"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
+    columns_written,
     digest,
     read_input,
     read_input_pairs,
@@ -18,13 +19,11 @@ from fairseq_plugins.files import (
     read_pairs,
     write_columns,
     write_lines,
-    written_whole,
 )
 from fairseq_plugins.preparation import report
 from fairseq_plugins.preparation.binarise import binarise, read_types
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.documents import RAW, SPLITS, TOO_LONG, check_counts
-from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import translation_report
 from fairseq_plugins.preparation.reuse import learn_or_copy
 from fairseq_plugins.preparation.steps import Preparation
@@ -163,11 +162,10 @@ def prepare(
     subwords = {
         "learnt": learnt,
         "types": {language: len(read_types(folder, language)) for language in languages},
-        "bpe": getattr(kind(folder / kind.file_name), "is_bpe", False),
+        "contents": kind(folder / kind.file_name).contents,
     }
     numbers = step("count", count, folder, splits, languages)
-    with written_whole(folder / REPORT) as file:
-        file.write(translation_report(settings, cleaned, subwords, numbers, changed))
+    report.write(folder, translation_report(settings, cleaned, subwords, numbers, changed))
     preparation.finish(leave_out=["work"])
 
 
@@ -182,22 +180,17 @@ def clean(
     folder: Path, languages: Sequence[str], settings: Dict[str, Any], left_out: Dict[str, int]
 ) -> Dict[str, Any]:
     """Remove unfit training pairs and draw the valid split; given valid and test files stay."""
-    limits = Limits(settings["min_words"], settings["max_words"], settings["max_ratio"])
-    every = settings["valid_every"]
+    limits, every = Limits.of(settings), settings["valid_every"]
     dropped: Dict[str, int] = collections.Counter(left_out)
     drawn = ("train", "valid") if every else ("train",)
     pairs = dict.fromkeys(drawn, 0)
     read = sum(left_out.values())
     with contextlib.ExitStack() as stack:
-        # side by side: raw source, raw target, tokenised source, tokenised target
-        out = {
-            split: [
-                stack.enter_context(written_whole(folder / form / f"{split}.{language}"))
-                for form in (RAW, TOKENISED)
-                for language in languages
-            ]
-            for split in drawn
-        }
+        write = {}
+        for split in drawn:
+            names = [f"{split}.{language}" for language in languages]
+            paths = [folder / form / name for form in (RAW, TOKENISED) for name in names]
+            write[split] = stack.enter_context(columns_written(paths))
         for raw, tokenised in zip(
             _pairs(folder / ALL_RAW, "train", languages),
             _pairs(folder / ALL_TOKENISED, "train", languages),
@@ -210,8 +203,7 @@ def clean(
             kept = sum(pairs.values()) + 1
             split = "valid" if every and kept % every == 0 else "train"
             pairs[split] += 1
-            for file, line in zip(out[split], raw + tokenised):
-                file.write(line + "\n")
+            write[split](raw + tokenised)
     if pairs["train"] == 0:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items()) or "no text"
         raise ConfigurationError(f"all {read:,} training pairs are unfit for training: {reasons}")
@@ -222,16 +214,22 @@ def clean(
         )
     for split in ("valid", "test"):
         if (folder / ALL_RAW / f"{split}.{languages[0]}").exists():
-            pairs[split] = sum(1 for _ in _pairs(folder / ALL_RAW, split, languages))
-            if pairs[split] == 0:
-                raise ConfigurationError(
-                    f"{split} is empty, which fairseq cannot read: give text"
-                    + (", or no test set" if split == "test" else "")
-                )
-            for form, everything in ((RAW, ALL_RAW), (TOKENISED, ALL_TOKENISED)):
-                for name in (f"{split}.{language}" for language in languages):
-                    write_lines(folder / form / name, read_lines(folder / everything / name))
+            pairs[split] = _keep_whole(folder, split, languages)
     return {"read": read, "dropped": dropped, "pairs": pairs}
+
+
+def _keep_whole(folder: Path, split: str, languages: Sequence[str]) -> int:
+    """Copy a given valid or test set; returns its number of pairs."""
+    pairs = sum(1 for _ in _pairs(folder / ALL_RAW, split, languages))
+    if not pairs:
+        raise ConfigurationError(
+            f"{split} is empty, which fairseq cannot read: give text"
+            + (", or no test set" if split == "test" else "")
+        )
+    for form, everything in ((RAW, ALL_RAW), (TOKENISED, ALL_TOKENISED)):
+        for name in (f"{split}.{language}" for language in languages):
+            write_lines(folder / form / name, read_lines(folder / everything / name))
+    return pairs
 
 
 def cut(folder: Path, name: str, kind: Any, workers: int) -> None:

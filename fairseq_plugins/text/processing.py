@@ -50,6 +50,11 @@ class Processing(NamedTuple):
         """
         return Prepared(folder).processing
 
+    @property
+    def tokenised_before(self) -> bool:
+        """Whether the text was tokenised before preparation: BPE without a tokenizer."""
+        return (self.tokenizer, self.subword) == ("none", "bpe")
+
     def check(self) -> None:
         """Raise a ValueError for a setting with a type or value that preparations never write."""
         codes = self.moses_codes

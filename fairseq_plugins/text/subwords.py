@@ -25,6 +25,7 @@ class BytePairEncoding:
     """subword-nmt. Every piece of a word but the last ends with ``@@``."""
 
     file_name = "bpe.codes"
+    contents = "BPE merges"
     fairseq_name = "subword_nmt"  # for --remove-bpe and --post-process
 
     def __init__(self, model: Path):
@@ -159,6 +160,12 @@ class SentencePiece:
         """Whether the pieces are those of BPE: their scores are ranks, not log-probabilities."""
         scores = map(self._processor.get_score, range(MARKS, len(self)))
         return max(scores, default=-1) == 0  # the best piece of BPE has the score 0
+
+    @property
+    def contents(self) -> str:
+        """What the model holds, for reports."""
+        why = " (by BPE, as a unigram model found mostly single characters)"
+        return "SentencePiece pieces" + why * self.is_bpe
 
     def cut(self, line: str) -> str:
         """Segment a line into pieces, separated by spaces.

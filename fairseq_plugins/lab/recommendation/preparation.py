@@ -18,9 +18,9 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
 from fairseq_plugins.lab.corpora import mind, rows
 from fairseq_plugins.lab.recommendation.impressions import pack
+from fairseq_plugins.preparation import report
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.documents import LEFT_OUT, SPLITS, LeftOut
-from fairseq_plugins.preparation.report import NAME as REPORT
 from fairseq_plugins.preparation.report import form_of_text, left_out, show, table, unknown_tokens
 from fairseq_plugins.preparation.reuse import normalization
 from fairseq_plugins.preparation.steps import Preparation
@@ -56,8 +56,7 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
             step("binarise titles", binarise_one_side, texts, folder / "input0", None, workers)
             known = dict.fromkeys(texts, folder / "input0" / "dict.txt")
             unknown = step("count unknown words", count_unknown, texts, known)
-            with written_whole(folder / REPORT) as file:
-                file.write(_report(preparation.settings, found, unknown))
+            report.write(folder, _report(preparation.settings, found, unknown))
             preparation.finish()
     show(destination)
 
@@ -153,11 +152,11 @@ def _usable(
                 yield split, row.columns[0], impression
 
 
-def _report(settings: Dict[str, Any], found: Dict[str, Any], unknown: Dict[str, int]) -> str:
+def _report(settings: Dict[str, Any], found: Dict[str, Any], unknown: Dict[str, int]) -> List[str]:
     lines = [["split", *COUNTED]]
     for split, count in found["counts"].items():
         lines.append([split, *(f"{count[counted]:,}" for counted in COUNTED)])
-    told = [
+    return [
         *table(lines),
         "",
         "Clicked before and shown are sums. Titles are in lower case, cut into words and signs.",
@@ -167,4 +166,3 @@ def _report(settings: Dict[str, Any], found: Dict[str, Any], unknown: Dict[str, 
         *left_out(found["left_out"], "lines", LEFT_OUT),
         *form_of_text(settings),
     ]
-    return "\n".join(told) + "\n"
